@@ -1,0 +1,1 @@
+"""Triptych's public package: the wire's messages, the clients and the command line."""

@@ -1,0 +1,308 @@
+"""Contract 1: the versioned folder that `export` writes and `serving` reads.
+
+Weights, their preprocessing and their generation defaults travel together, so they cannot disagree.
+
+```
+model_repository/
+  example-es-en/              the bundle's name is the name of its first Triton model
+    config.pbtxt
+    1/  bundle.json           the manifest; written last: a version without it is incomplete
+        admit.onnx step.onnx  engine graphs          (or model.onnx for a stateless part)
+        source.spm vocab.json tokenizer files, report.json
+  example-clip-text/          a further part: its own Triton model, same version numbers
+```
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from serving.errors import BundleError
+from serving.generation import Generation
+
+FORMAT = 1
+MANIFEST = "bundle.json"
+Dtype = Literal["float32", "float16", "int64", "int32", "int8", "uint8", "bool"]
+
+log = logging.getLogger(__name__)
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Role(StrEnum):
+    """What an input or output of an engine graph means (`docs/architecture.md`, decoder graphs)."""
+
+    TOKENS = "tokens"  # step, (R, T) int64: new tokens, right-padded
+    LENGTHS = "lengths"  # step, (R,) int32: row length after this call
+    TOTAL = "total"  # step, () int32: the largest of LENGTHS
+    LAST = "last"  # step, (R,) int64: index in T of each row's last real token
+    SOURCE_TOKENS = "source_tokens"  # admit, (B, S) int64, right-padded
+    SOURCE = "source"  # admit and step, (B,) int32: source lengths
+    PIXELS = "pixels"  # admit, (B, height, width, 3) uint8
+    STATE = "state"  # named by a `State`
+    LOGITS = "logits"  # step, (R, V) float32, before any processing
+    EMIT = "emit"  # step, (R, …): kept per token, follows beams
+
+
+class Growth(StrEnum):
+    """How a state changes from step to step."""
+
+    APPEND = "append"  # (R, H, P, K): one position longer each step
+    REPLACE = "replace"  # (R, …): a new value each step
+    HOLD = "hold"  # (B, …): written at admission, then only read
+
+
+class Tensor(_Frozen):
+    """One input or output of a graph. A string in `shape` names a dynamic dimension.
+
+    Rows of a step are R = B x beam width; HOLD states and SOURCE keep one entry a sequence (B), so
+    beams share one copy. Dimension names in use: B R T P S V.
+    """
+
+    name: str
+    dtype: Dtype
+    shape: tuple[int | str, ...]
+    role: Role | None = None
+
+
+class Graph(_Frozen):
+    """One ONNX file and its interface, in the file's order."""
+
+    file: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    max_tokens_per_call: int | None = None
+    """1 for decoders that cannot take a padded T (recurrent ones)."""
+
+    def input(self, role: Role) -> Tensor | None:
+        """The input with that role, if the graph has one."""
+        return next((tensor for tensor in self.inputs if tensor.role is role), None)
+
+    def output(self, role: Role) -> Tensor | None:
+        """The output with that role, if the graph has one."""
+        return next((tensor for tensor in self.outputs if tensor.role is role), None)
+
+
+class State(_Frozen):
+    """One state tensor of a decoder: where `step` reads it, where it comes from."""
+
+    name: str
+    growth: Growth
+    dtype: Dtype
+    shape: tuple[int | str, ...]
+    """Full shape with names, e.g. `("R", 4, "P", 32)` or `("B", 4, "S", 32)`."""
+    step_input: str
+    step_output: str | None = None
+    """APPEND and REPLACE: the output that holds the new value; HOLD has none."""
+    admit_output: str | None = None
+    """HOLD, and REPLACE with a computed initial value; otherwise zeros."""
+    layout: Literal["in_place", "concat"] | None = None
+    """APPEND only. in_place: one buffer is bound as past and present."""
+
+
+class TokenizerSpec(_Frozen):
+    """How text becomes ids; `serving/processing` reads it together with the files it names."""
+
+    kind: Literal["sentencepiece_pair", "tokenizers"]
+    pad_token_id: int
+    eos_token_id: int | None = None
+    bos_token_id: int | None = None
+    unk_token_id: int | None = None
+    files: dict[str, str]
+    """sentencepiece_pair: source, target, vocab. tokenizers: tokenizer."""
+    target_prefixes: tuple[str, ...] = ()
+    """Multilingual Marian: the `>>xx<<` tokens that choose the target language."""
+    clean_up_spaces: bool = False
+
+
+class ImageSpec(_Frozen):
+    """How a decoded RGB picture becomes (height, width, 3) uint8. Normalising is in the graph."""
+
+    resize: Literal["exact", "shortest_edge"]
+    size: tuple[int, int]
+    """exact: (height, width). shortest_edge: both numbers are the edge."""
+    crop: tuple[int, int] | None = None
+    """Centre crop (height, width) after resizing."""
+    resample: int = Field(ge=0, le=5)
+    """Pillow's filter number: 2 bilinear, 3 bicubic."""
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    rescale: float
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of one prepared picture: (height, width, 3)."""
+        height, width = self.crop or self.size
+        return height, width, 3
+
+
+class Limits(_Frozen):
+    """What the model can hold; the gateway may only tighten it."""
+
+    max_input_tokens: int | None = None
+    """Source or prompt tokens, special tokens included."""
+    max_total_tokens: int | None = None
+    """Decoder positions: prompt (or start tokens) plus generated."""
+
+
+class SourceInfo(_Frozen):
+    """Where the weights came from."""
+
+    name: str
+    revision: str | None = None
+    content_hash: str
+    """SHA-256 over the checkpoint's files and our exporter's version of the graphs."""
+
+
+class Manifest(_Frozen):
+    """`bundle.json`: everything that serving needs to know of a bundle."""
+
+    format: Literal[1] = 1
+    name: str
+    version: int = Field(ge=1)
+    architecture: str
+    """For people; no code branches on it."""
+    source: SourceInfo
+    licence: str | None = None
+    precision: str
+    tasks: tuple[str, ...] = Field(min_length=1)
+    languages: tuple[tuple[str, str], ...] = ()
+    """(source, target) pairs, ISO 639-1."""
+    default: bool = False
+    parts: dict[str, str]
+    """Part → Triton model. Generators: `{"generate": name}`, CLIP: `{"image": …, "text": …-text}`."""
+    graphs: dict[str, Graph]
+    """Generators: admit (optional), step. Stateless bundles: one graph a part, same keys."""
+    states: tuple[State, ...] = ()
+    generation: Generation | None = None
+    limits: Limits = Limits()
+    tokenizer: TokenizerSpec | None = None
+    image: ImageSpec | None = None
+    vocabulary_size: int | None = None
+    logit_scale: float | None = None
+    """CLIP: the trained temperature, already exponentiated."""
+    report: str = "report.json"
+    """The verification report's file name."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A manifest and the version folder that it lies in."""
+
+    folder: Path
+    manifest: Manifest
+
+    def path(self, file: str) -> Path:
+        """Full path of a file that the manifest names."""
+        return self.folder / file
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of one version folder.
+
+    Raises:
+        BundleError: no manifest, not JSON, another format, or a field that does not fit.
+    """
+    path = folder / MANIFEST
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BundleError(f"{folder} is not a complete bundle: it has no {MANIFEST}") from None
+    except (OSError, ValueError) as error:
+        raise BundleError(f"cannot read {path}: {error}") from error
+    if isinstance(fields, dict) and fields.get("format") != FORMAT:
+        raise BundleError(
+            f"{path} has format {fields.get('format')!r}, this version reads {FORMAT}: export again"
+        )
+    try:
+        return Manifest.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise BundleError(f"{path}: {place}: {first['msg']}") from error
+
+
+def open_bundle(folder: Path) -> Bundle:
+    """A version folder as a bundle, every file that its manifest names present in its part.
+
+    Raises:
+        BundleError: the manifest is unreadable or a file is missing.
+    """
+    manifest = read_manifest(folder)
+    repository = folder.parent.parent
+    for key, graph in manifest.graphs.items():
+        part = manifest.parts.get(key, manifest.name)
+        if not (repository / part / folder.name / graph.file).is_file():
+            raise BundleError(
+                f"{folder}: graph {key!r} ({part}/{folder.name}/{graph.file}) is missing"
+            )
+    files = manifest.tokenizer.files.values() if manifest.tokenizer else ()
+    for file in files:
+        if not (folder / file).is_file():
+            raise BundleError(f"{folder}: {file} is missing")
+    return Bundle(folder, manifest)
+
+
+def versions(model_folder: Path) -> list[int]:
+    """Version numbers below a model folder, newest first, complete or not."""
+    if not model_folder.is_dir():
+        return []
+    numbers = (int(entry.name) for entry in model_folder.iterdir() if entry.name.isdecimal())
+    return sorted((number for number in numbers if number > 0), reverse=True)
+
+
+def newest_bundle(repository: Path, name: str) -> Bundle:
+    """The newest complete version of a bundle; incomplete ones are skipped with one line.
+
+    Raises:
+        BundleError: no complete version.
+    """
+    for version in versions(repository / name):
+        try:
+            return open_bundle(repository / name / str(version))
+        except BundleError as error:
+            log.warning("skipped %s version %d: %s", name, version, error)
+    raise BundleError(f"{repository / name} has no complete version: run `triptych export`")
+
+
+def bundles(repository: Path) -> Iterator[Bundle]:
+    """The newest complete version of every bundle in a repository, by name.
+
+    Folders without a manifest in any version (further parts, other Triton models) are passed over.
+
+    Raises:
+        BundleError: the repository does not exist.
+    """
+    if not repository.is_dir():
+        raise BundleError(
+            f"{repository} is not a folder: give --repository, or run `triptych export`"
+        )
+    for folder in sorted(path for path in repository.iterdir() if path.is_dir()):
+        if not any((folder / str(v) / MANIFEST).exists() for v in versions(folder)):
+            if versions(folder) and not _is_part(repository, folder.name):
+                log.warning("skipped %s: no complete version", folder.name)
+            continue
+        try:
+            yield newest_bundle(repository, folder.name)
+        except BundleError as error:
+            log.warning("skipped %s: %s", folder.name, error)
+
+
+def _is_part(repository: Path, name: str) -> bool:
+    """Whether a folder is a further part (`clip-text`) of a bundle beside it."""
+    stems = (name.rsplit("-", count)[0] for count in range(1, name.count("-") + 1))
+    return any(
+        (repository / stem / str(version) / MANIFEST).exists()
+        for stem in stems
+        for version in versions(repository / stem)
+    )

@@ -1,0 +1,1 @@
+"""Batched decoding over ONNX Runtime; knows no architecture, no HTTP and no Triton."""

@@ -1,0 +1,147 @@
+"""Every error that a user can meet, as one tree.
+
+```
+TriptychError
+├── InvalidRequest            422  INVALID_ARGUMENT    invalid_request
+│   ├── MalformedBody         400  INVALID_ARGUMENT    malformed_body
+│   ├── TooLong               422  INVALID_ARGUMENT    too_long
+│   ├── PayloadTooLarge       413  INVALID_ARGUMENT    payload_too_large
+│   └── UnsupportedImage      415  INVALID_ARGUMENT    unsupported_image
+├── Unauthorized              401  UNAUTHENTICATED     unauthorized
+├── UnknownModel              404  NOT_FOUND           unknown_model
+├── UnknownRoute              404  UNIMPLEMENTED       unknown_route
+├── MethodNotAllowed          405  UNIMPLEMENTED       method_not_allowed
+├── Overloaded                429  RESOURCE_EXHAUSTED  overloaded
+├── Unavailable               503  UNAVAILABLE         unavailable
+├── DeadlineExceeded          504  DEADLINE_EXCEEDED   deadline_exceeded
+├── InternalError             500  INTERNAL            internal
+└── SetupError                 –   –                   setup       (exit code 1, one line)
+    ├── BundleError            –   –                   bundle      (damaged or incomplete bundle)
+    └── CheckpointError        –   –                   checkpoint  (damaged, unsupported checkpoint)
+```
+
+A leaf fixes its wire name, HTTP status and gRPC status. The message says what was wrong, what was
+expected and what to do; it never holds the user's text.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TriptychError(Exception):
+    """Anything that we tell the user about in one line.
+
+    Args:
+        message: What was wrong, what was expected, what to do.
+        field: The request's field that is to blame, where there is one.
+        retry_after_s: When trying again makes sense (becomes `Retry-After`).
+    """
+
+    wire: ClassVar[str] = "internal"
+    http_status: ClassVar[int] = 500
+    grpc_status: ClassVar[str] = "INTERNAL"
+
+    def __init__(
+        self, message: str, *, field: str | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.retry_after_s = retry_after_s
+
+
+class InvalidRequest(TriptychError):
+    """The request cannot be served as it is; sending it again will not help."""
+
+    wire, http_status, grpc_status = "invalid_request", 422, "INVALID_ARGUMENT"
+
+
+class MalformedBody(InvalidRequest):
+    """The body is not what its content type says."""
+
+    wire, http_status = "malformed_body", 400
+
+
+class TooLong(InvalidRequest):
+    """More tokens than the model takes."""
+
+    wire = "too_long"
+
+
+class PayloadTooLarge(InvalidRequest):
+    """More bytes or pixels than the limit."""
+
+    wire, http_status = "payload_too_large", 413
+
+
+class UnsupportedImage(InvalidRequest):
+    """Not an image that we read, or a damaged one."""
+
+    wire, http_status = "unsupported_image", 415
+
+
+class Unauthorized(TriptychError):
+    """No key, or the wrong one."""
+
+    wire, http_status, grpc_status = "unauthorized", 401, "UNAUTHENTICATED"
+
+
+class UnknownModel(TriptychError):
+    """No bundle of that name is served."""
+
+    wire, http_status, grpc_status = "unknown_model", 404, "NOT_FOUND"
+
+
+class UnknownRoute(TriptychError):
+    """No such path."""
+
+    wire, http_status, grpc_status = "unknown_route", 404, "UNIMPLEMENTED"
+
+
+class MethodNotAllowed(TriptychError):
+    """The path exists, the verb does not."""
+
+    wire, http_status, grpc_status = "method_not_allowed", 405, "UNIMPLEMENTED"
+
+
+class Overloaded(TriptychError):
+    """The queue is full: busy, not dead."""
+
+    wire, http_status, grpc_status = "overloaded", 429, "RESOURCE_EXHAUSTED"
+
+
+class Unavailable(TriptychError):
+    """The model is not up, or the server is draining."""
+
+    wire, http_status, grpc_status = "unavailable", 503, "UNAVAILABLE"
+
+
+class DeadlineExceeded(TriptychError):
+    """The request's time was up before its answer was complete."""
+
+    wire, http_status, grpc_status = "deadline_exceeded", 504, "DEADLINE_EXCEEDED"
+
+
+class InternalError(TriptychError):
+    """A bug of ours; the log holds the cause under the request's id."""
+
+    wire = "internal"
+
+
+class SetupError(TriptychError):
+    """Something is wrong before serving starts: a port in use, a missing program."""
+
+    wire = "setup"
+
+
+class BundleError(SetupError):
+    """A bundle on disk is damaged, incomplete or of another format."""
+
+    wire = "bundle"
+
+
+class CheckpointError(SetupError):
+    """A checkpoint is damaged, incomplete or of an architecture that we do not have."""
+
+    wire = "checkpoint"

@@ -1,0 +1,48 @@
+"""The tensors that cross between gateway and Triton, for both kinds of model.
+
+Generators (backend `autoregressive`, decoupled, `max_batch_size: 0`): one stream carries one
+sequence. Inputs, all without a batch dimension; absent ones are left out:
+
+| input          | dtype, shape          | meaning                                               |
+|----------------|-----------------------|-------------------------------------------------------|
+| `source_ids`   | INT64 (S,)            | encoder tokens, special tokens included               |
+| `pixels`       | UINT8 (height, width, 3) | prepared picture                                   |
+| `prompt_ids`   | INT64 (T,)            | decoder tokens after the model's own start tokens     |
+| `options`      | BYTES (1,)            | `serving.generation.Overrides` as JSON; may be `{}`   |
+
+Responses: while streaming, pieces with `token_ids` only; the last response holds the rest (and
+`token_ids` of the last piece). N hypotheses, best first, L the longest:
+
+| output          | dtype, shape | meaning                                                         |
+|-----------------|--------------|-----------------------------------------------------------------|
+| `token_ids`     | INT64 (n,)   | newly chosen tokens (streams), else empty                       |
+| `sequences`     | INT64 (N, L) | generated tokens, end token included, padded with -1            |
+| `scores`        | FP32 (N,)    | sum of processed log-probabilities over length^length_penalty   |
+| `finish_reason` | BYTES (N,)   | `stop` or `length`                                              |
+| `usage`         | INT32 (2,)   | prompt (source) tokens, generated tokens over all hypotheses    |
+
+An error of a user's making comes back as a Triton error whose text is `<wire name>: <message>`
+(`serving.errors`), so that the gateway can answer with the right status.
+
+Stateless parts (backend `onnxruntime`) use the graph's own names: CLIP `pixels` UINT8
+(B, height, width, 3) → `embedding` FP32 (B, D), normalised; `token_ids` INT64 (B, T) and
+`lengths` INT32 (B,) → `embedding` FP32 (B, D), normalised.
+"""
+
+from __future__ import annotations
+
+SOURCE_IDS = "source_ids"
+PIXELS = "pixels"
+PROMPT_IDS = "prompt_ids"
+OPTIONS = "options"
+
+TOKEN_IDS = "token_ids"
+SEQUENCES = "sequences"
+SCORES = "scores"
+FINISH_REASON = "finish_reason"
+USAGE = "usage"
+
+LENGTHS = "lengths"
+EMBEDDING = "embedding"
+
+NO_TOKEN = -1

@@ -1,0 +1,1 @@
+"""What a user asks for, as pure functions: request to model calls, outputs to response."""
