@@ -1,0 +1,104 @@
+"""Messages to protobuf and back, for the gRPC client and for the gateway's gRPC front.
+
+One walk over the descriptors serves every message: a twin has the same field names (a test holds
+them together), so only pictures and language pairs need a word of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from pydantic import BaseModel
+
+from triptych import images, messages
+from triptych import triptych_pb2 as pb
+
+_Pydantic = TypeVar("_Pydantic", bound=BaseModel)
+
+TWINS: dict[type[BaseModel], type[Message]] = {
+    messages.TranslateRequest: pb.TranslateRequest,
+    messages.CaptionRequest: pb.CaptionRequest,
+    messages.ZeroShotRequest: pb.ZeroShotRequest,
+    messages.ItemError: pb.ItemError,
+    messages.Alternative: pb.Alternative,
+    messages.Translation: pb.Translation,
+    messages.Caption: pb.Caption,
+    messages.LabelScore: pb.LabelScore,
+    messages.Classification: pb.Classification,
+    messages.Usage: pb.Usage,
+    messages.TranslateResponse: pb.TranslateResponse,
+    messages.CaptionResponse: pb.CaptionResponse,
+    messages.ZeroShotResponse: pb.ZeroShotResponse,
+    messages.ModelLimits: pb.ModelLimits,
+    messages.Model: pb.Model,
+    messages.ModelList: pb.ModelList,
+    messages.ErrorBody: pb.ErrorBody,
+}
+"""Every message that travels over gRPC; `ErrorResponse` is HTTP's wrapper alone."""
+
+
+def to_proto(message: BaseModel) -> Message:
+    """The protobuf twin of a message.
+
+    Raises:
+        KeyError: The message has no twin.
+        ValueError: A picture is not base64.
+    """
+    given = {name: getattr(message, name) for name in type(message).model_fields}
+    fields = TWINS[type(message)].DESCRIPTOR.fields_by_name
+    packed = {
+        name: [_pack(fields[name], item) for item in value]
+        if isinstance(value, list)
+        else _pack(fields[name], value)
+        for name, value in given.items()
+        if value is not None
+    }
+    return TWINS[type(message)](**packed)
+
+
+def from_proto(message: Message, into: type[_Pydantic]) -> _Pydantic:
+    """The message of which `message` is the twin, validated.
+
+    Raises:
+        pydantic.ValidationError: A field is missing or out of its range.
+    """
+    return into.model_validate(_unpacked(message, into))
+
+
+def _pack(field: FieldDescriptor, value: Any) -> Any:
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return images.decode(value)
+    if field.message_type is None:
+        return value
+    if field.message_type.name == pb.LanguagePair.DESCRIPTOR.name:
+        source, target = value
+        return pb.LanguagePair(source=source, target=target)
+    return to_proto(value)
+
+
+def _unpacked(message: Message, into: type[BaseModel]) -> dict[str, Any]:
+    """Fields of `message` that were set; an empty list counts only where one is required."""
+    fields: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.is_repeated:
+            if value or into.model_fields[field.name].is_required():
+                fields[field.name] = [_unpack(field, item) for item in value]
+        elif not field.has_presence or message.HasField(field.name):
+            fields[field.name] = _unpack(field, value)
+    return fields
+
+
+def _unpack(field: FieldDescriptor, value: Any) -> Any:
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return images.encode(value)
+    if field.message_type is None:
+        return value
+    if field.message_type.name == pb.LanguagePair.DESCRIPTOR.name:
+        return [value.source, value.target]
+    return _unpacked(value, _PYDANTIC[field.message_type.name])
+
+
+_PYDANTIC = {twin.DESCRIPTOR.name: message for message, twin in TWINS.items()}
