@@ -1,0 +1,141 @@
+"""Bytes of a picture to the uint8 array that a model's graph takes.
+
+The same pixels as `transformers`' Pillow image processors give before they rescale and normalise
+(the graph does that). Size is checked from the header, before anything is decoded.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from serving.bundle import ImageSpec
+from serving.errors import PayloadTooLarge, TriptychError, UnsupportedImage
+
+Pixels = npt.NDArray[np.uint8]
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
+"""What is read. Some of Pillow's other plugins start programs or read further files."""
+
+PILLOW_MAX_PIXELS = 89_478_485
+"""Pillow warns above its own limit; ours may not be larger."""
+
+
+@dataclass(frozen=True)
+class ImageLimits:
+    """What a picture may measure, by its header."""
+
+    max_pixels: int = 50_000_000
+    max_side: int = 16_384
+
+
+def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
+    """An upright RGB picture: orientation applied, transparency laid over white, first frame only.
+
+    Raises:
+        PayloadTooLarge: more pixels or a longer side than `limits`, judged by the header alone.
+        UnsupportedImage: not a picture of a format that we read, or a damaged or truncated one.
+    """
+    limits = limits or ImageLimits()
+    if not data:
+        raise UnsupportedImage("the image is empty: send the bytes of a picture")
+    try:
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+        _check_size(image.size, limits)
+        image.load()
+        return to_rgb(_upright(image))
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise _too_large("more than Pillow opens", limits) from None
+    except UnidentifiedImageError:
+        names = ", ".join(FORMATS)
+        raise UnsupportedImage(f"not an image that is read here; supported are: {names}") from None
+    except TriptychError:
+        raise
+    # Hostile bytes make Pillow's plugins raise nearly anything (struct.error, SyntaxError, …).
+    except Exception as error:
+        reason = type(error).__name__
+        raise UnsupportedImage(f"the image is damaged or truncated ({reason})") from error
+
+
+def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
+    """An RGB picture as (height, width, 3) uint8, resized and cropped as the model's recipe says.
+
+    Raises:
+        UnsupportedImage: so long and thin that keeping its proportions would need a huge picture.
+    """
+    height, width = _resized(image.size, spec)
+    if height * width > PILLOW_MAX_PIXELS:
+        sides = f"{image.width}x{image.height}"
+        raise UnsupportedImage(f"{sides} is too long and thin for this model: crop it first")
+    resized = image.resize((width, height), resample=Image.Resampling(spec.resample))
+    pixels = np.asarray(resized, dtype=np.uint8)
+    return np.ascontiguousarray(centre_crop(pixels, spec.crop) if spec.crop else pixels)
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Any of Pillow's modes as RGB; 16-bit grey keeps its upper byte instead of clipping.
+
+    Raises:
+        UnsupportedImage: floating-point pixels, whose range nobody wrote down.
+    """
+    if image.mode == "F":
+        raise UnsupportedImage("floating-point pixels have no agreed range: send 8 or 16 bits")
+    if image.mode.startswith("I"):
+        deep = np.asarray(image).astype(np.int64)
+        return Image.fromarray(np.clip(deep >> 8, 0, 255).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        clear = image.convert("RGBA")
+        white = Image.new("RGBA", clear.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, clear).convert("RGB")
+    return image.convert("RGB")
+
+
+def centre_crop(pixels: Pixels, size: tuple[int, int]) -> Pixels:
+    """The middle (height, width) of a picture, black where it is smaller."""
+    for axis, wanted in enumerate(size):
+        have = pixels.shape[axis]
+        if have < wanted:
+            before = ceil((wanted - have) / 2)
+            padding = [(0, 0)] * pixels.ndim
+            padding[axis] = (before, wanted - have - before)
+            pixels = np.pad(pixels, padding)
+        else:
+            start = (have - wanted) // 2
+            pixels = pixels[(slice(None),) * axis + (slice(start, start + wanted),)]
+    return pixels
+
+
+def _resized(size: tuple[int, int], spec: ImageSpec) -> tuple[int, int]:
+    """(height, width) after resizing a picture of (width, height)."""
+    if spec.resize == "exact":
+        return spec.size
+    width, height = size
+    edge = spec.size[0]
+    if width <= height:
+        return int(edge * height / width), edge
+    return edge, int(edge * width / height)
+
+
+def _check_size(size: tuple[int, int], limits: ImageLimits) -> None:
+    width, height = size
+    if width * height > limits.max_pixels or max(size) > limits.max_side:
+        raise _too_large(f"{width}x{height}", limits)
+
+
+def _too_large(what: str, limits: ImageLimits) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"the image has too many pixels ({what}): at most {limits.max_pixels} pixels and "
+        f"{limits.max_side} a side, send a smaller one"
+    )
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The picture turned as its EXIF says; unreadable EXIF is no reason to refuse a picture."""
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # damaged EXIF raises as freely as damaged pixels
+        return image

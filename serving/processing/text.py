@@ -1,0 +1,137 @@
+"""Text to token ids and back, exactly as `transformers` does it, without `transformers`.
+
+Two kinds cover what exporters publish: Marian's pair of sentencepiece models with one vocabulary,
+and everything that `tokenizers` reads from a `tokenizer.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from sentencepiece import SentencePieceProcessor
+from tokenizers import Tokenizer as RustTokenizer
+
+from serving.bundle import Bundle, TokenizerSpec
+from serving.errors import BundleError
+
+WORD_START = "▁"  # sentencepiece's mark for a space
+_LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
+# The same replacements in the same order as `transformers`' clean_up_tokenization.
+_CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back. Implementations may be used from several threads at once."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Ids of a text, unpadded and untruncated, with the model's own end (and start) tokens."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of generated ids; special tokens are left out."""
+        ...
+
+
+class SentencePiecePair:
+    """Marian's tokenizer: one sentencepiece model a side, ids from a shared `vocab.json`.
+
+    The ids are those of `transformers.MarianTokenizer`: special tokens written out in the text
+    (`</s>`) become themselves, a leading `>>xx<<` is one token, pieces that the vocabulary lacks
+    are unknown.
+    """
+
+    def __init__(self, spec: TokenizerSpec, folder: Path) -> None:
+        self._source = SentencePieceProcessor(model_file=str(folder / spec.files["source"]))
+        self._target = SentencePieceProcessor(model_file=str(folder / spec.files["target"]))
+        vocabulary = json.loads((folder / spec.files["vocab"]).read_text(encoding="utf-8"))
+        self._ids: dict[str, int] = vocabulary
+        self._pieces = {number: piece for piece, number in vocabulary.items()}
+        self._unknown, self._end = _required(spec, "unk"), _required(spec, "eos")
+        self._special_ids = frozenset({spec.pad_token_id, self._end, self._unknown})
+        special = sorted((self._pieces[number] for number in self._special_ids), key=len)
+        self._special = re.compile(
+            "(" + "|".join(re.escape(piece) for piece in special[::-1]) + ")"
+        )
+        self._clean_up = spec.clean_up_spaces
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Ids of a source text, `</s>` at the end."""
+        ids = [self._ids.get(piece, self._unknown) for piece in self._split(text)]
+        return [*ids, self._end] if add_special_tokens else ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Target text of generated ids."""
+        pieces = [self._pieces.get(number, "") for number in ids if number not in self._special_ids]
+        text = str(self._target.decode_pieces(pieces)).replace(WORD_START, " ").strip()
+        return clean_up(text) if self._clean_up else text
+
+    def _split(self, text: str) -> list[str]:
+        pieces: list[str] = []
+        for part in filter(None, self._special.split(text)):
+            if self._special.fullmatch(part):
+                pieces.append(part)
+                continue
+            if language := _LANGUAGE.match(part):
+                pieces.append(language.group())
+                part = part[language.end() :]
+            pieces.extend(self._source.encode(part, out_type=str))
+        return pieces
+
+
+class FastTokenizer:
+    """Whatever a `tokenizer.json` describes (byte-level BPE, WordPiece, unigram)."""
+
+    def __init__(self, spec: TokenizerSpec, folder: Path) -> None:
+        self._tokenizer = RustTokenizer.from_file(str(folder / spec.files["tokenizer"]))
+        # A file may ask for truncation and padding: lengths must be the text's own.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        # `transformers` leaves byte-level BPE alone: the clean-up was made for WordPiece.
+        is_bpe = type(self._tokenizer.model).__name__ == "BPE"
+        self._clean_up = spec.clean_up_spaces and not is_bpe
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Ids of a text as the file's post-processor completes them."""
+        return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, special tokens left out."""
+        text = str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+        return clean_up(text) if self._clean_up else text
+
+
+def clean_up(text: str) -> str:
+    """Text without the spaces that word-level tokenizers leave before punctuation."""
+    for spaced in _CLEAN_UP:
+        text = text.replace(spaced, spaced.strip())
+    return text
+
+
+def load_tokenizer(bundle: Bundle) -> Tokenizer | None:
+    """The bundle's tokenizer, None for a bundle without text.
+
+    Raises:
+        BundleError: a file is damaged or the vocabulary lacks a token that the manifest names.
+    """
+    spec = bundle.manifest.tokenizer
+    if spec is None:
+        return None
+    kind = SentencePiecePair if spec.kind == "sentencepiece_pair" else FastTokenizer
+    try:
+        return kind(spec, bundle.folder)
+    except BundleError:
+        raise
+    # `tokenizers` raises bare Exception for a damaged file, sentencepiece RuntimeError or OSError.
+    except Exception as error:
+        raise BundleError(f"{bundle.folder}: cannot load the tokenizer: {error}") from error
+
+
+def _required(spec: TokenizerSpec, name: str) -> int:
+    number: int | None = getattr(spec, f"{name}_token_id")
+    if number is None:
+        raise BundleError(f"a {spec.kind} tokenizer needs {name}_token_id in the manifest")
+    return number
