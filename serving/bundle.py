@@ -180,7 +180,7 @@ class Manifest(_Frozen):
     """(source, target) pairs, ISO 639-1."""
     default: bool = False
     parts: dict[str, str]
-    """Part → Triton model. Generators: `{"generate": name}`, CLIP: `{"image": …, "text": …-text}`."""
+    """Part → Triton model: `{"generate": name}`, or `{"image": name, "text": name-text}`."""
     graphs: dict[str, Graph]
     """Generators: admit (optional), step. Stateless bundles: one graph a part, same keys."""
     states: tuple[State, ...] = ()
@@ -243,9 +243,7 @@ def open_bundle(folder: Path) -> Bundle:
     for key, graph in manifest.graphs.items():
         part = manifest.parts.get(key, manifest.name)
         if not (repository / part / folder.name / graph.file).is_file():
-            raise BundleError(
-                f"{folder}: graph {key!r} ({part}/{folder.name}/{graph.file}) is missing"
-            )
+            raise BundleError(f"{folder}: {part}/{folder.name}/{graph.file} is missing")
     files = manifest.tokenizer.files.values() if manifest.tokenizer else ()
     for file in files:
         if not (folder / file).is_file():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MAX_BEAMS = 16
 
@@ -33,6 +33,15 @@ class Generation(BaseModel):
     suppress_tokens: tuple[int, ...] = ()
     forced_bos_token_id: int | None = None
     forced_eos_token_id: int | None = None
+
+    @model_validator(mode="after")
+    def _beams_cover_what_is_returned(self) -> Self:
+        if self.num_return_sequences > self.num_beams:
+            raise ValueError(
+                f"num_return_sequences ({self.num_return_sequences}) "
+                f"must not exceed num_beams ({self.num_beams})"
+            )
+        return self
 
     def with_overrides(self, overrides: Overrides) -> Self:
         """These rules with what a request asks for laid over them, validated again.

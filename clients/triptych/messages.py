@@ -1,7 +1,7 @@
 """The wire between gateway and clients, as pydantic models; `triptych.proto` is its twin.
 
-One envelope for every task: asked with an optional `model`, answered with `data` in the order asked;
-an item that could not be served holds an `error` in its place.
+One envelope for every task: asked with an optional `model`, answered with `data` in the order
+asked; an item that could not be served holds an `error` in its place.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TranslateRequest(_Request):
 
 
 class CaptionRequest(_Request):
-    """`POST /v1/caption`. In multipart, `images` are files and the other fields stand beside them."""
+    """`POST /v1/caption`. As multipart, `images` are files, the other fields stand beside them."""
 
     images: OneOrMany = Field(description="Base64 or data-URIs.")
     prompt: str | None = Field(default=None, description="Words that the caption begins with.")
@@ -157,7 +157,7 @@ class ModelLimits(_Message):
 
 
 class Model(_Message):
-    """One line of `GET /v1/models`; `id`, `object` and `owned_by` are what OpenAI's clients read."""
+    """One line of `GET /v1/models`; `id`, `object`, `owned_by` are what OpenAI's clients read."""
 
     id: str
     object: Literal["model"] = "model"

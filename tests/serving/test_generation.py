@@ -1,0 +1,36 @@
+"""Defaults of a checkpoint with a request's overrides laid over them."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from serving.generation import Generation, Overrides
+
+RULES = Generation(pad_token_id=0, max_new_tokens=20, num_beams=4, eos_token_ids=(1,))
+
+
+def test_overrides_change_only_what_they_name() -> None:
+    changed = RULES.with_overrides(Overrides(num_beams=2, deadline_ms=5, stream=True))
+    assert changed == RULES.model_copy(update={"num_beams": 2})
+
+
+@pytest.mark.parametrize(("asked", "given"), [(5, 5), (20, 20), (500, 20)])
+def test_a_request_can_shorten_but_never_lengthen(asked: int, given: int) -> None:
+    assert RULES.with_overrides(Overrides(max_new_tokens=asked)).max_new_tokens == given
+
+
+def test_more_hypotheses_than_beams_are_refused() -> None:
+    with pytest.raises(ValidationError, match="num_return_sequences"):
+        RULES.with_overrides(Overrides(num_return_sequences=5))
+
+
+@pytest.mark.parametrize("length_penalty", [float("nan"), float("inf"), 11.0])
+def test_length_penalty_must_be_a_number_in_range(length_penalty: float) -> None:
+    with pytest.raises(ValidationError, match="length_penalty"):
+        Overrides(length_penalty=length_penalty)
+
+
+def test_unknown_option_is_refused_by_name() -> None:
+    with pytest.raises(ValidationError, match="temprature"):
+        Overrides.model_validate({"temprature": 1})
