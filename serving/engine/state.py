@@ -1,0 +1,184 @@
+"""State arenas: one buffer a state tensor, entries contiguous, laid out by growth.
+
+Leading dimension: rows ("R", beams apart) or sequences ("B", beams together). The dimension called
+"P" (positions) or "S" (source) is a bucket: it is re-laid when a longer entry comes, kept tight
+otherwise, because attention's scratch and bandwidth follow it. No policy lives here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.bundle import Growth, State
+
+FloatArray = NDArray[np.floating[Any]]
+_SMALLEST_BUCKET = 16
+
+
+def bucket(length: int) -> int:
+    """The smallest of 16, 24, 32, 48, 64, 96, … that holds `length`: two sizes an octave."""
+    size = _SMALLEST_BUCKET
+    while size < length:
+        if size + size // 2 >= length:
+            return size + size // 2
+        size *= 2
+    return size
+
+
+class Arena:
+    """The buffer of one state for all entries of a group.
+
+    Unused cells are finite (zero or stale), because masked attention multiplies them by zero.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._axis = next((i for i, size in enumerate(state.shape) if size in ("P", "S")), None)
+        self._cells = np.zeros(self._shape(0, 0), state.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return int(self._cells.nbytes)
+
+    @property
+    def capacity(self) -> int:
+        """Entries that fit without re-laying."""
+        return len(self._cells)
+
+    @property
+    def length(self) -> int:
+        """Size of the P or S dimension; 0 where there is none."""
+        return 0 if self._axis is None else self._cells.shape[self._axis]
+
+    def view(self, entries: slice) -> FloatArray:
+        """A range of entries as one contiguous view, to be bound."""
+        return self._cells[entries]
+
+    def relay(self, capacity: int, length: int, used: int, used_length: int) -> None:
+        """Moves to a buffer of another size, keeping `used` entries of `used_length` each."""
+        if (capacity, length) == (self.capacity, self.length):
+            return
+        cells = np.zeros(self._shape(capacity, length), self.state.dtype)
+        kept = (slice(0, used), *self._within(used_length))
+        cells[kept] = self._cells[kept]
+        self._cells = cells
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Gives entry `target` the first `length` positions of entry `source`."""
+        within = self._within(length)
+        self._cells[(target, *within)] = self._cells[(source, *within)]
+
+    def write(self, start: int, values: FloatArray) -> None:
+        """Writes whole entries from `start`; shorter than the bucket is fine."""
+        length = 0 if self._axis is None else values.shape[self._axis]
+        self._cells[(slice(start, start + len(values)), *self._within(length))] = values
+
+    def clear(self, start: int, stop: int) -> None:
+        """Sets entries to zero, the initial value of a REPLACE state."""
+        self._cells[start:stop] = 0
+
+    def _shape(self, capacity: int, length: int) -> tuple[int, ...]:
+        """Numbers for names: the leading dimension, then P or S."""
+        inner = [length if isinstance(size, str) else size for size in self.state.shape[1:]]
+        return (capacity, *inner)
+
+    def _within(self, length: int) -> tuple[slice, ...]:
+        """An index below the leading dimension that takes only the first `length` positions."""
+        if self._axis is None:
+            return ()
+        return (*[slice(None)] * (self._axis - 1), slice(0, length))
+
+
+class GroupState:
+    """All arenas of a group, and the lengths that say how much of them is in use.
+
+    Attributes:
+        lengths: Positions of each sequence (its rows are equally long).
+        source_lengths: Source positions of each sequence; 0 where the model has no source.
+    """
+
+    def __init__(self, states: tuple[State, ...], width: int) -> None:
+        self.width = width
+        self.lengths: list[int] = []
+        self.source_lengths: list[int] = []
+        self._per_row = [Arena(state) for state in states if state.growth is not Growth.HOLD]
+        self._held = [Arena(state) for state in states if state.growth is Growth.HOLD]
+        self._size = (0, 0, 0)  # sequences, P, S
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arenas."""
+        return sum(arena.nbytes for arena in (*self._per_row, *self._held))
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """Changes whenever an address or a shape of the live entries does."""
+        return (len(self), *self._size)
+
+    def of(self, growth: Growth) -> list[Arena]:
+        """The arenas of one growth, in the manifest's order."""
+        arenas = self._held if growth is Growth.HOLD else self._per_row
+        return [arena for arena in arenas if arena.state.growth is growth]
+
+    def reserve(self, sequences: int, length: int, source_length: int = 0) -> None:
+        """Makes room for that many sequences, positions and source positions."""
+        capacity, positions, sources = self._size
+        used, used_source = max(self.lengths, default=0), max(self.source_lengths, default=0)
+        if sequences > capacity:
+            capacity = max(sequences, 2 * capacity)
+        size = (
+            capacity,
+            _fitting(positions, max(used, length)),
+            _fitting(sources, max(used_source, source_length)),
+        )
+        if size == self._size:
+            return
+        for arena in self._per_row:
+            arena.relay(capacity * self.width, size[1], len(self) * self.width, used)
+        for arena in self._held:
+            arena.relay(capacity, size[2], len(self), used_source)
+        self._size = size
+
+    def admit(self, length: int, source_length: int) -> None:
+        """Counts one more sequence, whose state has been written behind the last."""
+        self.lengths.append(length)
+        self.source_lengths.append(source_length)
+
+    def grow(self) -> None:
+        """Counts one more position of every sequence."""
+        self.lengths = [length + 1 for length in self.lengths]
+
+    def copy_row(self, source: int, target: int, length: int) -> None:
+        """Copies what a row holds, up to `length` positions."""
+        for arena in self._per_row:
+            arena.copy(source, target, length)
+
+    def retire(self, slot: int) -> None:
+        """Moves the last sequence into the hole."""
+        last = len(self) - 1
+        if slot != last:
+            self._move(last, slot)
+        self.lengths[slot] = self.lengths[last]
+        self.source_lengths[slot] = self.source_lengths[last]
+        del self.lengths[last], self.source_lengths[last]
+
+    def _move(self, source: int, target: int) -> None:
+        for beam in range(self.width):
+            self.copy_row(
+                source * self.width + beam, target * self.width + beam, self.lengths[source]
+            )
+        for arena in self._held:
+            arena.copy(source, target, self.source_lengths[source])
+
+
+def _fitting(current: int, needed: int) -> int:
+    """The current bucket while it is neither too small nor twice too large, else a new one."""
+    wanted = bucket(needed)
+    return current if wanted <= current < 2 * wanted else wanted
