@@ -1,0 +1,1 @@
+"""Triton seams: one folder a python-based backend, found by its name."""

@@ -1,0 +1,1 @@
+"""The `onnxruntime` backend for Tritons that have no native one."""

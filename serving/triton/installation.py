@@ -1,0 +1,133 @@
+"""Where Triton lies on this machine, and the backend directory that we give to it.
+
+Either NVIDIA's own installation (`/opt/tritonserver`, with native backends) or the PyPI wheel
+`nvidia-pytriton`, which holds the server, the python backend and one stub a Python version, but no
+ONNX Runtime backend. Our python-based backends fill in whatever names are missing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.errors import SetupError
+
+BACKENDS = Path(__file__).parent.parent / "backends"
+STUB = "triton_python_backend_stub"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A `tritonserver` and what belongs to it."""
+
+    program: Path
+    backends: Path
+    """Folder with one sub-folder a backend, `python` among them."""
+    libraries: tuple[Path, ...]
+    """Folders for LD_LIBRARY_PATH."""
+    stub: Path | None = None
+    """The python backend's stub for the running Python, where it is kept apart (wheel)."""
+
+    def environment(self) -> dict[str, str]:
+        """Environment for the server: our Python first on PATH, libraries found.
+
+        Stubs run isolated and take site-packages from the first `python3` on PATH; with another
+        Python first they load another numpy, and outputs arrive empty without any error.
+        """
+        paths = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        libraries = [*map(str, self.libraries), os.environ.get("LD_LIBRARY_PATH", "")]
+        return {
+            **os.environ,
+            "PATH": os.pathsep.join(paths),
+            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
+        }
+
+    def assemble(self, folder: Path) -> None:
+        """Fill an empty folder with this installation's backends and ours.
+
+        Whole folders are linked. The wheel's `python` is copied (3 MB) because the stub must lie
+        beside the library, and Triton refuses a linked file ("escapes backend directory").
+        """
+        for backend in sorted(path for path in self.backends.iterdir() if path.is_dir()):
+            if backend.name == "python" and self.stub is not None:
+                shutil.copytree(backend, folder / "python", ignore=_bytecode)
+                shutil.copy2(self.stub, folder / "python" / STUB)
+            else:
+                (folder / backend.name).symlink_to(backend.resolve())
+        for ours in sorted(path.parent for path in BACKENDS.glob("*/model.py")):
+            if not (folder / ours.name).exists():
+                (folder / ours.name).symlink_to(ours.resolve())
+
+
+_bytecode = shutil.ignore_patterns("__pycache__")
+
+
+def find_installation(program: Path | None = None) -> Installation:
+    """The given `tritonserver`, else the one on PATH, else the one in the wheel.
+
+    Raises:
+        SetupError: there is none, or its parts are missing.
+    """
+    if program is None:
+        on_path = shutil.which("tritonserver")
+        program = Path(on_path) if on_path else None
+    if program is None:
+        return _wheel()
+    if not os.access(program, os.X_OK):
+        raise SetupError(f"{program} is not an executable tritonserver: check $TRITONSERVER")
+    program = program.resolve()
+    wheel = program.parent.parent / "python_backend_stubs"
+    return _wheel() if wheel.is_dir() else _container(program)
+
+
+def _container(program: Path) -> Installation:
+    """NVIDIA's layout: `<root>/bin/tritonserver` beside `<root>/backends`."""
+    backends = program.parent.parent / "backends"
+    if not (backends / "python" / STUB).is_file():
+        raise SetupError(f"{program} has no python backend in {backends}: use another Triton")
+    return Installation(program, backends, libraries=(program.parent.parent / "lib",))
+
+
+def _wheel() -> Installation:
+    """The wheel's layout: `pytriton/tritonserver` beside `nvidia_pytriton.libs`."""
+    spec = importlib.util.find_spec("pytriton")
+    if spec is None or spec.origin is None:
+        raise SetupError(
+            "no tritonserver found: pip install 'triptych[serve-cpu]', or set $TRITONSERVER"
+        )
+    package = Path(spec.origin).parent
+    root = package / "tritonserver"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = root / "python_backend_stubs" / version / STUB
+    if not stub.is_file():
+        known = ", ".join(sorted(path.name for path in stub.parent.parent.iterdir()))
+        raise SetupError(f"the Triton wheel has no stub for Python {version}; it has {known}")
+    libraries = (package.parent / "nvidia_pytriton.libs", *_libpython())
+    return Installation(root / "bin" / "tritonserver", root / "backends", libraries, stub)
+
+
+def _libpython() -> tuple[Path, ...]:
+    """Folder of the shared libpython that the stub links, empty when the system has it.
+
+    Raises:
+        SetupError: it is nowhere (a Python built without `--enable-shared`).
+    """
+    name = f"libpython{sys.version_info.major}.{sys.version_info.minor}.so.1.0"
+    folders = [sysconfig.get_config_var("LIBDIR"), str(Path(sys.base_prefix) / "lib")]
+    for folder in filter(None, folders):
+        if (Path(folder) / name).is_file():
+            return (Path(folder),)
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        raise SetupError(
+            f"Triton needs {name}, which this Python was built without: "
+            "install the system's libpython package, or use a Python with a shared library"
+        ) from None
+    return ()

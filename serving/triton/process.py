@@ -1,0 +1,126 @@
+"""Operating-system side of a server: start it tied to us, see its children, end it wholly."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+# Runs in the child between fork and exec; a `preexec_fn` would run Python in a copy of a process
+# with threads. The parent is compared because it may have died before prctl was called.
+_LAUNCHER = f"""
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@dataclass(frozen=True)
+class Child:
+    """A child process as `/proc` shows it."""
+
+    pid: int
+    is_zombie: bool
+    arguments: tuple[str, ...]
+    """Empty for a zombie."""
+
+
+def launch(
+    command: list[str], environment: dict[str, str], inherited: tuple[int, ...]
+) -> subprocess.Popen[str]:
+    """Start a program in a session of its own that gets SIGTERM when the calling thread ends.
+
+    Its own session keeps the terminal's Ctrl-C away from it: we decide the order of stopping.
+    stdout and stderr come as one pipe.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        pass_fds=inherited,
+    )
+
+
+def end(process: subprocess.Popen[str], timeout_s: float) -> None:
+    """SIGTERM, then SIGKILL for the whole session; returns when every member is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout_s)
+    deadline = time.monotonic() + 10
+    while members := _session(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"processes {members} of Triton's session survive SIGKILL")
+        time.sleep(0.02)
+    process.wait()
+
+
+def children(pid: int) -> list[Child]:
+    """Direct children of a process, whichever of its threads made them."""
+    found = []
+    for child, state, parent, _ in _processes():
+        if parent == pid:
+            found.append(Child(child, state == "Z", _arguments(child)))
+    return found
+
+
+def reap(except_for: int) -> None:
+    """Collect the exit status of every dead child of ours but one (whose Popen wants it).
+
+    Only for a process that is a server's keeper and nothing else: it takes everyone's status.
+    """
+    for child in children(os.getpid()):
+        if child.is_zombie and child.pid != except_for:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child.pid, os.WNOHANG)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of orphaned grandchildren, so that `reap` sees them."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _session(leader: int) -> list[int]:
+    """Living members of a session; zombies have given everything back but their number."""
+    return [pid for pid, state, _, session in _processes() if session == leader and state != "Z"]
+
+
+def _processes() -> list[tuple[int, str, int, int]]:
+    """(pid, state, parent, session) of every process."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            # The name in parentheses may itself hold spaces and parentheses.
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:  # ended while we looked
+            continue
+        found.append((int(entry.name), fields[0], int(fields[1]), int(fields[3])))
+    return found
+
+
+def _arguments(pid: int) -> tuple[str, ...]:
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ()
+    return tuple(line.rstrip("\0").split("\0")) if line else ()

@@ -1,0 +1,283 @@
+"""One Triton server: started with every complete bundle loaded, healed, stopped without a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import subprocess
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+from serving import bundle
+from serving.errors import SetupError
+from serving.triton import process as processes
+from serving.triton.control import ModelControl, model_config
+from serving.triton.installation import Installation, find_installation
+from serving.triton.ports import claim_ports
+from serving.triton.settings import TritonSettings
+from serving.triton.shared_memory import SharedMemory
+from serving.triton.stubs import Living, StubWatch, living_stubs
+
+Progress = Callable[[str], None]
+
+log = logging.getLogger(__name__)
+triton_log = logging.getLogger(f"{__name__}.output")
+
+_LEVELS = {"E": logging.ERROR, "W": logging.WARNING, "F": logging.CRITICAL}
+_LOADS_AT_ONCE = 4
+
+
+class TritonServer:
+    """A `tritonserver` process in explicit model control, with its models.
+
+    Use it as a context manager, or call `start` and `stop`. The server ends with the *thread* that
+    called `start` (Linux ties the death signal to threads), so start it from one that stays.
+
+    Args:
+        settings: Where, what and how long.
+        progress: Told one line for each step of a start.
+    """
+
+    def __init__(self, settings: TritonSettings, progress: Progress = log.info) -> None:
+        self.settings = settings
+        self.dead_stubs = 0
+        self._progress = progress
+        self._cleanup = contextlib.ExitStack()
+        self._process: subprocess.Popen[str] | None = None
+        self._control: ModelControl | None = None
+        self._ports: dict[str, int] = {}
+        self._tail: deque[str] = deque(maxlen=40)
+        self._incarnations: dict[str, int] = {}
+        self._stubs = StubWatch(self._living_stubs)
+
+    def __enter__(self) -> TritonServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def http_address(self) -> str:
+        """`host:port` of KServe v2 over HTTP."""
+        return self._address("HTTP")
+
+    @property
+    def grpc_address(self) -> str:
+        """`host:port` of KServe v2 over gRPC."""
+        return self._address("gRPC")
+
+    @property
+    def metrics_address(self) -> str:
+        """`host:port` of the Prometheus metrics (`/metrics`)."""
+        return self._address("metrics")
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, None before the start and after the stop."""
+        return self._process.pid if self._process else None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process exists; its models may still be loading."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Triton models that were loaded, further parts included."""
+        return tuple(sorted(self._incarnations))
+
+    def start(self) -> None:
+        """Start the server and load every complete bundle.
+
+        Raises:
+            SetupError: no Triton, a port in use, the server ended or was not ready in time, or a
+                bundle does not load (Triton's reason in the message). Nothing is left running.
+        """
+        began = time.monotonic()
+        found = list(bundle.bundles(self.settings.repository))
+        try:
+            self._launch(find_installation(self.settings.program))
+            self._await_live(began + self.settings.ready_timeout_s)
+            self._progress(f"Triton listens on {self.grpc_address} (gRPC)")
+            self._load_all(found)
+        except BaseException:
+            self.stop()
+            raise
+        took = time.monotonic() - began
+        self._progress(f"Triton ready with {len(self._incarnations)} models in {took:.1f} s")
+
+    def stop(self) -> None:
+        """End the server and all its processes, and remove its files; harmless when repeated."""
+        if self._control:
+            self._control.close()
+        if self._process:
+            # Triton waits in vain for a model whose stub is dead.
+            grace = self.settings.stop_timeout_s if not self.dead_stubs else 1.0
+            processes.end(self._process, grace + 1.0)
+        self._cleanup.close()
+        self._process, self._control, self.dead_stubs = None, None, 0
+        self._incarnations.clear()
+        self._stubs = StubWatch(self._living_stubs)
+
+    def load(self, name: str, version: int | None = None) -> int:
+        """Load a bundle with all its parts, at its newest complete version or a given one.
+
+        Returns:
+            The version that is now served.
+
+        Raises:
+            SetupError: no such complete version, or Triton cannot load it.
+        """
+        folder = self.settings.repository / name
+        chosen = (
+            bundle.newest_bundle(self.settings.repository, name)
+            if version is None
+            else bundle.open_bundle(folder / str(version))
+        )
+        return self._load_bundle(chosen)
+
+    def heal(self) -> list[str]:
+        """Replace every model that lost a stub; returns their names.
+
+        Triton neither restarts a dead stub nor stops calling its model ready. A load makes a new
+        instance; the dead one keeps its shared memory until the server ends, so it is counted.
+
+        Raises:
+            SetupError: a model cannot be loaded again.
+        """
+        healed = []
+        for model, count in self._stubs.lost().items():
+            version = self._require_control().version(model)
+            if version is None:
+                self._stubs.forget(model)
+                continue
+            self.dead_stubs += count
+            log.warning("model %s lost %d of its processes; loading it again", model, count)
+            self._load_model(model, version)
+            healed.append(model)
+        return healed
+
+    def _launch(self, installation: Installation) -> None:
+        settings = self.settings
+        wanted = {
+            "HTTP": settings.http_port,
+            "gRPC": settings.grpc_port,
+            "metrics": settings.metrics_port,
+        }
+        # A restart keeps the ports that were chosen: clients know them.
+        self._ports = claim_ports(settings.host, self._ports or wanted)
+        backends = self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="triptych-"))
+        installation.assemble(Path(backends))
+        memory = SharedMemory()
+        self._cleanup.callback(memory.remove)
+        self._tail.clear()
+        self._progress(f"starting {installation.program.name}")
+        self._process = processes.launch(
+            self._command(installation, backends, memory.prefix),
+            installation.environment(),
+            inherited=(memory.lock,),
+        )
+        reader = threading.Thread(target=self._read_output, name="triton-output", daemon=True)
+        reader.start()
+        self._cleanup.callback(reader.join, 2.0)
+        self._control = ModelControl(self.http_address, self.settings.ready_timeout_s)
+
+    def _command(self, installation: Installation, backends: str, prefix: str) -> list[str]:
+        settings = self.settings
+        return [
+            str(installation.program),
+            f"--model-repository={settings.repository.resolve()}",
+            f"--backend-directory={backends}",
+            "--model-control-mode=explicit",
+            "--disable-auto-complete-config",
+            f"--http-address={settings.host}",
+            f"--http-port={self._ports['HTTP']}",
+            f"--grpc-address={settings.host}",
+            f"--grpc-port={self._ports['gRPC']}",
+            f"--metrics-address={settings.host}",
+            f"--metrics-port={self._ports['metrics']}",
+            f"--exit-timeout-secs={max(1, int(settings.stop_timeout_s))}",
+            f"--backend-config=python,shm-region-prefix-name={prefix}",
+            f"--backend-config=python,stub-timeout-seconds={int(settings.ready_timeout_s)}",
+        ]
+
+    def _await_live(self, deadline: float) -> None:
+        while not self._require_control().is_live():
+            if not self.is_alive:
+                raise SetupError(f"tritonserver ended while starting: {self._last_error()}")
+            if time.monotonic() > deadline:
+                raise SetupError(
+                    f"tritonserver did not answer within {self.settings.ready_timeout_s:g} s: "
+                    f"{self._last_error()}"
+                )
+            time.sleep(0.05)
+
+    def _load_all(self, found: list[bundle.Bundle]) -> None:
+        with ThreadPoolExecutor(_LOADS_AT_ONCE) as pool:
+            try:
+                for _ in pool.map(self._load_bundle, found):
+                    pass
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.stop()  # ends the other loads too; the pool waits for them on leaving
+                raise
+
+    def _load_bundle(self, found: bundle.Bundle) -> int:
+        manifest = found.manifest
+        version = int(found.folder.name)
+        for model in sorted({manifest.name, *manifest.parts.values()}):
+            began = time.monotonic()
+            self._load_model(model, version)
+            took = time.monotonic() - began
+            self._progress(f"loaded {model} version {version} in {took:.1f} s")
+        return version
+
+    def _load_model(self, model: str, version: int) -> None:
+        incarnation = self._incarnations.get(model, 0) + 1
+        config = model_config(self.settings.repository / model, version, incarnation)
+        self._require_control().load(model, config)
+        self._incarnations[model] = incarnation
+        self._stubs.note(model)
+
+    def _living_stubs(self) -> Living:
+        if self._process is None:
+            return {}
+        return living_stubs(self._process.pid, self.settings.repository.resolve())
+
+    def _read_output(self) -> None:
+        """Pass Triton's lines on at their own level (runs in its own thread until the end)."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                text = line.rstrip()
+                self._tail.append(text)
+                is_glog = len(text) > 5 and text[1:5].isdecimal()
+                level = _LEVELS.get(text[0], logging.DEBUG) if is_glog else logging.DEBUG
+                triton_log.log(level, "%s", text)
+
+    def _last_error(self) -> str:
+        """The last line that Triton marked as an error, else its last line."""
+        lines = [line for line in self._tail if line]
+        errors = [line for line in lines if line[0] in "EF" and line[1:5].isdecimal()]
+        return (errors or lines or ["it printed nothing"])[-1]
+
+    def _require_control(self) -> ModelControl:
+        assert self._control is not None, "the server is not started"
+        return self._control
+
+    def _address(self, purpose: str) -> str:
+        host = "127.0.0.1" if self.settings.host == "0.0.0.0" else self.settings.host
+        return f"{host}:{self._ports[purpose]}"

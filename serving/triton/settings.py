@@ -1,0 +1,37 @@
+"""What a Triton server is started with."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class TritonSettings:
+    """Frozen settings of one server; two servers in one process are two of these.
+
+    Ports given as 0 are chosen among the free ones when the server starts.
+    """
+
+    repository: Path
+    host: str = "127.0.0.1"
+    http_port: int = 0
+    grpc_port: int = 0
+    metrics_port: int = 0
+    program: Path | None = None
+    """The `tritonserver` to run; None: the one on PATH, else the one in the PyPI wheel."""
+    ready_timeout_s: float = 120.0
+    """For the start of the server, and again for the loading of all bundles."""
+    stop_timeout_s: float = 10.0
+    """How long requests in flight may take to finish after SIGTERM."""
+    max_dead_stubs: int = 8
+    """A dead stub keeps its shared memory until the server stops: restart beyond this many."""
+    max_restarts: int = 5
+    """Restarts without a healthy minute between them before we give up."""
+
+
+def program_from_environment() -> Path | None:
+    """The `tritonserver` that `$TRITONSERVER` names, if it is set."""
+    value = os.environ.get("TRITONSERVER")
+    return Path(value) if value else None

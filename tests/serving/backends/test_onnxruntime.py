@@ -1,0 +1,361 @@
+"""The python-based `onnxruntime` backend in a real Triton, over graphs written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tritonclient.grpc as triton
+from onnx import TensorProto, helper, numpy_helper
+from tritonclient.utils import InferenceServerException
+
+from serving.errors import SetupError
+from serving.triton import TritonServer, TritonSettings
+from tests.serving.tiny_bundles import graph, publish
+
+pytestmark = pytest.mark.integration
+
+FLOAT, INT64, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8
+ONE_INSTANCE = 'backend: "onnxruntime" instance_group [{kind: KIND_CPU count: 1}]'
+# A batch starts as soon as four rows wait, so that four requests share one `execute`.
+FOUR_TOGETHER = "dynamic_batching {preferred_batch_size: [4] max_queue_delay_microseconds: 5000000}"
+SMALL = "parameters {key: 'intra_op_thread_count' value {string_value: '1'}}"
+
+
+def config(*tensors: str, max_batch_size: int = 0, more: str = "") -> str:
+    return f"{ONE_INSTANCE} {SMALL} max_batch_size: {max_batch_size} {' '.join(tensors)} {more}"
+
+
+def tensor(kind: str, name: str, data_type: str, dims: str, more: str = "") -> str:
+    return f"{kind} [{{name: '{name}' data_type: TYPE_{data_type} dims: {dims} {more}}}]"
+
+
+def sums() -> onnx.ModelProto:
+    """Two outputs over (B, N): double = x + x and square = x · x."""
+    return graph(
+        [
+            helper.make_node("Add", ["x", "x"], ["double"]),
+            helper.make_node("Mul", ["x", "x"], ["square"]),
+        ],
+        [("x", FLOAT, ["B", "N"])],
+        [("double", FLOAT, ["B", "N"]), ("square", FLOAT, ["B", "N"])],
+    )
+
+
+SUMS = (
+    tensor("input", "x", "FP32", "[-1]"),
+    tensor("output", "double", "FP32", "[-1]"),
+    tensor("output", "square", "FP32", "[-1]"),
+)
+
+
+def fill(repository: Path) -> None:
+    """Every model of this file's tests."""
+    publish(repository, "sums", sums(), config(*SUMS, max_batch_size=8))
+    ragged = (tensor("input", "x", "FP32", "[-1]", "allow_ragged_batch: true"), *SUMS[1:])
+    publish(repository, "ragged", sums(), config(*ragged, max_batch_size=4, more=FOUR_TOGETHER))
+    # Every row of one run gets the same random number, and another run another one.
+    lottery = graph(
+        [
+            helper.make_node("RandomUniform", [], ["number"], shape=[1, 1]),
+            helper.make_node("Mul", ["x", "number"], ["drawn"]),
+        ],
+        [("x", FLOAT, ["B", 1])],
+        [("drawn", FLOAT, ["B", 1])],
+    )
+    publish(
+        repository,
+        "lottery",
+        lottery,
+        config(
+            tensor("input", "x", "FP32", "[1]"),
+            tensor("output", "drawn", "FP32", "[1]"),
+            max_batch_size=4,
+            more=FOUR_TOGETHER,
+        ),
+    )
+    table = numpy_helper.from_array(np.arange(10, dtype=np.float32), "table")
+    lookup = graph(
+        [helper.make_node("Gather", ["table", "index"], ["entry"])],
+        [("index", INT64, ["B", "N"])],
+        [("entry", FLOAT, ["B", "N"])],
+        [table],
+    )
+    publish(
+        repository,
+        "lookup",
+        lookup,
+        config(
+            tensor("input", "index", "INT64", "[-1]"),
+            tensor("output", "entry", "FP32", "[-1]"),
+            max_batch_size=4,
+            more=FOUR_TOGETHER,
+        ),
+    )
+    brightness = graph(
+        [
+            helper.make_node("Cast", ["pixels"], ["bright"], to=FLOAT),
+            helper.make_node("ReduceMean", ["bright"], ["mean"], axes=[1, 2, 3], keepdims=0),
+        ],
+        [("pixels", UINT8, ["B", 4, 4, 3])],
+        [("mean", FLOAT, ["B"])],
+    )
+    publish(
+        repository,
+        "brightness",
+        brightness,
+        config(
+            tensor("input", "pixels", "UINT8", "[4, 4, 3]"),
+            tensor("output", "mean", "FP32", "[1]", "reshape {shape: []}"),
+            max_batch_size=4,
+        ),
+    )
+    product = graph(
+        [helper.make_node("MatMul", ["a", "b"], ["c"])],
+        [("a", INT64, ["M", "K"]), ("b", INT64, ["K", "N"])],
+        [("c", INT64, ["M", "N"])],
+    )
+    publish(
+        repository,
+        "product",
+        product,
+        config(
+            tensor("input", "a", "INT64", "[-1, -1]"),
+            tensor("input", "b", "INT64", "[-1, -1]"),
+            tensor("output", "c", "INT64", "[-1, -1]"),
+        ),
+    )
+    echo = graph(
+        [helper.make_node("Identity", ["text"], ["same"])],
+        [("text", TensorProto.STRING, ["B", "N"])],
+        [("same", TensorProto.STRING, ["B", "N"])],
+    )
+    publish(
+        repository,
+        "echo",
+        echo,
+        config(
+            tensor("input", "text", "STRING", "[-1]"),
+            tensor("output", "same", "STRING", "[-1]"),
+            max_batch_size=4,
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    repository = tmp_path_factory.mktemp("repository")
+    fill(repository)
+    with TritonServer(TritonSettings(repository)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(server: TritonServer) -> Iterator[triton.InferenceServerClient]:
+    with triton.InferenceServerClient(server.grpc_address) as connected:
+        yield connected
+
+
+DATA_TYPES = {"f4": "FP32", "i8": "INT64", "i4": "INT32", "u1": "UINT8", "O": "BYTES"}
+
+
+def wired(name: str, array: np.ndarray[Any, Any]) -> triton.InferInput:
+    kind = "O" if array.dtype == np.object_ else array.dtype.str[1:]
+    made = triton.InferInput(name, list(array.shape), DATA_TYPES[kind])
+    made.set_data_from_numpy(array)
+    return made
+
+
+def ask(
+    client: triton.InferenceServerClient,
+    model: str,
+    outputs: list[str] | None = None,
+    **arrays: np.ndarray[Any, Any],
+) -> triton.InferResult:
+    inputs = [wired(name, array) for name, array in arrays.items()]
+    requested = [triton.InferRequestedOutput(name) for name in outputs] if outputs else None
+    return client.infer(model, inputs, outputs=requested, client_timeout=30)
+
+
+def ask_together(
+    client: triton.InferenceServerClient, model: str, name: str, arrays: list[np.ndarray[Any, Any]]
+) -> list[triton.InferResult | InferenceServerException]:
+    """One request for each array, in flight at once; errors are returned."""
+    futures: list[Future[Any]] = [Future() for _ in arrays]
+
+    def deliver_to(future: Future[Any]) -> Any:
+        return lambda result, error: future.set_result(error or result)
+
+    for array, future in zip(arrays, futures, strict=True):
+        client.async_infer(model, [wired(name, array)], deliver_to(future), client_timeout=30)
+    return [future.result(30) for future in futures]
+
+
+def batches(client: triton.InferenceServerClient, model: str) -> int:
+    """How many times Triton has called the backend for a model."""
+    statistics = client.get_inference_statistics(model).model_stats[0]
+    return int(statistics.execution_count)
+
+
+def floats(*rows: list[float]) -> np.ndarray[Any, Any]:
+    return np.array(rows, dtype=np.float32)
+
+
+def test_batched_request_is_answered_row_by_row(client: triton.InferenceServerClient) -> None:
+    x = floats([1, -2, 3], [4, 5, 0.5])
+    answer = ask(client, "sums", x=x)
+    np.testing.assert_array_equal(answer.as_numpy("double"), x + x)
+    np.testing.assert_array_equal(answer.as_numpy("square"), x * x)
+
+
+def test_only_requested_outputs_come_back(client: triton.InferenceServerClient) -> None:
+    x = floats([3, 4])
+    answer = ask(client, "sums", ["square"], x=x)
+    assert answer.as_numpy("double") is None
+    np.testing.assert_array_equal(answer.as_numpy("square"), x * x)
+
+
+def test_unbatched_integers_keep_their_type(client: triton.InferenceServerClient) -> None:
+    a = np.array([[2**40, 1], [0, -3]])
+    answer = ask(client, "product", a=a, b=a).as_numpy("c")
+    assert answer.dtype == np.int64
+    np.testing.assert_array_equal(answer, a @ a)
+
+
+def test_pixels_arrive_as_bytes_and_a_scalar_leaves(client: triton.InferenceServerClient) -> None:
+    pixels = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3) + 150
+    answer = ask(client, "brightness", pixels=pixels).as_numpy("mean")
+    assert answer.shape == (2, 1)
+    np.testing.assert_allclose(answer[:, 0], pixels.reshape(2, -1).mean(1), rtol=1e-6)
+
+
+def test_strings_survive_the_round_trip(client: triton.InferenceServerClient) -> None:
+    text = np.array([["añil".encode(), b""], [b"x", "東京".encode()]], dtype=np.object_)
+    answer = ask(client, "echo", text=text).as_numpy("same")
+    assert answer.tolist() == text.tolist()
+
+
+def test_string_that_is_no_text_is_an_error(client: triton.InferenceServerClient) -> None:
+    text = np.array([[b"\xff\xfe"]], dtype=np.object_)
+    with pytest.raises(InferenceServerException, match="utf-8"):
+        ask(client, "echo", text=text)
+
+
+def test_zero_size_dimension_is_served(client: triton.InferenceServerClient) -> None:
+    answer = ask(client, "sums", x=np.zeros((2, 0), np.float32))
+    assert answer.as_numpy("double").shape == (2, 0)
+    inner = ask(client, "product", a=np.zeros((2, 0), np.int64), b=np.zeros((0, 3), np.int64))
+    np.testing.assert_array_equal(inner.as_numpy("c"), np.zeros((2, 3), np.int64))
+
+
+def test_requests_of_one_batch_share_one_run(client: triton.InferenceServerClient) -> None:
+    before = batches(client, "lottery")
+    one = floats([1])
+    drawn = [r.as_numpy("drawn").item() for r in ask_together(client, "lottery", "x", [one] * 4)]
+    assert batches(client, "lottery") == before + 1
+    assert len(set(drawn)) == 1, "each row drew its own number, so each had its own run"
+    again = ask(client, "lottery", x=np.ones((4, 1), np.float32)).as_numpy("drawn")
+    assert again[0, 0] != drawn[0], "the number never changes, so this test proves nothing"
+
+
+def test_ragged_requests_in_one_batch_get_their_own_answers(
+    client: triton.InferenceServerClient,
+) -> None:
+    before = batches(client, "ragged")
+    rows = [floats([1, 2, 3]), floats([4]), floats([5, 6, 7]), floats([8])]
+    answers = ask_together(client, "ragged", "x", rows)
+    assert batches(client, "ragged") == before + 1
+    for row, answer in zip(rows, answers, strict=True):
+        np.testing.assert_array_equal(answer.as_numpy("double"), row + row)
+
+
+def test_failing_request_spares_its_batch_mates(client: triton.InferenceServerClient) -> None:
+    before = batches(client, "lookup")
+    indices = [np.array([[i, i]]) for i in (1, 99, 3, 4)]
+    answers = ask_together(client, "lookup", "index", indices)
+    assert batches(client, "lookup") == before + 1
+    assert isinstance(answers[1], InferenceServerException)
+    assert "onnx runtime error" in str(answers[1])
+    for index in (0, 2, 3):
+        np.testing.assert_array_equal(answers[index].as_numpy("entry"), indices[index])
+
+
+def test_wrong_data_type_names_both(client: triton.InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException, match=r"'INT64'.*'FP32'"):
+        ask(client, "sums", x=np.array([[1, 2]]))
+
+
+def test_wrong_shape_is_refused(client: triton.InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException, match="unexpected shape for input 'pixels'"):
+        ask(client, "brightness", pixels=np.zeros((1, 4, 5, 3), np.uint8))
+
+
+def test_shapes_that_only_the_graph_refuses_are_one_requests_error(
+    client: triton.InferenceServerClient,
+) -> None:
+    with pytest.raises(InferenceServerException, match="onnx runtime error"):
+        ask(client, "product", a=np.ones((2, 3), np.int64), b=np.ones((2, 3), np.int64))
+    answer = ask(client, "product", a=np.ones((1, 3), np.int64), b=np.ones((3, 1), np.int64))
+    assert answer.as_numpy("c").item() == 3
+
+
+def test_missing_and_unknown_inputs_are_refused(client: triton.InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException, match="expected 2 inputs"):
+        ask(client, "product", a=np.ones((1, 1), np.int64))
+    with pytest.raises(InferenceServerException, match="unexpected inference input"):
+        ask(client, "sums", y=floats([1]))
+
+
+def test_larger_batch_than_configured_is_refused(client: triton.InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException, match="must be <= 8"):
+        ask(client, "sums", x=np.zeros((9, 1), np.float32))
+
+
+def test_large_tensors_outgrow_the_first_shared_memory(
+    client: triton.InferenceServerClient,
+) -> None:
+    x = np.random.default_rng(0).standard_normal((8, 400_000), dtype=np.float32)
+    np.testing.assert_array_equal(ask(client, "sums", ["double"], x=x).as_numpy("double"), x + x)
+
+
+MISFITS = {
+    "unknown_input": (("input", "z", "FP32", "[-1]"), "unexpected input"),
+    "wrong_type": (("input", "x", "INT32", "[-1]"), r"TYPE_INT32.*tensor\(float\)"),
+    "wrong_rank": (("input", "x", "FP32", "[-1, 2]"), "the configuration says"),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_configuration_that_the_graph_contradicts_is_refused(
+    server: TritonServer, name: str
+) -> None:
+    arguments, message = MISFITS[name]
+    tensors = (tensor(*arguments), *SUMS[1:])
+    publish(server.settings.repository, name, sums(), config(*tensors, max_batch_size=8))
+    with pytest.raises(SetupError, match=message):
+        server.load(name)
+
+
+def test_fixed_first_dimension_cannot_be_batched(server: TritonServer) -> None:
+    fixed = graph(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        [("x", FLOAT, [2, 2])],
+        [("y", FLOAT, [2, 2])],
+    )
+    tensors = (tensor("input", "x", "FP32", "[2]"), tensor("output", "y", "FP32", "[2]"))
+    publish(server.settings.repository, "fixed", fixed, config(*tensors, max_batch_size=2))
+    with pytest.raises(SetupError, match="dynamic first dimension"):
+        server.load("fixed")
+
+
+def test_damaged_graph_is_refused_in_one_line(server: TritonServer) -> None:
+    folder = publish(server.settings.repository, "damaged", None, config(*SUMS, max_batch_size=8))
+    (folder / "model.onnx").write_bytes(b"not a graph")
+    with pytest.raises(SetupError, match="Triton cannot load 'damaged'") as refused:
+        server.load("damaged")
+    assert "\n" not in refused.value.message
