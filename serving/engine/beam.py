@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.engine.choosing import Constraint, Policy, allowed, normalised
+from serving.engine.request import Hypothesis, Request
 from serving.engine.runner import Candidates
 from serving.engine.search import Advance
-from serving.engine.sequence import Hypothesis, Request
+from serving.errors import InvalidRequest
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,11 @@ class BeamSearch:
         """Chooses the next beams; None when no beam can improve the answer.
 
         Raises:
-            ValueError: the rules ban every token.
+            InvalidRequest: the rules ban every token.
         """
         ranked = self._rank(candidates)
         if not ranked:
-            raise ValueError("the rules ban every token")
+            raise InvalidRequest("the generation rules ban every token: allow at least one")
         length = len(self._beams[0].token_ids) + 1
         self._finish(ranked[: self._width], length)
         running = [one for one in ranked if one.finish_reason is None][: self._width]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from serving.engine.choosing import Policy, allowed, normalised
+from serving.engine.request import Hypothesis, Request
 from serving.engine.runner import Candidates
 from serving.engine.search import Advance
-from serving.engine.sequence import Hypothesis, Request
+from serving.errors import InvalidRequest
 
 
 class GreedySearch:
@@ -31,11 +32,11 @@ class GreedySearch:
         """Takes the next token; None when that ended the sequence.
 
         Raises:
-            ValueError: the rules ban every token.
+            InvalidRequest: the rules ban every token.
         """
         ids, log_probs = allowed(self._constraint, candidates.token_ids[0], candidates.log_probs[0])
         if not ids:
-            raise ValueError("the rules ban every token")
+            raise InvalidRequest("the generation rules ban every token: allow at least one")
         self._tokens.append(ids[0])
         self._score += log_probs[0]
         self._finish_reason = self._policy.finish_reason(

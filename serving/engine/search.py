@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from serving.engine.request import Hypothesis
 from serving.engine.runner import Candidates
-from serving.engine.sequence import Hypothesis
 
 
 @dataclass(frozen=True)

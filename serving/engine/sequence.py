@@ -1,108 +1,83 @@
-"""One request's life: what was asked, what it is told while it runs, how it ended."""
+"""One request's life in the engine: waiting, running, and its one reason for ending."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-
-import numpy as np
-from numpy.typing import NDArray
-
-from serving.engine.runner import Prompt
-from serving.generation import Generation
+from serving.engine.beam import BeamSearch
+from serving.engine.greedy import GreedySearch
+from serving.engine.request import Cancelled, Event, Failed, Finished, Listener, Piece, Request
+from serving.engine.runner import Candidates
+from serving.engine.search import Advance, Search
+from serving.errors import DeadlineExceeded, InvalidRequest
 
 
-@dataclass(frozen=True, eq=False)
-class Request:
-    """One sequence to generate.
+class Sequence:
+    """A request, its search and its listener. The engine's thread owns it; `cancel` is for all.
 
     Attributes:
-        rules: Resolved generation rules.
-        source_ids: (S,) int64 encoder tokens.
-        pixels: (height, width, 3) uint8.
-        prompt_ids: Decoder tokens after the rules' start tokens.
-        deadline_s: Time on the engine's clock (`time.monotonic`) when the request is given up.
-        stream: Tell tokens as they are chosen; one beam only.
+        next_ids: The token that each of its rows takes at the next step, (width,).
+        generated: Tokens chosen so far, per beam.
     """
 
-    rules: Generation
-    source_ids: NDArray[np.int64] | None = None
-    pixels: NDArray[np.uint8] | None = None
-    prompt_ids: tuple[int, ...] = ()
-    deadline_s: float | None = None
-    stream: bool = False
-
-    @cached_property
-    def decoder_ids(self) -> tuple[int, ...]:
-        """What the decoder starts from: start tokens, then the prompt."""
-        return (*self.rules.decoder_start_ids, *self.prompt_ids)
+    def __init__(self, request: Request, listener: Listener) -> None:
+        self.request = request
+        self.width = request.rules.num_beams
+        self.next_ids: tuple[int, ...] = ()
+        self.generated = 0
+        self._listener = listener
+        self._search: Search = BeamSearch(request) if self.width > 1 else GreedySearch(request)
+        self._is_cancelled = False
+        self._has_ended = False
 
     @property
-    def prompt(self) -> Prompt:
-        """The request as the runner takes it."""
-        return Prompt(np.array(self.decoder_ids, np.int64), self.source_ids, self.pixels)
+    def candidates_needed(self) -> int:
+        """Candidates that each of its rows needs at the next step."""
+        return self._search.candidates_needed
 
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens that the user brought: source and prompt, without the model's start tokens."""
-        return len(self.prompt_ids) + (0 if self.source_ids is None else len(self.source_ids))
+    def cancel(self) -> None:
+        """Asks for the end, from any thread; takes effect before the next step."""
+        self._is_cancelled = True
 
-    @property
-    def prefill_tokens(self) -> int:
-        """What admitting this request costs, in tokens of encoder and decoder."""
-        return len(self.decoder_ids) + (0 if self.source_ids is None else len(self.source_ids))
+    def ending(self, now_s: float) -> Event | None:
+        """Why the sequence must end before the next step, if it must."""
+        if self._is_cancelled:
+            return Cancelled()
+        deadline_s = self.request.deadline_s
+        if deadline_s is not None and now_s >= deadline_s:
+            return Failed(
+                DeadlineExceeded(
+                    f"the deadline passed after {self.generated} tokens: allow more time, or ask "
+                    "for fewer tokens or beams"
+                )
+            )
+        return None
 
+    def advance(self, candidates: Candidates) -> Advance | None:
+        """Chooses next tokens and tells the listener; None when the sequence has ended."""
+        try:
+            advance = self._search.advance(candidates)
+        except InvalidRequest as error:
+            self.tell(Failed(error))
+            return None
+        self.generated += 1
+        if advance is None:
+            self._tell_end()
+        else:
+            self.next_ids = advance.token_ids
+            self._tell_piece(advance.token_ids[0])
+        return advance
 
-@dataclass(frozen=True)
-class Hypothesis:
-    """One finished continuation.
+    def tell(self, event: Event) -> None:
+        """Passes an event to the listener, unless it has heard its last."""
+        if self._has_ended:
+            return
+        self._has_ended = not isinstance(event, Piece)
+        self._listener(event)
 
-    Attributes:
-        token_ids: Generated tokens, the end token included.
-        score: Sum of processed log-probabilities over length ** length_penalty.
-        finish_reason: One of `serving.generation.FinishReason`.
-    """
+    def _tell_end(self) -> None:
+        hypotheses = self._search.hypotheses()
+        self._tell_piece(hypotheses[0].token_ids[-1])
+        self.tell(Finished(hypotheses, self.request.prompt_tokens))
 
-    token_ids: tuple[int, ...]
-    score: float
-    finish_reason: str
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Tokens just chosen, for a request that streams."""
-
-    token_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The whole answer, best hypothesis first."""
-
-    hypotheses: tuple[Hypothesis, ...]
-    prompt_tokens: int
-
-    @property
-    def generated_tokens(self) -> int:
-        """Tokens over all hypotheses."""
-        return sum(len(hypothesis.token_ids) for hypothesis in self.hypotheses)
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The request ended without an answer."""
-
-    error: Exception
-
-
-@dataclass(frozen=True)
-class Cancelled:
-    """The caller lost interest; nothing follows."""
-
-
-Event = Piece | Finished | Failed | Cancelled
-"""A request is told any number of pieces, then exactly one of the others."""
-
-Listener = Callable[[Event], None]
-"""Called by the engine's thread; must return at once."""
+    def _tell_piece(self, token_id: int) -> None:
+        if self.request.stream and self.width == 1:
+            self.tell(Piece((token_id,)))

@@ -70,7 +70,7 @@ class Arena:
     def copy(self, source: int, target: int, length: int) -> None:
         """Gives entry `target` the first `length` positions of entry `source`."""
         within = self._within(length)
-        self._cells[(target, *within)] = self._cells[(source, *within)]
+        self._cells[target][within] = self._cells[source][within]
 
     def write(self, start: int, values: FloatArray) -> None:
         """Writes whole entries from `start`; shorter than the bucket is fine."""

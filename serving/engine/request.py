@@ -1,0 +1,108 @@
+"""What one sequence is asked for, and the events that answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.engine.runner import Prompt
+from serving.generation import Generation
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One sequence to generate.
+
+    Attributes:
+        rules: Resolved generation rules.
+        source_ids: (S,) int64 encoder tokens.
+        pixels: (height, width, 3) uint8.
+        prompt_ids: Decoder tokens after the rules' start tokens.
+        deadline_s: Time on the engine's clock (`time.monotonic`) when the request is given up.
+        stream: Tell tokens as they are chosen; one beam only.
+    """
+
+    rules: Generation
+    source_ids: NDArray[np.int64] | None = None
+    pixels: NDArray[np.uint8] | None = None
+    prompt_ids: tuple[int, ...] = ()
+    deadline_s: float | None = None
+    stream: bool = False
+
+    @cached_property
+    def decoder_ids(self) -> tuple[int, ...]:
+        """What the decoder starts from: start tokens, then the prompt."""
+        return (*self.rules.decoder_start_ids, *self.prompt_ids)
+
+    @property
+    def prompt(self) -> Prompt:
+        """The request as the runner takes it."""
+        return Prompt(np.array(self.decoder_ids, np.int64), self.source_ids, self.pixels)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that the user brought: source and prompt, without the model's start tokens."""
+        return len(self.prompt_ids) + (0 if self.source_ids is None else len(self.source_ids))
+
+    @property
+    def prefill_tokens(self) -> int:
+        """What admitting this request costs, in tokens of encoder and decoder."""
+        return len(self.decoder_ids) + (0 if self.source_ids is None else len(self.source_ids))
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One finished continuation.
+
+    Attributes:
+        token_ids: Generated tokens, the end token included.
+        score: Sum of processed log-probabilities over length ** length_penalty.
+        finish_reason: One of `serving.generation.FinishReason`.
+    """
+
+    token_ids: tuple[int, ...]
+    score: float
+    finish_reason: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tokens just chosen, for a request that streams."""
+
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The whole answer, best hypothesis first."""
+
+    hypotheses: tuple[Hypothesis, ...]
+    prompt_tokens: int
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens over all hypotheses."""
+        return sum(len(hypothesis.token_ids) for hypothesis in self.hypotheses)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The request ended without an answer."""
+
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """The caller lost interest; nothing follows."""
+
+
+Event = Piece | Finished | Failed | Cancelled
+"""A request is told any number of pieces, then exactly one of the others."""
+
+Listener = Callable[[Event], None]
+"""Called by the engine's thread; must return at once."""
