@@ -1,0 +1,116 @@
+"""Paragraphs to sentences and back: models translate a sentence at a time.
+
+Splitting keeps everything between the sentences (spaces, line breaks, indents), so that a
+translated text has the shape of the original. Rules, no model: a terminator ends a sentence unless
+it belongs to an abbreviation, an initial or a number; a line break always does. Linear in its
+length whatever the text: quantifiers are possessive, looking back and ahead is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_CLOSERS = "\"'”’»)]}"
+_BREAK = re.compile(
+    rf"""
+      # Latin scripts: a space must follow.
+      (?<![.!?…])(?P<mark>[.!?…]++)(?P<close>[{re.escape(_CLOSERS)}]*+)(?P<gap>\s++)
+      # Chinese and Japanese: none need follow.
+    | (?:[。！？｡]++[」』”’）]*+)(?P<wide_gap>\s*+)
+      # A line break without any mark.
+    | (?<![^\S\n\r])(?P<line>[^\S\n\r]*+[\n\r]\s*+)
+    """,
+    re.VERBOSE,
+)
+_CONTEXT = 24  # characters looked at on either side of a mark
+_LAST_WORD = re.compile(r"[^\s¿¡(\[\"'“‘«]*\Z")
+
+# Words after which a full stop ends nothing, lower case, without the stop.
+_ABBREVIATIONS = frozenset(
+    """
+    mr mrs ms dr prof st jr sr gen rep sen col capt lt no vs etc e.g i.e cf approx dept est fig vol
+    ed eds p pp a.m p.m inc ltd co corp u.s
+    sra srta srtas sres dra d dña ud uds vd vds lic ing arq gral cap cía ej p.ej pág págs núm
+    tel tfno avda av c ee uu dpto art arts aprox máx mín admón
+    m mme mlle mm z.b bzw usw ca nr str d.h u.a
+    """.split()
+)
+# … of these, the ones that end a sentence as often as not: a capital letter decides.
+_ALSO_FINAL = frozenset("etc a.m p.m inc ltd co corp u.s jr usw u.a uu".split())
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A text as its sentences and what stands between them.
+
+    `gaps` is one longer than `sentences`: before the first, between each two, after the last.
+    """
+
+    sentences: tuple[str, ...]
+    gaps: tuple[str, ...]
+
+    def join(self, sentences: Sequence[str]) -> str:
+        """The same paragraph with other sentences in place of its own."""
+        if len(sentences) != len(self.sentences):
+            raise ValueError(f"expected {len(self.sentences)} sentences, got {len(sentences)}")
+        pieces = [self.gaps[0]]
+        for sentence, gap in zip(sentences, self.gaps[1:], strict=True):
+            pieces += (sentence, gap)
+        return "".join(pieces)
+
+
+def split_sentences(text: str) -> Paragraph:
+    """A text's sentences, none of them empty; whitespace alone has none."""
+    body = text.strip()
+    if not body:
+        return Paragraph((), (text,))
+    lead = text[: text.index(body[0])]
+    sentences, gaps, start = [], [lead], 0
+    for match in _BREAK.finditer(body):
+        if not _ends_sentence(body, match):
+            continue
+        gap = match["gap"] or match["wide_gap"] or match["line"] or ""
+        if match.end() == len(body):
+            break
+        sentences.append(body[start : match.end() - len(gap)])
+        gaps.append(gap)
+        start = match.end()
+    sentences.append(body[start:])
+    gaps.append(text[len(lead) + len(body) :])
+    return Paragraph(tuple(sentences), tuple(gaps))
+
+
+def _ends_sentence(text: str, match: re.Match[str]) -> bool:
+    gap = match["gap"]
+    if gap is None or "\n" in gap or "\r" in gap:
+        return True
+    following = text[match.end() : match.end() + _CONTEXT].lstrip("¿¡\"'“‘«([{—-–")[:1]
+    if match["mark"] == ".":
+        return _stop_ends_sentence(_line_before(text, match.start()), following)
+    # "¿Quién?" dijo; espera... no: after a quotation or an ellipsis a small letter goes on.
+    trails_off = "…" in match["mark"] or match["mark"].endswith("..")
+    return not (following.islower() and (match["close"] or trails_off))
+
+
+def _stop_ends_sentence(before: str, following: str) -> bool:
+    found = _LAST_WORD.search(before)
+    word = found.group().lower() if found else ""
+    if word in _ALSO_FINAL:
+        return following.isupper()
+    is_initial = len(word) == 1 and word.isalpha() and before[-1:].isupper()
+    return not (word in _ABBREVIATIONS or is_initial or _is_ordinal(before, word, following))
+
+
+def _line_before(text: str, place: int) -> str:
+    """The end of the line that leads up to a place; starts with a newline where the line does."""
+    before = text[max(0, place - _CONTEXT) : place]
+    return "\n" + before if place <= _CONTEXT else before
+
+
+def _is_ordinal(before: str, word: str, following: str) -> bool:
+    """`1. First point`, `am 3. mai`: a list's number, or a number that a small letter follows."""
+    _, newline, indent = before[: len(before) - len(word)].rpartition("\n")
+    starts_line = newline and not indent.strip()
+    return word.isdecimal() and bool(starts_line or following.islower())
