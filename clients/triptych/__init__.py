@@ -1,1 +1,81 @@
-"""Triptych's public package: the wire's messages, the clients and the command line."""
+"""Triptych's public package: the wire's messages, the clients and the command line.
+
+Names are imported on demand: `import triptych` costs nothing, and gRPC is loaded by `GrpcClient`
+alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from triptych.client import AsyncClient, Client
+    from triptych.errors import (
+        ApiError,
+        ConnectionFailed,
+        DeadlineExceeded,
+        InvalidAnswer,
+        InvalidArgument,
+        InvalidRequest,
+        NotFound,
+        Overloaded,
+        ServerError,
+        Timeout,
+        TriptychError,
+        Unauthorized,
+        Unavailable,
+        UnreadableImage,
+    )
+    from triptych.grpc_client import GrpcClient
+    from triptych.images import Image
+    from triptych.retries import Retries
+
+__all__ = [
+    "ApiError",
+    "AsyncClient",
+    "Client",
+    "ConnectionFailed",
+    "DeadlineExceeded",
+    "GrpcClient",
+    "Image",
+    "InvalidAnswer",
+    "InvalidArgument",
+    "InvalidRequest",
+    "NotFound",
+    "Overloaded",
+    "Retries",
+    "ServerError",
+    "Timeout",
+    "TriptychError",
+    "Unauthorized",
+    "Unavailable",
+    "UnreadableImage",
+    "__version__",
+]
+
+_HOMES = {
+    "AsyncClient": "client",
+    "Client": "client",
+    "GrpcClient": "grpc_client",
+    "Image": "images",
+    "Retries": "retries",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: object = version(__name__)
+    else:
+        home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
+        value = getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -67,7 +67,7 @@ def from_proto(message: Message, into: type[_Pydantic]) -> _Pydantic:
     return into.model_validate(_unpacked(message, into))
 
 
-def _pack(field: FieldDescriptor, value: Any) -> Any:
+def _pack(field: Any, value: Any) -> Any:
     if field.type == FieldDescriptor.TYPE_BYTES:
         return images.decode(value)
     if field.message_type is None:
@@ -91,7 +91,7 @@ def _unpacked(message: Message, into: type[BaseModel]) -> dict[str, Any]:
     return fields
 
 
-def _unpack(field: FieldDescriptor, value: Any) -> Any:
+def _unpack(field: Any, value: Any) -> Any:
     if field.type == FieldDescriptor.TYPE_BYTES:
         return images.encode(value)
     if field.message_type is None:

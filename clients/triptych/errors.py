@@ -2,7 +2,8 @@
 
 ```
 TriptychError
-├── UnreadableImage        what was given as a picture cannot be read; nothing was sent
+├── InvalidArgument        the call breaks the protocol's rules; nothing was sent
+│   └── UnreadableImage    what was given as a picture cannot be read
 ├── ConnectionFailed       no gateway at that address, or the connection broke
 ├── Timeout                no answer within the client's timeout
 ├── InvalidAnswer          an answer that is not the protocol's: wrong address or version
@@ -26,7 +27,11 @@ class TriptychError(Exception):
     """Anything that this package raises on purpose; `str()` of it is one line for people."""
 
 
-class UnreadableImage(TriptychError):
+class InvalidArgument(TriptychError, ValueError):
+    """The call breaks the protocol's rules; nothing was sent."""
+
+
+class UnreadableImage(InvalidArgument):
     """What was given as a picture cannot be read; nothing was sent."""
 
 

@@ -1,0 +1,114 @@
+"""HTTP without I/O: what a call looks like as a request, and what an answer means."""
+
+from __future__ import annotations
+
+import time
+from email.utils import parsedate_to_datetime
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from triptych.calls import Answer_co, Call
+from triptych.errors import (
+    BY_STATUS,
+    ApiError,
+    ConnectionFailed,
+    InvalidAnswer,
+    ServerError,
+    Timeout,
+    TriptychError,
+)
+from triptych.messages import ErrorBody, ErrorResponse
+
+JSON = {"content-type": "application/json"}
+
+
+def headers(api_key: str | None) -> dict[str, str]:
+    """What every request carries.
+
+    Raises:
+        ValueError: A key that no header can hold.
+    """
+    if api_key is None:
+        return {}
+    if not api_key.isascii() or not api_key.isprintable():
+        raise ValueError("an API key has printable ASCII characters only")
+    return {"authorization": f"Bearer {api_key}"}
+
+
+def request(client: httpx.Client | httpx.AsyncClient, call: Call[BaseModel]) -> httpx.Request:
+    """The HTTP request of a call; what is `None` is left out."""
+    if call.request is None:
+        return client.build_request("GET", call.path)
+    body = call.request.model_dump_json(exclude_none=True)
+    return client.build_request("POST", call.path, content=body.encode(), headers=JSON)
+
+
+def answer(call: Call[Answer_co], response: httpx.Response) -> Answer_co:
+    """The typed answer of a call.
+
+    Raises:
+        ApiError: The gateway answered with an error.
+        InvalidAnswer: The answer is not the protocol's.
+    """
+    if not response.is_success:
+        raise error(response)
+    try:
+        return call.answer.model_validate_json(response.content)
+    except ValidationError as invalid:
+        first = invalid.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the body"
+        raise InvalidAnswer(
+            f"{response.url} does not answer as Triptych does: {place}: {first['msg']}"
+        ) from None
+
+
+def error(response: httpx.Response) -> ApiError:
+    """The exception of an answer that is not a success, whoever sent it."""
+    try:
+        body = ErrorResponse.model_validate_json(response.content).error
+    except ValidationError:  # a proxy, or another server altogether
+        reason = response.reason_phrase or "no reason given"
+        message = f"{response.url} answered {response.status_code} {reason}"
+        body = ErrorBody(type=f"http_{response.status_code}", message=message)
+    kind = BY_STATUS.get(response.status_code, ServerError)
+    return kind(
+        body.message,
+        status=response.status_code,
+        type=body.type,
+        field=body.field,
+        request_id=response.headers.get("x-request-id"),
+        retry_after_s=seconds(response.headers.get("retry-after")),
+    )
+
+
+def is_ready(response: httpx.Response) -> bool:
+    """Whether `/ready` says yes; 503 is its no.
+
+    Raises:
+        ApiError: Any other answer.
+    """
+    if response.is_success or response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+        return response.is_success
+    raise error(response)
+
+
+def transport_error(failure: httpx.TransportError, url: httpx.URL) -> TriptychError:
+    """Our exception of a failure below HTTP."""
+    if isinstance(failure, httpx.TimeoutException):
+        return Timeout(f"no answer from {url} in time")
+    return ConnectionFailed(f"cannot reach {url}: {str(failure) or type(failure).__name__}")
+
+
+def seconds(retry_after: str | None) -> float | None:
+    """The header's value, a number of seconds or a date (RFC 9110, 10.2.3); None if unreadable."""
+    if retry_after is None:
+        return None
+    try:
+        return max(float(retry_after), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0)
+    except ValueError:
+        return None
