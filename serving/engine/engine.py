@@ -33,7 +33,6 @@ class Engine:
         self._capacity = capacity or Capacity()
         self._decoder = Decoder(runner, self._capacity)
         self._inbox: deque[Sequence] = deque()
-        self._waiting = 0  # accepted and without rows, inbox included
         self._is_closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
@@ -62,7 +61,6 @@ class Engine:
             if self._waiting >= self._capacity.waiting:
                 raise Overloaded(f"{self._waiting} requests are waiting", retry_after_s=1)
             self._inbox.append(sequence)
-            self._waiting += 1
             self._changed.notify_all()
         return sequence
 
@@ -104,6 +102,11 @@ class Engine:
         self._runner.close()
 
     @property
+    def _waiting(self) -> int:
+        """Sequences accepted and without rows."""
+        return self._decoder.waiting + len(self._inbox)
+
+    @property
     def _has_room(self) -> bool:
         return self._waiting < self._capacity.waiting
 
@@ -127,7 +130,6 @@ class Engine:
             Whether to go on.
         """
         with self._changed:
-            self._waiting = self._decoder.waiting + len(self._inbox)
             self._changed.notify_all()
             while self._decoder.is_idle and not self._inbox and not self._is_closed:
                 self._changed.wait()

@@ -1,0 +1,198 @@
+"""The engine's thread and its door: refusing, cancelling, failing, closing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from serving.bundle import Graph, Limits, Manifest, Role, SourceInfo, Tensor
+from serving.engine.engine import Engine
+from serving.engine.intake import Intake
+from serving.engine.request import Cancelled, Event, Failed, Finished, Piece, Request
+from serving.engine.scheduler import Capacity
+from serving.errors import InternalError, InvalidRequest, Overloaded, TooLong, Unavailable
+from serving.generation import Generation
+from tests.serving.engine.fake_runner import FakeRunner, History, hashed_logits
+
+PATIENCE_S = 30
+LOGITS = hashed_logits(20)
+RULES = Generation(pad_token_id=0, decoder_start_ids=(0,), eos_token_ids=(1,), max_new_tokens=6)
+
+
+def manifest(limits: Limits | None = None) -> Manifest:
+    source = Tensor(name="source_ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
+    return Manifest(
+        name="fake",
+        version=1,
+        architecture="fake",
+        source=SourceInfo(name="fake", content_hash="0"),
+        precision="fp32",
+        tasks=("translate",),
+        parts={"generate": "fake"},
+        graphs={"admit": Graph(file="admit.onnx", inputs=(source,), outputs=())},
+        limits=limits or Limits(max_input_tokens=8, max_total_tokens=12),
+        vocabulary_size=20,
+    )
+
+
+class Gate:
+    """Logits that wait for a permit, so that a test decides when the engine moves on."""
+
+    def __init__(self) -> None:
+        self._permits = threading.Semaphore(0)
+        self.entered = threading.Semaphore(0)
+
+    def __call__(self, source: History, history: History) -> np.ndarray:
+        self.entered.release()
+        assert self._permits.acquire(timeout=PATIENCE_S)
+        return LOGITS(source, history)
+
+    def open(self, times: int = 10_000) -> None:
+        self._permits.release(times)
+
+
+class Inbox:
+    """A listener that a test can wait for."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._ended = threading.Event()
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        if not isinstance(event, Piece):
+            self._ended.set()
+
+    @property
+    def end(self) -> Event:
+        assert self._ended.wait(PATIENCE_S), "no final event"
+        return self.events[-1]
+
+
+def request(*source: int, rules: Generation = RULES) -> Request:
+    return Request(rules, source_ids=np.array(source or (4, 5)))
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def gated(gate: Gate) -> Iterator[Engine]:
+    runner = FakeRunner(gate, 20)
+    engine = Engine(runner, Intake(manifest()), Capacity(rows=16, waiting=2))
+    yield engine
+    gate.open()
+    engine.close()
+
+
+def test_generate_answers() -> None:
+    engine = Engine(FakeRunner(LOGITS, 20), Intake(manifest()))
+    answer = engine.generate(request(4, 5, 6))
+    engine.close()
+    assert answer.prompt_tokens == 3
+    assert answer.generated_tokens == len(answer.hypotheses[0].token_ids) <= 6
+
+
+def test_full_queue_refuses_at_once(gate: Gate, gated: Engine) -> None:
+    first = Inbox()
+    gated.submit(request(), first)
+    assert gate.entered.acquire(timeout=PATIENCE_S)  # it has left the queue
+    gated.submit(request(), Inbox())
+    gated.submit(request(), Inbox())
+    assert not gated.wait_for_room(timeout_s=0)
+    with pytest.raises(Overloaded):
+        gated.submit(request(), Inbox())
+    gate.open()
+    assert isinstance(first.end, Finished)
+    assert gated.wait_for_room(PATIENCE_S)
+
+
+def test_cancelled_request_ends_and_frees_its_row(gate: Gate, gated: Engine) -> None:
+    inbox = Inbox()
+    sequence = gated.submit(request(), inbox)
+    assert gate.entered.acquire(timeout=PATIENCE_S)
+    sequence.cancel()
+    gate.open()
+    assert isinstance(inbox.end, Cancelled)
+    assert isinstance(gated.generate(request()), Finished)
+    assert gated.metrics.rows_in_use == 0
+
+
+def test_close_ends_live_requests_and_wakes_waiters(gate: Gate, gated: Engine) -> None:
+    inboxes = [Inbox(), Inbox(), Inbox()]
+    gated.submit(request(), inboxes[0])
+    assert gate.entered.acquire(timeout=PATIENCE_S)
+    for inbox in inboxes[1:]:
+        gated.submit(request(), inbox)
+    woken: list[bool] = []
+    waiter = threading.Thread(target=lambda: woken.append(gated.wait_for_room()))
+    waiter.start()
+    closer = threading.Thread(target=gated.close)
+    closer.start()
+    gate.open()
+    closer.join(PATIENCE_S)
+    waiter.join(PATIENCE_S)
+    ends = [inbox.end for inbox in inboxes]
+    assert all(isinstance(end, Failed) and isinstance(end.error, Unavailable) for end in ends)
+    assert len(woken) == 1
+    with pytest.raises(Unavailable):
+        gated.submit(request(), Inbox())
+
+
+def test_exception_fails_live_requests_and_the_next_is_served() -> None:
+    broken = threading.Event()
+    broken.set()
+
+    def logits(source: History, history: History) -> np.ndarray:
+        if broken.is_set():
+            raise RuntimeError("the model fell over")
+        return LOGITS(source, history)
+
+    engine = Engine(FakeRunner(logits, 20), Intake(manifest()))
+    with pytest.raises(InternalError, match="the model fell over"):
+        engine.generate(request())
+    broken.clear()
+    assert isinstance(engine.generate(request()), Finished)
+    assert engine.metrics.failures == 1
+    engine.close()
+
+
+def test_rules_that_ban_everything_fail_only_their_own_request() -> None:
+    engine = Engine(FakeRunner(LOGITS, 20), Intake(manifest()))
+    banned = RULES.model_copy(update={"suppress_tokens": tuple(range(20))})
+    with pytest.raises(InvalidRequest):
+        engine.generate(request(rules=banned))
+    assert engine.metrics.failures == 0
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (Request(RULES), InvalidRequest),
+        (Request(RULES, source_ids=np.array([], np.int64)), InvalidRequest),
+        (Request(RULES, source_ids=np.array([20])), InvalidRequest),
+        (Request(RULES, source_ids=np.array([-1])), InvalidRequest),
+        (Request(RULES, source_ids=np.arange(9)), TooLong),
+        (Request(RULES, np.array([3]), prompt_ids=(2,) * 11), TooLong),
+        (Request(RULES, np.array([3]), prompt_ids=(99,)), InvalidRequest),
+        (Request(RULES, np.array([3]), np.zeros((2, 2, 3), np.uint8)), InvalidRequest),
+        (
+            Request(RULES.model_copy(update={"num_return_sequences": 2}), np.array([3])),
+            InvalidRequest,
+        ),
+    ],
+)
+def test_bad_request_is_refused_at_the_door(bad: Request, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Intake(manifest()).accept(bad)
+
+
+def test_cap_shrinks_to_the_positions_left() -> None:
+    accepted = Intake(manifest()).accept(Request(RULES, np.array([3]), prompt_ids=(2,) * 8))
+    assert accepted.rules.max_new_tokens == 3
