@@ -64,7 +64,7 @@ def end(process: subprocess.Popen[str], timeout_s: float) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout_s)
     deadline = time.monotonic() + 10
-    while members := _session(process.pid):
+    while members := session_members(process.pid):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         if time.monotonic() > deadline:
@@ -93,12 +93,25 @@ def reap(except_for: int) -> None:
                 os.waitpid(child.pid, os.WNOHANG)
 
 
+def end_children() -> None:
+    """Kill every child of ours, as `reap` for a keeper only: a signal may have come in mid-launch.
+
+    With `adopt_orphans`, their children become ours and are ended too.
+    """
+    while left := children(os.getpid()):
+        for child in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child.pid, 0)
+
+
 def adopt_orphans() -> None:
     """Make this process the parent of orphaned grandchildren, so that `reap` sees them."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _session(leader: int) -> list[int]:
+def session_members(leader: int) -> list[int]:
     """Living members of a session; zombies have given everything back but their number."""
     return [pid for pid, state, _, session in _processes() if session == leader and state != "Z"]
 

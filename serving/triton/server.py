@@ -31,6 +31,7 @@ triton_log = logging.getLogger(f"{__name__}.output")
 
 _LEVELS = {"E": logging.ERROR, "W": logging.WARNING, "F": logging.CRITICAL}
 _LOADS_AT_ONCE = 4
+_GPU = Path("/dev/nvidiactl")
 
 
 class TritonServer:
@@ -211,6 +212,11 @@ class TritonServer:
             f"--exit-timeout-secs={max(1, int(settings.stop_timeout_s))}",
             f"--backend-config=python,shm-region-prefix-name={prefix}",
             f"--backend-config=python,stub-timeout-seconds={int(settings.ready_timeout_s)}",
+            *(
+                []
+                if _GPU.exists()
+                else ["--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0"]
+            ),
         ]
 
     def _await_live(self, deadline: float) -> None:

@@ -89,6 +89,7 @@ def run_triton(
     """
     for number in _STOP_SIGNALS:
         signal.signal(number, _stop)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each health request
     processes.adopt_orphans()
     settings = TritonSettings(
         repository, host, http_port, grpc_port, metrics_port, program_from_environment()
@@ -98,6 +99,8 @@ def run_triton(
             Supervisor(server).run()
     except _Stopped:
         log.info("Triton stopped")
+    finally:
+        processes.end_children()
     return 0
 
 
