@@ -37,7 +37,7 @@ class OrtRunner:
     def __init__(self, bundle: Bundle, threads: int) -> None:
         manifest = bundle.manifest
         _refuse_unsupported(manifest)
-        options = _session_options(threads)
+        options = session_options(threads)
         self.manifest = manifest
         self.step = _open(bundle.path(manifest.graphs["step"].file), options)
         admit = manifest.graphs.get("admit")
@@ -273,7 +273,8 @@ def _repeat(lengths: list[int], width: int) -> NDArray[np.int32]:
     return np.repeat(np.array(lengths, np.int32), width)
 
 
-def _session_options(threads: int) -> onnxruntime.SessionOptions:
+def session_options(threads: int) -> onnxruntime.SessionOptions:
+    """Few threads, and none that spins while the engine is idle."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -1,0 +1,156 @@
+"""The ONNX Runtime runner computes what the graphs' equations say, however rows move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.engine.chooser import Chooser, chooser_graph
+from serving.engine.decoder import Decoder, answer, decode
+from serving.engine.ort_runner import OrtRunner, session_options
+from serving.engine.request import Event, Finished, Request
+from serving.engine.runner import Prompt
+from serving.engine.scheduler import Capacity
+from serving.engine.sequence import Sequence as Live
+from serving.errors import BundleError
+from serving.generation import Generation
+from tests.serving.engine.fake_runner import FakeRunner
+from tests.serving.engine.toy_bundles import (
+    VOCABULARY,
+    attention_bundle,
+    attention_logits,
+    recurrent_bundle,
+    recurrent_logits,
+)
+
+
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
+    return OrtRunner(attention_bundle(tmp_path_factory.mktemp("attention")), threads=1)
+
+
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
+    return OrtRunner(recurrent_bundle(tmp_path_factory.mktemp("recurrent")), threads=1)
+
+
+def rules(beams: int = 1, tokens: int = 40) -> Generation:
+    return Generation(
+        decoder_start_ids=(0,), eos_token_ids=(1,), pad_token_id=0, max_new_tokens=tokens,
+        num_beams=beams, num_return_sequences=beams,
+    )  # fmt: skip
+
+
+def request(seed: int, beams: int, tokens: int) -> Request:
+    """A request with a source of 1 to 40 tokens and a prompt of 0 to 5."""
+    rng = np.random.default_rng(seed)
+    source = rng.integers(0, VOCABULARY, rng.integers(1, 41))
+    prompt = rng.integers(0, VOCABULARY, rng.integers(0, 6)).tolist()
+    return Request(rules(beams, tokens), source, prompt_ids=tuple(prompt))
+
+
+def picture_request(seed: int, beams: int, tokens: int) -> Request:
+    rng = np.random.default_rng(seed)
+    pixels = rng.integers(0, 256, (2, 2, 3)).astype(np.uint8)
+    prompt = rng.integers(0, VOCABULARY, rng.integers(0, 3)).tolist()
+    return Request(rules(beams, tokens), pixels=pixels, prompt_ids=tuple(prompt))
+
+
+def staggered(runner: OrtRunner, arrivals: Sequence[tuple[int, Request]]) -> list[Finished]:
+    """Answers when each request joins at its own turn."""
+    decoder = Decoder(runner, Capacity(rows=32))
+    outcomes: list[list[Event]] = [[] for _ in arrivals]
+    turn, due = 0, dict(enumerate(arrivals))
+    while due or not decoder.is_idle:
+        for index in [index for index, (when, _) in due.items() if when <= turn]:
+            decoder.add(Live(due.pop(index)[1], outcomes[index].append))
+        decoder.turn()
+        turn += 1
+    return [answer(events) for events in outcomes]
+
+
+def assert_alike(found: list[Finished], wanted: list[Finished]) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        tokens = [hypothesis.token_ids for hypothesis in one.hypotheses]
+        assert tokens == [hypothesis.token_ids for hypothesis in other.hypotheses]
+        scores = [hypothesis.score for hypothesis in other.hypotheses]
+        assert [h.score for h in one.hypotheses] == pytest.approx(scores, rel=1e-4, abs=1e-5)
+
+
+company = st.lists(
+    st.tuples(
+        st.integers(0, 20), st.integers(0, 999), st.sampled_from([1, 2, 3]), st.integers(1, 40)
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(company=company)
+def test_attention_follows_its_equations(
+    attention: OrtRunner, company: list[tuple[int, int, int, int]]
+) -> None:
+    arrivals = [(when, request(seed, beams, tokens)) for when, seed, beams, tokens in company]
+    reference = FakeRunner(attention_logits, VOCABULARY)
+    wanted = [decode(reference, [one])[0] for _, one in arrivals]
+    assert_alike(staggered(attention, arrivals), wanted)
+
+
+@settings(max_examples=40, deadline=None)
+@given(company=company)
+def test_recurrence_follows_its_equations(
+    recurrent: OrtRunner, company: list[tuple[int, int, int, int]]
+) -> None:
+    arrivals = [(when, picture_request(*rest)) for when, *rest in company]
+    wanted = []
+    for _, one in arrivals:
+        assert one.pixels is not None
+        flat = Request(one.rules, one.pixels.ravel().astype(np.int64), prompt_ids=one.prompt_ids)
+        wanted += decode(FakeRunner(recurrent_logits, VOCABULARY), [flat])
+    assert_alike(
+        [Finished(found.hypotheses, 0) for found in staggered(recurrent, arrivals)], wanted
+    )
+
+
+def test_state_shrinks_when_a_long_sequence_leaves(attention: OrtRunner) -> None:
+    group = attention.group(1)
+    long, short = (
+        Prompt(np.zeros(200, np.int64), np.array([1])),
+        Prompt(np.array([0]), np.array([1])),
+    )
+    group.admit([long, short], k=1)
+    large = group.state_bytes
+    group.retire(0)
+    group.step(np.array([2]), k=1)
+    assert group.state_bytes < large / 2
+
+
+def test_chooser_prefers_the_lower_id_among_equals() -> None:
+    logits = np.array([[1, 3, 3, 0], [2, 2, 2, 2]], np.float32)
+    best = Chooser(session_options(threads=1)).best(logits, k=3)
+    assert best.token_ids.tolist() == [[1, 2, 0], [0, 1, 2]]
+    assert np.exp(best.log_probs[1]) == pytest.approx([0.25] * 3)
+
+
+def test_chooser_never_asks_for_more_than_the_vocabulary() -> None:
+    best = Chooser(session_options(threads=1)).best(np.zeros((1, 4), np.float32), k=9)
+    assert best.token_ids.shape == (1, 4)
+
+
+def test_chooser_needs_no_more_than_a_native_triton_would_take() -> None:
+    model = chooser_graph()
+    assert model.ir_version <= 10
+    assert model.opset_import[0].version <= 20
+
+
+def test_damaged_graph_is_a_bundle_error(tmp_path: Path) -> None:
+    bundle = attention_bundle(tmp_path)
+    bundle.path("step.onnx").write_bytes(b"not a graph")
+    with pytest.raises(BundleError, match=r"cannot load step\.onnx"):
+        OrtRunner(bundle, threads=1)
