@@ -1,0 +1,76 @@
+"""What tasks ask of models and what comes back, as data: tasks do no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from serving.errors import TriptychError
+from serving.generation import Overrides
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_PIXELS_PER_TOKEN = 256  # a patch of 16 x 16
+
+
+@dataclass(frozen=True, eq=False)
+class GenerateCall:
+    """One sequence for a generator; tensors as `serving.interface` names them."""
+
+    model: str
+    version: int
+    inputs: Mapping[str, Array]
+    options: Overrides
+
+    @property
+    def tokens(self) -> int:
+        """What it costs at admission."""
+        return sum(cost(array) for array in self.inputs.values())
+
+
+@dataclass(frozen=True, eq=False)
+class InferCall:
+    """One batch for a stateless graph; every input has the batch as its first dimension."""
+
+    model: str
+    version: int
+    inputs: Mapping[str, Array]
+    output: str
+
+    @property
+    def tokens(self) -> int:
+        """What it costs at admission, padding included."""
+        return sum(cost(array) for array in self.inputs.values())
+
+
+Call: TypeAlias = GenerateCall | InferCall
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A generator's answer: hypotheses, best first."""
+
+    sequences: tuple[tuple[int, ...], ...]
+    """Generated token ids, the end token included, without padding."""
+    scores: tuple[float, ...]
+    finish_reasons: tuple[str, ...] = field(default=())
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+Result: TypeAlias = Generated | Array
+Outcome: TypeAlias = Result | TriptychError
+"""What became of a call: one call's failure leaves the others alone."""
+
+
+def cost(array: Array) -> int:
+    """Tokens of an input, for admission: ids as they are, a picture by its patches."""
+    if array.dtype == np.uint8:
+        height, width = array.shape[-3:-1]
+        pictures = array.shape[0] if array.ndim == 4 else 1
+        return pictures * max(1, height * width // _PIXELS_PER_TOKEN)
+    return int(array.size)

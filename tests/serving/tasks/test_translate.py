@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+
+from serving.errors import InvalidRequest, Overloaded, TooLong, Unavailable
+from serving.tasks.call import Generated
+from serving.tasks.model import LoadedModel, TaskLimits
+from serving.tasks.translate import TranslatePlan, prepare
+from tests.serving.tasks.conftest import WordTokenizer, manifest
+from triptych.messages import TranslateRequest
+
+LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=4)
+
+
+def plan(model: LoadedModel, texts: list[str], **fields: object) -> TranslatePlan:
+    return prepare(TranslateRequest(texts=texts, **fields), model, LIMITS)
+
+
+def echo(call: object, hypotheses: int = 1) -> Generated:
+    """The source read back, worse by one with each hypothesis."""
+    ids = tuple(call.inputs["source_ids"].tolist())
+    scores = tuple(-0.5 - rank for rank in range(hypotheses))
+    turned = [ids if rank == 0 else ids[::-1] for rank in range(hypotheses)]
+    return Generated(tuple(turned), scores, prompt_tokens=len(ids), completion_tokens=len(ids))
+
+
+def test_each_sentence_is_one_call(translator: LoadedModel) -> None:
+    calls = plan(translator, ["uno dos. tres\ncuatro", "uno"]).calls
+    decoded = [translator.tokenizer.decode(call.inputs["source_ids"]) for call in calls]
+    assert decoded == ["uno dos.", "tres", "cuatro", "uno"]
+    assert all(call.inputs["source_ids"].dtype == np.int64 for call in calls)
+    assert all(call.inputs["source_ids"][-1] == 1 for call in calls)  # the end token
+    assert {(call.model, call.version) for call in calls} == {("tiny-translate", 3)}
+    assert [call.tokens for call in calls] == [3, 2, 2, 2]
+
+
+def test_texts_are_rejoined_with_their_line_breaks(translator: LoadedModel) -> None:
+    texts = ["  uno dos.  tres\n\n\tcuatro\n", "cinco"]
+    made = plan(translator, texts)
+    answer = made.finish([echo(call) for call in made.calls])
+    assert [item.text for item in answer.data] == texts
+    assert [item.score for item in answer.data] == [-1.5, -0.5]
+    assert answer.model == "tiny-translate"
+    assert answer.usage.prompt_tokens == answer.usage.completion_tokens == 9
+
+
+def test_alternatives_join_hypotheses_of_equal_rank(translator: LoadedModel) -> None:
+    made = plan(translator, ["a b. c d"], alternatives=3)
+    assert made.calls[0].options.num_return_sequences == 3
+    assert made.calls[0].options.num_beams == 3
+    (item,) = made.finish([echo(call, hypotheses=3) for call in made.calls]).data
+    assert [a.text for a in item.alternatives] == ["a b. c d", "b. a d c", "b. a d c"]
+    assert [a.score for a in item.alternatives] == [-1.0, -3.0, -5.0]
+
+
+def test_default_beams_stay_when_they_suffice(translator: LoadedModel) -> None:
+    assert plan(translator, ["a"], alternatives=2).calls[0].options.num_beams == 2
+    assert plan(translator, ["a"]).calls[0].options.num_beams == 2
+    assert plan(translator, ["a"], num_beams=1).calls[0].options.num_beams == 1
+    assert plan(translator, ["a"], length_penalty=0.5).calls[0].options.length_penalty == 0.5
+
+
+def test_more_alternatives_than_beams_are_refused(translator: LoadedModel) -> None:
+    with pytest.raises(InvalidRequest, match="alternatives is 3, but num_beams is 2") as caught:
+        plan(translator, ["a"], alternatives=3, num_beams=2)
+    assert caught.value.field == "alternatives"
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t"])
+def test_empty_text_is_refused_at_its_index(translator: LoadedModel, text: str) -> None:
+    made = plan(translator, ["uno", text])
+    first, second = made.finish([echo(call) for call in made.calls]).data
+    assert first.text == "uno"
+    assert second.text is None
+    assert (second.index, second.error.type, second.error.field) == (
+        1,
+        "invalid_request",
+        "texts.1",
+    )
+
+
+def test_all_bad_raises_the_first_error(translator: LoadedModel) -> None:
+    with pytest.raises(TooLong):
+        plan(translator, ["a " * 12, ""])
+    with pytest.raises(InvalidRequest, match=r"texts.0 is empty"):
+        plan(translator, ["", "a " * 12])
+
+
+def test_long_sentence_names_limit_and_length(translator: LoadedModel) -> None:
+    with pytest.raises(TooLong, match=r"texts.0 \(sentence 2\) has 14 tokens.* at most 12"):
+        plan(translator, ["uno. " + "dos " * 13])
+
+
+def test_long_text_of_short_sentences_names_limit_and_length(translator: LoadedModel) -> None:
+    with pytest.raises(TooLong, match=r"more than 30 tokens \(32 in its first 16 of 20 sentences"):
+        plan(translator, ["dos. " * 20])
+
+
+def test_enormous_text_is_refused_unread(translator: LoadedModel) -> None:
+    with pytest.raises(TooLong, match=r"texts.0 has 10000 characters, at most 30 tokens"):
+        plan(translator, ["x" * 10_000])
+    assert "x" * 10_000 not in translator.tokenizer.words
+
+
+def test_too_many_texts_are_refused(translator: LoadedModel) -> None:
+    with pytest.raises(InvalidRequest, match="texts holds 5 items, at most 4"):
+        plan(translator, ["a"] * 5)
+
+
+def test_failed_sentence_fails_its_text_alone(translator: LoadedModel) -> None:
+    made = plan(translator, ["uno. dos", "tres"])
+    outcomes = [echo(made.calls[0]), Overloaded("queue full"), echo(made.calls[2])]
+    first, second = made.finish(outcomes).data
+    assert (first.error.type, first.text) == ("overloaded", None)
+    assert second.text == "tres"
+
+
+def test_all_calls_failed_raises_the_first_error(translator: LoadedModel) -> None:
+    made = plan(translator, ["uno", "dos"])
+    with pytest.raises(Unavailable):
+        made.finish([Unavailable("down"), Overloaded("full")])
+
+
+@pytest.fixture
+def multilingual() -> LoadedModel:
+    spec = manifest("translate").tokenizer.model_copy(
+        update={"target_prefixes": (">>en<<", ">>fr<<")}
+    )
+    return LoadedModel(manifest("translate", tokenizer=spec), WordTokenizer())
+
+
+def sources(model: LoadedModel, made: TranslatePlan) -> list[str]:
+    return [model.tokenizer.decode(call.inputs["source_ids"]) for call in made.calls]
+
+
+def test_target_language_prefixes_each_sentence(multilingual: LoadedModel) -> None:
+    made = plan(multilingual, ["uno. dos"], target="fr")
+    assert sources(multilingual, made) == [">>fr<< uno.", ">>fr<< dos"]
+
+
+def test_prefix_in_the_text_holds_for_all_its_sentences(multilingual: LoadedModel) -> None:
+    made = plan(multilingual, [">>en<< uno. dos"])
+    assert sources(multilingual, made) == [">>en<< uno.", ">>en<< dos"]
+
+
+def test_missing_and_unknown_target_are_refused(multilingual: LoadedModel) -> None:
+    with pytest.raises(InvalidRequest, match="give target"):
+        plan(multilingual, ["uno"])
+    with pytest.raises(InvalidRequest, match="supported are: en, fr"):
+        plan(multilingual, ["uno"], target="xx")
