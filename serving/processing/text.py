@@ -47,15 +47,15 @@ class SentencePiecePair:
     def __init__(self, spec: TokenizerSpec, folder: Path) -> None:
         self._source = SentencePieceProcessor(model_file=str(folder / spec.files["source"]))
         self._target = SentencePieceProcessor(model_file=str(folder / spec.files["target"]))
-        vocabulary = json.loads((folder / spec.files["vocab"]).read_text(encoding="utf-8"))
-        self._ids: dict[str, int] = vocabulary
-        self._pieces = {number: piece for piece, number in vocabulary.items()}
+        self._ids = _vocabulary(folder / spec.files["vocab"])
         self._unknown, self._end = _required(spec, "unk"), _required(spec, "eos")
-        self._special_ids = frozenset({spec.pad_token_id, self._end, self._unknown})
-        special = sorted((self._pieces[number] for number in self._special_ids), key=len)
-        self._special = re.compile(
-            "(" + "|".join(re.escape(piece) for piece in special[::-1]) + ")"
-        )
+        special_ids = {spec.pad_token_id, self._end, self._unknown}
+        special = {piece for piece, number in self._ids.items() if number in special_ids}
+        longest_first = sorted(special, key=len, reverse=True)
+        self._special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+        # Folders with `separate_vocabs` have a vocabulary for each side.
+        target = _vocabulary(folder / spec.files.get("target_vocab", spec.files["vocab"]))
+        self._pieces = {n: piece for piece, n in target.items() if piece not in special}
         self._clean_up = spec.clean_up_spaces
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -65,7 +65,7 @@ class SentencePiecePair:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Target text of generated ids."""
-        pieces = [self._pieces.get(number, "") for number in ids if number not in self._special_ids]
+        pieces = [self._pieces[number] for number in ids if number in self._pieces]
         text = str(self._target.decode_pieces(pieces)).replace(WORD_START, " ").strip()
         return clean_up(text) if self._clean_up else text
 
@@ -128,6 +128,11 @@ def load_tokenizer(bundle: Bundle) -> Tokenizer | None:
     # `tokenizers` raises bare Exception for a damaged file, sentencepiece RuntimeError or OSError.
     except Exception as error:
         raise BundleError(f"{bundle.folder}: cannot load the tokenizer: {error}") from error
+
+
+def _vocabulary(file: Path) -> dict[str, int]:
+    vocabulary: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
+    return vocabulary
 
 
 def _required(spec: TokenizerSpec, name: str) -> int:

@@ -116,6 +116,18 @@ def test_marian_clean_up_follows_the_manifest(marian_folder, marian_oracle) -> N
     assert cleaned.decode(ids) != marian_oracle.decode(ids, skip_special_tokens=True)
 
 
+def test_separate_vocabularies_decode_with_the_target_side(marian_folder, tmp_path: Path) -> None:
+    folder, spec = marian_folder
+    for name in MARIAN_FILES[:2]:
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    (tmp_path / "vocab.json").write_text(json.dumps({"</s>": 0, "<unk>": 1, "▁a": 2, "<pad>": 3}))
+    target = {"</s>": 0, "<unk>": 1, "▁the": 2, "▁red": 3, "<pad>": 4}
+    (tmp_path / "target_vocab.json").write_text(json.dumps(target))
+    files = {**spec.files, "target_vocab": "target_vocab.json"}
+    apart = SentencePiecePair(spec.model_copy(update={"files": files, "pad_token_id": 3}), tmp_path)
+    assert apart.decode([2, 3, 4, 0]) == "the red"
+
+
 def byte_level(folder: Path) -> TokenizerSpec:
     """GPT-2's kind of tokenizer with CLIP's post-processing, truncation and padding switched on."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
