@@ -1,0 +1,32 @@
+"""Parts of Triptych that come with an extra: imported when a command needs them."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+import typer
+
+from triptych.errors import TriptychError
+
+
+def imported(module: str, extra: str) -> ModuleType:
+    """A module of `serving` or `export`.
+
+    Raises:
+        TriptychError: The extra that it needs is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        raise TriptychError(
+            f"{missing.name} is not installed; this command needs pip install 'triptych[{extra}]'"
+        ) from missing
+
+
+def forwarded(app: typer.Typer, context: typer.Context) -> int:
+    """Run another Typer application on this command's arguments, `--help` included."""
+    code = typer.main.get_command(app).main(
+        list(context.args), prog_name=context.command_path, standalone_mode=False
+    )
+    return code if isinstance(code, int) else 0

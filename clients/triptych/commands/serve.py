@@ -1,0 +1,61 @@
+"""`triptych serve`: `triptych triton` and `triptych gateway` on one machine, as two children."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
+
+
+def serve(
+    repository: Annotated[
+        Path, typer.Option(help="Model repository, as `triptych export` fills it.")
+    ] = Path("model_repository"),
+    http_port: Port = 8080,
+    grpc_port: Port = 8081,
+    host: Annotated[str, typer.Option(help="Address that the gateway listens on.")] = "127.0.0.1",
+) -> int:
+    """Start Triton and the gateway, and say when they are ready; Ctrl-C stops both.
+
+    \b
+    triptych serve
+    triptych serve --repository model_repository --http-port 9000 --grpc-port 9001
+
+    Triton listens on free ports of loopback; other flags of the gateway are set by its environment
+    variables (see triptych gateway --help).
+    """
+    from triptych.commands.ports import claim
+    from triptych.commands.processes import Processes
+    from triptych.errors import InvalidArgument
+
+    if not repository.is_dir():
+        raise InvalidArgument(f"no such folder: {repository} (triptych export fills it)")
+    front = claim(host, {"http": http_port, "grpc": grpc_port})
+    back = claim("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
+    shared = ("--repository", str(repository))
+    triton = [f"--{name}-port={port}" for name, port in back.items()]
+    gateway = [f"--{name}-port={port}" for name, port in front.items()]
+    url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{front['http']}"
+    processes = Processes(
+        {
+            "triton": ["triton", *shared, *triton],
+            "gateway": [
+                *("gateway", *shared, "--host", host, *gateway),
+                *("--triton", f"127.0.0.1:{back['grpc']}"),
+            ],
+        }
+    )
+    return processes.run(lambda: _is_ready(url), lambda: typer.echo(f"ready at {url}"))
+
+
+def _is_ready(url: str) -> bool:
+    from triptych import Client, TriptychError
+
+    try:
+        with Client(url, timeout=5) as client:
+            return client.ready()
+    except TriptychError:
+        return False
