@@ -1,1 +1,1 @@
-"""Export: from a checkpoint to a verified, published bundle. The only package that imports torch."""
+"""From a checkpoint to a verified, published bundle. The only package that imports torch."""

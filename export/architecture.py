@@ -1,0 +1,162 @@
+"""What a model file declares: `ARCHITECTURE`, the last line of each file in `export/models`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from torch import nn
+
+from export.rename import Rename
+from serving.bundle import Graph, ImageSpec, Limits, State
+from serving.errors import CheckpointError
+
+
+class ModelConfig(Protocol):
+    """A model's own configuration, made from `config.json`."""
+
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """One graph to export: a module whose `forward` takes the graph's inputs in their order."""
+
+    module: nn.Module
+    graph: Graph
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """All graphs of a model.
+
+    Attributes:
+        lowerings: Graph name → what to export. Generators: `admit` and `step`.
+        states: The decoder's states; none for stateless models.
+        parts: Part → suffix of its Triton model (`{"text": "-text"}`); a stateless model has one
+            graph a part, under the same key. The part without suffix holds the manifest.
+        source_vocabulary: Tokens that a text encoder's table holds; verification draws from them.
+    """
+
+    lowerings: Mapping[str, Lowering]
+    states: tuple[State, ...] = ()
+    parts: Mapping[str, str] = field(default_factory=lambda: {"generate": ""})
+    source_vocabulary: int | None = None
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How one kind of checkpoint becomes a network and its graphs.
+
+    Attributes:
+        name: For people, in the manifest.
+        tasks: What it can be served for; the first is the default.
+        read_config: `config.json` → the model's configuration; refuses what is not supported.
+        build: Configuration → network, weights not yet loaded.
+        rename: Configuration → the table of names.
+        graphs: Network and image recipe (None where there is no image) → what is exported.
+        tokenizer: How its text becomes ids.
+        has_image: Whether it needs an image recipe.
+        details: Network → further manifest fields that only the weights know.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    read_config: Callable[[Mapping[str, Any]], Any]
+    build: Callable[[Any], nn.Module]
+    rename: Callable[[Any], Rename]
+    graphs: Callable[[Any, ImageSpec | None], Graphs]
+    tokenizer: Literal["sentencepiece_pair", "tokenizers"]
+    has_image: bool = False
+    details: Callable[[Any], Mapping[str, Any]] = lambda network: {}
+
+
+class Fields:
+    """`config.json` read field by field, so that every unsupported value is refused by name.
+
+    Args:
+        values: The (sub-)dictionary.
+        place: What it is, for messages: `config.json` or `config.json, decoder`.
+    """
+
+    def __init__(self, values: Mapping[str, Any], place: str = "config.json") -> None:
+        self.values = values
+        self.place = place
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """A positive whole number.
+
+        Raises:
+            CheckpointError: missing without a default, or something else.
+        """
+        value = self.values.get(name)
+        value = default if value is None else value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise CheckpointError(f"{self.place}: {name} must be a whole number ≥ 1, not {value!r}")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A number."""
+        value = self.values.get(name, default)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise CheckpointError(f"{self.place}: {name} must be a number, not {value!r}")
+        return float(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
+        value = self.values.get(name, default)
+        if not isinstance(value, bool):
+            raise CheckpointError(f"{self.place}: {name} must be true or false, not {value!r}")
+        return value
+
+    def text(self, name: str, default: str) -> str:
+        """A name."""
+        value = self.values.get(name, default)
+        if not isinstance(value, str):
+            raise CheckpointError(f"{self.place}: {name} must be a string, not {value!r}")
+        return value
+
+    def pair(self, name: str, default: int) -> tuple[int, int]:
+        """(height, width); one number stands for both."""
+        value = self.values.get(name, default)
+        pair = (value, value) if isinstance(value, int) else tuple(value or ())
+        if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
+            raise CheckpointError(f"{self.place}: {name} must be one or two sizes, not {value!r}")
+        return pair
+
+    def section(self, name: str) -> Fields:
+        """A sub-dictionary.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        value = self.values.get(name)
+        if not isinstance(value, Mapping):
+            raise CheckpointError(f"{self.place}: {name} is missing")
+        return Fields(value, f"{self.place}, {name}")
+
+    def refuse_unless(self, **supported: object) -> None:
+        """Refuses fields whose value is neither absent nor the one that we implement.
+
+        Raises:
+            CheckpointError: names the field, its value and the supported one.
+        """
+        for name, value in supported.items():
+            if self.values.get(name, value) != value:
+                raise CheckpointError(
+                    f"{self.place}: {name} = {self.values[name]!r} is not supported, "
+                    f"only {value!r} is"
+                )
+
+    def divisible(self, width: str, heads: str) -> None:
+        """Refuses a width that its heads cannot share out.
+
+        Raises:
+            CheckpointError: names both.
+        """
+        if self.integer(width) % self.integer(heads):
+            raise CheckpointError(
+                f"{self.place}: {width} = {self.values[width]} is not a multiple of "
+                f"{heads} = {self.values[heads]}"
+            )

@@ -1,0 +1,211 @@
+"""Checkpoints in Hugging Face format: found, read and loaded strictly.
+
+Nothing is guessed: every tensor of the file must have a place, every parameter of the model a
+tensor of its shape. Only safetensors are read; pickles can run code, so they are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from export.rename import Rename
+from serving.errors import CheckpointError
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+HUB_FILES = ["*.json", "*.safetensors", "*.spm", "*.model", "*.txt", "README.md"]
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder in Hugging Face format, its `config.json` read."""
+
+    folder: Path
+    name: str
+    config: Mapping[str, Any]
+    revision: str | None = None
+
+    def json(self, file: str) -> dict[str, Any]:
+        """Another JSON file of the folder; empty if there is none.
+
+        Raises:
+            CheckpointError: not a JSON object.
+        """
+        path = self.folder / file
+        return read_json(path) if path.is_file() else {}
+
+    def has(self, file: str) -> bool:
+        """Whether the folder holds that file."""
+        return (self.folder / file).is_file()
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor of every weight file, with its name.
+
+        Raises:
+            CheckpointError: a file is missing, damaged or truncated.
+        """
+        for path, expected in self._weight_files().items():
+            yield from _read_safetensors(path, expected)
+
+    def content_hash(self) -> str:
+        """SHA-256 over names and contents of the folder's files."""
+        digest = hashlib.sha256()
+        for path in sorted(path for path in self.folder.iterdir() if path.is_file()):
+            digest.update(path.name.encode())
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()
+
+    def _weight_files(self) -> dict[Path, set[str] | None]:
+        """Weight files → the tensors that an index says they hold."""
+        if self.has(INDEX):
+            files: dict[Path, set[str] | None] = {}
+            weight_map = self.json(INDEX).get("weight_map")
+            if not isinstance(weight_map, dict):
+                raise CheckpointError(f"{self.folder / INDEX} has no `weight_map`")
+            for tensor, file in weight_map.items():
+                files.setdefault(self.folder / file, set()).add(tensor)  # type: ignore[union-attr]
+            return files
+        if self.has(WEIGHTS):
+            return {self.folder / WEIGHTS: None}
+        if any(next(self.folder.glob(pattern), None) for pattern in _PICKLES):
+            raise CheckpointError(
+                f"{self.folder} holds its weights in a format that can run code when it is read; "
+                "convert it to safetensors first: load it with `transformers` where you trust it "
+                "and call `save_pretrained`"
+            )
+        raise CheckpointError(f"{self.folder} has no weights: expected {WEIGHTS} or {INDEX}")
+
+
+def open_checkpoint(source: str) -> Checkpoint:
+    """A folder, or a name on the Hugging Face hub, as a checkpoint.
+
+    Raises:
+        CheckpointError: no such folder, the hub cannot be reached, or `config.json` is damaged.
+    """
+    folder, revision = Path(source), None
+    if not folder.is_dir():
+        folder, revision = _download(source)
+    if not (folder / CONFIG).is_file():
+        raise CheckpointError(f"{source} is not a checkpoint: it has no {CONFIG}")
+    name = folder.resolve().name if revision is None else source.rsplit("/", 1)[-1]
+    return Checkpoint(folder, name, read_json(folder / CONFIG), revision)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Raises:
+        CheckpointError: unreadable, or not a JSON object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return value
+
+
+def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
+    """Fills a model with a checkpoint's tensors, as float32.
+
+    Raises:
+        CheckpointError: lists every missing, unexpected and misshaped tensor at once.
+    """
+    wanted = model.state_dict(keep_vars=True)  # tied weights under each of their names
+    loaded: set[int] = set()  # tensors, by identity
+    problems: list[str] = []
+    for name, tensor in checkpoint.tensors():
+        try:
+            stored = rename.find(name)
+        except KeyError:
+            problems.append(f"unexpected: {name} {_shape(tensor)}")
+            continue
+        for ours, piece in stored.pieces(tensor):
+            problems += _place(wanted, loaded, name, ours, piece)
+    problems += [
+        f"missing: {rename.origin(ours)} {_shape(tensor)}"
+        for ours, tensor in wanted.items()
+        if id(tensor) not in loaded and ours not in rename.optional
+    ]
+    if problems:
+        listing = "\n  ".join(problems)
+        raise CheckpointError(f"{checkpoint.folder} does not fit its {CONFIG}:\n  {listing}")
+
+
+def _place(
+    wanted: Mapping[str, Tensor], loaded: set[int], name: str, ours: str, piece: Tensor
+) -> list[str]:
+    """Copies one tensor to its place; what speaks against it, if anything does."""
+    target = wanted.get(ours)
+    if target is None:
+        return [f"unexpected: {name} {_shape(piece)}"]
+    is_second = id(target) in loaded
+    loaded.add(id(target))
+    if target.shape != piece.shape:
+        return [f"misshaped: {name} {_shape(piece)}, expected {_shape(target)}"]
+    if not piece.is_floating_point():
+        return [f"not floating point: {name} is {piece.dtype}; quantised files are not supported"]
+    piece = piece.float()
+    if not piece.isfinite().all():
+        return [f"not finite: {name} holds NaN or infinity"]
+    if is_second and not torch.equal(target, piece):
+        return [f"contradicting: {name} should be tied, but differs from its twin"]
+    with torch.no_grad():
+        target.copy_(piece)
+    return []
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "scalar"
+
+
+def _read_safetensors(path: Path, expected: set[str] | None) -> Iterator[tuple[str, Tensor]]:
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing, but {INDEX} names it")
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = set(file.keys())
+            if expected is not None and names != expected:
+                raise CheckpointError(
+                    f"{path.name} does not hold what {INDEX} says: "
+                    f"{', '.join(sorted(names ^ expected))}"
+                )
+            for name in sorted(names):
+                yield name, file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged or truncated: {error}") from error
+
+
+def _download(source: str) -> tuple[Path, str]:
+    """A hub checkpoint's local folder and its commit.
+
+    Raises:
+        CheckpointError: not a hub name, unknown, or no network.
+    """
+    if not _HUB_NAME.fullmatch(source):
+        raise CheckpointError(f"{source} is not a folder, and cannot be a name on the hub")
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(source, allow_patterns=HUB_FILES))
+    except Exception as error:  # the hub's client raises what its transport raises
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(
+            f"{source} is not a folder here, and the Hugging Face hub did not give it: {reason}"
+        ) from error
+    return folder, folder.name

@@ -1,0 +1,112 @@
+"""`triptych export SOURCE`: checkpoint → verified bundle in the model repository."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from export.architecture import Architecture
+from export.checkpoint import Checkpoint, load, open_checkpoint
+from export.manifest import (
+    Request,
+    build_manifest,
+    bundle_name,
+    content_hash,
+    preprocessing,
+    tasks,
+)
+from export.publish import next_version, publish, published, staging
+from export.registry import architecture
+from export.to_onnx import to_onnx
+from export.verify import Report, summary, verify
+from serving.bundle import Bundle, Manifest
+from serving.errors import SetupError
+
+console = Console(highlight=False)
+
+
+def export(
+    source: Annotated[str, typer.Argument(help="Folder in Hugging Face format, or a hub name.")],
+    name: Annotated[str | None, typer.Option(help="Bundle name; default: the folder's.")] = None,
+    task: Annotated[str | None, typer.Option(help="translate, caption or zero-shot.")] = None,
+    repository: Annotated[Path, typer.Option(help="Model repository.")] = Path("model_repository"),
+    default: Annotated[bool, typer.Option("--default", help="Answers when no model is named.")] = (
+        False
+    ),
+) -> None:
+    """Turns a checkpoint into a verified bundle that Triton can load."""
+    try:
+        _export(source, name, task, repository, default)
+    except SetupError as error:
+        Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+
+
+def _export(
+    source: str, name: str | None, task: str | None, repository: Path, is_default: bool
+) -> None:
+    checkpoint = open_checkpoint(source)
+    declared = architecture(checkpoint.config.get("model_type"))
+    request = Request(bundle_name(name, checkpoint), task, is_default)
+    tasks(declared, task)
+    version = published(repository, request.name, content_hash(checkpoint, request))
+    if version is not None:
+        console.print(f"{request.name} version {version} is up to date")
+        return
+    manifest, report = _build(checkpoint, declared, request, repository)
+    for line in report.warnings:
+        console.print(f"  warning: {line}", markup=False)
+    for line in summary(report):
+        console.print(f"  {line}")
+    console.print(f"{manifest.name} version {manifest.version} is published in {repository}")
+
+
+def _build(
+    checkpoint: Checkpoint, declared: Architecture, request: Request, repository: Path
+) -> tuple[Manifest, Report]:
+    """Everything between reading and publishing, each phase named on the console."""
+    with phase(f"reading {checkpoint.folder}"):
+        config = declared.read_config(checkpoint.config)
+        prepared = preprocessing(declared, checkpoint)
+        network = declared.build(config).eval()
+        load(network, checkpoint, declared.rename(config))
+        graphs = declared.graphs(network, prepared.image)
+    parts = {part: request.name + suffix for part, suffix in graphs.parts.items()}
+    version = next_version(repository, parts)
+    manifest, warnings = build_manifest(
+        request, version, declared, checkpoint, network, graphs, prepared
+    )
+    with staging(repository) as stage:
+        for key, lowering in graphs.lowerings.items():
+            with phase(f"exporting {key} to ONNX"):
+                to_onnx(lowering, stage.part(parts.get(key, request.name)) / lowering.graph.file)
+        folder = stage.part(request.name)
+        for file, content in prepared.files.items():
+            (folder / file).write_bytes(content)
+        with phase("verifying against PyTorch"):
+            report = verify(graphs, Bundle(folder, manifest))
+        report.warnings = warnings
+        text = json.dumps(report.as_json(), indent=2, ensure_ascii=False)
+        (folder / manifest.report).write_text(text + "\n", encoding="utf-8")
+        with phase("publishing"):
+            publish(stage, repository, manifest)
+    return manifest, report
+
+
+@contextmanager
+def phase(title: str) -> Iterator[None]:
+    """A spinner while a phase runs, a tick when it is done."""
+    with console.status(f"{title} …"):
+        yield
+    console.print(f"[green]✓[/green] {title}")
+
+
+if __name__ == "__main__":
+    sys.exit(typer.run(export))

@@ -1,0 +1,189 @@
+"""The engine's two graphs for any decoder with cross-attention: `admit` and `step`.
+
+A decoder model gives a `Decoder`; this file gives its graphs their names, roles and states, as
+`serving/bundle.py` fixes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Lowering
+from export.layers.attention import Heads, KeyValue, Rows
+from serving.bundle import Graph, Growth, Role, State
+from serving.bundle import Tensor as Port
+
+
+class Decoder(Protocol):
+    """What a model's decoder must offer."""
+
+    heads: Heads
+    layers: int
+    vocabulary_size: int
+
+    def __call__(
+        self,
+        tokens: Tensor,
+        rows: Rows,
+        past: Sequence[KeyValue],
+        memory: Sequence[KeyValue],
+        source: Tensor | None,
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """(R, T) tokens → hidden states (R, T, D) and the caches with the new positions."""
+        ...
+
+    def memorise(self, source: Tensor) -> list[KeyValue]:
+        """Encoder output (B, S, D) → each layer's cross-attention keys and values."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V)."""
+        ...
+
+
+class Admit(nn.Module):
+    """`admit`: source → what the decoder's cross-attention reads."""
+
+    def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def forward(self, *source: Tensor) -> tuple[Tensor, ...]:
+        """The encoder's inputs → keys and values of every decoder layer."""
+        memory = self.decoder.memorise(self.encoder(*source))
+        return tuple(tensor for pair in memory for tensor in pair)
+
+
+class Step(nn.Module):
+    """`step`: the decoder as the engine calls it, every input and state a plain tensor."""
+
+    def __init__(self, decoder: nn.Module, *, has_source: bool) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.has_source = has_source
+
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, total: Tensor, last: Tensor, *rest: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Logits (R, V) after each row's last real token, then the caches, key before value.
+
+        Args:
+            rest: SOURCE where the model has one, then 2·layers caches, then 2·layers memories.
+        """
+        source, states = (rest[0], rest[1:]) if self.has_source else (None, rest)
+        pairs = list(zip(states[::2], states[1::2], strict=True))
+        layers = self.decoder.layers
+        hidden, present = self.decoder(
+            tokens, Rows(lengths, total, last), pairs[:layers], pairs[layers:], source
+        )
+        index = last[:, None, None].expand(-1, 1, hidden.shape[-1])
+        final = hidden.gather(1, index).squeeze(1)  # (R, D)
+        return self.decoder.logits(final), *(tensor for pair in present for tensor in pair)
+
+
+def tied_logits(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Scores: hidden (R, D) · weightᵀ (D, V) + bias (V,).
+
+    As `Gemm` the embedding table is used where it lies; a linear layer would store it a second
+    time, transposed.
+    """
+    if not torch.onnx.is_in_onnx_export():
+        return nn.functional.linear(hidden, weight, bias)
+    return torch.onnx.ops.symbolic(
+        "::Gemm",
+        [hidden, weight, bias],
+        {"transB": 1},
+        dtype=hidden.dtype,
+        shape=[hidden.shape[0], weight.shape[0]],
+    )
+
+
+def text_admit_lowering(encoder: nn.Module, decoder: nn.Module) -> Lowering:
+    """The `admit` graph of a text encoder: called with tokens (B, S) and lengths (B,)."""
+    graph = Graph(
+        file="admit.onnx",
+        inputs=(
+            Port(name="source_tokens", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS),
+            Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE),
+        ),
+        outputs=memory_ports(decoder, "S"),
+    )
+    return Lowering(Admit(encoder, decoder), graph)
+
+
+def step_lowering(decoder: nn.Module, source_length: int | str) -> Lowering:
+    """The `step` graph.
+
+    Args:
+        source_length: "S" where sources differ in length, else the number of image positions.
+    """
+    has_source = source_length == "S"
+    inputs = [
+        Port(name="tokens", dtype="int64", shape=("R", "T"), role=Role.TOKENS),
+        Port(name="lengths", dtype="int32", shape=("R",), role=Role.LENGTHS),
+        Port(name="total", dtype="int32", shape=(), role=Role.TOTAL),
+        Port(name="last", dtype="int64", shape=("R",), role=Role.LAST),
+    ]
+    if has_source:
+        inputs.append(Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE))
+    logits = Port(
+        name="logits", dtype="float32", shape=("R", decoder.vocabulary_size), role=Role.LOGITS
+    )
+    past, present = _cache_ports(decoder, "past"), _cache_ports(decoder, "present")
+    memory = memory_ports(decoder, source_length)
+    graph = Graph(file="step.onnx", inputs=(*inputs, *past, *memory), outputs=(logits, *present))
+    return Lowering(Step(decoder, has_source=has_source), graph)
+
+
+def memory_ports(decoder: Decoder, source_length: int | str) -> tuple[Port, ...]:
+    """The HOLD tensors that `admit` writes and `step` reads: cross-attention keys and values."""
+    shape = ("B", decoder.heads.count, source_length, decoder.heads.width)
+    return tuple(
+        Port(name=f"cross_{kind}_{layer}", dtype="float32", shape=shape, role=Role.STATE)
+        for layer in range(decoder.layers)
+        for kind in ("key", "value")
+    )
+
+
+def states(decoder: Decoder, source_length: int | str) -> tuple[State, ...]:
+    """The decoder's states: a cache that grows in place and a memory that is held."""
+    caches = [
+        State(
+            name=past.name.removeprefix("past_"),
+            growth=Growth.APPEND,
+            dtype="float32",
+            shape=past.shape,
+            step_input=past.name,
+            step_output=present.name,
+            layout="in_place",
+        )
+        for past, present in zip(
+            _cache_ports(decoder, "past"), _cache_ports(decoder, "present"), strict=True
+        )
+    ]
+    memories = [
+        State(
+            name=port.name,
+            growth=Growth.HOLD,
+            dtype="float32",
+            shape=port.shape,
+            step_input=port.name,
+            admit_output=port.name,
+        )
+        for port in memory_ports(decoder, source_length)
+    ]
+    return (*caches, *memories)
+
+
+def _cache_ports(decoder: Decoder, tense: str) -> tuple[Port, ...]:
+    shape = ("R", decoder.heads.count, "P", decoder.heads.cache_width)
+    return tuple(
+        Port(name=f"{tense}_{kind}_{layer}", dtype="float32", shape=shape, role=Role.STATE)
+        for layer in range(decoder.layers)
+        for kind in ("key", "value")
+    )

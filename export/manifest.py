@@ -1,0 +1,140 @@
+"""The manifest of a bundle, put together from a checkpoint and its network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from export.architecture import Architecture, Graphs
+from export.checkpoint import Checkpoint
+from export.generation import generation_defaults
+from export.image import image_spec
+from export.tokenizer import TokenizerFiles, fast_tokenizer, languages, sentencepiece_pair
+from serving.bundle import ImageSpec, Manifest, SourceInfo, TokenizerSpec
+from serving.errors import CheckpointError
+
+PRECISION = "fp32"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_LICENCE = re.compile(r"^license:\s*(\S+)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked to be exported."""
+
+    name: str
+    task: str | None = None
+    is_default: bool = False
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What turns a user's text and pictures into the graphs' inputs."""
+
+    tokenizer: TokenizerSpec
+    files: TokenizerFiles
+    image: ImageSpec | None
+
+
+def bundle_name(wanted: str | None, checkpoint: Checkpoint) -> str:
+    """The bundle's name: as asked, else the checkpoint's.
+
+    Raises:
+        CheckpointError: Triton could not use it as a folder and in a URL.
+    """
+    name = wanted or checkpoint.name.lower()
+    if not _NAME.fullmatch(name):
+        raise CheckpointError(
+            f"{name!r} cannot be a model's name: use a-z, 0-9, '.', '_' and '-' (--name)"
+        )
+    return name
+
+
+def tasks(architecture: Architecture, wanted: str | None) -> tuple[str, ...]:
+    """The bundle's tasks, the wanted one first.
+
+    Raises:
+        CheckpointError: the architecture cannot be served for it.
+    """
+    if wanted is None:
+        return architecture.tasks
+    if wanted not in architecture.tasks:
+        raise CheckpointError(
+            f"{architecture.name} cannot serve {wanted!r}, only {', '.join(architecture.tasks)}"
+        )
+    return (wanted, *(task for task in architecture.tasks if task != wanted))
+
+
+def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preprocessing:
+    """Tokenizer and image recipe, with the tokenizer's files."""
+    read = sentencepiece_pair if architecture.tokenizer == "sentencepiece_pair" else fast_tokenizer
+    tokenizer, files = read(checkpoint)
+    image = image_spec(checkpoint) if architecture.has_image else None
+    return Preprocessing(tokenizer, files, image)
+
+
+def content_hash(checkpoint: Checkpoint, request: Request) -> str:
+    """SHA-256 over the checkpoint's files, what was asked, and the exporter's own source."""
+    digest = hashlib.sha256(checkpoint.content_hash().encode())
+    digest.update(json.dumps([request.name, request.task, request.is_default, PRECISION]).encode())
+    package = Path(__file__).parent
+    for path in sorted(
+        [*package.glob("*.py"), *package.glob("layers/*"), *package.glob("models/*")]
+    ):
+        if path.suffix == ".py":
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def build_manifest(
+    request: Request,
+    version: int,
+    architecture: Architecture,
+    checkpoint: Checkpoint,
+    network: Any,
+    graphs: Graphs,
+    prepared: Preprocessing,
+) -> tuple[Manifest, list[str]]:
+    """The manifest, and one line for each wish of the checkpoint that serving cannot honour."""
+    limits = architecture.read_config(checkpoint.config).limits
+    fields: dict[str, Any] = dict(architecture.details(network))
+    warnings: list[str] = []
+    if "step" in graphs.lowerings:
+        fields["generation"], warnings = generation_defaults(checkpoint, limits)
+        fields["vocabulary_size"] = network.decoder.vocabulary_size
+    manifest = Manifest(
+        name=request.name,
+        version=version,
+        architecture=architecture.name,
+        source=SourceInfo(
+            name=checkpoint.name,
+            revision=checkpoint.revision,
+            content_hash=content_hash(checkpoint, request),
+        ),
+        licence=_licence(checkpoint),
+        precision=PRECISION,
+        tasks=tasks(architecture, request.task),
+        languages=languages(checkpoint) if "translate" in architecture.tasks else (),
+        default=request.is_default,
+        parts={part: request.name + suffix for part, suffix in graphs.parts.items()},
+        graphs={key: lowering.graph for key, lowering in graphs.lowerings.items()},
+        states=graphs.states,
+        limits=limits,
+        tokenizer=prepared.tokenizer,
+        image=prepared.image,
+        **fields,
+    )
+    return manifest, warnings
+
+
+def _licence(checkpoint: Checkpoint) -> str | None:
+    """From the model card's front matter."""
+    card = checkpoint.folder / "README.md"
+    if not card.is_file():
+        return None
+    found = _LICENCE.search(card.read_text(encoding="utf-8", errors="replace"))
+    return found[1] if found else None

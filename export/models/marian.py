@@ -1,0 +1,316 @@
+"""Marian's Transformer encoder-decoder.
+
+Paper: Vaswani et al. 2017, "Attention Is All You Need", §3 (arXiv 1706.03762), as trained with
+Marian (Junczys-Dowmunt et al. 2018, arXiv 1804.00344) for OPUS-MT (Tiedemann 2020).
+Checkpoints: `Helsinki-NLP/opus-mt-*` and others of `model_type: marian`.
+
+Legend: B batch, R decoder rows, T new positions, P past positions, S source positions, H heads,
+K width of a head, D model width, V vocabulary.
+
+Differences from the paper, all Marian's: sinusoidal positions hold the sines in the first half and
+the cosines in the second; the decoder starts from the padding token; logits have a bias.
+Differences from `transformers`: inference only; cross-attention keys and values are computed once;
+a pre-norm configuration (`normalize_before`) is refused, where `transformers` silently ignores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Fields, Graphs
+from export.decoding import states, step_lowering, text_admit_lowering, tied_logits
+from export.layers.attention import (
+    CachedAttention,
+    CrossAttention,
+    Heads,
+    KeyValue,
+    Rows,
+    SelfAttention,
+)
+from export.layers.mlp import MLP
+from export.rename import Entry, Rename, Stored
+from serving.bundle import ImageSpec, Limits
+from serving.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class StackConfig:
+    """Encoder or decoder."""
+
+    vocabulary_size: int
+    layers: int
+    heads: Heads
+    mlp_width: int
+
+
+@dataclass(frozen=True)
+class Config:
+    """What `config.json` says of the network."""
+
+    width: int
+    positions: int
+    activation: str
+    embedding_scale: float
+    encoder: StackConfig
+    decoder: StackConfig
+    has_shared_embeddings: bool
+    """One table for source, target and output."""
+    has_tied_output: bool
+    """The output uses the target's table."""
+
+    @property
+    def limits(self) -> Limits:
+        """The position table bounds both sides."""
+        return Limits(max_input_tokens=self.positions, max_total_tokens=self.positions)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; fields that would change the network and that we lack are refused."""
+    fields = Fields(values)
+    fields.refuse_unless(
+        normalize_before=False,
+        normalize_embedding=False,
+        add_final_layer_norm=False,
+        add_bias_logits=False,
+        static_position_embeddings=True,
+        extra_pos_embeddings=0,
+        is_encoder_decoder=True,
+    )
+    shared = fields.flag("share_encoder_decoder_embeddings", True)
+    tied = fields.flag("tie_word_embeddings", True)
+    if shared and not tied:
+        raise CheckpointError(
+            "config.json: share_encoder_decoder_embeddings without tie_word_embeddings is not "
+            "supported, because versions of `transformers` read it differently"
+        )
+    width = fields.integer("d_model")
+    vocabulary = fields.integer("vocab_size")
+    target = vocabulary if shared else fields.integer("decoder_vocab_size", vocabulary)
+    return Config(
+        width=width,
+        positions=fields.integer("max_position_embeddings"),
+        activation=fields.text("activation_function", "gelu"),
+        embedding_scale=width**0.5 if fields.flag("scale_embedding", False) else 1.0,
+        encoder=_read_stack(fields, "encoder", vocabulary),
+        decoder=_read_stack(fields, "decoder", target),
+        has_shared_embeddings=shared,
+        has_tied_output=tied,
+    )
+
+
+def _read_stack(fields: Fields, side: str, vocabulary_size: int) -> StackConfig:
+    heads = f"{side}_attention_heads"
+    fields.divisible("d_model", heads)
+    return StackConfig(
+        vocabulary_size=vocabulary_size,
+        layers=fields.integer(f"{side}_layers"),
+        heads=Heads(fields.integer("d_model"), fields.integer(heads)),
+        mlp_width=fields.integer(f"{side}_ffn_dim"),
+    )
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """Position table (positions, width): sines of all frequencies, then cosines (§3.5)."""
+    frequency = 10000 ** (-2 * torch.arange((width + 1) // 2, dtype=torch.float64) / width)
+    angle = torch.arange(positions, dtype=torch.float64)[:, None] * frequency
+    return torch.cat([angle.sin(), angle.cos()[:, : width // 2]], dim=1).float()
+
+
+class EncoderBlock(nn.Module):
+    """Self-attention and MLP, each followed by residual and norm (§3.1)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.attention = SelfAttention(config.encoder.heads)
+        self.attention_norm = nn.LayerNorm(config.width)
+        self.mlp = MLP(config.width, config.encoder.mlp_width, config.activation)
+        self.mlp_norm = nn.LayerNorm(config.width)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """(B, S, D) → (B, S, D)."""
+        x = self.attention_norm(x + self.attention(x, lengths))
+        return self.mlp_norm(x + self.mlp(x))
+
+
+class DecoderBlock(nn.Module):
+    """Causal self-attention, cross-attention and MLP (§3.1)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.attention = CachedAttention(config.decoder.heads)
+        self.attention_norm = nn.LayerNorm(config.width)
+        self.cross = CrossAttention(config.decoder.heads)
+        self.cross_norm = nn.LayerNorm(config.width)
+        self.mlp = MLP(config.width, config.decoder.mlp_width, config.activation)
+        self.mlp_norm = nn.LayerNorm(config.width)
+
+    def forward(
+        self, x: Tensor, rows: Rows, past: KeyValue, memory: KeyValue, source: Tensor | None
+    ) -> tuple[Tensor, KeyValue]:
+        """(R, T, D) → (R, T, D) and the layer's cache."""
+        attended, present = self.attention(x, past, rows)
+        x = self.attention_norm(x + attended)
+        x = self.cross_norm(x + self.cross(x, memory, source))
+        return self.mlp_norm(x + self.mlp(x)), present
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Embedding(nn.Module):
+    """Token and position embeddings (§3.4, §3.5)."""
+
+    def __init__(self, config: Config, tokens: nn.Embedding) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.scale = config.embedding_scale
+        self.register_buffer("positions", sinusoids(config.positions, config.width))
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(B, T) tokens at (B or 1, T) positions → (B, T, D)."""
+        # The padding of a ragged prefill may lie beyond the table.
+        positions = positions.clamp(max=self.positions.shape[0] - 1)
+        return self.tokens(tokens) * self.scale + self.positions[positions]
+
+
+class Encoder(nn.Module):
+    """Source tokens → source representations."""
+
+    def __init__(self, config: Config, tokens: nn.Embedding) -> None:
+        super().__init__()
+        self.embedding = Embedding(config, tokens)
+        self.blocks = nn.ModuleList(EncoderBlock(config) for _ in range(config.encoder.layers))
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """(B, S) → (B, S, D); values at padding are meaningless."""
+        x = self.embedding(tokens, torch.arange(tokens.shape[1])[None])
+        for block in self.blocks:
+            x = block(x, lengths)
+        return x
+
+
+class Decoder(nn.Module):
+    """Target tokens and source memory → scores of the next token."""
+
+    def __init__(self, config: Config, tokens: nn.Embedding) -> None:
+        super().__init__()
+        self.heads = config.decoder.heads
+        self.layers = config.decoder.layers
+        self.vocabulary_size = config.decoder.vocabulary_size
+        self.embedding = Embedding(config, tokens)
+        self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(self.layers))
+        self.output = tokens.weight
+        if not config.has_tied_output:
+            self.output = nn.Parameter(torch.zeros(self.vocabulary_size, config.width))
+        self.register_buffer("output_bias", torch.zeros(self.vocabulary_size))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        rows: Rows,
+        past: Sequence[KeyValue],
+        memory: Sequence[KeyValue],
+        source: Tensor | None,
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """(R, T) → (R, T, D) and every layer's cache."""
+        x = self.embedding(tokens, rows.positions(tokens.shape[1]))
+        present = []
+        for block, cache, held in zip(self.blocks, past, memory, strict=True):
+            x, written = block(x, rows, cache, held, source)
+            present.append(written)
+        return x, present
+
+    def memorise(self, source: Tensor) -> list[KeyValue]:
+        """(B, S, D) → each layer's keys and values (B, H, S, K)."""
+        return [block.cross.memorise(source) for block in self.blocks]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V)."""
+        return tied_logits(hidden, self.output, self.output_bias)
+
+
+class Marian(nn.Module):
+    """Both stacks."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        source = nn.Embedding(config.encoder.vocabulary_size, config.width)
+        target = source
+        if not config.has_shared_embeddings:
+            target = nn.Embedding(config.decoder.vocabulary_size, config.width)
+        self.encoder = Encoder(config, source)
+        self.decoder = Decoder(config, target)
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    source = "encoder.embedding.tokens"
+    target = source if config.has_shared_embeddings else "decoder.embedding.tokens"
+    output = f"{target}.weight" if config.has_tied_output else "decoder.output"
+    table: dict[str, Entry] = {
+        "model.shared": source if config.has_shared_embeddings else None,
+        "model.encoder.embed_tokens": source,
+        "model.decoder.embed_tokens": target,
+        "lm_head.weight": output,
+        "final_logits_bias": Stored(("decoder.output_bias",), is_squeezed=True),
+        "model.encoder.embed_positions.weight": "encoder.embedding.positions",
+        "model.decoder.embed_positions.weight": "decoder.embedding.positions",
+    }
+    for side in ("encoder", "decoder"):
+        theirs, ours = f"model.{side}.layers.*", f"{side}.blocks.*"
+        table |= _attention(f"{theirs}.self_attn", f"{ours}.attention")
+        table |= {
+            f"{theirs}.self_attn_layer_norm": f"{ours}.attention_norm",
+            f"{theirs}.fc1": f"{ours}.mlp.up",
+            f"{theirs}.fc2": f"{ours}.mlp.down",
+            f"{theirs}.final_layer_norm": f"{ours}.mlp_norm",
+        }
+    cross = "decoder.blocks.*.cross"
+    table |= _attention("model.decoder.layers.*.encoder_attn", cross)
+    table["model.decoder.layers.*.encoder_attn_layer_norm"] = f"{cross}_norm"
+    computed = {"encoder.embedding.positions", "decoder.embedding.positions"}
+    return Rename(table, optional=frozenset(computed | {"decoder.output_bias"}))
+
+
+def _attention(theirs: str, ours: str) -> dict[str, Entry]:
+    names = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
+    return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in names.items()}
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Marian, image: ImageSpec | None = None) -> Graphs:
+    """`admit` (B, S dynamic) and `step` (R, T, P, B, S dynamic; self-attention in place)."""
+    lowerings = {
+        "admit": text_admit_lowering(model.encoder, model.decoder),
+        "step": step_lowering(model.decoder, "S"),
+    }
+    source_vocabulary = model.encoder.embedding.tokens.num_embeddings
+    return Graphs(lowerings, states(model.decoder, "S"), source_vocabulary=source_vocabulary)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="marian",
+    tasks=("translate",),
+    read_config=read_config,
+    build=Marian,
+    rename=rename,
+    graphs=graphs,
+    tokenizer="sentencepiece_pair",
+)

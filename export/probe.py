@@ -1,0 +1,207 @@
+"""Random inputs that find a graph's mistakes: ragged, padded, batched and alone.
+
+Shapes differ from the traced ones on purpose: a dimension that tracing froze fails here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.bundle import Graph, Growth, Manifest, Role, State, Tensor
+
+Array = NDArray[np.generic]
+Feeds = dict[str, Array]
+Run = Callable[[str, Feeds], dict[str, Array]]
+"""(graph name, inputs by name) → outputs by name: PyTorch or ONNX Runtime."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One tensor that both sides must agree on."""
+
+    place: str
+    value: Array
+
+
+class Probe:
+    """Draws inputs, the same ones for the same seed.
+
+    Args:
+        source_vocabulary: Tokens that the source's table holds.
+        vocabulary: Tokens that the decoder's table holds.
+    """
+
+    def __init__(self, source_vocabulary: int, vocabulary: int, seed: int = 0) -> None:
+        self.source_vocabulary = source_vocabulary
+        self.vocabulary = vocabulary
+        self.random = np.random.default_rng(seed)
+
+    def lengths(self, longest: int, count: int) -> NDArray[np.int32]:
+        """(count,) of which the first is `longest`, the others at most that."""
+        drawn = self.random.integers(1, longest + 1, count)
+        drawn[0] = longest
+        return drawn.astype(np.int32)
+
+    def tokens(self, rows: int, columns: int, vocabulary: int) -> NDArray[np.int64]:
+        """(rows, columns) of any token; what lies in the padding must not matter."""
+        return self.random.integers(0, vocabulary, (rows, columns))
+
+    def pixels(self, count: int, shape: Sequence[int]) -> NDArray[np.uint8]:
+        """(count, height, width, 3)."""
+        return self.random.integers(0, 256, (count, *shape), dtype=np.uint8)
+
+
+def observe_decoder(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
+    """Admission, ragged prefill, steps with beams, and a second chunk: logits of every call."""
+    for count, source, prompt, width in ((1, 4, 1, 1), (3, 9, 4, 2), (4, 6, 1, 3)):
+        place = f"B={count} S={source} T={prompt} W={width}"
+        admitted = Admitted.make(run, manifest, probe, count, source)
+        for name, value in admitted.observed():
+            yield Observation(f"admit {place} {name}", value)
+        lengths = probe.lengths(prompt, count)
+        room = prompt + 5
+        call = StepCall(run, manifest, admitted, room)
+        logits = call(probe.tokens(count, prompt, probe.vocabulary), lengths)
+        yield Observation(f"prefill {place}", logits)
+        call.widen(width)
+        lengths = np.repeat(lengths, width)
+        for index in range(3):
+            lengths = lengths + 1
+            logits = call(probe.tokens(len(lengths), 1, probe.vocabulary), lengths)
+            yield Observation(f"step {index} {place}", logits)
+    yield from _observe_chunks(run, manifest, probe)
+
+
+def _observe_chunks(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
+    """Several tokens on a past, which engines use at batch one only."""
+    if manifest.graphs["step"].max_tokens_per_call == 1:
+        return
+    call = StepCall(run, manifest, Admitted.make(run, manifest, probe, 1, 5), room=8)
+    for chunk, total in ((4, 4), (3, 7)):
+        logits = call(probe.tokens(1, chunk, probe.vocabulary), np.array([total], np.int32), chunk)
+        yield Observation(f"chunk of {chunk} ending at {total}", logits)
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """What `admit` gave for some sources."""
+
+    outputs: Feeds
+    source: NDArray[np.int32]
+    states: tuple[State, ...]
+
+    @classmethod
+    def make(cls, run: Run, manifest: Manifest, probe: Probe, count: int, longest: int) -> Admitted:
+        """Runs `admit` on random sources."""
+        graph = manifest.graphs.get("admit")
+        source = probe.lengths(longest, count)
+        if graph is None:
+            return cls({}, source, manifest.states)
+        feeds = {port.name: _source(port, probe, source) for port in graph.inputs}
+        return cls(run("admit", feeds), source, manifest.states)
+
+    def observed(self) -> Iterator[tuple[str, Array]]:
+        """The states, without what lies at padding."""
+        for state in self.states:
+            if state.admit_output is None:
+                continue
+            value = self.outputs[state.admit_output]
+            if "S" in state.shape:
+                axis = state.shape.index("S")
+                inside = np.arange(value.shape[axis]) < self.source[:, None]  # (B, S)
+                value = np.moveaxis(value, axis, 1)[inside]
+            yield state.name, value
+
+
+class StepCall:
+    """Calls `step` again and again, each time on the states that the last call left."""
+
+    def __init__(self, run: Run, manifest: Manifest, admitted: Admitted, room: int) -> None:
+        self.run = run
+        self.graph: Graph = manifest.graphs["step"]
+        self.states = manifest.states
+        self.source = admitted.source
+        sizes = {"R": len(admitted.source), "B": len(admitted.source), "P": room}
+        self.values = {
+            state.step_input: admitted.outputs[state.admit_output]
+            if state.admit_output
+            else np.zeros([sizes[d] if isinstance(d, str) else d for d in state.shape], np.float32)
+            for state in self.states
+        }
+
+    def widen(self, width: int) -> None:
+        """Makes `width` rows of each sequence, with equal states."""
+        for state in self.states:
+            if state.growth is not Growth.HOLD:
+                self.values[state.step_input] = np.repeat(self.values[state.step_input], width, 0)
+
+    def __call__(
+        self, tokens: NDArray[np.int64], lengths: NDArray[np.int32], new: int | None = None
+    ) -> Array:
+        """Logits (R, V).
+
+        Args:
+            lengths: (R,) after this call.
+            new: Real tokens of each row in this call, when not all of T or all of the row.
+        """
+        columns = tokens.shape[1]
+        last = np.full(len(lengths), (new or columns) - 1, np.int64)
+        if new is None and columns > 1:  # a ragged first prefill
+            last = lengths.astype(np.int64) - 1
+        controls: dict[Role, Array] = {
+            Role.TOKENS: tokens,
+            Role.LENGTHS: lengths,
+            Role.TOTAL: np.array(lengths.max(), np.int32),
+            Role.LAST: last,
+            Role.SOURCE: self.source,
+        }
+        feeds = {
+            port.name: self.values[port.name] if port.role is Role.STATE else controls[port.role]
+            for port in self.graph.inputs
+            if port.role is not None
+        }
+        outputs = self.run("step", feeds)
+        for state in self.states:
+            if state.step_output is not None:
+                self.values[state.step_input] = outputs[state.step_output]
+        logits = self.graph.output(Role.LOGITS)
+        assert logits is not None
+        return outputs[logits.name]
+
+
+def _source(port: Tensor, probe: Probe, lengths: NDArray[np.int32]) -> Array:
+    if port.role is Role.SOURCE:
+        return lengths
+    if port.role is Role.PIXELS:
+        return probe.pixels(len(lengths), [int(size) for size in port.shape[1:]])
+    return probe.tokens(len(lengths), int(lengths.max()), probe.source_vocabulary)
+
+
+def observe_stateless(run: Run, manifest: Manifest) -> Iterator[Observation]:
+    """Every graph at several batch sizes and lengths."""
+    random = np.random.default_rng(0)
+    for key, graph in manifest.graphs.items():
+        for count, length in ((1, 4), (3, 7), (5, 2)):
+            feeds: Feeds = {}
+            for port in graph.inputs:
+                shape = [
+                    {"B": count, "T": length}[size] if isinstance(size, str) else size
+                    for size in port.shape
+                ]
+                feeds[port.name] = _stateless_input(port, shape, length, random)
+            for name, value in run(key, feeds).items():
+                yield Observation(f"{key} B={count} T={length} {name}", value)
+
+
+def _stateless_input(
+    port: Tensor, shape: Sequence[int], length: int, random: np.random.Generator
+) -> Array:
+    if port.dtype == "uint8":
+        return random.integers(0, 256, shape, dtype=np.uint8)
+    if port.dtype == "int32":  # lengths
+        return random.integers(1, length + 1, shape, dtype=np.int32)
+    return random.integers(0, 32, shape)

@@ -1,0 +1,125 @@
+"""From a staged bundle to the model repository: all of it or nothing.
+
+Every subdirectory of a model repository is a model to Triton, hidden ones too, so bundles are
+staged in a sibling folder on the same filesystem and renamed in. The part that holds the manifest
+comes last: until then the version is incomplete, and no reader loads it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from export.triton_config import generator_config, stateless_config
+from serving.bundle import MANIFEST, Manifest, open_bundle, read_manifest, versions
+from serving.errors import BundleError
+
+KEPT_VERSIONS = 2
+
+
+@dataclass(frozen=True)
+class Staging:
+    """A folder beside the repository that holds one version of each part."""
+
+    folder: Path
+
+    def part(self, model: str) -> Path:
+        """The version folder of one Triton model, made on first use."""
+        folder = self.folder / model
+        folder.mkdir(exist_ok=True)
+        return folder
+
+
+@contextmanager
+def staging(repository: Path) -> Iterator[Staging]:
+    """A staging folder on the repository's filesystem, removed afterwards."""
+    repository.mkdir(parents=True, exist_ok=True)
+    prefix = f".{repository.name}-staging-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=repository.resolve().parent) as folder:
+        yield Staging(Path(folder))
+
+
+def published(repository: Path, name: str, content_hash: str) -> int | None:
+    """The newest complete version, if it has that content; then there is nothing to do."""
+    for version in versions(repository / name):
+        try:
+            manifest = open_bundle(repository / name / str(version)).manifest
+        except BundleError:
+            continue  # half-written: not what a reader would load
+        return version if manifest.source.content_hash == content_hash else None
+    return None
+
+
+def next_version(repository: Path, models: Mapping[str, str]) -> int:
+    """A number above every version of every part, complete or not."""
+    taken = [number for model in models.values() for number in versions(repository / model)]
+    return max(taken, default=0) + 1
+
+
+def publish(stage: Staging, repository: Path, manifest: Manifest) -> Path:
+    """Renames a staged version into the repository and drops versions that are too old.
+
+    Returns:
+        The version folder that holds the manifest.
+    """
+    owner = manifest.name
+    text = json.dumps(manifest.model_dump(mode="json"), indent=2, ensure_ascii=False)
+    (stage.part(owner) / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    models = sorted(manifest.parts.values(), key=lambda model: model == owner)  # the owner last
+    for model in models:
+        folder = repository / model
+        folder.mkdir(exist_ok=True)
+        _replace(folder / "config.pbtxt", config(manifest, model))
+        _sync(stage.part(model))
+        stage.part(model).rename(folder / str(manifest.version))
+    for model in models:
+        _drop_old(repository / model, manifest.version, owner=repository / owner)
+    return repository / owner / str(manifest.version)
+
+
+def config(manifest: Manifest, model: str) -> str:
+    """The text of one Triton model's `config.pbtxt`."""
+    if "step" in manifest.graphs:
+        return generator_config(model, manifest.graphs.get("admit"))
+    part = next(part for part, name in manifest.parts.items() if name == model)
+    return stateless_config(model, manifest.graphs[part])
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes a file so that a reader sees the old text or the new, never half."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _sync(folder: Path) -> None:
+    """Puts a folder's files on disk before its name appears in the repository."""
+    for path in folder.iterdir():
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _drop_old(folder: Path, newest: int, owner: Path) -> None:
+    """Removes all but the last complete versions below `newest`, half-written ones among them."""
+    complete = [v for v in versions(owner) if v <= newest and _is_complete(owner / str(v))]
+    kept = complete[:KEPT_VERSIONS]
+    for version in versions(folder):
+        if version < newest and version not in kept:
+            shutil.rmtree(folder / str(version))
+
+
+def _is_complete(folder: Path) -> bool:
+    try:
+        read_manifest(folder)
+    except BundleError:
+        return False
+    return True

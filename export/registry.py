@@ -1,0 +1,28 @@
+"""One line per architecture; its file is imported when a checkpoint asks for it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from export.architecture import Architecture
+from serving.errors import CheckpointError
+
+ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHITECTURE
+    "marian": "export.models.marian",
+    "vision-encoder-decoder": "export.models.vision_encoder_decoder",
+    "clip": "export.models.clip",
+}
+
+
+def architecture(model_type: object) -> Architecture:
+    """The architecture of a checkpoint.
+
+    Raises:
+        CheckpointError: one that we do not have.
+    """
+    if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
+        raise CheckpointError(
+            f"model_type {model_type!r} is not supported; supported are: {', '.join(ARCHITECTURES)}"
+        )
+    declared: Architecture = import_module(ARCHITECTURES[model_type]).ARCHITECTURE
+    return declared

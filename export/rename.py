@@ -1,0 +1,105 @@
+"""From a checkpoint's names to ours: tables that can be read in both directions.
+
+A table maps module names; the last part (`weight`, `bias`) is carried over. `*` stands for a layer
+number. `None` marks tensors that a checkpoint may hold and that we have no use for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How a checkpoint stores one or several of our tensors.
+
+    Attributes:
+        targets: Our names, in the order in which they are stacked along the output dimension.
+        is_transposed: Weights are stored (in, out), as OpenAI's GPT-2 does (`Conv1D`).
+        is_squeezed: Leading dimensions of size one are to be dropped.
+    """
+
+    targets: tuple[str, ...]
+    is_transposed: bool = False
+    is_squeezed: bool = False
+
+    def pieces(self, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Our tensors, with their names."""
+        if self.is_squeezed:
+            while tensor.ndim > 1 and tensor.shape[0] == 1:
+                tensor = tensor[0]
+        if self.is_transposed and tensor.ndim == 2:
+            tensor = tensor.T
+        yield from zip(self.targets, tensor.tensor_split(len(self.targets)), strict=True)
+
+
+Entry = str | Stored | None
+
+
+class Rename:
+    """One model's table.
+
+    Args:
+        table: Checkpoint name → ours. Several names may lead to one of ours (tied weights); the
+            first of them is the one that messages use.
+        optional: Names of ours that a checkpoint may leave out.
+    """
+
+    def __init__(self, table: Mapping[str, Entry], optional: frozenset[str] = frozenset()) -> None:
+        self.table = dict(table)
+        self.optional = optional
+
+    def find(self, name: str) -> Stored | None:
+        """Where a checkpoint's tensor goes; without targets for one that is to be skipped.
+
+        Raises:
+            KeyError: the table does not know the name.
+        """
+        numbers = _NUMBER.findall(name)
+        pattern = _NUMBER.sub("*", name)
+        module, _, leaf = pattern.rpartition(".")
+        if pattern in self.table:
+            entry, suffix = self.table[pattern], ""
+        else:
+            entry, suffix = self.table[module], f".{leaf}"
+        stored = entry if isinstance(entry, Stored) else Stored(() if entry is None else (entry,))
+        targets = tuple(_numbered(target, numbers) + suffix for target in stored.targets)
+        return Stored(targets, stored.is_transposed, stored.is_squeezed)
+
+    def origin(self, ours: str) -> str:
+        """The checkpoint's name for one of our tensors, for messages."""
+        numbers = _NUMBER.findall(ours)
+        pattern = _NUMBER.sub("*", ours)
+        module, _, leaf = pattern.rpartition(".")
+        for theirs, entry in self.table.items():
+            targets = entry.targets if isinstance(entry, Stored) else (entry,)
+            if pattern in targets:
+                return _numbered(theirs, numbers)
+            if module in targets:
+                return _numbered(f"{theirs}.{leaf}", numbers)
+        return ours
+
+    def prefixed(self, theirs: str, ours: str) -> dict[str, Entry]:
+        """The table with a prefix on both sides, to be part of a larger model's."""
+        return {f"{theirs}{name}": _prefix(entry, ours) for name, entry in self.table.items()}
+
+
+def _numbered(name: str, numbers: list[str]) -> str:
+    for number in numbers:
+        name = name.replace("*", number, 1)
+    return name
+
+
+def _prefix(entry: Entry, prefix: str) -> Entry:
+    if entry is None:
+        return None
+    if isinstance(entry, str):
+        return prefix + entry
+    targets = tuple(prefix + target for target in entry.targets)
+    return Stored(targets, entry.is_transposed, entry.is_squeezed)

@@ -1,0 +1,118 @@
+"""From module to ONNX file: `torch.onnx.export(dynamo=True)` with the manifest's interface."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from pathlib import Path
+
+import onnx
+import torch
+from torch import nn
+from torch.export import Dim
+
+from export.architecture import Lowering
+from export.layers.attention import CachedAttention
+from serving.bundle import Graph
+from serving.bundle import Tensor as Port
+
+OPSET = 20  # the newest that a current Triton container's own ONNX Runtime is sure to take
+MAX_IR = 10
+EXTERNAL_DATA_BYTES = 1_800_000_000  # a protobuf message ends at 2 GiB
+# Traced sizes: all different, so that no two dimensions are taken for one. R is a multiple of B.
+TRACED_SIZES = {"B": 2, "R": 6, "T": 3, "P": 7, "S": 5}
+
+_DTYPES = {
+    "float32": torch.float32,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "uint8": torch.uint8,
+}
+
+
+def to_onnx(lowering: Lowering, path: Path) -> None:
+    """Exports one graph to a file.
+
+    Weights beyond protobuf's limit go to `<file>.data` beside it.
+    """
+    module = copy.deepcopy(lowering.module).eval()
+    for layer in module.modules():
+        if isinstance(layer, CachedAttention):
+            layer.pack()
+    model = _export(module, lowering.graph)
+    _name_dimensions(model, lowering.graph)
+    # The exporter's intermediate shapes can contradict shape inference; ORT infers its own.
+    del model.graph.value_info[:]
+    model.ir_version = min(model.ir_version, MAX_IR)
+    if model.ByteSize() > EXTERNAL_DATA_BYTES:
+        onnx.save_model(model, str(path), save_as_external_data=True, location=f"{path.name}.data")
+    else:
+        onnx.save_model(model, str(path))
+    onnx.checker.check_model(str(path))
+
+
+def example_inputs(graph: Graph) -> tuple[torch.Tensor, ...]:
+    """Inputs of traced size; their values do not matter, tracing is symbolic."""
+    return tuple(
+        torch.ones([_size(dimension) for dimension in port.shape], dtype=_DTYPES[port.dtype])
+        for port in graph.inputs
+    )
+
+
+def _export(module: nn.Module, graph: Graph) -> onnx.ModelProto:
+    # Optional packages that are not installed are no news to the user.
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
+    inputs = example_inputs(graph)
+    with warnings.catch_warnings(), torch.no_grad():
+        # torch 2.13 copies its own pytrees with a call that it deprecates.
+        warnings.filterwarnings("ignore", r".*LeafSpec.*", FutureWarning)
+        program = torch.onnx.export(
+            module,
+            inputs,
+            dynamo=True,
+            opset_version=OPSET,
+            dynamic_shapes=_dynamic_shapes(module, graph),
+            input_names=[port.name for port in graph.inputs],
+            output_names=[port.name for port in graph.outputs],
+            verbose=False,
+        )
+    assert program is not None
+    return program.model_proto
+
+
+def _dynamic_shapes(module: nn.Module, graph: Graph) -> tuple[object, ...]:
+    """One entry a parameter of `forward`; inputs that `*rest` takes are one entry together."""
+    shapes = [
+        {axis: Dim.DYNAMIC for axis, size in enumerate(port.shape) if isinstance(size, str)}
+        for port in graph.inputs
+    ]
+    code = type(module).forward.__code__
+    named = code.co_argcount - 1  # without self
+    takes_rest = bool(code.co_flags & 0x04)  # CO_VARARGS
+    return (*shapes[:named], tuple(shapes[named:])) if takes_rest else tuple(shapes)
+
+
+def _name_dimensions(model: onnx.ModelProto, graph: Graph) -> None:
+    """Gives the dynamic dimensions their names and checks the interface against the manifest's."""
+    pairs = [*zip(model.graph.input, graph.inputs, strict=True)]
+    pairs += zip(model.graph.output, graph.outputs, strict=True)
+    for value, port in pairs:
+        dimensions = value.type.tensor_type.shape.dim
+        assert value.name == port.name, (value.name, port)
+        assert len(dimensions) == len(port.shape), (value.name, port)
+        for dimension, size in zip(dimensions, port.shape, strict=True):
+            _set_dimension(dimension, size, port)
+
+
+def _set_dimension(dimension: onnx.TensorShapeProto.Dimension, size: int | str, port: Port) -> None:
+    if isinstance(size, str):
+        assert not dimension.HasField("dim_value"), f"{port.name}: {size} was frozen by tracing"
+        dimension.dim_param = size
+    else:
+        assert dimension.dim_value in (size, 0), (port, dimension)
+        dimension.dim_value = size
+
+
+def _size(dimension: int | str) -> int:
+    return TRACED_SIZES[dimension] if isinstance(dimension, str) else dimension

@@ -1,0 +1,124 @@
+"""Greedy and beam tokens: the serving engine over ONNX Runtime against the same over PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from export.architecture import Graphs
+from export.torch_runner import TorchRunner
+from serving.bundle import Bundle, Manifest, Role
+from serving.engine.decoder import decode
+from serving.engine.ort_runner import OrtRunner
+from serving.engine.request import Hypothesis, Request
+from serving.generation import Generation
+
+SCORE_TOLERANCE = 1e-4
+MAX_NEW_TOKENS = 24
+SOURCE_LENGTHS = (3, 11, 6, 1, 8)
+BEAMS = (1, 4)
+
+
+@dataclass
+class TokenParity:
+    """How two decodings compare.
+
+    Attributes:
+        compared: Hypotheses.
+        ties: Other tokens, but PyTorch scores them alike (within `SCORE_TOLERANCE`).
+        differences: One line for each that is not explained by a tie.
+    """
+
+    compared: int = 0
+    ties: int = 0
+    worst_score_difference: float = 0.0
+    differences: list[str] = field(default_factory=list)
+
+
+def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
+    """Decodes random sources with both, ONNX also one at a time."""
+    assert bundle.manifest.vocabulary_size is not None
+    reference = TorchRunner(graphs, bundle.manifest.vocabulary_size)
+    runner = OrtRunner(bundle, threads=1)
+    parity = TokenParity()
+    for beams in BEAMS:
+        requests = _requests(graphs, bundle.manifest, beams)
+        wanted = [answer.hypotheses for answer in decode(reference, requests)]
+        batched = [answer.hypotheses for answer in decode(runner, requests)]
+        alone = [decode(runner, [request])[0].hypotheses for request in requests]
+        for how, given in (("batched", batched), ("alone", alone)):
+            for index, request in enumerate(requests):
+                place = f"{beams} beams, request {index}, {how}"
+                _compare(parity, reference, request, place, wanted[index], given[index])
+    runner.close()
+    return parity
+
+
+def teacher_forced_score(runner: TorchRunner, request: Request, tokens: Sequence[int]) -> float:
+    """Score of given tokens under PyTorch, as the engine counts it.
+
+    A forced end adds nothing.
+    """
+    group = runner.group(1)
+    vocabulary = runner.vocabulary_size
+    total, rules = 0.0, request.rules
+    following = group.admit([request.prompt], vocabulary)
+    for position, token in enumerate(tokens):
+        is_forced = position + 1 == rules.max_new_tokens and token == rules.forced_eos_token_id
+        if not is_forced:
+            place = np.flatnonzero(following.token_ids[0] == token)[0]
+            total += float(following.log_probs[0, place])
+        following = group.step(np.array([token], np.int64), vocabulary)
+    return total / len(tokens) ** rules.length_penalty
+
+
+def _compare(
+    parity: TokenParity,
+    reference: TorchRunner,
+    request: Request,
+    place: str,
+    wanted: Sequence[Hypothesis],
+    given: Sequence[Hypothesis],
+) -> None:
+    for want, got in zip(wanted, given, strict=True):
+        parity.compared += 1
+        difference = abs(want.score - got.score)
+        if want.token_ids == got.token_ids and difference <= SCORE_TOLERANCE:
+            parity.worst_score_difference = max(parity.worst_score_difference, difference)
+            continue
+        forced = teacher_forced_score(reference, request, got.token_ids)
+        if want.token_ids != got.token_ids and abs(forced - want.score) <= SCORE_TOLERANCE:
+            parity.ties += 1
+            continue
+        parity.differences.append(
+            f"{place}: {list(got.token_ids)} ({got.score:.5f}) instead of "
+            f"{list(want.token_ids)} ({want.score:.5f})"
+        )
+
+
+def _requests(graphs: Graphs, manifest: Manifest, beams: int) -> list[Request]:
+    """Sources of mixed lengths under the bundle's own rules, with that many beams."""
+    assert manifest.generation is not None
+    rules = manifest.generation.model_copy(
+        update={
+            "num_beams": beams,
+            "num_return_sequences": beams,
+            "max_new_tokens": min(manifest.generation.max_new_tokens, MAX_NEW_TOKENS),
+        }
+    )
+    return [_request(graphs, manifest, rules, length) for length in SOURCE_LENGTHS]
+
+
+def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int) -> Request:
+    random = np.random.default_rng(length)
+    admit = manifest.graphs.get("admit")
+    pixels = admit and admit.input(Role.PIXELS)
+    if pixels:
+        shape = [int(size) for size in pixels.shape[1:]]
+        return Request(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8))
+    vocabulary = graphs.source_vocabulary or 0
+    ids: NDArray[np.int64] = random.integers(0, vocabulary, length)
+    return Request(rules, source_ids=ids)

@@ -1,0 +1,183 @@
+"""The parity gate: what is exported must say what PyTorch says, or it is not published.
+
+Logits are compared at shapes other than the traced ones, ragged and with beams; tokens and scores
+through the very engine that serves, batched and alone (`docs/architecture.md`, D7).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+
+from export.architecture import Graphs
+from export.probe import Array, Feeds, Observation, Probe, Run, observe_decoder, observe_stateless
+from export.token_parity import TokenParity, compare_tokens
+from serving.bundle import Bundle
+from serving.errors import SetupError
+
+TOLERANCE = 1e-5
+"""Largest difference, relative to the largest magnitude of the reference; fp32."""
+
+
+class ParityError(SetupError):
+    """The exported graphs do not compute what the checkpoint's network computes."""
+
+    wire = "parity"
+
+
+@dataclass
+class Report:
+    """What the gate saw; `report.json` of the bundle."""
+
+    tolerance: float = TOLERANCE
+    worst_difference: float = 0.0
+    """Relative, over all observations of logits, states and embeddings."""
+    observations: int = 0
+    tokens: dict[str, Any] = field(default_factory=dict)
+    graph_bytes: dict[str, int] = field(default_factory=dict)
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    """Wishes of the checkpoint that serving does not honour."""
+    tools: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """For `report.json`."""
+        return asdict(self)
+
+
+def verify(graphs: Graphs, bundle: Bundle) -> Report:
+    """Compares the bundle's ONNX files against the modules that they were exported from.
+
+    Args:
+        bundle: Staged, its files in place.
+
+    Raises:
+        ParityError: names the first place that differs and by how much.
+    """
+    report = Report(tools={"torch": torch.__version__, "onnxruntime": onnxruntime.__version__})
+    files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
+    report.graph_bytes = {key: path.stat().st_size for key, path in files.items()}
+    sessions = {key: onnxruntime.InferenceSession(str(path)) for key, path in files.items()}
+    runs = torch_run(graphs), onnx_run(sessions)
+    for want, got in zip(*(_observe(graphs, bundle, run) for run in runs), strict=True):
+        _compare(report, want, got)
+    report.milliseconds = _timings(graphs, bundle, runs[1])
+    if "step" in graphs.lowerings:
+        parity = compare_tokens(graphs, bundle)
+        report.tokens = asdict(parity)
+        _refuse_different_tokens(parity)
+    return report
+
+
+def bundle_path(bundle: Bundle, key: str) -> Any:
+    """Where one graph's file lies; parts are siblings of the manifest's folder."""
+    manifest = bundle.manifest
+    part = manifest.parts.get(key, manifest.name)
+    return bundle.folder.parent / part / manifest.graphs[key].file
+
+
+def torch_run(graphs: Graphs) -> Run:
+    """The modules, called with arrays."""
+
+    def run(key: str, feeds: Feeds) -> dict[str, Array]:
+        lowering = graphs.lowerings[key]
+        inputs = [torch.from_numpy(np.array(feeds[port.name])) for port in lowering.graph.inputs]
+        with torch.no_grad():
+            outputs = lowering.module(*inputs)
+        outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+        names = [port.name for port in lowering.graph.outputs]
+        return {name: value.numpy() for name, value in zip(names, outputs, strict=True)}
+
+    return run
+
+
+def onnx_run(sessions: dict[str, onnxruntime.InferenceSession]) -> Run:
+    """The sessions, called with arrays."""
+
+    def run(key: str, feeds: Feeds) -> dict[str, Array]:
+        names = [output.name for output in sessions[key].get_outputs()]
+        return dict(zip(names, sessions[key].run(names, feeds), strict=True))
+
+    return run
+
+
+def _observe(graphs: Graphs, bundle: Bundle, run: Run) -> Iterator[Observation]:
+    manifest = bundle.manifest
+    if "step" not in graphs.lowerings:
+        return observe_stateless(run, manifest)
+    vocabulary = manifest.vocabulary_size
+    assert vocabulary is not None
+    probe = Probe(graphs.source_vocabulary or vocabulary, vocabulary)
+    return observe_decoder(run, manifest, probe)
+
+
+def _compare(report: Report, want: Observation, got: Observation) -> None:
+    """Adds one observation to the report.
+
+    Raises:
+        ParityError: it differs by more than the tolerance.
+    """
+    difference = relative_difference(want.value, got.value)
+    report.observations += 1
+    report.worst_difference = max(report.worst_difference, difference)
+    if not difference <= TOLERANCE:  # NaN must fail
+        raise ParityError(
+            f"ONNX differs from PyTorch at {want.place}: by {difference:.1e} of the largest value, "
+            f"{TOLERANCE:.0e} is allowed; nothing was published"
+        )
+
+
+def relative_difference(want: Array, got: Array) -> float:
+    """Largest difference over the largest magnitude of `want`; infinite for another shape."""
+    if want.shape != got.shape:
+        return float("inf")
+    if not np.isfinite(want).all():
+        return float("nan")
+    return float(np.abs(want - got).max() / max(np.abs(want).max(), 1e-30))
+
+
+def _refuse_different_tokens(parity: TokenParity) -> None:
+    if parity.differences:
+        raise ParityError(
+            f"ONNX generates other tokens than PyTorch: {parity.differences[0]} "
+            f"({len(parity.differences)} of {parity.compared} differ); nothing was published"
+        )
+
+
+def _timings(graphs: Graphs, bundle: Bundle, run: Run) -> dict[str, float]:
+    """Median milliseconds of each graph's call, as the probe happens to call it."""
+    spent: dict[str, list[float]] = {key: [] for key in graphs.lowerings}
+
+    def timed(key: str, feeds: Feeds) -> dict[str, Array]:
+        started_s = time.perf_counter()
+        outputs = run(key, feeds)
+        spent[key].append(1000 * (time.perf_counter() - started_s))
+        return outputs
+
+    _exhaust(_observe(graphs, bundle, timed))
+    return {key: round(float(np.median(times)), 3) for key, times in spent.items()}
+
+
+def _exhaust(observations: Iterable[Observation]) -> None:
+    for _ in observations:
+        pass
+
+
+def summary(report: Report) -> Sequence[str]:
+    """The report in lines for people."""
+    lines = [
+        f"{report.observations} comparisons, worst difference "
+        f"{report.worst_difference:.1e} of the largest value"
+    ]
+    if report.tokens:
+        lines.append(
+            f"{report.tokens['compared']} hypotheses generated alike, "
+            f"{report.tokens['ties']} of them by a tie"
+        )
+    return lines

@@ -1,0 +1,124 @@
+"""Tiny models of `transformers`, every parameter randomised, saved as checkpoints.
+
+A twin with default initialisation is nearly blind (`docs/architecture.md`, fidelity): biases are
+zero, norms are one. Here weights are ±0.3, norms 1 ± 0.5, biases ±0.5.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+MARIAN = dict(
+    vocab_size=64,
+    d_model=32,
+    encoder_layers=2,
+    decoder_layers=2,
+    encoder_attention_heads=4,
+    decoder_attention_heads=4,
+    encoder_ffn_dim=48,
+    decoder_ffn_dim=40,
+    max_position_embeddings=32,
+    activation_function="swish",
+    scale_embedding=True,
+    pad_token_id=63,
+    eos_token_id=0,
+    decoder_start_token_id=63,
+    forced_eos_token_id=0,
+)
+VISION = dict(
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=40,
+    image_size=32,
+    patch_size=8,
+)
+GPT2 = dict(
+    vocab_size=64,
+    n_positions=32,
+    n_embd=32,
+    n_layer=2,
+    n_head=4,
+    bos_token_id=1,
+    eos_token_id=1,
+)
+CLIP_TEXT = dict(
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=16,
+    bos_token_id=62,
+    eos_token_id=63,
+    pad_token_id=1,
+)
+
+CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
+    "marian": {
+        "plain": MARIAN,
+        "odd-heads": MARIAN
+        | dict(d_model=30, encoder_attention_heads=5, decoder_attention_heads=3, encoder_layers=1),
+        "unscaled-relu": MARIAN
+        | dict(scale_embedding=False, activation_function="relu", decoder_layers=3),
+        "separate-tables": MARIAN
+        | dict(
+            decoder_vocab_size=50,
+            share_encoder_decoder_embeddings=False,
+            tie_word_embeddings=False,
+            pad_token_id=49,
+            decoder_start_token_id=49,
+            activation_function="gelu",
+        ),
+        "tied-target": MARIAN
+        | dict(
+            decoder_vocab_size=50,
+            share_encoder_decoder_embeddings=False,
+            tie_word_embeddings=True,
+            pad_token_id=49,
+            decoder_start_token_id=49,
+            d_model=36,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            activation_function="gelu_new",
+        ),
+    },
+}
+
+
+def make_twin(architecture: str, config: str, folder: Path) -> nn.Module:
+    """A randomised model of `transformers`, also saved to `folder`."""
+    model = _build(architecture, CONFIGS[architecture][config]).eval()
+    randomise(model)
+    model.save_pretrained(folder)
+    return model
+
+
+def randomise(model: nn.Module, seed: int = 0) -> None:
+    """Draws every parameter and saved buffer anew."""
+    generator = torch.Generator().manual_seed(seed)
+    norms = {name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)}
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            if not tensor.is_floating_point() or "embed_positions" in name:
+                continue
+            module, _, leaf = name.rpartition(".")
+            noise = torch.rand(tensor.shape, generator=generator) * 2 - 1
+            if "bias" in leaf:
+                tensor.copy_(0.5 * noise)
+            elif module in norms:
+                tensor.copy_(1 + 0.5 * noise)
+            else:
+                tensor.copy_(0.3 * noise)
+
+
+def _build(architecture: str, values: dict[str, Any]) -> nn.Module:
+    if architecture == "marian":
+        return transformers.MarianMTModel(transformers.MarianConfig(**values))
+    raise KeyError(architecture)
