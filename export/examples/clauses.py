@@ -18,10 +18,10 @@ from export.examples.phrases import (
     adjectives_of,
     name,
     noun_phrase,
-    nouns_of,
     person,
     said,
 )
+from export.examples.times import when
 
 _TENSES = {
     "present": 8,
@@ -39,54 +39,11 @@ _TENSES = {
 _COPULA_TENSES = {"present": 8, "imperfect": 3, "preterite": 1, "future": 2, "perfect": 1}
 # In these the yo form is also the él form, so the subject must be said.
 _SYNCRETIC_TENSES = ("imperfect", "past progressive")
+# Tenses built from forms that occur elsewhere, so that a verb can be withheld from one.
+_COMPOSED_TENSES = ("near future", "past progressive", "can", "must", "want", "have to")
 _STATIVE_VERBS = ("tener", "conocer", "necesitar", "querer", "amar", "recordar", "olvidar")
-_WANTED = ("comer", "beber", "leer", "escribir", "dormir")  # what animals do not do: read on
 _ANIMAL_VERBS = ("comer", "beber", "ver", "dormir", "correr", "buscar", "nadar", "descansar")
 
-_DAYS = """lunes Monday; martes Tuesday; miércoles Wednesday; jueves Thursday; viernes Friday;
-    sábado Saturday; domingo Sunday"""
-_MONTHS = """enero January; abril April; mayo May; junio June; julio July; agosto August;
-    octubre October; diciembre December"""
-_DAY_NAMES = [entry.split() for entry in _DAYS.split(";")]
-_MONTH_NAMES = [entry.split() for entry in _MONTHS.split(";")]
-
-_PAST = [
-    ("ayer", "yesterday"),
-    ("anoche", "last night"),
-    ("la semana pasada", "last week"),
-    ("el año pasado", "last year"),
-    ("hace dos días", "two days ago"),
-    ("esta mañana", "this morning"),
-    *((f"el {day} pasado", f"last {translation}") for day, translation in _DAY_NAMES),
-]
-_FUTURE = [
-    ("mañana", "tomorrow"),
-    ("pronto", "soon"),
-    ("esta noche", "tonight"),
-    ("la próxima semana", "next week"),
-    ("el próximo año", "next year"),
-    *((f"el {day}", f"on {translation}") for day, translation in _DAY_NAMES),
-    *((f"en {month}", f"in {translation}") for month, translation in _MONTH_NAMES),
-]
-_PRESENT = [
-    ("hoy", "today"),
-    ("todos los días", "every day"),
-    ("cada mañana", "every morning"),
-    ("por la tarde", "in the afternoon"),
-    ("por la noche", "at night"),
-    ("en verano", "in summer"),
-    ("en invierno", "in winter"),
-]
-_NOW = [("ahora", "now"), ("en este momento", "at the moment"), ("hoy", "today")]
-_UNTIL_NOW = [("hoy", "today"), ("esta semana", "this week"), ("muchas veces", "many times")]
-_TIMES = {
-    "present": _PRESENT,
-    "preterite": _PAST,
-    "past progressive": _PAST,
-    "imperfect": _PAST,
-    "progressive": _NOW,
-    "perfect": _UNTIL_NOW,
-}
 _FREQUENCIES = [
     ("siempre", "always"),
     ("nunca", "never"),
@@ -147,6 +104,8 @@ class Clause:
 
         English always inverts. Spanish may; a copula's complement then comes before the subject.
         """
+        if self.frequency:
+            return replace(self, frequency=None).question(is_inverted, asked, is_copula)
         verb = self._spanish_verb_words()
         subject = self.subject.spanish
         ordered = [subject, verb, self.complement.spanish]
@@ -168,10 +127,6 @@ class Clause:
         if self.frequency:
             words.insert(0, self.frequency[0])
         return " ".join(word for word in words if word)
-
-
-# Tenses built from forms that occur elsewhere, so that a verb can be withheld from one.
-_COMPOSED_TENSES = ("near future", "past progressive", "can", "must", "want", "have to")
 
 
 def weighted(rng: Random, weights: dict[str, int]) -> str:
@@ -218,12 +173,6 @@ def complement(rng: Random, verb: Verb) -> Phrase:
     return Phrase(source, f"{verb.english_link} {thing.english}".strip(), pairs)
 
 
-def time(rng: Random, tense: str) -> Phrase:
-    """When, in words that suit the tense."""
-    source, target = rng.choice(_TIMES.get(tense, _FUTURE))
-    return Phrase(source, target)
-
-
 def _tense(rng: Random, verb: Verb) -> str:
     tense = weighted(rng, _TENSES)
     is_odd = (tense == "want" and verb.spanish == "querer") or (
@@ -242,10 +191,10 @@ def action(rng: Random, subject: Nominal | None = None) -> Clause:
             subject = noun_phrase(rng, frozenset({"animal"}))
     tense = _tense(rng, verb)
     said_with, clitic = complement(rng, verb), ""
-    if "person" in verb.kinds and verb.spanish != "tener" and subject.spanish_person in (2, 4):
-        if rng.random() < 0.25:
-            clitic, translation = rng.choice(_CLITICS)
-            said_with = Phrase("", translation, frozenset({f"verb:{verb.spanish}|{clitic}"}))
+    takes_person = "person" in verb.kinds and verb.spanish != "tener"
+    if takes_person and subject.spanish_person in (2, 4) and rng.random() < 0.25:
+        clitic, translation = rng.choice(_CLITICS)
+        said_with = Phrase("", translation, frozenset({f"verb:{verb.spanish}|{clitic}"}))
     clause = Clause(
         said(subject) if tense in _SYNCRETIC_TENSES else subject,
         spanish.verb_group(verb.spanish, tense, subject.spanish_person),
@@ -265,7 +214,7 @@ def _colour(rng: Random, clause: Clause, verb: Verb) -> Clause:
     present = spanish.conjugate(verb.spanish, "present", person_number)
     if (is_past and clause.spanish_verb == present) or rng.random() < 0.2:
         # Only a time tells hablamos (we speak) from hablamos (we spoke).
-        clause = replace(clause, time=time(rng, clause.tense))
+        clause = replace(clause, time=when(rng, clause.tense))
     if rng.random() < 0.25:
         return replace(clause, is_negated=True)
     if clause.tense == "present" and rng.random() < 0.12:
@@ -277,6 +226,7 @@ def description(rng: Random, subject: Nominal | None = None) -> Clause:
     """Something is somehow: la puerta no está abierta."""
     if subject is None:
         kinds = EVERY_KIND - {"subject", "sport"}
+        kinds = frozenset({"world", "idea", "means"}) if rng.random() < 0.15 else kinds
         subject = person(rng) if rng.random() < 0.4 else noun_phrase(rng, kinds)
     adjective = rng.choice(adjectives_of(subject.kind, is_attributive=False))
     tense = weighted(rng, _COPULA_TENSES)
@@ -310,4 +260,18 @@ def possession(rng: Random) -> Clause:
         f"has:{subject.head}",
         replace(Phrase(thing.spanish, thing.english), pairs=thing.pairs | {pair}),
         is_negated=rng.random() < 0.3,
+    )
+
+
+def being(rng: Random, subject: Nominal, where: Phrase, pair: str) -> Clause:
+    """A clause of estar."""
+    tense = weighted(rng, {"present": 5, "imperfect": 2, "future": 1})
+    return Clause(
+        said(subject) if tense == "imperfect" else subject,
+        spanish.verb_group("estar", tense, subject.spanish_person),
+        english.be(tense, subject.english_person),
+        tense,
+        f"noun:{subject.head}|{pair}",
+        where,
+        is_negated=rng.random() < 0.25,
     )

@@ -62,11 +62,8 @@ def genitive(owner: str) -> str:
 def third_person(base: str) -> str:
     """He eats, she studies, it goes; only a phrasal verb's first word changes."""
     head, space, rest = base.partition(" ")
-    if head == "have":
-        head = "has"
-    else:
-        head = head + "es" if head == "go" else plural(head)
-    return head + space + rest
+    irregular = {"have": "has", "go": "goes"}
+    return irregular.get(head, plural(head)) + space + rest
 
 
 def past(forms: tuple[str, ...]) -> str:

@@ -94,7 +94,8 @@ _COUNT_NOUNS = {
     "song": "canción f song",
     "film": "película f movie",
     "idea": """problema m problem; idea f idea; pregunta f question; respuesta f answer;
-        examen m exam; viaje m trip; trabajo m job; lección f lesson; plan m plan; precio m price""",
+        examen m exam; viaje m trip; trabajo m job; lección f lesson; plan m plan;
+        precio m price""",
 }
 _MASS_NOUNS = {
     "food": """comida f food; pan m bread; carne f meat; arroz m rice; queso m cheese;
@@ -118,7 +119,7 @@ _SER_ADJECTIVES = {
         malo bad; extraño strange; perfecto perfect""",
     "thing clothes vehicle place text film song instrument idea": """nuevo new; caro expensive;
         barato cheap; moderno modern; viejo old; especial special""",
-    "person animal place clothes thing world song": "bonito pretty; feo ugly; increíble incredible",
+    "animal place clothes thing world song": "bonito pretty; feo ugly; increíble incredible",
     "text film song idea": """interesante interesting; aburrido boring; importante important;
         difícil difficult; fácil easy; largo long; corto short; útil useful""",
     "person place text film song": "famoso famous",
@@ -167,7 +168,8 @@ _OBJECT_VERBS = {
     "place opening": "pintar paint; construir build built built",
     "subject": "estudiar study; aprender learn; enseñar teach taught taught",
     "song": "cantar sing sang sung",
-    "food drink text thing clothes vehicle instrument animal means idea opening": "tener have had had",
+    "food drink text thing clothes vehicle instrument animal means idea opening": """tener have
+        had had""",
 }
 _LONE_VERBS = """dormir sleep slept slept; trabajar work; nadar swim swam swum swimming; llorar cry;
     bailar dance; vivir live; descansar rest; esperar wait; cocinar cook; cantar sing sang sung"""

@@ -225,9 +225,9 @@ def _owner(rng: Random) -> Phrase:
     return Phrase(f"{source} {noun.spanish}", f"{target} {noun.english}", frozenset({pair}))
 
 
-def name(rng: Random) -> Nominal:
+def name(rng: Random, genders: str = "mf") -> Nominal:
     """Somebody by name."""
-    given, gender = rng.choice(NAMES)
+    given, gender = rng.choice([entry for entry in NAMES if entry[1] in genders])
     return Nominal(given, given, gender=gender, head=given)
 
 

@@ -41,6 +41,7 @@ _IRREGULAR: dict[str, dict[str, str]] = {
     "tener": {
         "present": "tengo tienes tiene tenemos tienen",
         "preterite": "tuve tuviste tuvo tuvimos tuvieron",
+        "imperfect": "tenía tenías tenía teníamos tenían",
         "future": "tendr",
     },
     "querer": {

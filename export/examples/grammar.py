@@ -1,0 +1,106 @@
+"""A bilingual world: sentence pairs of a synchronous grammar, split for honest tests.
+
+Every Spanish sentence has exactly one English rendering, so a translation can be checked by
+comparing. Three splits that never meet:
+
+- `train`: sentences made only of permitted pairs, minus the held-out ones;
+- `held_out`: new sentences made of pairs that training has seen (one sentence in fifty);
+- `compositional`: sentences with at least one *withheld* word × construction pair (one pair in
+  twenty: a verb never seen negated, a noun never seen with an adjective). Training has every word
+  and every construction, never the two together.
+
+Which pair and which sentence is withheld is decided by a keyed BLAKE2 hash of its text, so it is
+the same in every process and for every seed.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from random import Random
+from typing import Literal
+
+from export.examples.constructions import sentence
+from export.examples.questions import Sentence
+
+Split = Literal["train", "held_out", "compositional"]
+
+# Never in training, whatever the hash says, nor are these sentences in any dress.
+WITHHELD_PAIRS = frozenset({"noun:comida|adjective:bueno", "noun:mundo|predicate:suficiente"})
+WITHHELD_SENTENCES = {
+    "este restaurante tiene buena comida": "this restaurant has good food",
+    "el mundo no es suficiente": "the world is not enough",
+}
+
+_PAIR_SHARE = 20
+_SENTENCE_SHARE = 50
+_EDGES = re.compile(r"[¿?.]")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A Spanish sentence as somebody might type it, and its English in the same dress."""
+
+    spanish: str
+    english: str
+
+
+def bare(text: str) -> str:
+    """The text without the dress: lower case, no final or question marks."""
+    return _EDGES.sub("", text).lower().strip()
+
+
+@cache
+def is_withheld(pair: str) -> bool:
+    """Whether a word × construction pair is kept out of training."""
+    return pair in WITHHELD_PAIRS or _bucket(pair, _PAIR_SHARE) == 0
+
+
+def split_of(spanish: str, pairs: frozenset[str]) -> Split:
+    """The one split that a sentence belongs to, given the pairs it is made of."""
+    if any(is_withheld(pair) for pair in pairs):
+        return "compositional"
+    text = bare(spanish)
+    if text in WITHHELD_SENTENCES or _bucket(text, _SENTENCE_SHARE) == 0:
+        return "held_out"
+    return "train"
+
+
+def sentences(split: Split, count: int, seed: int = 0) -> Iterator[Pair]:
+    """Sentence pairs of one split, in random dress; the same for the same arguments, anywhere.
+
+    The evaluation splits repeat no sentence; training repeats as language does.
+    """
+    rng = Random(f"{split} {seed}")
+    seen: set[str] = set()
+    while count > 0:
+        spoken = sentence(rng)
+        text = bare(spoken.phrase.spanish)
+        if split_of(text, spoken.phrase.pairs) != split or text in seen:
+            continue
+        if split != "train":
+            seen.add(text)
+        yield _dress(rng, spoken)
+        count -= 1
+
+
+def _bucket(text: str, buckets: int) -> int:
+    digest = blake2b(text.encode(), digest_size=8, key=b"triptych").digest()
+    return int.from_bytes(digest, "big") % buckets
+
+
+def _dress(rng: Random, spoken: Sentence) -> Pair:
+    """Both sides alike: mostly as in a book, else lower case, without marks, or both."""
+    source, target = spoken.phrase.spanish, spoken.phrase.english
+    is_cased, is_marked = rng.random() < 0.7, rng.random() < 0.7
+    if is_cased:
+        source, target = source[0].upper() + source[1:], target[0].upper() + target[1:]
+    else:
+        source, target = source.lower(), target.lower()
+    if spoken.ending == "statement":
+        return Pair(source + ".", target + ".") if is_marked else Pair(source, target)
+    if is_marked or spoken.ending == "yes/no":
+        opening = "¿" if rng.random() < 0.8 else ""  # many leave it out
+        return Pair(f"{opening}{source}?", target + "?")
+    return Pair(source, target)

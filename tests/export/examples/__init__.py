@@ -1,0 +1,1 @@
+"""Tests of the example world: its grammars, its data and its scores."""
