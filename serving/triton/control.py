@@ -30,11 +30,10 @@ class ModelControl:
 
     def is_live(self) -> bool:
         """Whether the server answers."""
-        return self._answers("/v2/health/live")
-
-    def is_ready(self, model: str) -> bool:
-        """Whether Triton calls the model ready (it does for one whose stub was killed, too)."""
-        return self._answers(f"/v2/models/{model}/ready")
+        try:
+            return self._http.get("/v2/health/live", timeout=2.0).is_success
+        except httpx.HTTPError:
+            return False
 
     def load(self, model: str, config: dict[str, Any]) -> None:
         """Load a model, or replace it by what the configuration says; returns when it is done.
@@ -61,12 +60,6 @@ class ModelControl:
         if answer.is_error:
             return None
         return max((int(version) for version in answer.json().get("versions", ())), default=None)
-
-    def _answers(self, path: str) -> bool:
-        try:
-            return self._http.get(path, timeout=2.0).is_success
-        except httpx.HTTPError:
-            return False
 
 
 def model_config(model_folder: Path, version: int, incarnation: int = 0) -> dict[str, Any]:

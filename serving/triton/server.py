@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import subprocess
-import tempfile
 import threading
 import time
 from collections import deque
@@ -17,11 +16,11 @@ from types import TracebackType
 from serving import bundle
 from serving.errors import SetupError
 from serving.triton import process as processes
+from serving.triton.belongings import Belongings
 from serving.triton.control import ModelControl, model_config
 from serving.triton.installation import Installation, find_installation
 from serving.triton.ports import claim_ports
 from serving.triton.settings import TritonSettings
-from serving.triton.shared_memory import SharedMemory
 from serving.triton.stubs import Living, StubWatch, living_stubs
 
 Progress = Callable[[str], None]
@@ -32,6 +31,7 @@ triton_log = logging.getLogger(f"{__name__}.output")
 _LEVELS = {"E": logging.ERROR, "W": logging.WARNING, "F": logging.CRITICAL}
 _LOADS_AT_ONCE = 4
 _GPU = Path("/dev/nvidiactl")
+_NO_GPU = "CudaDriverHelper has not been initialized"  # an error line on each CPU-only start
 
 
 class TritonServer:
@@ -111,7 +111,7 @@ class TritonServer:
         try:
             self._launch(find_installation(self.settings.program))
             self._await_live(began + self.settings.ready_timeout_s)
-            self._progress(f"Triton listens on {self.grpc_address} (gRPC)")
+            self._progress(f"Triton listens on {self.settings.host}:{self._ports['gRPC']} (gRPC)")
             self._load_all(found)
         except BaseException:
             self.stop()
@@ -179,28 +179,27 @@ class TritonServer:
         }
         # A restart keeps the ports that were chosen: clients know them.
         self._ports = claim_ports(settings.host, self._ports or wanted)
-        backends = self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="triptych-"))
-        installation.assemble(Path(backends))
-        memory = SharedMemory()
-        self._cleanup.callback(memory.remove)
+        belongings = Belongings()
+        self._cleanup.callback(belongings.remove)
+        installation.assemble(belongings.backends)
         self._tail.clear()
         self._progress(f"starting {installation.program.name}")
         self._process = processes.launch(
-            self._command(installation, backends, memory.prefix),
+            self._command(installation, belongings),
             installation.environment(),
-            inherited=(memory.lock,),
+            inherited=(belongings.lock,),
         )
         reader = threading.Thread(target=self._read_output, name="triton-output", daemon=True)
         reader.start()
         self._cleanup.callback(reader.join, 2.0)
         self._control = ModelControl(self.http_address, self.settings.ready_timeout_s)
 
-    def _command(self, installation: Installation, backends: str, prefix: str) -> list[str]:
+    def _command(self, installation: Installation, belongings: Belongings) -> list[str]:
         settings = self.settings
         return [
             str(installation.program),
             f"--model-repository={settings.repository.resolve()}",
-            f"--backend-directory={backends}",
+            f"--backend-directory={belongings.backends}",
             "--model-control-mode=explicit",
             "--disable-auto-complete-config",
             f"--http-address={settings.host}",
@@ -210,7 +209,7 @@ class TritonServer:
             f"--metrics-address={settings.host}",
             f"--metrics-port={self._ports['metrics']}",
             f"--exit-timeout-secs={max(1, int(settings.stop_timeout_s))}",
-            f"--backend-config=python,shm-region-prefix-name={prefix}",
+            f"--backend-config=python,shm-region-prefix-name={belongings.prefix}",
             f"--backend-config=python,stub-timeout-seconds={int(settings.ready_timeout_s)}",
             *(
                 []
@@ -271,7 +270,8 @@ class TritonServer:
                 text = line.rstrip()
                 self._tail.append(text)
                 is_glog = len(text) > 5 and text[1:5].isdecimal()
-                level = _LEVELS.get(text[0], logging.DEBUG) if is_glog else logging.DEBUG
+                is_news = is_glog and _NO_GPU not in text
+                level = _LEVELS.get(text[0], logging.DEBUG) if is_news else logging.DEBUG
                 triton_log.log(level, "%s", text)
 
     def _last_error(self) -> str:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +21,10 @@ from onnx import TensorProto, helper
 
 from serving.errors import BundleError, SetupError
 from serving.triton import TritonServer, TritonSettings, process
+from serving.triton.belongings import SHARED_MEMORY, Belongings
 from serving.triton.control import model_config
 from serving.triton.installation import BACKENDS, STUB, Installation, find_installation
 from serving.triton.ports import claim_ports
-from serving.triton.shared_memory import FOLDER, SharedMemory
 from serving.triton.stubs import StubWatch, living_stubs
 from serving.triton.supervisor import Supervisor
 from tests.serving.tiny_bundles import graph, publish
@@ -67,11 +68,12 @@ def wait_until(claim: Callable[[], bool], timeout_s: float = 20.0) -> None:
         time.sleep(0.02)
 
 
-def regions(server: int) -> Callable[[], list[Path]]:
-    """Looks for a server's shared-memory files, also when it is gone."""
+def belongings(server: int) -> Callable[[], list[Path]]:
+    """Looks for what a server has on the machine, also when it is gone."""
     arguments = Path(f"/proc/{server}/cmdline").read_text().split("\0")
     prefix = next(a.split("=")[-1] for a in arguments if "shm-region-prefix-name" in a)
-    return lambda: list(FOLDER.glob(f"{prefix}*"))
+    folders = (SHARED_MEMORY, Path(tempfile.gettempdir()))
+    return lambda: [path for folder in folders for path in folder.glob(f"{prefix}*")]
 
 
 @pytest.fixture
@@ -100,23 +102,27 @@ def test_chosen_ports_differ_and_wanted_ones_are_kept() -> None:
     assert len(set(chosen.values())) == 3
 
 
-# Shared memory
+# Belongings
 
 
-def test_left_over_regions_are_removed_and_live_ones_kept(tmp_path: Path) -> None:
-    living = SharedMemory(tmp_path)
-    region = tmp_path / f"{living.prefix}region"
-    region.touch()
-    dead = [tmp_path / f"triptych_dead_{name}" for name in ("lock", "region")]
-    strange = tmp_path / "other_lock"
-    for path in (*dead, strange):
+def test_left_over_belongings_are_removed_and_live_ones_kept(tmp_path: Path) -> None:
+    memory, temporary = tmp_path / "shm", tmp_path / "tmp"
+    for folder in (memory, temporary):
+        folder.mkdir()
+    living = Belongings(memory, temporary)
+    region = memory / f"{living.prefix}region"
+    strange = memory / "other_lock"
+    dead = [memory / "triptych_dead_lock", memory / "triptych_dead_region"]
+    for path in (region, strange, *dead):
         path.touch()
-    SharedMemory(tmp_path).remove()
-    assert not any(path.exists() for path in dead)
-    assert strange.exists()
-    assert region in living.files()
+    backend = temporary / "triptych_dead_backends" / "python"
+    backend.mkdir(parents=True)
+    Belongings(memory, temporary).remove()
+    assert not any(path.exists() for path in (*dead, backend.parent))
+    assert region in living.paths()
+    assert living.backends in living.paths()
     living.remove()
-    assert sorted(tmp_path.iterdir()) == [strange]
+    assert [path for folder in (memory, temporary) for path in folder.iterdir()] == [strange]
 
 
 # Stubs
@@ -325,9 +331,9 @@ def test_stop_leaves_no_process_and_no_file(repository: Path) -> None:
     server = TritonServer(TritonSettings(repository))
     server.start()
     session = cast(int, server.pid)
-    files = regions(session)
+    files = belongings(session)
     assert len(process.session_members(session)) == 2, "the server and one stub"
-    assert len(files()) == 2, "the lock and the stub's region"
+    assert len(files()) == 3, "the lock, the stub's region, the backend directory"
     server.stop()
     server.stop()
     assert process.session_members(session) == []
@@ -433,7 +439,7 @@ def keeper(repository: Path) -> Iterator[Keeper]:
 def test_signal_stops_everything_with_exit_code_0(keeper: Keeper, number: signal.Signals) -> None:
     keeper.wait_until_ready()
     session = keeper.server()
-    files = regions(session)
+    files = belongings(session)
     assert files()
     keeper.process.send_signal(number)
     assert keeper.process.wait(20) == 0
@@ -453,9 +459,9 @@ def test_signal_during_the_start_stops_everything(keeper: Keeper) -> None:
 def test_killed_keeper_takes_its_server_along(keeper: Keeper) -> None:
     keeper.wait_until_ready()
     session = keeper.server()
-    files = regions(session)
+    files = belongings(session)
     keeper.process.kill()
     keeper.process.wait()
     wait_until(lambda: not process.session_members(session))
-    SharedMemory().remove()  # what the next server does first
+    Belongings().remove()  # what the next server does first
     assert files() == []
