@@ -20,12 +20,12 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
+from export.examples.paragraphs import SPANISH as PARAGRAPH
 from triptych import Client
 from triptych.errors import TriptychError
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "export" / "examples" / "pictures"
-PARAGRAPH = (ROOT / "export" / "examples" / "paragraph.txt").read_text(encoding="utf-8")
 READY_TIMEOUT_S = 120.0
 
 Answer = TypeVar("Answer")

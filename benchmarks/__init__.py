@@ -1,0 +1,1 @@
+"""Measurements: task quality of the examples, load tests, runs beside peers."""

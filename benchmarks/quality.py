@@ -1,0 +1,211 @@
+"""What the examples are worth: held-out scores in PyTorch, in ONNX and through the served API.
+
+`make quality` prints the table of the README. The three columns go through the same tasks and the
+same held-out data; they differ only in who computes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.local_model import LocalModel, onnx_model, torch_model
+from clients.demo import serving
+from export.examples import score_scenes, score_translation
+from serving.bundle import newest_bundle
+from serving.tasks import caption, translate, zero_shot
+from serving.tasks.embeddings import EmbeddingCache
+from serving.tasks.model import TaskLimits
+from triptych import Client
+from triptych.messages import CaptionRequest, TranslateRequest, ZeroShotRequest
+
+CHECKPOINTS = Path(__file__).parent.parent / "export" / "examples" / "checkpoints"
+BATCH = 32
+COLUMNS = ("PyTorch", "ONNX", "served")
+console = Console(highlight=False)
+
+Item = TypeVar("Item")
+Translate = Callable[[list[str]], list[str]]
+Caption = Callable[[list[Image.Image]], list[str]]
+Classify = Callable[[Image.Image, list[str]], str]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The three tasks, whoever computes them."""
+
+    translate: Translate
+    caption: Caption
+    classify: Classify
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One row of the table."""
+
+    name: str
+    score: Callable[[Panel, int], float]
+
+
+MEASURES = (
+    Measure(
+        "translation, BLEU, compositional split",
+        lambda panel, count: score_translation.score(panel.translate, "compositional", count),
+    ),
+    Measure(
+        "translation, BLEU, held-out sentences",
+        lambda panel, count: score_translation.score(panel.translate, "held_out", count),
+    ),
+    Measure(
+        "  control: shuffled sources",
+        lambda panel, count: score_translation.score(
+            panel.translate, "compositional", count, is_shuffled=True
+        ),
+    ),
+    Measure(
+        "caption, exact match %, withheld combinations",
+        lambda panel, count: (
+            100 * score_scenes.caption_exact_match(panel.caption, count, score_scenes.TEST_SEED)
+        ),
+    ),
+    Measure(
+        "  control: swapped pictures",
+        lambda panel, count: (
+            100 * score_scenes.swapped_caption_match(panel.caption, count, score_scenes.TEST_SEED)
+        ),
+    ),
+    Measure(
+        f"zero-shot, top-1 % of {score_scenes.CHOICES}, withheld combinations",
+        lambda panel, count: (
+            100 * score_scenes.zero_shot_top1(panel.classify, count, score_scenes.TEST_SEED)
+        ),
+    ),
+    Measure(
+        "  control: swapped pictures",
+        lambda panel, count: (
+            100 * score_scenes.swapped_zero_shot_top1(panel.classify, count, score_scenes.TEST_SEED)
+        ),
+    ),
+)
+
+
+def main() -> int:
+    """Measures every cell and prints the table; `--output` writes it as JSON too."""
+    arguments = parse_arguments()
+    columns: dict[str, list[float]] = {}
+    for column, panel in panels(arguments.repository):
+        with console.status(f"{column}: {arguments.count} items a measure"):
+            columns[column] = [measure.score(panel, arguments.count) for measure in MEASURES]
+    console.print(as_table(columns, arguments.count))
+    if arguments.output:
+        rows = {m.name.strip(): {c: columns[c][i] for c in COLUMNS} for i, m in enumerate(MEASURES)}
+        arguments.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Flags of `python -m benchmarks.quality`."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--repository", type=Path, default=Path("model_repository"))
+    parser.add_argument("--count", type=int, default=600, help="items a measure (default 600)")
+    parser.add_argument("--output", type=Path, help="write the table as JSON")
+    return parser.parse_args()
+
+
+def panels(repository: Path) -> Iterator[tuple[str, Panel]]:
+    """The columns, one after the other, so that they do not share the machine."""
+    names = ("example-es-en", "example-captioner", "example-clip")
+    bundles = [newest_bundle(repository, name) for name in names]
+    yield (
+        "PyTorch",
+        local_panel(
+            [torch_model(CHECKPOINTS / bundle.manifest.name, bundle) for bundle in bundles]
+        ),
+    )
+    yield "ONNX", local_panel([onnx_model(repository, bundle) for bundle in bundles])
+    with serving(repository) as url, Client(url, timeout=300) as client:
+        yield "served", served_panel(client)
+
+
+def local_panel(models: list[LocalModel]) -> Panel:
+    """The tasks over models in this process: translator, captioner, CLIP."""
+    translator, captioner, clip = models
+    cache = EmbeddingCache()
+    limits = TaskLimits(max_client_batch_size=BATCH)
+
+    def translate_texts(texts: list[str]) -> list[str]:
+        plan = translate.prepare(TranslateRequest(texts=texts), translator.model, limits)
+        return [str(item.text) for item in plan.finish(translator.answer(plan.calls)).data]
+
+    def caption_pictures(pictures: list[Image.Image]) -> list[str]:
+        files = [as_png(picture) for picture in pictures]
+        plan = caption.prepare(CaptionRequest(images=["-"]), files, captioner.model, limits)
+        return [str(item.text) for item in plan.finish(captioner.answer(plan.calls)).data]
+
+    def classify(picture: Image.Image, labels: list[str]) -> str:
+        asked = ZeroShotRequest(images=["-"], labels=labels)
+        plan = zero_shot.prepare(asked, [as_png(picture)], clip.model, limits, cache)
+        ranked = plan.finish(clip.answer(plan.calls)).data[0].labels
+        assert ranked is not None
+        return ranked[0].label
+
+    return Panel(in_batches(translate_texts), in_batches(caption_pictures), classify)
+
+
+def served_panel(client: Client) -> Panel:
+    """The tasks over a running gateway."""
+
+    def translate_texts(texts: list[str]) -> list[str]:
+        return [str(item.text) for item in client.translate(texts).data]
+
+    def caption_pictures(pictures: list[Image.Image]) -> list[str]:
+        files = [as_png(picture) for picture in pictures]
+        return [str(item.text) for item in client.caption(files).data]
+
+    def classify(picture: Image.Image, labels: list[str]) -> str:
+        ranked = client.zero_shot(as_png(picture), labels).data[0].labels
+        assert ranked is not None
+        return ranked[0].label
+
+    return Panel(in_batches(translate_texts), in_batches(caption_pictures), classify)
+
+
+def in_batches(call: Callable[[list[Item]], list[str]]) -> Callable[[list[Item]], list[str]]:
+    """The same function, asked for `BATCH` items at a time."""
+
+    def batched(items: list[Item]) -> list[str]:
+        starts = range(0, len(items), BATCH)
+        return [answer for start in starts for answer in call(items[start : start + BATCH])]
+
+    return batched
+
+
+def as_png(picture: Image.Image) -> bytes:
+    """A picture as a lossless file."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def as_table(columns: dict[str, list[float]], count: int) -> Table:
+    """The measured scores, one row a measure."""
+    table = Table("measure", title=f"{count} held-out items a measure")
+    for column in COLUMNS:
+        table.add_column(column, justify="right")
+    for index, measure in enumerate(MEASURES):
+        table.add_row(measure.name, *(f"{columns[column][index]:.1f}" for column in COLUMNS))
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())
