@@ -1,0 +1,1 @@
+"""The backend that hosts an engine inside Triton."""

@@ -1,0 +1,126 @@
+"""Triton backend `autoregressive`: hosts an engine beside its caches (decision D3).
+
+One decoupled request is one sequence (`serving/interface.py`). `execute` blocks while the engine
+has no room, so that Triton's queue stays a truthful backstop; answers leave by the responder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb
+
+from serving import interface
+from serving.backends.autoregressive.responder import Conversation, Responder
+from serving.backends.autoregressive.wire import Arrays, read_request
+from serving.bundle import Bundle, Role, open_bundle
+from serving.engine.engine import Engine
+from serving.engine.intake import Intake
+from serving.engine.ort_runner import OrtRunner
+from serving.engine.request import Failed, Request
+from serving.errors import BundleError
+from serving.generation import Generation
+
+INPUTS = (interface.SOURCE_IDS, interface.PIXELS, interface.PROMPT_IDS, interface.OPTIONS)
+
+
+class TritonPythonModel:
+    """One instance: an engine in a process of its own."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Open the bundle, start the engine, decode once (Triton calls this once).
+
+        Raises:
+            BundleError: the bundle cannot be served; Triton reports it as the reason.
+        """
+        _assert_interpreter()
+        bundle = open_bundle(Path(args["model_repository"]) / args["model_version"])
+        if bundle.manifest.generation is None:
+            raise BundleError(f"{bundle.manifest.name} has no generation defaults: export again")
+        self._defaults = bundle.manifest.generation
+        runner = OrtRunner(bundle, _threads(json.loads(args["model_config"])))
+        self._engine = Engine(runner, Intake(bundle.manifest))
+        self._responder = Responder()
+        for beams in sorted({1, self._defaults.num_beams}):
+            self._engine.generate(_warm_up_request(bundle, self._defaults, beams))
+
+    def execute(self, requests: list[Any]) -> None:
+        """Hand requests to the engine, waiting while nothing fits."""
+        for request in requests:
+            conversation = self._responder.open(_TritonChannel(request))
+            try:
+                self._submit(request, conversation)
+            except Exception as error:  # the protocol's edge: every request gets its end
+                self._responder.tell(conversation, Failed(error))
+
+    def finalize(self) -> None:
+        """End every sequence with an error, wake `execute`, free the model."""
+        self._engine.close()
+        self._responder.close()
+
+    def _submit(self, request: Any, conversation: Conversation) -> None:
+        tensors = {
+            name: tensor.as_numpy()
+            for name in INPUTS
+            if (tensor := pb.get_input_tensor_by_name(request, name)) is not None
+        }
+        wanted = read_request(tensors, self._defaults)
+        self._engine.wait_for_room()  # we alone submit, so the room stays ours
+        conversation.sequence = self._engine.submit(
+            wanted, lambda event: self._responder.tell(conversation, event)
+        )
+
+
+class _TritonChannel:
+    """A request's response sender; used by the response thread only."""
+
+    def __init__(self, request: Any) -> None:
+        self._sender = request.get_response_sender()
+
+    def send(self, arrays: Arrays, *, is_final: bool) -> None:
+        tensors = [pb.Tensor(name, array) for name, array in arrays.items()]
+        flags = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL if is_final else 0
+        self._sender.send(pb.InferenceResponse(tensors), flags=flags)
+
+    def fail(self, message: str) -> None:
+        response = pb.InferenceResponse(error=pb.TritonError(message))
+        self._sender.send(response, flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def end(self) -> None:
+        self._sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def is_cancelled(self) -> bool:
+        return bool(self._sender.is_cancelled())
+
+
+def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Request:
+    """A prefill and a step on the smallest input that the model takes."""
+    rules = defaults.model_copy(
+        update={"max_new_tokens": 2, "num_beams": beams, "num_return_sequences": 1}
+    )
+    admit = bundle.manifest.graphs.get("admit")
+    pixels = admit.input(Role.PIXELS) if admit else None
+    has_source = admit is not None and admit.input(Role.SOURCE_TOKENS) is not None
+    return Request(
+        rules,
+        source_ids=np.zeros(1, np.int64) if has_source else None,
+        pixels=np.zeros(pixels.shape[1:], np.uint8) if pixels else None,  # type: ignore[arg-type]
+        prompt_ids=() if rules.decoder_start_ids else (0,),
+    )
+
+
+def _threads(config: dict[str, Any]) -> int:
+    """Intra-op threads from the configuration; 0 leaves the choice to ONNX Runtime."""
+    parameter = config.get("parameters", {}).get("intra_op_thread_count", {})
+    return int(parameter.get("string_value", 0))
+
+
+def _assert_interpreter() -> None:
+    """A stub that took its packages from another Python answers empty tensors without an error."""
+    assert np.__version__.startswith("1."), f"numpy {np.__version__}: Triton's stub needs numpy 1"
+    home = Path(sys.prefix).resolve()
+    assert Path(np.__file__).resolve().is_relative_to(home), f"numpy is not from {home}"
