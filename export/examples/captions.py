@@ -1,5 +1,7 @@
 """What is said about a scene: the one canonical caption, and labels for zero-shot choices."""
 
+from dataclasses import dataclass
+
 from export.examples.scenes import Scene, Thing
 
 _RELATION_WORDS = {
@@ -10,21 +12,44 @@ _RELATION_WORDS = {
 }
 
 
+@dataclass(frozen=True)
+class Detail:
+    """Which words a label spends. Shapes and textures are always said: no texture means plain."""
+
+    has_sizes: bool = True
+    has_colours: bool = True
+    has_background: bool = True
+
+
+FULL = Detail()
+
+
 def caption(scene: Scene) -> str:
-    """The canonical caption, such as "a large red circle above a small blue ring on a gray
-    background"; two scenes share it only when they are the same scene."""
+    """The canonical caption of the scene, the same from whichever thing it is described.
+
+    Such as "a large red circle above a small blue striped ring on a gray background".
+    """
     return f"a {label(scene.canonical())}"
 
 
-def label(scene: Scene) -> str:
+def label(scene: Scene, detail: Detail = FULL) -> str:
     """The scene as described, without its first article: it goes into "a photo of a {}"."""
-    words = thing_words(scene.first)
+    words = _thing_words(scene.first, detail)
     if scene.second is not None and scene.relation is not None:
-        words += f" {_RELATION_WORDS[scene.relation]} a {thing_words(scene.second)}"
-    return f"{words} on a {scene.background} background"
+        second = _thing_words(scene.second, detail)
+        words += f" {_RELATION_WORDS[scene.relation]} {_article(second)} {second}"
+    return words + (f" on a {scene.background} background" if detail.has_background else "")
 
 
-def thing_words(thing: Thing) -> str:
-    """Size, colour, texture (plain goes unsaid) and shape."""
-    texture = "" if thing.texture == "plain" else f"{thing.texture} "
-    return f"{thing.size} {thing.colour} {texture}{thing.shape}"
+def _thing_words(thing: Thing, detail: Detail) -> str:
+    words = [
+        thing.size if detail.has_sizes else "",
+        thing.colour if detail.has_colours else "",
+        "" if thing.texture == "plain" else thing.texture,
+        thing.shape,
+    ]
+    return " ".join(word for word in words if word)
+
+
+def _article(words: str) -> str:
+    return "an" if words[0] in "aeiou" else "a"

@@ -1,7 +1,9 @@
 """Scenes as small pictures: anti-aliased, jittered, lit, noisy and JPEG-compressed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from math import cos, pi, sin
 
 import numpy as np
 from PIL import Image
@@ -11,7 +13,7 @@ from export.examples.shapes import OUTLINES, TEXTURES
 
 SIDE = 64  # pixels
 _SUPERSAMPLE = 3  # samples a pixel, along each axis
-_RADIUS = {"small": (7.6, 8.8), "large": (12.6, 14.6)}  # pixels
+RADIUS = {"small": (7.6, 8.8), "large": (12.6, 14.6)}  # pixels, least and greatest
 _MARGIN = 1.0  # pixels between a thing and the border
 _RGB = {
     "red": (214, 36, 42),
@@ -23,7 +25,7 @@ _RGB = {
     "white": (240, 240, 238),
     "black": (26, 26, 28),
     "gray": (128, 130, 130),
-    "pink": (250, 178, 196),
+    "cyan": (96, 208, 224),
 }
 _LUMA = np.array([0.299, 0.587, 0.114])
 
@@ -39,26 +41,31 @@ class Placement:
 
 def render(scene: Scene, seed: int) -> Image.Image:
     """A picture of the scene, RGB, `SIDE` pixels square; the seed decides all the jitter."""
-    rng = np.random.default_rng([seed, 64])
-    pixels = np.empty((SIDE, SIDE, 3))
-    pixels[:] = _jittered_colour(scene.background, rng)
-    for thing, placement in zip(scene.things, _place(scene, rng), strict=True):
-        _paint(pixels, thing, placement, rng)
+    rng = np.random.default_rng(seed)
+    return draw(scene.things, _place(scene, rng), scene.background, rng)
+
+
+def draw(
+    things: Sequence[Thing], places: Sequence[Placement], background: str, rng: np.random.Generator
+) -> Image.Image:
+    """A picture of the things at their places, later ones above earlier ones."""
+    pixels = np.empty((SIDE, SIDE, 3), np.float32)
+    pixels[:] = _jittered_colour(background, rng)
+    for thing, place in zip(things, places, strict=True):
+        _paint(pixels, thing, place, rng)
     _light(pixels, rng)
-    pixels += rng.normal(0, rng.uniform(1, 6), pixels.shape)
+    pixels += rng.uniform(1, 6) * rng.standard_normal(pixels.shape, np.float32)
     picture = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
     return _compressed(picture, quality=int(rng.integers(75, 96)))
 
 
 def placements(scene: Scene, seed: int) -> list[Placement]:
     """Where `render` puts each thing of the scene for that seed."""
-    rng = np.random.default_rng([seed, 64])
-    _jittered_colour(scene.background, rng)
-    return _place(scene, rng)
+    return _place(scene, np.random.default_rng(seed))
 
 
 def _place(scene: Scene, rng: np.random.Generator) -> list[Placement]:
-    radii = [rng.uniform(*_RADIUS[thing.size]) for thing in scene.things]
+    radii = [rng.uniform(*RADIUS[thing.size]) for thing in scene.things]
     if len(radii) == 1:
         return [Placement(*rng.uniform(radii[0] + _MARGIN, SIDE - radii[0] - _MARGIN, 2), radii[0])]
     low, high = (0, 1) if scene.relation in ("left", "above") else (1, 0)
@@ -88,7 +95,7 @@ def _paint(pixels: np.ndarray, thing: Thing, at: Placement, rng: np.random.Gener
     y = (at.y - _samples(top, bottom)) / at.radius
     x, y = np.meshgrid(x, y)
     inside = OUTLINES[thing.shape](*_turned(x, y, rng.uniform(-0.14, 0.14)))
-    turn = rng.uniform(0, np.pi) if thing.texture == "striped" else rng.uniform(-0.2, 0.2)
+    turn = rng.uniform(0, pi) if thing.texture == "striped" else rng.uniform(-0.2, 0.2)
     shift_x, shift_y = rng.uniform(0, 1, 2)
     u, v = _turned(x, y, turn)
     is_second_tone = TEXTURES[thing.texture](u + shift_x, v + shift_y)
@@ -104,7 +111,8 @@ def _paint(pixels: np.ndarray, thing: Thing, at: Placement, rng: np.random.Gener
 
 def _samples(start: int, stop: int) -> np.ndarray:
     """Positions of the sub-samples of pixels `start` to `stop`, in pixels."""
-    return (np.arange(start * _SUPERSAMPLE, stop * _SUPERSAMPLE) + 0.5) / _SUPERSAMPLE
+    samples = np.arange(start * _SUPERSAMPLE, stop * _SUPERSAMPLE, dtype=np.float32)
+    return (samples + 0.5) / _SUPERSAMPLE
 
 
 def _averaged(mask: np.ndarray) -> np.ndarray:
@@ -114,8 +122,8 @@ def _averaged(mask: np.ndarray) -> np.ndarray:
 
 
 def _turned(x: np.ndarray, y: np.ndarray, angle: float) -> tuple[np.ndarray, np.ndarray]:
-    cos, sin = np.cos(angle), np.sin(angle)
-    return cos * x - sin * y, sin * x + cos * y
+    cosine, sine = cos(angle), sin(angle)
+    return cosine * x - sine * y, sine * x + cosine * y
 
 
 def _jittered_colour(name: str, rng: np.random.Generator) -> np.ndarray:
@@ -127,7 +135,7 @@ def _contrasting(colour: np.ndarray) -> np.ndarray:
     """The second tone of a texture: a dark shade of a bright colour, a light tint of a dark one."""
     if colour @ _LUMA > 95:
         return colour * 0.4
-    return colour * 0.5 + 255 * 0.5
+    return colour * 0.4 + 255 * 0.6
 
 
 def _light(pixels: np.ndarray, rng: np.random.Generator) -> None:

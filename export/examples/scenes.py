@@ -21,7 +21,7 @@ SHAPES = tuple(OUTLINES)
 TEXTURE_NAMES = tuple(TEXTURES)
 SIZES = ("small", "large")
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "white", "black")
-BACKGROUNDS = ("gray", "white", "black", "green", "blue", "pink")
+BACKGROUNDS = ("gray", "white", "black", "green", "blue", "cyan")
 RELATIONS = ("left", "right", "above", "below")
 OPPOSITE = {"left": "right", "right": "left", "above": "below", "below": "above"}
 
@@ -56,14 +56,16 @@ class Scene:
 
     @property
     def things(self) -> tuple[Thing, ...]:
+        """The one or two things, the described one first."""
         return (self.first,) if self.second is None else (self.first, self.second)
 
     @property
     def is_withheld(self) -> bool:
         """Whether the scene holds a thing, or a pair of things, that training never shows."""
-        kinds = sorted(f"{thing.colour} {thing.shape}" for thing in self.things)
-        pair_is_withheld = len(kinds) == 2 and _is_withheld("pair", *kinds)
-        return pair_is_withheld or any(thing.is_withheld for thing in self.things)
+        if self.second is None:
+            return self.first.is_withheld
+        is_withheld = self.first.is_withheld or self.second.is_withheld
+        return is_withheld or is_withheld_pair(self.first, self.second)
 
     @property
     def is_possible(self) -> bool:
@@ -92,10 +94,35 @@ def scenes(split: Split, count: int, seed: int) -> Iterator[Scene]:
     """Yields `count` random canonical scenes of a split, the same ones for the same arguments."""
     rng = np.random.default_rng([seed, _SPLITS.index(split)])
     while count > 0:
-        scene = _draw(rng)
+        scene = draw_scene(rng)
         if scene.is_possible and scene.is_withheld == (split == "heldout"):
             yield scene.canonical()
             count -= 1
+
+
+def draw_scene(rng: np.random.Generator) -> Scene:
+    """A scene of any split, possible or not."""
+    background = pick(rng, BACKGROUNDS)
+    first = draw_thing(rng)
+    if rng.random() < _ONE_THING_SHARE:
+        return Scene(first, background)
+    return Scene(first, background, pick(rng, RELATIONS), draw_thing(rng))
+
+
+def draw_thing(rng: np.random.Generator) -> Thing:
+    """A thing of any split."""
+    return Thing(*(pick(rng, names) for names in (SIZES, COLOURS, TEXTURE_NAMES, SHAPES)))
+
+
+def pick(rng: np.random.Generator, names: tuple[str, ...]) -> str:
+    """One of the names, all equally likely."""
+    return names[int(rng.integers(len(names)))]
+
+
+def is_withheld_pair(first: Thing, second: Thing) -> bool:
+    """Whether no training picture shows things of these colours and shapes together."""
+    kinds = sorted(f"{thing.colour} {thing.shape}" for thing in (first, second))
+    return _is_withheld("pair", *kinds)
 
 
 def neighbours(scene: Scene) -> list[Scene]:
@@ -109,22 +136,6 @@ def neighbours(scene: Scene) -> list[Scene]:
         found += [replace(scene, second=thing) for thing in _altered(scene.second)]
         found += [replace(scene, relation=other) for other in RELATIONS]
     return [other for other in found if other != scene and other.is_possible]
-
-
-def _draw(rng: np.random.Generator) -> Scene:
-    background = _pick(rng, BACKGROUNDS)
-    first = _draw_thing(rng)
-    if rng.random() < _ONE_THING_SHARE:
-        return Scene(first, background)
-    return Scene(first, background, _pick(rng, RELATIONS), _draw_thing(rng))
-
-
-def _draw_thing(rng: np.random.Generator) -> Thing:
-    return Thing(*(_pick(rng, names) for names in (SIZES, COLOURS, TEXTURE_NAMES, SHAPES)))
-
-
-def _pick(rng: np.random.Generator, names: tuple[str, ...]) -> str:
-    return names[int(rng.integers(len(names)))]
 
 
 def _altered(thing: Thing) -> list[Thing]:

@@ -8,7 +8,7 @@ object's radius. It returns a bool array of that shape: inside the outline, or o
 """
 
 from collections.abc import Callable
-from math import pi
+from math import cos, pi, sin
 
 import numpy as np
 
@@ -20,39 +20,47 @@ _SQRT3 = 3**0.5
 
 
 def circle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A disc."""
     return x**2 + y**2 <= 0.9**2
 
 
 def square(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A square, upright."""
     return np.maximum(np.abs(x), np.abs(y)) <= 0.8
 
 
 def triangle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """An equilateral triangle, tip up."""
     return (y >= -0.75) & (y <= 0.95 - _SQRT3 * np.abs(x))
 
 
 def diamond(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A square on its tip, pressed from the sides."""
     return np.abs(x) / 0.7 + np.abs(y) <= 1.0
 
 
 def cross(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A cross of two equal bars."""
     near, far = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y))
     return (near <= 0.33) & (far <= 0.95)
 
 
 def ring(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A disc with a round hole."""
     distance = x**2 + y**2
     return (distance >= 0.45**2) & (distance <= 0.95**2)
 
 
 def crescent(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A moon, open to the right."""
     return (x**2 + y**2 <= 0.95**2) & ((x - 0.5) ** 2 + y**2 >= 0.75**2)
 
 
 def heart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(x² + y² - 1)³ <= x²y³, the sextic heart curve, scaled into the unit square."""
+    """The sextic heart curve (x² + y² - 1)³ = x²y³, scaled into the unit square."""
     u, v = 1.2 * x, 1.2 * y + 0.1
-    return (u**2 + v**2 - 1) ** 3 <= u**2 * v**3
+    disc = u * u + v * v - 1
+    return disc * disc * disc <= u * u * v * v * v  # numpy's cubes by ** are a hundred times slower
 
 
 def star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -61,28 +69,35 @@ def star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     radius = np.hypot(x, y)
     angle = np.abs((np.arctan2(x, y) + sector) % (2 * sector) - sector)  # 0 at a tip
     tip = 1.0
-    inner_x = _STAR_INNER_RADIUS * np.cos(sector)
-    inner_y = _STAR_INNER_RADIUS * np.sin(sector)
+    inner_x, inner_y = _STAR_INNER_RADIUS * cos(sector), _STAR_INNER_RADIUS * sin(sector)
     u, v = radius * np.cos(angle), radius * np.sin(angle)
     return (tip - u) * inner_y >= v * (tip - inner_x)
 
 
 def plain(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """One tone all over."""
     return np.zeros(np.broadcast(x, y).shape, dtype=bool)
 
 
 def striped(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.floor(x / 0.3) % 2 == 0
+    """Stripes along y, both tones equally wide."""
+    return _is_even(x / 0.3)
 
 
 def checked(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return (np.floor(x / 0.45) + np.floor(y / 0.45)) % 2 == 0
+    """A chess board."""
+    return _is_even(x / 0.45) == _is_even(y / 0.45)
 
 
 def dotted(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Round dots of the second tone on a square grid."""
     spacing = 0.64
     u, v = (x + spacing / 2) % spacing - spacing / 2, (y + spacing / 2) % spacing - spacing / 2
     return u**2 + v**2 <= 0.2**2
+
+
+def _is_even(x: np.ndarray) -> np.ndarray:
+    return np.floor(x).astype(np.int32) & 1 == 0
 
 
 OUTLINES: dict[str, Region] = {

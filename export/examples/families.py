@@ -1,0 +1,97 @@
+"""Batches for contrastive training: families of scenes that differ in one attribute, and labels.
+
+Within a family every label is a hard negative for every other picture, in both directions.
+Labels leave some words out, so one label can be true of several pictures; `matches` says of which.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from export.examples.captions import Detail, label
+from export.examples.scenes import (
+    BACKGROUNDS,
+    COLOURS,
+    RELATIONS,
+    SHAPES,
+    SIZES,
+    TEXTURE_NAMES,
+    Scene,
+    Thing,
+    neighbours,
+    scenes,
+)
+
+_UNSAID = -1
+_FULL_DETAIL_SHARE = 0.6
+
+
+@dataclass(frozen=True)
+class Description:
+    """A scene as seen from its first thing, and how much of it is said."""
+
+    scene: Scene
+    detail: Detail
+
+    @property
+    def text(self) -> str:
+        """The label."""
+        return label(self.scene, self.detail)
+
+
+def families(count: int, members: int, seed: int) -> Iterator[list[Description]]:
+    """Yields `count` families: a training scene and neighbours that training may show too."""
+    rng = np.random.default_rng([seed, 3])
+    for scene in scenes("train", count, seed):
+        others = [other for other in neighbours(scene) if not other.is_withheld]
+        chosen = rng.choice(len(others), members - 1, replace=False)
+        detail = _draw_detail(rng)
+        family = [scene, *(others[index] for index in chosen)]
+        yield [
+            Description(member.seen_from_second() if rng.random() < 0.5 else member, detail)
+            for member in family
+        ]
+
+
+def matches(descriptions: list[Description]) -> np.ndarray:
+    """Which label is true of which scene: (scenes, labels) bool, the diagonal always true."""
+    said = np.array([_codes(one.scene, one.detail) for one in descriptions])
+    shown = np.array([_codes(one.scene, Detail()) for one in descriptions])
+    reverse = np.array([_codes(one.scene.seen_from_second(), Detail()) for one in descriptions])
+    return _agree(shown, said) | _agree(reverse, said)
+
+
+def _agree(shown: np.ndarray, said: np.ndarray) -> np.ndarray:
+    is_equal = (shown[:, None] == said[None, :]) | (said[None, :] == _UNSAID)
+    return is_equal.all(-1)
+
+
+def _codes(scene: Scene, detail: Detail) -> list[int]:
+    """One number for each attribute; a scene of one thing has zeros for the second."""
+    codes = _thing_codes(scene.first, detail)
+    if scene.second is not None and scene.relation is not None:
+        codes += [1 + RELATIONS.index(scene.relation), *_thing_codes(scene.second, detail)]
+    else:
+        codes += [0, 0, 0, 0, 0]
+    background = BACKGROUNDS.index(scene.background) if detail.has_background else _UNSAID
+    return [*codes, background]
+
+
+def _thing_codes(thing: Thing, detail: Detail) -> list[int]:
+    return [
+        SIZES.index(thing.size) if detail.has_sizes else _UNSAID,
+        COLOURS.index(thing.colour) if detail.has_colours else _UNSAID,
+        TEXTURE_NAMES.index(thing.texture),
+        SHAPES.index(thing.shape),
+    ]
+
+
+def _draw_detail(rng: np.random.Generator) -> Detail:
+    if rng.random() < _FULL_DETAIL_SHARE:
+        return Detail()
+    return Detail(
+        has_sizes=bool(rng.random() < 0.5),
+        has_colours=bool(rng.random() < 0.8),
+        has_background=bool(rng.random() < 0.4),
+    )

@@ -1,0 +1,199 @@
+"""Trains the example captioner: a small ViT + GPT-2 in Hugging Face's VisionEncoderDecoder format.
+
+It is built, trained and saved with `transformers` on purpose: our own loader then meets a folder
+that the library wrote.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from PIL import Image
+from tokenizers import ByteLevelBPETokenizer
+from torch import nn
+from transformers import (
+    GPT2Config,
+    GPT2Tokenizer,
+    VisionEncoderDecoderConfig,
+    VisionEncoderDecoderModel,
+    ViTConfig,
+)
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+from export.examples.captions import caption
+from export.examples.checkpoint_folder import save_half, write_card
+from export.examples.rendering import SIDE, render
+from export.examples.scenes import Scene, scenes
+from export.examples.score_scenes import (
+    TEST_SCENES,
+    TEST_SEED,
+    CaptionFunction,
+    caption_exact_match,
+    swapped_caption_match,
+)
+from export.examples.training import (
+    Recipe,
+    learn_to_name,
+    parse_arguments,
+    pixel_tensor,
+    train,
+)
+
+OUTPUT = Path(__file__).parent / "checkpoints" / "example-captioner"
+END_OF_TEXT = "<|endoftext|>"
+_TOKENIZER_SCENES = 20_000
+_VOCABULARY = 512
+_MAX_TOKENS = 32
+_IGNORED = -100  # labels that cross entropy skips
+
+
+def main() -> None:
+    """Trains, saves, scores and describes the checkpoint."""
+    arguments = parse_arguments(__doc__, OUTPUT, steps=3000)
+    torch.manual_seed(arguments.seed)
+    folder = arguments.output
+    folder.mkdir(parents=True, exist_ok=True)
+    processor = ViTImageProcessorPil(size={"height": SIDE, "width": SIDE})
+    processor.save_pretrained(folder)
+    tokenizer = build_tokenizer(folder, arguments.seed)
+    model = build_model(tokenizer)
+
+    lessons = Recipe(steps=arguments.steps, seed=arguments.seed, batch=32, peak_lr=2e-3)
+    recipe = Recipe(steps=arguments.steps, seed=arguments.seed, batch=48, peak_lr=1.2e-3)
+    minutes = learn_to_name(model.encoder, partial(_pixels, processor), lessons)
+    minutes += train(model, _captioning(model, tokenizer, processor, recipe), recipe)
+    save_half(model, folder)
+    _report(folder, lessons, recipe, minutes)
+
+
+def build_tokenizer(folder: Path, seed: int) -> GPT2Tokenizer:
+    """A byte-level BPE in GPT-2's format, learnt from captions and saved into the folder."""
+    learner = ByteLevelBPETokenizer()
+    captions = (caption(scene) for scene in scenes("train", _TOKENIZER_SCENES, seed))
+    learner.train_from_iterator(
+        captions, vocab_size=_VOCABULARY, special_tokens=[END_OF_TEXT], show_progress=False
+    )
+    vocabulary, merges = learner.save_model(str(folder))
+    tokenizer = GPT2Tokenizer(
+        vocab=vocabulary, merges=merges, pad_token=END_OF_TEXT, model_max_length=_MAX_TOKENS
+    )
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def build_model(tokenizer: GPT2Tokenizer) -> VisionEncoderDecoderModel:
+    """An untrained captioner; encoder and decoder differ in width, so a projection joins them."""
+    encoder = ViTConfig(
+        image_size=SIDE,
+        patch_size=8,
+        hidden_size=160,
+        num_hidden_layers=4,
+        num_attention_heads=5,
+        intermediate_size=480,
+    )
+    end = tokenizer.eos_token_id
+    decoder = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=2 * _MAX_TOKENS,
+        n_embd=128,
+        n_layer=2,
+        n_head=4,
+        add_cross_attention=True,
+        is_decoder=True,
+        bos_token_id=end,
+        eos_token_id=end,
+        resid_pdrop=0.0,  # no dropout: every picture is new
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    )
+    config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    config.decoder_start_token_id = config.pad_token_id = config.eos_token_id = end
+    model = VisionEncoderDecoderModel(config)
+    generation = model.generation_config
+    generation._from_model_config = False  # or loaders take it for a mere copy of config.json
+    generation.decoder_start_token_id = generation.bos_token_id = end
+    generation.eos_token_id = generation.pad_token_id = end
+    generation.max_length = _MAX_TOKENS
+    generation.num_beams = 1
+    return model
+
+
+def captioner(folder: Path, batch: int = 50) -> CaptionFunction:
+    """A function from pictures to greedy captions, by `transformers` alone, from a saved folder."""
+    model = VisionEncoderDecoderModel.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = GPT2Tokenizer.from_pretrained(folder)
+    processor = ViTImageProcessorPil.from_pretrained(folder)
+
+    @torch.inference_mode()
+    def caption_all(pictures: list[Image.Image]) -> list[str]:
+        captions = []
+        for start in range(0, len(pictures), batch):
+            pixels = processor(pictures[start : start + batch], return_tensors="pt").pixel_values
+            tokens = model.generate(pixels, num_beams=1, do_sample=False)
+            captions += tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        return captions
+
+    return caption_all
+
+
+def _captioning(
+    model: VisionEncoderDecoderModel,
+    tokenizer: GPT2Tokenizer,
+    processor: ViTImageProcessorPil,
+    recipe: Recipe,
+) -> Callable[[int], torch.Tensor]:
+    """The loss of the canonical captions of ever new training scenes, as a function of the step."""
+    stream = scenes("train", recipe.steps * recipe.batch, recipe.seed)
+
+    def batch_loss(step: int) -> torch.Tensor:
+        batch = [next(stream) for _ in range(recipe.batch)]
+        first_seed = step * recipe.batch
+        pictures = [render(scene, first_seed + index) for index, scene in enumerate(batch)]
+        labels = _labels(batch, tokenizer)
+        return model(pixel_values=_pixels(processor, pictures), labels=labels).loss
+
+    return batch_loss
+
+
+def _pixels(processor: ViTImageProcessorPil, pictures: list[Image.Image]) -> torch.Tensor:
+    return pixel_tensor(pictures, processor.image_mean, processor.image_std)
+
+
+def _labels(batch: list[Scene], tokenizer: GPT2Tokenizer) -> torch.Tensor:
+    """Caption tokens with an end token, (B, T) int64, filled up with the ignored label."""
+    rows = tokenizer([caption(scene) + END_OF_TEXT for scene in batch])["input_ids"]
+    tensors = [torch.tensor(row) for row in rows]
+    return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=_IGNORED)
+
+
+def _report(folder: Path, lessons: Recipe, recipe: Recipe, minutes: float) -> None:
+    """Scores the saved folder on held-out scenes, prints the scores and writes the model card."""
+    caption_all = captioner(folder)
+    scores = {
+        "captions that match word for word": caption_exact_match(
+            caption_all, TEST_SCENES, TEST_SEED
+        ),
+        "the same captions, pictures swapped": swapped_caption_match(
+            caption_all, TEST_SCENES, TEST_SEED
+        ),
+    }
+    print(scores)
+    write_card(
+        folder,
+        scores,
+        name="example-captioner",
+        pipeline="image-to-text",
+        summary="Describes rendered scenes of one or two things before a background, such as\n"
+        '"a large red striped circle to the left of a small blue square on a green background".',
+        architecture="`VisionEncoderDecoderModel`: ViT (4 layers of width 160, patches of 8 pixels)"
+        " and GPT-2 (2 layers of width 128, byte-level BPE)",
+        script="train_captioner",
+        lessons=lessons,
+        recipe=recipe,
+        minutes=minutes,
+    )
+
+
+if __name__ == "__main__":
+    main()

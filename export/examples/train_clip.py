@@ -1,0 +1,214 @@
+"""Trains the example CLIP: small vision and text towers in Hugging Face's CLIP format.
+
+It is built, trained and saved with `transformers` on purpose: our own loader then meets a folder
+that the library wrote.
+"""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from torch import nn
+from transformers import CLIPConfig, CLIPModel, CLIPTextConfig, CLIPTokenizer, CLIPVisionConfig
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+from export.examples.captions import label
+from export.examples.checkpoint_folder import save_half, write_card
+from export.examples.families import families, matches
+from export.examples.rendering import SIDE, render
+from export.examples.scenes import pick, scenes
+from export.examples.score_scenes import (
+    CHOICES,
+    TEMPLATE,
+    TEST_SCENES,
+    TEST_SEED,
+    ClassifyFunction,
+    swapped_zero_shot_top1,
+    zero_shot_top1,
+)
+from export.examples.training import (
+    Recipe,
+    learn_to_name,
+    parse_arguments,
+    pixel_tensor,
+    train,
+)
+
+OUTPUT = Path(__file__).parent / "checkpoints" / "example-clip"
+START, END = "<|startoftext|>", "<|endoftext|>"
+_WORD_END = "</w>"
+_TOKENIZER_SCENES = 20_000
+_MAX_TOKENS = 48
+_FAMILY = 6  # scenes that differ in one attribute
+_TEMPLATES = (
+    TEMPLATE,
+    TEMPLATE,  # what zero-shot routes use when not told otherwise
+    "a picture of a {}",
+    "an image of a {}",
+    "a drawing of a {}",
+    "a small picture that shows a {}",
+    "a {}",
+    "{}",
+)
+
+
+def main() -> None:
+    """Trains, saves, scores and describes the checkpoint."""
+    arguments = parse_arguments(__doc__, OUTPUT, steps=3000)
+    torch.manual_seed(arguments.seed)
+    folder = arguments.output
+    folder.mkdir(parents=True, exist_ok=True)
+    processor = CLIPImageProcessorPil(
+        size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}
+    )
+    processor.save_pretrained(folder)
+    tokenizer = build_tokenizer(arguments.seed)
+    tokenizer.save_pretrained(folder)
+    tokenizer.backend_tokenizer.model.save(str(folder))  # vocab.json and merges.txt
+    model = build_model(tokenizer)
+
+    lessons = Recipe(steps=arguments.steps, seed=arguments.seed, batch=32, peak_lr=2e-3)
+    recipe = Recipe(steps=arguments.steps, seed=arguments.seed, batch=48, peak_lr=1.2e-3)
+    minutes = learn_to_name(model.vision_model, partial(_pixels, processor), lessons)
+    minutes += train(model, _contrasting(model, tokenizer, processor, recipe), recipe)
+    save_half(model, folder)
+    _report(folder, lessons, recipe, minutes)
+
+
+def build_tokenizer(seed: int) -> CLIPTokenizer:
+    """A byte-pair encoding in CLIP's format: bytes, bytes that end a word, merges, two marks."""
+    empty = CLIPTokenizer()
+    learner = Tokenizer(models.BPE(end_of_word_suffix=_WORD_END))
+    learner.normalizer = empty.backend_tokenizer.normalizer
+    learner.pre_tokenizer = empty.backend_tokenizer.pre_tokenizer
+    labels = (label(scene) for scene in scenes("train", _TOKENIZER_SCENES, seed))
+    texts = map(str.format, cycle(_TEMPLATES), labels)
+    trainer = trainers.BpeTrainer(end_of_word_suffix=_WORD_END, show_progress=False)
+    learner.train_from_iterator(texts, trainer)
+    merges = [tuple(merge) for merge in json.loads(learner.to_str())["model"]["merges"]]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [*alphabet, *(letter + _WORD_END for letter in alphabet)]
+    words += ["".join(merge) for merge in merges]
+    vocabulary = {word: index for index, word in enumerate([*dict.fromkeys(words), START, END])}
+    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=_MAX_TOKENS)
+
+
+def build_model(tokenizer: CLIPTokenizer) -> CLIPModel:
+    """An untrained CLIP with towers of different width and depth."""
+    vision = CLIPVisionConfig(
+        image_size=SIDE,
+        patch_size=8,
+        hidden_size=160,
+        num_hidden_layers=5,
+        num_attention_heads=5,
+        intermediate_size=480,
+    )
+    text = CLIPTextConfig(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=_MAX_TOKENS,
+        hidden_size=128,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=512,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=128))
+
+
+def classifier(folder: Path) -> ClassifyFunction:
+    """A zero-shot classifier by `transformers` alone, from a saved folder."""
+    model = CLIPModel.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = CLIPTokenizer.from_pretrained(folder)
+    processor = CLIPImageProcessorPil.from_pretrained(folder)
+
+    @torch.inference_mode()
+    def classify(picture: Image.Image, labels: list[str]) -> str:
+        texts = tokenizer(
+            [TEMPLATE.format(text) for text in labels], padding=True, return_tensors="pt"
+        )
+        pixels = processor([picture], return_tensors="pt").pixel_values
+        scores = model(**texts, pixel_values=pixels).logits_per_image[0]
+        return labels[int(scores.argmax())]
+
+    return classify
+
+
+def _contrasting(
+    model: CLIPModel, tokenizer: CLIPTokenizer, processor: CLIPImageProcessorPil, recipe: Recipe
+) -> Callable[[int], torch.Tensor]:
+    """The contrastive loss of ever new families of training scenes, as a function of the step."""
+    families_a_batch = recipe.batch // _FAMILY
+    stream = families(recipe.steps * families_a_batch, _FAMILY, recipe.seed)
+    rng = np.random.default_rng([recipe.seed, 4])
+
+    def batch_loss(step: int) -> torch.Tensor:
+        batch = [one for _ in range(families_a_batch) for one in next(stream)]
+        first_seed = step * recipe.batch
+        pictures = [render(one.scene, first_seed + index) for index, one in enumerate(batch)]
+        texts = [pick(rng, _TEMPLATES).format(one.text) for one in batch]
+        scores = model(
+            **tokenizer(texts, padding=True, return_tensors="pt"),
+            pixel_values=_pixels(processor, pictures),
+        ).logits_per_image
+        return contrastive_loss(scores.float(), torch.from_numpy(matches(batch)))
+
+    return batch_loss
+
+
+def contrastive_loss(scores: torch.Tensor, is_true: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy over pictures and over texts of `scores` (pictures, texts).
+
+    Texts that are true of a picture without being its own, by `is_true` (pictures, texts) bool,
+    count neither for nor against it.
+    """
+    own = torch.arange(len(scores))
+    scores = scores.masked_fill(is_true & ~torch.eye(len(scores), dtype=torch.bool), -torch.inf)
+    return (
+        nn.functional.cross_entropy(scores, own) + nn.functional.cross_entropy(scores.T, own)
+    ) / 2
+
+
+def _pixels(processor: CLIPImageProcessorPil, pictures: list[Image.Image]) -> torch.Tensor:
+    return pixel_tensor(pictures, processor.image_mean, processor.image_std)
+
+
+def _report(folder: Path, lessons: Recipe, recipe: Recipe, minutes: float) -> None:
+    """Scores the saved folder on held-out scenes, prints the scores and writes the model card."""
+    classify = classifier(folder)
+    scores = {
+        f"true label first among {CHOICES} that differ in one attribute": zero_shot_top1(
+            classify, TEST_SCENES, TEST_SEED
+        ),
+        f"the same labels, pictures swapped (chance {1 / CHOICES:.1%})": swapped_zero_shot_top1(
+            classify, TEST_SCENES, TEST_SEED
+        ),
+    }
+    print(scores)
+    write_card(
+        folder,
+        scores,
+        name="example-clip",
+        pipeline="zero-shot-image-classification",
+        summary="Tells which text describes a small rendered scene of one or two things. Labels go"
+        f' into "{TEMPLATE}":\n"red striped circle", or "large red circle above a small blue ring'
+        ' on a gray background".\nSize, colour and background may go unsaid; a thing without a'
+        " texture word is plain.",
+        architecture="`CLIPModel`: vision tower (5 layers of width 160, patches of 8 pixels), text"
+        " tower (3 layers of width 128), projection to 128",
+        script="train_clip",
+        lessons=lessons,
+        recipe=recipe,
+        minutes=minutes,
+    )
+
+
+if __name__ == "__main__":
+    main()
