@@ -159,6 +159,8 @@ class GrpcClient:
             return ConnectionFailed(f"cannot reach {self._target}: {failure.details()}")
         if body is None and code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return Timeout(f"no answer from {self._target} in time")
+        if body is None and "larger than max" in failure.details():  # gRPC's own limit
+            body = pb.ErrorBody(type="payload_too_large", message=failure.details())
         if body is None:
             body = pb.ErrorBody(type=f"grpc_{code.name.lower()}", message=failure.details())
         status = _HTTP_STATUS_OF_TYPE.get(body.type, _HTTP_STATUS.get(code, 500))

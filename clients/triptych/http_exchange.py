@@ -14,6 +14,7 @@ from triptych.errors import (
     ApiError,
     ConnectionFailed,
     InvalidAnswer,
+    InvalidArgument,
     ServerError,
     Timeout,
     TriptychError,
@@ -27,12 +28,12 @@ def headers(api_key: str | None) -> dict[str, str]:
     """What every request carries.
 
     Raises:
-        ValueError: A key that no header can hold.
+        InvalidArgument: A key that no header can hold.
     """
     if api_key is None:
         return {}
     if not api_key.isascii() or not api_key.isprintable():
-        raise ValueError("an API key has printable ASCII characters only")
+        raise InvalidArgument("an API key has printable ASCII characters only")
     return {"authorization": f"Bearer {api_key}"}
 
 

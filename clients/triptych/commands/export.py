@@ -9,4 +9,4 @@ from triptych.commands.installed import forwarded, imported
 
 def export(context: typer.Context) -> int:
     """Checkpoints into verified bundles in the model repository."""
-    return forwarded(imported("export.cli", "export").app, context)
+    return forwarded(imported("export.cli", "export").export, context)

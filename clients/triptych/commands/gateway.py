@@ -11,6 +11,8 @@ import typer
 from triptych.commands.installed import forwarded, imported
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
@@ -18,10 +20,10 @@ if TYPE_CHECKING:
 def gateway(context: typer.Context) -> int:
     """The HTTP and gRPC front of a running Triton; ends with SIGTERM."""
     settings = imported("serving.settings", "serve-cpu").GatewaySettings
-    return forwarded(_application(settings), context)
+    return forwarded(_command(settings), context)
 
 
-def _application(settings: type[BaseModel]) -> typer.Typer:
+def _command(settings: type[BaseModel]) -> Callable[..., int]:
     def run(**flags: Any) -> int:
         """The HTTP and gRPC front of a running Triton; ends with SIGTERM.
 
@@ -38,9 +40,7 @@ def _application(settings: type[BaseModel]) -> typer.Typer:
     fields = settings.model_fields.items()
     run.__signature__ = inspect.Signature([_flag(*field) for field in fields])  # type: ignore[attr-defined]
     run.__annotations__ = {}
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command()(run)
-    return app
+    return run
 
 
 def _flag(name: str, field: FieldInfo) -> inspect.Parameter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 
 import typer
@@ -24,8 +25,10 @@ def imported(module: str, extra: str) -> ModuleType:
         ) from missing
 
 
-def forwarded(app: typer.Typer, context: typer.Context) -> int:
-    """Run another Typer application on this command's arguments, `--help` included."""
+def forwarded(command: Callable[..., object], context: typer.Context) -> int:
+    """Run another function as a command, on this command's arguments, `--help` included."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(command)
     code = typer.main.get_command(app).main(
         list(context.args), prog_name=context.command_path, standalone_mode=False
     )

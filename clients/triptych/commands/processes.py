@@ -21,13 +21,13 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
 class Processes:
-    """`triptych` commands run side by side until a signal, or until one of them ends.
+    """Commands run side by side until a signal, or until one of them ends.
 
     Each child leads a session of its own, so that Ctrl-C reaches this process alone, which stops
     them in order, and so that whatever a child leaves behind can be found and ended.
 
     Args:
-        commands: Arguments of `triptych` by the name that people know the child under.
+        commands: Program and arguments by the name that people know the child under.
     """
 
     def __init__(self, commands: dict[str, Sequence[str]]) -> None:
@@ -48,8 +48,8 @@ class Processes:
         """
         before = {number: signal.signal(number, self._stop) for number in _STOP_SIGNALS}
         try:
-            for name, arguments in self._commands.items():
-                self._children[name] = _start(arguments)
+            for name, command in self._commands.items():
+                self._children[name] = _start(command)
             self._watch(is_ready, on_ready)
         finally:
             self._end_all()
@@ -90,8 +90,7 @@ class Processes:
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def _start(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "triptych", *arguments]
+def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, start_new_session=True, preexec_fn=_die_with_parent)
 
 

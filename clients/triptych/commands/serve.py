@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -35,15 +36,16 @@ def serve(
         raise InvalidArgument(f"no such folder: {repository} (triptych export fills it)")
     front = claim(host, {"http": http_port, "grpc": grpc_port})
     back = claim("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
+    program = (sys.executable, "-m", "triptych")
     shared = ("--repository", str(repository))
     triton = [f"--{name}-port={port}" for name, port in back.items()]
     gateway = [f"--{name}-port={port}" for name, port in front.items()]
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{front['http']}"
     processes = Processes(
         {
-            "triton": ["triton", *shared, *triton],
+            "triton": [*program, "triton", *shared, *triton],
             "gateway": [
-                *("gateway", *shared, "--host", host, *gateway),
+                *(*program, "gateway", *shared, "--host", host, *gateway),
                 *("--triton", f"127.0.0.1:{back['grpc']}"),
             ],
         }
@@ -55,7 +57,7 @@ def _is_ready(url: str) -> bool:
     from triptych import Client, TriptychError
 
     try:
-        with Client(url, timeout=5) as client:
+        with Client(url, timeout=1) as client:
             return client.ready()
     except TriptychError:
         return False

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def translate(
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="- reads one from stdin.")
+        list[str] | None, typer.Argument(metavar="TEXT", help="- reads one from stdin.")
     ] = None,
     file: Annotated[
         str | None, typer.Option("--file", "-f", help="Translate its lines; - is stdin.")

@@ -1,0 +1,84 @@
+"""A gateway of a few lines, over real HTTP, that repeats what it is asked."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        model = {
+            "id": "opus",
+            "version": 2,
+            "architecture": "marian",
+            "tasks": ["translate"],
+            "languages": [["es", "en"]],
+            "precision": "fp32",
+            "default": True,
+        }
+        self._answer(200, {"object": "list", "data": [model]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if "unknown" in str(body.get("model")):
+            error = {"type": "unknown_model", "message": "no model of that name"}
+            return self._answer(404, {"error": error})
+        data = [{"index": i, **item} for i, item in enumerate(ITEMS[self.path](body))]
+        return self._answer(200, {"model": "m", "data": data})
+
+    def _answer(self, status: int, body: Json) -> None:
+        payload = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(payload)))
+        self.send_header("x-request-id", "r-1")
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def _texts(body: Json) -> list[Json]:
+    too_long = {"error": {"type": "too_long", "message": "too long"}}
+    return [
+        too_long if text == "bad" else {"text": text.upper(), "score": -1.0}
+        for text in body["texts"]
+    ]
+
+
+def _captions(body: Json) -> list[Json]:
+    sizes = [len(base64.b64decode(image)) for image in body["images"]]
+    return [{"text": f"{size} bytes", "score": 0.0} for size in sizes]
+
+
+def _labels(body: Json) -> list[Json]:
+    labels = [{"label": label, "score": 0.5, "cosine": 0.25} for label in body["labels"]]
+    return [{"labels": labels} for _ in body["images"]]
+
+
+ITEMS = {"/v1/translate": _texts, "/v1/caption": _captions, "/v1/zero-shot": _labels}
+
+
+@contextmanager
+def fake_gateway() -> Iterator[str]:
+    """The URL of a gateway that lives as long as the block."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

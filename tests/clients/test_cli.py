@@ -1,0 +1,217 @@
+"""The command line: results on stdout, one line on stderr for whatever goes wrong."""
+
+import io
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.fake_gateway import fake_gateway
+from triptych import cli
+
+COMMANDS = "export serve triton gateway models translate caption zero-shot".split()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with fake_gateway() as address:
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("TRIPTYCH_URL", url)
+    monkeypatch.delenv("TRIPTYCH_API_KEY", raising=False)
+
+
+class Result:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def triptych(capfd: pytest.CaptureFixture[str]) -> Iterator[object]:
+    def run(*arguments: object) -> Result:
+        code = cli.run([str(argument) for argument in arguments])
+        sys.stdout.flush()
+        return Result(code, *capfd.readouterr())
+
+    return run  # type: ignore[return-value]
+
+
+def assert_one_line(result: Result, *parts: str) -> None:
+    assert result.code != 0
+    assert result.err.startswith("triptych: ")
+    assert result.err.count("\n") == 1, result.err
+    for part in parts:
+        assert part in result.err
+
+
+def test_translate_prints_a_line_for_each_text(triptych) -> None:
+    result = triptych("translate", "hola", "mundo", "-s", "es")
+    assert (result.code, result.out, result.err) == (0, "HOLA\nMUNDO\n", "")
+
+
+def test_translate_prints_what_it_can_and_fails_for_the_rest(triptych) -> None:
+    result = triptych("translate", "a", "bad", "c")
+    assert result.out == "A\nC\n"
+    assert_one_line(result, "item 2: too long")
+
+
+def test_translate_as_json_is_the_answer(triptych) -> None:
+    result = triptych("translate", "a", "--json")
+    assert json.loads(result.out)["data"] == [{"index": 0, "text": "A", "score": -1.0}]
+
+
+def test_translate_reads_stdin(triptych, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hola\n"))
+    assert triptych("translate", "-").out == "HOLA\n"
+
+
+def test_translate_files_and_resumes(triptych, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("a\n\nb\nc\n")
+    target.write_text("KEPT\n\nto")
+    result = triptych("translate", "-f", source, "-o", target, "--batch-size", 1)
+    assert (result.code, result.out, result.err) == (0, "", "")
+    assert target.read_text() == "KEPT\n\nB\nC\n"
+
+
+def test_translate_lines_of_stdin_to_stdout(triptych, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n\nb\n")))
+    result = triptych("translate", "-f", "-")
+    assert (result.code, result.out) == (0, "A\n\nB\n")
+
+
+def test_translate_reports_lines_that_failed(triptych, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("a\nbad\n")
+    assert_one_line(triptych("translate", "-f", source, "-o", target), "line 2: too long")
+    result = triptych("translate", "-f", source, "-o", target, "--keep-going")
+    assert_one_line(result, "line 2: too long")
+    assert target.read_text() == "A\n\n"
+
+
+def test_caption_prints_names_when_there_are_several(triptych, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.png", tmp_path / "b.png"
+    first.write_bytes(b"12")
+    second.write_bytes(b"123")
+    assert triptych("caption", first).out == "2 bytes\n"
+    assert triptych("caption", first, second).out == f"{first}\t2 bytes\n{second}\t3 bytes\n"
+
+
+def test_caption_reads_a_picture_from_stdin(triptych, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\x00\xff\x01")))
+    assert triptych("caption", "-").out == "3 bytes\n"
+
+
+def test_zero_shot_takes_labels_from_flags_and_files(triptych, tmp_path: Path) -> None:
+    picture, labels = tmp_path / "a.png", tmp_path / "labels.txt"
+    picture.write_bytes(b"1")
+    labels.write_text("a horse\n\n a cow \n")
+    result = triptych("zero-shot", picture, "-l", "a boat", "--labels-file", labels)
+    assert [line.split("%  ")[1] for line in result.out.splitlines()] == [
+        "a boat",
+        "a horse",
+        "a cow",
+    ]
+    assert result.out.startswith(" 50.00%")
+    assert (
+        len(triptych("zero-shot", picture, "-l", "a", "-l", "b", "--top", 1).out.split("\n")) == 2
+    )
+
+
+def test_models_is_a_table(triptych) -> None:
+    lines = triptych("models").out.splitlines()
+    assert lines[0].split() == ["model", "version", "tasks", "languages", "precision"]
+    assert lines[1].split() == ["opus", "*", "2", "translate", "es-en", "fp32"]
+    assert json.loads(triptych("models", "--json").out)["data"][0]["id"] == "opus"
+
+
+def test_the_version_is_printed(triptych) -> None:
+    result = triptych("--version")
+    assert result.code == 0
+    assert result.out.startswith("triptych 0")
+
+
+@pytest.mark.parametrize(
+    "command", [name for name in COMMANDS if name not in ("export", "gateway")]
+)
+def test_help_has_examples(triptych, command: str) -> None:
+    result = triptych(command, "--help")
+    assert result.code == 0
+    assert result.out.count(f"triptych {command}") >= 2
+
+
+def test_help_names_every_command(triptych) -> None:
+    result = triptych("--help")
+    assert all(f"  {command} " in result.out for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["translate"], "give either TEXT or --file (see triptych translate --help)"),
+        (["translate", "a", "-f", "in.txt"], "give either TEXT or --file"),
+        (["translate", "a", "-o", "out.txt"], "--output needs --file"),
+        (["translate", "-f", "/nowhere/in.txt"], "/nowhere/in.txt: No such file"),
+        (["translate", "a", "--num-beams", "99"], "num_beams"),
+        (["translate", "a", "--num-beams", "x"], "--num-beams"),
+        (["translate", "a", "--model", "unknown"], "no model of that name (request r-1)"),
+        (["translate", "a", "--url", "http://127.0.0.1:1"], "cannot reach http://127.0.0.1:1"),
+        (["translate", "a", "--url", "grpc://127.0.0.1:1"], "cannot reach 127.0.0.1:1"),
+        (["translate", "a", "--url", "nowhere"], "not a URL"),
+        (["translate", "a", "--url", "http://[::"], "not a URL"),
+        (["caption"], "Missing argument"),
+        (["caption", "/nowhere/a.png"], "cannot read /nowhere/a.png"),
+        (["zero-shot", "a.png"], "no labels"),
+        (["zero-shot", "a.png", "--labels-file", "/nowhere"], "/nowhere"),
+        (["models", "--nope"], "--nope"),
+        (["nope"], "No such command 'nope'"),
+        (["serve", "--repository", "/nowhere"], "no such folder: /nowhere"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_clear_line(triptych, arguments: list[str], part: str) -> None:
+    assert_one_line(triptych(*arguments), part)
+
+
+def test_an_unexpected_failure_is_one_line_too(triptych, monkeypatch) -> None:
+    from triptych.commands import options
+
+    monkeypatch.setattr(options, "DEFAULT_URL", "x")
+    monkeypatch.setattr("triptych.calls.models", None)
+    monkeypatch.setattr("triptych.Client", None)
+    assert_one_line(triptych("models"), "internal error: TypeError")
+
+
+def test_ctrl_c_is_130_and_silent(triptych, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(sys.stdin, "read", interrupted)
+    result = triptych("translate", "-")
+    assert result.code == 130
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "module", "extra"),
+    [("export", "export.cli", "export"), ("triton", "serving.triton", "serve-cpu")],
+)
+def test_a_missing_extra_is_named(
+    triptych, monkeypatch: pytest.MonkeyPatch, command: str, module: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert_one_line(triptych(command), f"pip install 'triptych[{extra}]'")
+
+
+def test_a_port_in_use_is_said_before_anything_starts(triptych, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = triptych("serve", "--repository", tmp_path, "--http-port", port)
+    assert_one_line(result, f"cannot listen on 127.0.0.1:{port} (http)", "in use")

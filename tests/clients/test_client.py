@@ -1,0 +1,280 @@
+"""Client and AsyncClient against a transport that answers as a gateway would."""
+
+import asyncio
+import base64
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+import triptych
+from triptych import errors
+from triptych.messages import TranslateResponse
+from triptych.retries import Retries
+
+URL = "http://gateway:8080"
+QUICK = Retries(attempts=3, first_wait_s=0.0)
+TRANSLATED = {
+    "model": "opus",
+    "data": [{"index": 0, "text": "Hello.", "score": -1}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+}
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+class Gateway:
+    """Answers from a list, one after the other; keeps what was asked."""
+
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        self.answers = list(answers)
+        self.requests: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.requests[-1].content)
+
+
+class Blocking:
+    """Either client behind blocking calls, so that one test holds both to one behaviour."""
+
+    def __init__(self, kind: type, handler: Handler, **settings: Any) -> None:
+        settings = {"retries": QUICK, **settings}
+        self._client = kind(URL, transport=httpx.MockTransport(handler), **settings)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._client, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            answer = method(*args, **kwargs)
+            return asyncio.run(answer) if inspect.isawaitable(answer) else answer
+
+        return call
+
+
+@pytest.fixture(params=[triptych.Client, triptych.AsyncClient])
+def connect(request: pytest.FixtureRequest) -> Callable[..., Blocking]:
+    return lambda handler, **settings: Blocking(request.param, handler, **settings)
+
+
+def ok(body: object) -> httpx.Response:
+    return httpx.Response(200, json=body)
+
+
+def failed(status: int, type_: str = "x", **headers: str) -> httpx.Response:
+    body = {"error": {"type": type_, "message": "what, why", "field": "texts"}}
+    return httpx.Response(status, json=body, headers=headers)
+
+
+def test_translate_sends_what_was_given_and_nothing_else(connect: Any) -> None:
+    gateway = Gateway(ok(TRANSLATED))
+    answer = connect(gateway).translate("Hola.", source="es", num_beams=4)
+    assert str(gateway.requests[0].url) == f"{URL}/v1/translate"
+    assert gateway.requests[0].method == "POST"
+    assert gateway.body == {"texts": ["Hola."], "source": "es", "num_beams": 4}
+    assert isinstance(answer, TranslateResponse)
+    assert answer.data[0].text == "Hello."
+    assert answer.usage.prompt_tokens == 3
+
+
+def test_texts_may_be_any_iterable(connect: Any) -> None:
+    gateway = Gateway(ok(TRANSLATED))
+    connect(gateway).translate(text for text in ("a", "b"))
+    assert gateway.body["texts"] == ["a", "b"]
+
+
+def test_caption_sends_base64(connect: Any) -> None:
+    gateway = Gateway(ok({"model": "m", "data": [{"index": 0, "text": "a boat", "score": -2.5}]}))
+    answer = connect(gateway).caption([b"png", b"gif"], max_new_tokens=5)
+    assert [base64.b64decode(image) for image in gateway.body["images"]] == [b"png", b"gif"]
+    assert gateway.body["max_new_tokens"] == 5
+    assert answer.data[0].text == "a boat"
+
+
+def test_zero_shot_sends_labels_and_templates(connect: Any) -> None:
+    labels = [{"label": "x", "score": 0.75, "cosine": 0.3}]
+    gateway = Gateway(ok({"model": "m", "data": [{"index": 0, "labels": labels}]}))
+    answer = connect(gateway).zero_shot(b"png", ["x", "y"], templates="a {}")
+    assert gateway.body["labels"] == ["x", "y"]
+    assert gateway.body["templates"] == ["a {}"]
+    assert answer.data[0].labels[0].cosine == 0.3
+
+
+def test_models_asks_with_get(connect: Any) -> None:
+    gateway = Gateway(ok({"object": "list", "data": []}))
+    assert connect(gateway).models().data == []
+    assert (gateway.requests[0].method, gateway.requests[0].url.path) == ("GET", "/v1/models")
+
+
+def test_the_key_is_a_bearer_token(connect: Any) -> None:
+    gateway = Gateway(ok({"object": "list", "data": []}))
+    connect(gateway, api_key="s3cret").models()
+    assert gateway.requests[0].headers["authorization"] == "Bearer s3cret"
+
+
+def test_a_path_before_the_api_is_kept() -> None:
+    gateway = Gateway(ok(TRANSLATED))
+    transport = httpx.MockTransport(gateway)
+    with triptych.Client("http://host/models/", transport=transport) as client:
+        client.translate("a")
+    assert gateway.requests[0].url.path == "/models/v1/translate"
+
+
+def test_a_failed_item_keeps_its_place(connect: Any) -> None:
+    error = {"type": "too_long", "message": "600 tokens, at most 512"}
+    items = [{"index": 0, "error": error}, {"index": 1, "text": "b", "score": 0.0}]
+    answer = connect(Gateway(ok({"model": "m", "data": items}))).translate(["a", "b"])
+    assert answer.data[0].error.type == "too_long"
+    assert answer.data[0].text is None
+    assert answer.data[1].text == "b"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, errors.InvalidRequest),
+        (401, errors.Unauthorized),
+        (404, errors.NotFound),
+        (413, errors.InvalidRequest),
+        (415, errors.InvalidRequest),
+        (422, errors.InvalidRequest),
+        (429, errors.Overloaded),
+        (500, errors.ServerError),
+        (503, errors.Unavailable),
+        (504, errors.DeadlineExceeded),
+    ],
+)
+def test_each_status_has_its_exception(connect: Any, status: int, kind: type) -> None:
+    gateway = Gateway(failed(status, "wire", **{"x-request-id": "r1", "retry-after": "7"}))
+    with pytest.raises(errors.ApiError) as caught:
+        connect(gateway, retries=Retries(attempts=1)).translate("a")
+    error = caught.value
+    assert type(error) is kind
+    assert (error.status, error.type, error.message) == (status, "wire", "what, why")
+    assert (error.field, error.request_id, error.retry_after_s) == ("texts", "r1", 7.0)
+    assert str(error) == "what, why"
+
+
+def test_a_proxys_error_page_is_still_an_api_error(connect: Any) -> None:
+    page = httpx.Response(502, text="<html>Bad Gateway</html>")
+    with pytest.raises(errors.ServerError, match="502 Bad Gateway") as caught:
+        connect(Gateway(page)).models()
+    assert caught.value.type == "http_502"
+
+
+@pytest.mark.parametrize("body", ["<html>", "{}", '{"model": "m", "data": [{"text": "no index"}]}'])
+def test_another_servers_answer_is_refused(connect: Any, body: str) -> None:
+    with pytest.raises(errors.InvalidAnswer, match="does not answer as Triptych"):
+        connect(Gateway(httpx.Response(200, text=body))).translate("a")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        429,
+        503,
+        httpx.ConnectError("refused"),
+        httpx.RemoteProtocolError("disconnected"),
+        httpx.ReadError("reset"),
+    ],
+    ids=lambda first: str(first),
+)
+def test_what_may_pass_is_tried_again(connect: Any, first: int | Exception) -> None:
+    refusal = failed(first, **{"retry-after": "0"}) if isinstance(first, int) else first
+    gateway = Gateway(refusal, ok(TRANSLATED))
+    assert connect(gateway).translate("a").data[0].text == "Hello."
+    assert gateway.requests[0].content == gateway.requests[1].content
+
+
+def test_retries_are_bounded(connect: Any) -> None:
+    gateway = Gateway(*(httpx.ConnectError("refused") for _ in range(9)))
+    with pytest.raises(errors.ConnectionFailed, match=r"cannot reach .*refused"):
+        connect(gateway).translate("a")
+    assert len(gateway.requests) == QUICK.attempts
+
+
+@pytest.mark.parametrize("status", [422, 500, 504])
+def test_other_errors_are_raised_at_once(connect: Any, status: int) -> None:
+    gateway = Gateway(failed(status), ok(TRANSLATED))
+    with pytest.raises(errors.ApiError):
+        connect(gateway).translate("a")
+    assert len(gateway.requests) == 1
+
+
+def test_a_timeout_is_not_tried_again(connect: Any) -> None:
+    gateway = Gateway(httpx.ReadTimeout("slow"), ok(TRANSLATED))
+    with pytest.raises(errors.Timeout, match="no answer from"):
+        connect(gateway).translate("a")
+    assert len(gateway.requests) == 1
+
+
+@pytest.mark.parametrize("probe", ["ready", "health"])
+def test_probes_are_asked_once_and_answer_yes_or_no(connect: Any, probe: str) -> None:
+    gateway = Gateway(ok({}), failed(503))
+    client = connect(gateway)
+    assert getattr(client, probe)() is True
+    assert getattr(client, probe)() is False
+    assert [request.url.path for request in gateway.requests] == [f"/{probe}"] * 2
+
+
+def test_a_probe_of_another_server_is_an_error(connect: Any) -> None:
+    with pytest.raises(errors.NotFound):
+        connect(Gateway(httpx.Response(404))).ready()
+    with pytest.raises(errors.ConnectionFailed):
+        connect(Gateway(httpx.ConnectError("refused"))).ready()
+
+
+@pytest.mark.parametrize(
+    ("ask", "field"),
+    [
+        (lambda client: client.translate([]), "texts"),
+        (lambda client: client.translate("a", num_beams=0), "num_beams"),
+        (lambda client: client.translate("a", length_penalty=float("nan")), "length_penalty"),
+        (lambda client: client.caption([]), "images"),
+        (lambda client: client.zero_shot(b"x", []), "labels"),
+    ],
+)
+def test_a_broken_rule_is_found_before_sending(connect: Any, ask: Any, field: str) -> None:
+    gateway = Gateway()
+    with pytest.raises(errors.InvalidArgument, match=field):
+        ask(connect(gateway))
+    assert gateway.requests == []
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://host", "http://", "http://[::"])
+def test_what_is_no_url_is_said(url: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match="not a URL"):
+        triptych.Client(url)
+
+
+def test_a_key_that_no_header_can_hold_is_refused() -> None:
+    with pytest.raises(errors.InvalidArgument, match="API key"):
+        triptych.Client(URL, api_key="a\nb")
+
+
+async def test_async_calls_run_side_by_side() -> None:
+    arrived = 0
+    both = asyncio.Event()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal arrived
+        arrived += 1
+        if arrived == 2:
+            both.set()
+        await both.wait()
+        return ok(TRANSLATED)
+
+    async with triptych.AsyncClient(URL, transport=httpx.MockTransport(answer)) as client:
+        answers = await asyncio.wait_for(
+            asyncio.gather(client.translate("a"), client.translate("b")), timeout=10
+        )
+    assert len(answers) == 2

@@ -1,0 +1,105 @@
+"""Children live and die together, and none is left behind."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CHILD = """
+import os, pathlib, signal, sys
+def stop(*_):
+    pathlib.Path(sys.argv[1] + ".stopped").touch()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+while True:
+    signal.pause()
+"""
+PARENT = """
+import pathlib, sys
+from triptych.commands.processes import Processes
+from triptych.errors import TriptychError
+folder = pathlib.Path(sys.argv[1])
+child = {child!r}
+commands = {{name: [sys.executable, "-c", child, str(folder / name)] for name in ("one", "two")}}
+def is_ready():
+    return all((folder / name).exists() and (folder / name).read_text() for name in commands)
+try:
+    sys.exit(Processes(commands).run(is_ready, lambda: print("ready", flush=True)))
+except KeyboardInterrupt:
+    sys.exit(130)
+except TriptychError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process with two children, which are up."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(child=CHILD), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], 20)[0], "never ready"
+    assert process.stdout.readline() == "ready\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def child(folder: Path, name: str) -> int:
+    return int((folder / name).read_text())
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def assert_all_stopped(folder: Path) -> None:
+    for name in ("one", "two"):
+        assert not is_alive(child(folder, name))
+        assert (folder / f"{name}.stopped").exists(), "was killed before it could stop"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_stops_every_child_in_peace(
+    parent: subprocess.Popen[str], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    parent.send_signal(number)
+    assert parent.wait(20) == code
+    assert_all_stopped(tmp_path)
+
+
+def test_one_child_dead_stops_the_other(parent: subprocess.Popen[str], tmp_path: Path) -> None:
+    os.kill(child(tmp_path, "one"), signal.SIGKILL)
+    assert parent.wait(20) == 1
+    assert parent.stderr is not None
+    assert parent.stderr.read() == "one ended (killed by SIGKILL); stopped all\n"
+    assert not is_alive(child(tmp_path, "two"))
+    assert (tmp_path / "two.stopped").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
+def test_even_a_killed_parent_leaves_no_orphan(
+    parent: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    parent.kill()
+    parent.wait(20)
+    deadline = time.monotonic() + 20
+    while any(is_alive(child(tmp_path, name)) for name in ("one", "two")):
+        assert time.monotonic() < deadline, "an orphan is left"
+        time.sleep(0.01)
+    assert_all_stopped(tmp_path)

@@ -1,0 +1,187 @@
+"""The proto is the twin of messages.py: names, types, presence, and every value both ways."""
+
+import inspect
+import types
+import typing
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor as Field
+from google.protobuf.message import Message
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from triptych import messages
+from triptych import triptych_pb2 as pb
+from triptych.conversion import TWINS, from_proto, to_proto
+
+HTTP_ONLY = {messages.ErrorResponse}
+SCALARS = {
+    int: {Field.TYPE_INT32, Field.TYPE_INT64},
+    float: {Field.TYPE_DOUBLE},
+    bool: {Field.TYPE_BOOL},
+    str: {Field.TYPE_STRING},
+}
+pairs = pytest.mark.parametrize(
+    ("message", "twin"), TWINS.items(), ids=[message.__name__ for message in TWINS]
+)
+
+
+def bare(info: FieldInfo) -> tuple[Any, bool, bool]:
+    """The type inside optional and list, whether it is a list, and whether it may be None."""
+    kind: Any = info.annotation
+    optional = get_origin(kind) in (typing.Union, types.UnionType)
+    if optional:
+        (kind,) = (part for part in get_args(kind) if part is not types.NoneType)
+    repeated = get_origin(kind) is list
+    if repeated:
+        (kind,) = get_args(kind)
+    if get_origin(kind) is typing.Literal:
+        kind = type(get_args(kind)[0])
+    return kind, repeated, optional
+
+
+def test_every_message_of_the_wire_has_a_twin() -> None:
+    public = {
+        kind
+        for name, kind in inspect.getmembers(messages, inspect.isclass)
+        if kind.__module__ == messages.__name__ and not name.startswith("_")
+    }
+    envelopes = {kind for kind in public if kind.__name__.startswith("Response")}
+    assert public - envelopes - HTTP_ONLY == set(TWINS)
+
+
+def test_every_message_of_the_proto_has_a_twin() -> None:
+    alone = {"ListModelsRequest", "LanguagePair"}
+    assert set(pb.DESCRIPTOR.message_types_by_name) - alone == {kind.__name__ for kind in TWINS}
+
+
+@pairs
+def test_twins_have_the_same_fields(message: type[BaseModel], twin: type[Message]) -> None:
+    assert set(twin.DESCRIPTOR.fields_by_name) == set(message.model_fields)
+
+
+@pairs
+def test_twins_agree_on_types_and_presence(message: type[BaseModel], twin: type[Message]) -> None:
+    for name, info in message.model_fields.items():
+        field = twin.DESCRIPTOR.fields_by_name[name]
+        kind, repeated, optional = bare(info)
+        assert field.is_repeated == repeated, name
+        if not repeated and field.message_type is None:
+            assert field.has_presence == optional, name
+        if kind == list[str]:
+            assert field.message_type.name == "LanguagePair", name
+        elif field.message_type is not None:
+            assert TWINS[kind].DESCRIPTOR is field.message_type, name
+        elif name == "images":
+            assert field.type == Field.TYPE_BYTES
+        else:
+            assert field.type in SCALARS[kind], name
+
+
+def test_the_service_has_a_method_for_each_task() -> None:
+    methods = pb.DESCRIPTOR.services_by_name["Triptych"].methods
+    signatures = {m.name: (m.input_type.name, m.output_type.name) for m in methods}
+    assert signatures == {
+        "Translate": ("TranslateRequest", "TranslateResponse"),
+        "Caption": ("CaptionRequest", "CaptionResponse"),
+        "ZeroShot": ("ZeroShotRequest", "ZeroShotResponse"),
+        "ListModels": ("ListModelsRequest", "ModelList"),
+    }
+
+
+def test_generated_code_belongs_to_the_proto() -> None:
+    """Every field and message of the text is in the generated descriptor, and no other number."""
+    import re
+
+    text = Path(pb.__file__).with_name("triptych.proto").read_text(encoding="utf-8")
+    written = set(re.findall(r"^  (?:optional |repeated )?\w+ (\w+) = (\d+);", text, re.M))
+    generated = {
+        (field.name, str(field.number))
+        for message in pb.DESCRIPTOR.message_types_by_name.values()
+        for field in message.fields
+    }
+    assert written == generated
+
+
+FULL = [
+    messages.TranslateRequest(
+        model="m", texts=["a", "ñ"], source="es", target="en", num_beams=4, alternatives=2,
+        length_penalty=0.1,
+    ),
+    messages.TranslateRequest(texts=["a"]),
+    messages.CaptionRequest(
+        images=["aGVsbG8="], prompt="a", num_beams=2, alternatives=1, max_new_tokens=9
+    ),
+    messages.ZeroShotRequest(images=["aGVsbG8="], labels=["x"], templates=["{}", "a {}"]),
+    messages.ZeroShotRequest(images=["aGVsbG8="], labels=["x", "y"]),
+    messages.TranslateResponse(
+        model="m",
+        data=[
+            messages.Translation(
+                index=0,
+                text="",
+                score=0.0,
+                alternatives=[messages.Alternative(text="b", score=-0.1)],
+            ),
+            messages.Translation(
+                index=1, error=messages.ItemError(type="too_long", message="9 > 8", field="texts")
+            ),
+        ],
+        usage=messages.Usage(prompt_tokens=3, completion_tokens=4),
+    ),
+    messages.CaptionResponse(model="m", data=[]),
+    messages.ZeroShotResponse(
+        model="m",
+        data=[
+            messages.Classification(
+                index=0, labels=[messages.LabelScore(label="x", score=1.0, cosine=-0.25)]
+            )
+        ],
+    ),
+    messages.ModelList(
+        data=[
+            messages.Model(
+                id="m",
+                version=3,
+                architecture="marian",
+                tasks=["translate"],
+                languages=[["es", "en"], ["en", "es"]],
+                precision="fp32",
+                default=True,
+                limits=messages.ModelLimits(max_input_tokens=0, max_image_pixels=2**40),
+            )
+        ]
+    ),
+    messages.ErrorBody(type="too_long", message="no"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", FULL, ids=lambda message: type(message).__name__)
+def test_a_message_survives_the_wire(message: BaseModel) -> None:
+    twin = TWINS[type(message)]
+    received = twin.FromString(to_proto(message).SerializeToString())
+    assert from_proto(received, type(message)) == message
+
+
+def test_pictures_are_raw_bytes_over_grpc() -> None:
+    request = messages.CaptionRequest(images=["data:image/png;base64,aGVsbG8=", "aGVs\nbG8="])
+    assert list(typing.cast(pb.CaptionRequest, to_proto(request)).images) == [b"hello", b"hello"]
+
+
+@pytest.mark.parametrize("image", ["data:image/png,hello", "a!b"])
+def test_what_is_not_base64_is_refused(image: str) -> None:
+    with pytest.raises(ValueError, match="base64"):
+        to_proto(messages.CaptionRequest(images=[image]))
+
+
+def test_an_empty_request_breaks_the_rules_of_the_message() -> None:
+    with pytest.raises(ValidationError, match="texts"):
+        from_proto(pb.TranslateRequest(), messages.TranslateRequest)
+
+
+def test_an_out_of_range_number_breaks_the_rules_of_the_message() -> None:
+    request = pb.TranslateRequest(texts=["a"], num_beams=messages.MAX_BEAMS + 1)
+    with pytest.raises(ValidationError, match="num_beams"):
+        from_proto(request, messages.TranslateRequest)
