@@ -103,3 +103,13 @@ def test_even_a_killed_parent_leaves_no_orphan(
         assert time.monotonic() < deadline, "an orphan is left"
         time.sleep(0.01)
     assert_all_stopped(tmp_path)
+
+
+def test_a_second_signal_does_not_wait(parent: subprocess.Popen[str], tmp_path: Path) -> None:
+    os.kill(child(tmp_path, "two"), signal.SIGSTOP)  # cannot answer SIGTERM
+    parent.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        parent.wait(0.5)
+    parent.send_signal(signal.SIGINT)
+    assert parent.wait(20) == 130
+    assert not any(is_alive(child(tmp_path, name)) for name in ("one", "two"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,29 +29,41 @@ def _command(settings: type[BaseModel]) -> Callable[..., int]:
         \b
         triptych gateway --triton 127.0.0.1:8001 --repository model_repository
 
-        Every flag is also an environment variable.
+        What no flag says is taken from the environment.
         """
-        code: int = imported("serving.gateway", "serve-cpu").run_gateway(
-            _validated(settings, {name: value for name, value in flags.items() if value})
-        )
+        given = {name: value for name, value in flags.items() if value is not None}
+        validated = _validated(settings, given)
+        code: int = imported("serving.gateway", "serve-cpu").run_gateway(validated)
         return code
 
-    fields = settings.model_fields.items()
-    run.__signature__ = inspect.Signature([_flag(*field) for field in fields])  # type: ignore[attr-defined]
-    run.__annotations__ = {}
+    prefix = settings.model_config.get("env_prefix", "")
+    flags = [_flag(name, field, str(prefix)) for name, field in settings.model_fields.items()]
+    run.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
+    run.__annotations__ = {}  # typer would read those of the text above
     return run
 
 
-def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
+def _flag(name: str, field: FieldInfo, prefix: str) -> inspect.Parameter:
     """The flag of one field: text, which the settings parse as they parse the environment."""
-    default = "" if field.is_required() or field.default in (None, ()) else f" [{field.default}]"
-    text = f"{field.description or ''}{default}".strip()
-    is_many = typing.get_origin(field.annotation) in (list, tuple, set, frozenset)
-    flag = typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False)
-    annotation = Annotated[list[str] | None, flag] if is_many else Annotated[str | None, flag]
+    flag = f"--{name.replace('_', '-')}"
+    texts = (field.description, f"${prefix}{name.upper()}.", _default(field))
+    text = " ".join(text for text in texts if text)
+    annotation: Any
+    if field.annotation is bool:
+        option = typer.Option(f"{flag}/--no-{flag[2:]}", help=text, show_default=False)
+        annotation = Annotated[bool | None, option]
+    else:
+        option = typer.Option(flag, metavar="VALUE", help=text, show_default=False)
+        annotation = Annotated[str | None, option]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
     )
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required() or field.default is None or field.default in ((), False):
+        return ""
+    return f"[{field.default}]"
 
 
 def _validated(settings: type[BaseModel], given: dict[str, Any]) -> BaseModel:

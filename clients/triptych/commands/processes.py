@@ -16,7 +16,7 @@ from types import FrameType
 from triptych.errors import TriptychError
 
 POLL_S = 0.1
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 60.0
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
@@ -34,10 +34,13 @@ class Processes:
         self._commands = commands
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._signal: int | None = None
+        self._in_haste = False
         self._wake = threading.Event()
 
     def run(self, is_ready: Callable[[], bool], on_ready: Callable[[], None]) -> int:
         """Start all, call `on_ready` once `is_ready`, stop all on SIGINT or SIGTERM.
+
+        A second signal does not wait for children that take their time.
 
         Returns:
             0 after SIGTERM.
@@ -60,6 +63,7 @@ class Processes:
         return 0
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._in_haste = self._signal is not None
         self._signal = number
         self._wake.set()
 
@@ -74,14 +78,12 @@ class Processes:
                 on_ready()
 
     def _end_all(self) -> None:
-        """SIGTERM to the last started first, it leans on the others; SIGKILL when time is up."""
+        """One after the other, the last started first, which leans on those before it."""
         for child in reversed(self._children.values()):
-            if child.poll() is None:
-                child.terminate()
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        for child in self._children.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(max(deadline - time.monotonic(), 0))
+            child.terminate()
+            deadline = time.monotonic() + STOP_TIMEOUT_S
+            while child.poll() is None and time.monotonic() < deadline and not self._in_haste:
+                time.sleep(POLL_S)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)  # the child, or what it left behind
             child.wait()
