@@ -86,7 +86,7 @@ class Step(nn.Module):
         return self.decoder.logits(final), *(tensor for pair in present for tensor in pair)
 
 
-def tied_logits(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def tied_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Scores: hidden (R, D) · weightᵀ (D, V) + bias (V,).
 
     As `Gemm` the embedding table is used where it lies; a linear layer would store it a second
@@ -96,7 +96,7 @@ def tied_logits(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return nn.functional.linear(hidden, weight, bias)
     return torch.onnx.ops.symbolic(
         "::Gemm",
-        [hidden, weight, bias],
+        [hidden, weight] if bias is None else [hidden, weight, bias],
         {"transB": 1},
         dtype=hidden.dtype,
         shape=[hidden.shape[0], weight.shape[0]],
@@ -113,6 +113,15 @@ def text_admit_lowering(encoder: nn.Module, decoder: nn.Module) -> Lowering:
         ),
         outputs=memory_ports(decoder, "S"),
     )
+    return Lowering(Admit(encoder, decoder), graph)
+
+
+def image_admit_lowering(
+    encoder: nn.Module, decoder: nn.Module, image_shape: tuple[int, int, int], positions: int
+) -> Lowering:
+    """The `admit` graph of an image tower: called with pixels (B, height, width, 3) uint8."""
+    pixels = Port(name="pixels", dtype="uint8", shape=("B", *image_shape), role=Role.PIXELS)
+    graph = Graph(file="admit.onnx", inputs=(pixels,), outputs=memory_ports(decoder, positions))
     return Lowering(Admit(encoder, decoder), graph)
 
 

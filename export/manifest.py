@@ -106,6 +106,7 @@ def build_manifest(
     if "step" in graphs.lowerings:
         fields["generation"], warnings = generation_defaults(checkpoint, limits)
         fields["vocabulary_size"] = network.decoder.vocabulary_size
+        fields["source_vocabulary_size"] = graphs.source_vocabulary
     manifest = Manifest(
         name=request.name,
         version=version,

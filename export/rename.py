@@ -36,7 +36,9 @@ class Stored:
                 tensor = tensor[0]
         if self.is_transposed and tensor.ndim == 2:
             tensor = tensor.T
-        yield from zip(self.targets, tensor.tensor_split(len(self.targets)), strict=True)
+        count = len(self.targets)
+        parts = tensor.tensor_split(count) if count > 1 and tensor.ndim else [tensor] * count
+        yield from zip(self.targets, parts, strict=True)
 
 
 Entry = str | Stored | None

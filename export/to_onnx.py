@@ -11,11 +11,13 @@ import onnx
 import torch
 from torch import nn
 from torch.export import Dim
+from torch.onnx.errors import OnnxExporterError
 
 from export.architecture import Lowering
 from export.layers.attention import CachedAttention
 from serving.bundle import Graph
 from serving.bundle import Tensor as Port
+from serving.errors import SetupError
 
 OPSET = 20  # the newest that a current Triton container's own ONNX Runtime is sure to take
 MAX_IR = 10
@@ -23,6 +25,7 @@ EXTERNAL_DATA_BYTES = 1_800_000_000  # a protobuf message ends at 2 GiB
 # Traced sizes: all different, so that no two dimensions are taken for one. R is a multiple of B.
 TRACED_SIZES = {"B": 2, "R": 6, "T": 3, "P": 7, "S": 5}
 
+_MARK = "port:"
 _DTYPES = {
     "float32": torch.float32,
     "int64": torch.int64,
@@ -35,12 +38,16 @@ def to_onnx(lowering: Lowering, path: Path) -> None:
     """Exports one graph to a file.
 
     Weights beyond protobuf's limit go to `<file>.data` beside it.
+
+    Raises:
+        SetupError: torch cannot express the module as ONNX.
     """
     module = copy.deepcopy(lowering.module).eval()
     for layer in module.modules():
         if isinstance(layer, CachedAttention):
             layer.pack()
     model = _export(module, lowering.graph)
+    _name_ports(model, lowering.graph)
     _name_dimensions(model, lowering.graph)
     # The exporter's intermediate shapes can contradict shape inference; ORT infers its own.
     del model.graph.value_info[:]
@@ -67,18 +74,41 @@ def _export(module: nn.Module, graph: Graph) -> onnx.ModelProto:
     with warnings.catch_warnings(), torch.no_grad():
         # torch 2.13 copies its own pytrees with a call that it deprecates.
         warnings.filterwarnings("ignore", r".*LeafSpec.*", FutureWarning)
-        program = torch.onnx.export(
-            module,
-            inputs,
-            dynamo=True,
-            opset_version=OPSET,
-            dynamic_shapes=_dynamic_shapes(module, graph),
-            input_names=[port.name for port in graph.inputs],
-            output_names=[port.name for port in graph.outputs],
-            verbose=False,
-        )
+        try:
+            program = torch.onnx.export(
+                module,
+                inputs,
+                dynamo=True,
+                opset_version=OPSET,
+                dynamic_shapes=_dynamic_shapes(module, graph),
+                input_names=[_MARK + port.name for port in graph.inputs],
+                output_names=[_MARK + port.name for port in graph.outputs],
+                verbose=False,
+            )
+        except OnnxExporterError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise SetupError(f"torch cannot export {graph.file}: {reason}") from error
     assert program is not None
     return program.model_proto
+
+
+def _name_ports(model: onnx.ModelProto, graph: Graph) -> None:
+    """Gives inputs and outputs their names.
+
+    The exporter calls intermediate values after operators (`embedding`), without looking whether
+    an output is called so; such values get another name.
+    """
+    ports = {port.name for port in (*graph.inputs, *graph.outputs)}
+
+    def renamed(name: str) -> str:
+        return name.removeprefix(_MARK) if name.startswith(_MARK) else name + "_" * (name in ports)
+
+    for node in model.graph.node:
+        assert not any(attribute.HasField("g") for attribute in node.attribute), node.op_type
+        node.input[:] = [renamed(name) for name in node.input]
+        node.output[:] = [renamed(name) for name in node.output]
+    for value in (*model.graph.initializer, *model.graph.input, *model.graph.output):
+        value.name = renamed(value.name)
 
 
 def _dynamic_shapes(module: nn.Module, graph: Graph) -> tuple[object, ...]:

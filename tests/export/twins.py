@@ -88,6 +88,42 @@ CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
             activation_function="gelu_new",
         ),
     },
+    "vision-encoder-decoder": {
+        "plain": dict(encoder=VISION, decoder=GPT2 | dict(n_embd=24)),
+        "projected": dict(encoder=VISION, decoder=GPT2 | dict(n_layer=3, n_inner=44)),
+        "odd-heads": dict(
+            encoder=VISION | dict(num_attention_heads=3, qkv_bias=False, layer_norm_eps=1e-3),
+            decoder=GPT2 | dict(n_embd=30, n_head=3, activation_function="relu"),
+        ),
+        "not-square": dict(
+            encoder=VISION | dict(image_size=[32, 48], patch_size=[8, 16], hidden_act="quick_gelu"),
+            decoder=GPT2 | dict(scale_attn_weights=False, layer_norm_epsilon=1e-3),
+        ),
+        "untied": dict(
+            encoder=VISION | dict(num_hidden_layers=1, intermediate_size=20),
+            decoder=GPT2
+            | dict(
+                tie_word_embeddings=False,
+                scale_attn_by_inverse_layer_idx=True,
+                reorder_and_upcast_attn=True,
+                n_embd=36,
+                n_head=2,
+            ),
+        ),
+    },
+    "clip": {
+        "plain": dict(text_config=CLIP_TEXT, vision_config=VISION, projection_dim=20),
+        "legacy-end": dict(
+            text_config=CLIP_TEXT | dict(eos_token_id=2, hidden_act="gelu", layer_norm_eps=1e-3),
+            vision_config=VISION | dict(hidden_act="gelu", num_attention_heads=3),
+            projection_dim=24,
+        ),
+        "odd-heads": dict(
+            text_config=CLIP_TEXT | dict(hidden_size=30, num_attention_heads=3),
+            vision_config=VISION | dict(hidden_size=36, num_attention_heads=2, patch_size=12),
+            projection_dim=7,
+        ),
+    },
 }
 
 
@@ -121,4 +157,15 @@ def randomise(model: nn.Module, seed: int = 0) -> None:
 def _build(architecture: str, values: dict[str, Any]) -> nn.Module:
     if architecture == "marian":
         return transformers.MarianMTModel(transformers.MarianConfig(**values))
-    raise KeyError(architecture)
+    if architecture == "clip":
+        return transformers.CLIPModel(transformers.CLIPConfig(**values))
+    if architecture == "vision-encoder-decoder":
+        config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+            transformers.ViTConfig(**values["encoder"]),
+            transformers.GPT2Config(**values["decoder"]),
+            decoder_start_token_id=1,
+            pad_token_id=0,
+            eos_token_id=1,
+        )
+        return transformers.VisionEncoderDecoderModel(config)
+    raise KeyError(f"a twin of {architecture} has to be added to tests/export/twins.py")

@@ -1,0 +1,283 @@
+"""CLIP: one space for pictures and texts.
+
+Paper: Radford et al. 2021, "Learning Transferable Visual Models From Natural Language
+Supervision", §2 (arXiv 2103.00020).
+Checkpoints: `openai/clip-vit-*` and others of `model_type: clip`.
+
+Legend: B batch, T text positions, N patches, D width of a tower, E width of the common space.
+
+Differences from `transformers`: the towers are two graphs, each ending in normalised embeddings,
+because labels are embedded once and pictures come one by one; pixels come as uint8; texts need no
+attention mask, because attention is causal and nothing behind the end token is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.architecture import Architecture, Fields, Graphs, Lowering
+from export.layers.attention import Heads, within
+from export.layers.encoder_block import EncoderBlock
+from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
+from export.rename import Entry, Rename
+from serving.bundle import Graph, ImageSpec, Limits
+from serving.bundle import Tensor as Port
+from serving.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+LEGACY_END_TOKEN = 2  # written by old versions for every checkpoint, true or not
+
+
+@dataclass(frozen=True)
+class TowerConfig:
+    """What both towers have."""
+
+    layers: int
+    heads: Heads
+    mlp_width: int
+    activation: str
+    norm_epsilon: float
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.heads.model_width
+
+
+@dataclass(frozen=True)
+class Config:
+    """Both towers and the common space."""
+
+    image_tower: TowerConfig
+    text_tower: TowerConfig
+    image: tuple[int, int]
+    patch: tuple[int, int]
+    vocabulary_size: int
+    positions: int
+    end_token: int
+    embedding_width: int
+
+    @property
+    def limits(self) -> Limits:
+        """The text tower's position table."""
+        return Limits(max_input_tokens=self.positions)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own."""
+    image, text = _section(values, "vision"), _section(values, "text")
+    image.refuse_unless(num_channels=3)
+    end_token = text.values.get("eos_token_id", 49407)
+    if not isinstance(end_token, int):
+        raise CheckpointError(f"{text.place}: eos_token_id must be one id, not {end_token!r}")
+    return Config(
+        image_tower=_read_tower(image, width=768, mlp_width=3072, heads=12),
+        text_tower=_read_tower(text, width=512, mlp_width=2048, heads=8),
+        image=image.pair("image_size", 224),
+        patch=image.pair("patch_size", 32),
+        vocabulary_size=text.integer("vocab_size", 49408),
+        positions=text.integer("max_position_embeddings", 77),
+        end_token=end_token,
+        embedding_width=Fields(values).integer("projection_dim", 512),
+    )
+
+
+def _section(values: Mapping[str, Any], side: str) -> Fields:
+    """A tower's fields; `*_config_dict` of old checkpoints wins where it is given."""
+    fields = Fields(values)
+    old = f"{side}_config_dict"
+    return fields.section(old if values.get(old) is not None else f"{side}_config")
+
+
+def _read_tower(fields: Fields, width: int, mlp_width: int, heads: int) -> TowerConfig:
+    width = fields.integer("hidden_size", width)
+    heads = fields.integer("num_attention_heads", heads)
+    if width % heads:
+        raise CheckpointError(f"{fields.place}: {heads} heads do not share out width {width}")
+    return TowerConfig(
+        layers=fields.integer("num_hidden_layers", 12),
+        heads=Heads(width, heads),
+        mlp_width=fields.integer("intermediate_size", mlp_width),
+        activation=fields.text("hidden_act", "quick_gelu"),
+        norm_epsilon=fields.number("layer_norm_eps", 1e-5),
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+def _blocks(config: TowerConfig, *, is_causal: bool) -> nn.ModuleList:
+    blocks = (
+        EncoderBlock(
+            config.heads,
+            config.mlp_width,
+            config.activation,
+            config.norm_epsilon,
+            is_causal=is_causal,
+        )
+        for _ in range(config.layers)
+    )
+    return nn.ModuleList(blocks)
+
+
+class ImageTower(nn.Module):
+    """A ViT with a norm in front of its blocks; the class token is the picture (§2.4)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        tower = config.image_tower
+        self.size = config.image
+        self.pixel_norm: nn.Module = nn.Identity()
+        self.patches = PatchEmbedding(tower.width, config.patch, bias=False)
+        self.class_token = nn.Parameter(torch.zeros(tower.width))
+        positions = patch_count(config.image, config.patch) + 1
+        self.positions = nn.Parameter(torch.zeros(positions, tower.width))
+        self.first_norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
+        self.blocks = _blocks(tower, is_causal=False)
+        self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
+        self.projection = nn.Linear(tower.width, config.embedding_width, bias=False)
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Takes prepared uint8 pixels from now on, not a normalised image.
+
+        Raises:
+            CheckpointError: the recipe gives another size.
+        """
+        check_recipe(image, self.size)
+        self.pixel_norm = PixelNorm(image)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, E), of length one."""
+        patches = self.patches(self.pixel_norm(pixels))
+        class_token = self.class_token.expand(patches.shape[0], 1, -1)
+        x = self.first_norm(torch.cat([class_token, patches], dim=1) + self.positions)
+        for block in self.blocks:
+            x = block(x)
+        return functional.normalize(self.projection(self.norm(x[:, 0])), dim=-1)
+
+
+class TextTower(nn.Module):
+    """A causal Transformer; the vector at the end token is the text (§2.4)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        tower = config.text_tower
+        self.end_token = config.end_token
+        self.tokens = nn.Embedding(config.vocabulary_size, tower.width)
+        self.positions = nn.Parameter(torch.zeros(config.positions, tower.width))
+        self.blocks = _blocks(tower, is_causal=True)
+        self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
+        self.projection = nn.Linear(tower.width, config.embedding_width, bias=False)
+
+    def forward(self, token_ids: Tensor, lengths: Tensor) -> Tensor:
+        """(B, T) right-padded, (B,) → (B, E), of length one."""
+        x = self.tokens(token_ids) + self.positions[: token_ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        end = self._end(token_ids, lengths)[:, None, None].expand(-1, 1, x.shape[-1])
+        pooled = self.norm(x.gather(1, end).squeeze(1))
+        return functional.normalize(self.projection(pooled), dim=-1)
+
+    def _end(self, token_ids: Tensor, lengths: Tensor) -> Tensor:
+        """(B,) index of the first end token; the largest id where the configuration is legacy."""
+        inside = within(lengths, token_ids.shape[1])
+        if self.end_token == LEGACY_END_TOKEN:
+            return torch.where(inside, token_ids, -1).argmax(dim=1)
+        return ((token_ids == self.end_token) & inside).int().argmax(dim=1)
+
+
+class CLIP(nn.Module):
+    """Both towers and the trained temperature."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.image = ImageTower(config)
+        self.text = TextTower(config)
+        self.logit_scale = nn.Parameter(torch.zeros(()))
+        self.embedding_width = config.embedding_width
+
+
+def details(model: CLIP) -> dict[str, Any]:
+    """The temperature, as it multiplies cosines."""
+    return {"logit_scale": model.logit_scale.exp().item()}
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours; `pre_layrnorm` is its own spelling."""
+    table: dict[str, Entry] = {
+        "vision_model.embeddings.class_embedding": "image.class_token",
+        "vision_model.embeddings.patch_embedding": "image.patches.projection",
+        "vision_model.embeddings.position_embedding.weight": "image.positions",
+        "vision_model.embeddings.position_ids": None,
+        "vision_model.pre_layrnorm": "image.first_norm",
+        "vision_model.post_layernorm": "image.norm",
+        "visual_projection": "image.projection",
+        "text_model.embeddings.token_embedding": "text.tokens",
+        "text_model.embeddings.position_embedding.weight": "text.positions",
+        "text_model.embeddings.position_ids": None,
+        "text_model.final_layer_norm": "text.norm",
+        "text_projection": "text.projection",
+        "logit_scale": "logit_scale",
+    }
+    for tower, own in (("vision_model", "image"), ("text_model", "text")):
+        block, ours = f"{tower}.encoder.layers.*", f"{own}.blocks.*"
+        table |= {
+            f"{block}.layer_norm1": f"{ours}.attention_norm",
+            f"{block}.self_attn.q_proj": f"{ours}.attention.query",
+            f"{block}.self_attn.k_proj": f"{ours}.attention.key",
+            f"{block}.self_attn.v_proj": f"{ours}.attention.value",
+            f"{block}.self_attn.out_proj": f"{ours}.attention.out",
+            f"{block}.layer_norm2": f"{ours}.mlp_norm",
+            f"{block}.mlp.fc1": f"{ours}.mlp.up",
+            f"{block}.mlp.fc2": f"{ours}.mlp.down",
+        }
+    return Rename(table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: CLIP, image: ImageSpec | None) -> Graphs:
+    """One graph a tower (B, and T of texts, dynamic), each its own Triton model."""
+    assert image is not None
+    model.image.prepare(image)
+    embedding = Port(name="embedding", dtype="float32", shape=("B", model.embedding_width))
+    pixels = Port(name="pixels", dtype="uint8", shape=("B", *image.shape))
+    texts = (
+        Port(name="token_ids", dtype="int64", shape=("B", "T")),
+        Port(name="lengths", dtype="int32", shape=("B",)),
+    )
+    lowerings = {
+        "image": Lowering(
+            model.image, Graph(file="model.onnx", inputs=(pixels,), outputs=(embedding,))
+        ),
+        "text": Lowering(model.text, Graph(file="model.onnx", inputs=texts, outputs=(embedding,))),
+    }
+    vocabulary = model.text.tokens.num_embeddings
+    parts = {"image": "", "text": "-text"}
+    return Graphs(lowerings, parts=parts, source_vocabulary=vocabulary)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="clip",
+    tasks=("zero-shot",),
+    read_config=read_config,
+    build=CLIP,
+    rename=rename,
+    graphs=graphs,
+    tokenizer="tokenizers",
+    has_image=True,
+    details=details,
+)

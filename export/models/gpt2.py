@@ -1,0 +1,184 @@
+"""GPT-2 as a decoder with cross-attention.
+
+Paper: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", §2.3; the blocks
+are those of Vaswani 2017 (arXiv 1706.03762) with the norm in front. Cross-attention follows
+`transformers`' `add_cross_attention`: a third sub-layer between the two.
+Checkpoints: the decoder of `model_type: vision-encoder-decoder` folders (`model_type: gpt2`).
+
+Legend: R rows, T new positions, P past positions, S source positions, H heads, K width of a head,
+D width, V vocabulary.
+
+Differences from `transformers`: inference only; cross-attention keys and values are computed once;
+`Conv1D` weights are stored as those of linear layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Fields
+from export.decoding import tied_logits
+from export.layers.attention import CachedAttention, CrossAttention, Heads, KeyValue, Rows
+from export.layers.mlp import MLP
+from export.rename import Entry, Rename, Stored
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config:
+    """What `config.json` says of the network."""
+
+    vocabulary_size: int
+    positions: int
+    layers: int
+    heads: Heads
+    mlp_width: int
+    activation: str
+    norm_epsilon: float
+    is_scaled_by_layer: bool
+    """Attention scores of layer i are also divided by i + 1."""
+    has_tied_output: bool
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.heads.model_width
+
+    def layer_heads(self, layer: int) -> Heads:
+        """The heads of one layer, counted from 0."""
+        if not self.is_scaled_by_layer:
+            return self.heads
+        return replace(self.heads, scale=self.heads.score_scale / (layer + 1))
+
+
+def read_config(fields: Fields) -> Config:
+    """The configuration; what we lack is refused."""
+    fields.refuse_unless(
+        model_type="gpt2", add_cross_attention=True, cross_attention_hidden_size=None
+    )
+    fields.divisible("n_embd", "n_head")
+    width = fields.integer("n_embd")
+    is_scaled = fields.flag("scale_attn_weights", True)
+    return Config(
+        vocabulary_size=fields.integer("vocab_size"),
+        positions=fields.integer("n_positions"),
+        layers=fields.integer("n_layer"),
+        heads=Heads(width, fields.integer("n_head"), scale=None if is_scaled else 1.0),
+        mlp_width=fields.integer("n_inner", 4 * width),
+        activation=fields.text("activation_function", "gelu_new"),
+        norm_epsilon=fields.number("layer_norm_epsilon", 1e-5),
+        is_scaled_by_layer=fields.flag("scale_attn_by_inverse_layer_idx", False),
+        has_tied_output=fields.flag("tie_word_embeddings", True),
+    )
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+class Block(nn.Module):
+    """Causal self-attention, cross-attention and MLP, each behind a norm."""
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__()
+        heads, epsilon = config.layer_heads(layer), config.norm_epsilon
+        self.attention_norm = nn.LayerNorm(config.width, eps=epsilon)
+        self.attention = CachedAttention(heads)
+        self.cross_norm = nn.LayerNorm(config.width, eps=epsilon)
+        self.cross = CrossAttention(heads)
+        self.mlp_norm = nn.LayerNorm(config.width, eps=epsilon)
+        self.mlp = MLP(config.width, config.mlp_width, config.activation)
+
+    def forward(
+        self, x: Tensor, rows: Rows, past: KeyValue, memory: KeyValue, source: Tensor | None
+    ) -> tuple[Tensor, KeyValue]:
+        """(R, T, D) → (R, T, D) and the layer's cache."""
+        attended, present = self.attention(self.attention_norm(x), past, rows)
+        x = x + attended
+        x = x + self.cross(self.cross_norm(x), memory, source)
+        return x + self.mlp(self.mlp_norm(x)), present
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class GPT2(nn.Module):
+    """Tokens and source memory → scores of the next token."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.layers = config.layers
+        self.vocabulary_size = config.vocabulary_size
+        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
+        self.positions = nn.Embedding(config.positions, config.width)
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.output = self.tokens.weight
+        if not config.has_tied_output:
+            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        rows: Rows,
+        past: Sequence[KeyValue],
+        memory: Sequence[KeyValue],
+        source: Tensor | None,
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """(R, T) → (R, T, D) and every layer's cache."""
+        # The padding of a ragged prefill may lie beyond the table.
+        last_position = self.positions.num_embeddings - 1
+        positions = rows.positions(tokens.shape[1]).clamp(max=last_position)
+        x = self.tokens(tokens) + self.positions(positions)
+        present = []
+        for block, cache, held in zip(self.blocks, past, memory, strict=True):
+            x, written = block(x, rows, cache, held, source)
+            present.append(written)
+        return self.norm(x), present
+
+    def memorise(self, source: Tensor) -> list[KeyValue]:
+        """(B, S, D) → each layer's keys and values (B, H, S, K)."""
+        return [block.cross.memorise(source) for block in self.blocks]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V)."""
+        return tied_logits(hidden, self.output)
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+_BLOCK = "transformer.h.*"
+
+
+def rename(config: Config, theirs: str, ours: str) -> dict[str, Entry]:
+    """The table below a prefix on either side."""
+    own = "blocks.*"
+    fused = (f"{own}.attention.query", f"{own}.attention.key", f"{own}.attention.value")
+    table: dict[str, Entry] = {
+        "transformer.wte": "tokens",
+        "transformer.wpe": "positions",
+        "lm_head.weight": "tokens.weight" if config.has_tied_output else "output",
+        f"{_BLOCK}.ln_1": f"{own}.attention_norm",
+        f"{_BLOCK}.attn.c_attn": Stored(fused, is_transposed=True),
+        f"{_BLOCK}.attn.c_proj": _conv1d(f"{own}.attention.out"),
+        f"{_BLOCK}.ln_cross_attn": f"{own}.cross_norm",
+        f"{_BLOCK}.crossattention.q_attn": _conv1d(f"{own}.cross.query"),
+        f"{_BLOCK}.crossattention.c_attn": _conv1d(f"{own}.cross.key", f"{own}.cross.value"),
+        f"{_BLOCK}.crossattention.c_proj": _conv1d(f"{own}.cross.out"),
+        f"{_BLOCK}.ln_2": f"{own}.mlp_norm",
+        f"{_BLOCK}.mlp.c_fc": _conv1d(f"{own}.mlp.up"),
+        f"{_BLOCK}.mlp.c_proj": _conv1d(f"{own}.mlp.down"),
+        "transformer.ln_f": "norm",
+    }
+    for attention in ("attn", "crossattention"):  # causal masks that old versions stored
+        table |= {f"{_BLOCK}.{attention}.{mask}": None for mask in ("bias", "masked_bias")}
+    return Rename(table).prefixed(theirs, ours)
+
+
+def _conv1d(*targets: str) -> Stored:
+    return Stored(targets, is_transposed=True)

@@ -1,0 +1,121 @@
+"""Image captioner: a ViT whose patch vectors a GPT-2 attends to.
+
+Paper: Li et al. 2021, "TrOCR", §2 (arXiv 2109.10282), the pairing of a pre-trained image encoder
+and text decoder; its blocks are in `vit.py` and `gpt2.py`.
+Checkpoints: `model_type: vision-encoder-decoder` with `vit` and `gpt2` inside.
+
+Legend: B batch, N patches, D decoder width.
+
+Differences from `transformers`: cross-attention keys and values are computed once, by `admit`;
+pixels come as uint8 and are normalised in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Fields, Graphs
+from export.decoding import image_admit_lowering, states, step_lowering
+from export.models import gpt2, vit
+from export.rename import Entry, Rename
+from serving.bundle import ImageSpec, Limits
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config:
+    """Both halves."""
+
+    encoder: vit.Config
+    decoder: gpt2.Config
+
+    @property
+    def limits(self) -> Limits:
+        """The decoder's position table bounds prompt and caption together."""
+        return Limits(max_total_tokens=self.decoder.positions)
+
+    @property
+    def has_projection(self) -> bool:
+        """Whether image vectors must be brought to the decoder's width."""
+        return self.encoder.width != self.decoder.width
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; other encoders or decoders are refused by name."""
+    fields = Fields(values)
+    return Config(
+        vit.read_config(fields.section("encoder")), gpt2.read_config(fields.section("decoder"))
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Tower(nn.Module):
+    """Pixels → vectors that the decoder can attend to."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.vit = vit.ViT(config.encoder)
+        self.projection: nn.Module = nn.Identity()
+        if config.has_projection:
+            self.projection = nn.Linear(config.encoder.width, config.decoder.width)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, N + 1, D)."""
+        return self.projection(self.vit(pixels))
+
+
+class Captioner(nn.Module):
+    """Image tower and text decoder."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Tower(config)
+        self.decoder = gpt2.GPT2(config.decoder)
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    table: dict[str, Entry] = vit.rename("encoder.", "encoder.vit.")
+    table |= gpt2.rename(config.decoder, "decoder.", "decoder.")
+    table["enc_to_dec_proj"] = "encoder.projection"
+    return Rename(table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
+    """`admit` (B dynamic) and `step` (R, T, P, B dynamic; self-attention in place)."""
+    assert image is not None
+    model.encoder.vit.prepare(image)
+    positions = model.config.encoder.positions
+    lowerings = {
+        "admit": image_admit_lowering(model.encoder, model.decoder, image.shape, positions),
+        "step": step_lowering(model.decoder, positions),
+    }
+    return Graphs(lowerings, states(model.decoder, positions))
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="vision-encoder-decoder",
+    tasks=("caption",),
+    read_config=read_config,
+    build=Captioner,
+    rename=rename,
+    graphs=graphs,
+    tokenizer="tokenizers",
+    has_image=True,
+)

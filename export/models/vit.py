@@ -1,0 +1,135 @@
+"""Vision Transformer, as an image encoder.
+
+Paper: Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words", §3.1 (arXiv 2010.11929).
+Checkpoints: the encoder of `model_type: vision-encoder-decoder` folders (`model_type: vit`).
+
+Legend: B batch, N patches, D width.
+
+Differences from `transformers`: one image size, that of the checkpoint (no interpolation of
+positions); the pooler, which no decoder reads, is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Fields
+from export.layers.attention import Heads
+from export.layers.encoder_block import EncoderBlock
+from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
+from export.rename import Entry, Rename
+from serving.bundle import ImageSpec
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config:
+    """What `config.json` says of the network; sizes are (height, width)."""
+
+    image: tuple[int, int]
+    patch: tuple[int, int]
+    layers: int
+    heads: Heads
+    mlp_width: int
+    activation: str
+    norm_epsilon: float
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.heads.model_width
+
+    @property
+    def positions(self) -> int:
+        """Patches and the class token."""
+        return patch_count(self.image, self.patch) + 1
+
+
+def read_config(fields: Fields) -> Config:
+    """The configuration; what we lack is refused."""
+    fields.refuse_unless(model_type="vit", num_channels=3, head_dim=None)
+    fields.divisible("hidden_size", "num_attention_heads")
+    return Config(
+        image=fields.pair("image_size", 224),
+        patch=fields.pair("patch_size", 16),
+        layers=fields.integer("num_hidden_layers"),
+        heads=Heads(
+            fields.integer("hidden_size"),
+            fields.integer("num_attention_heads"),
+            bias=fields.flag("qkv_bias", True),
+        ),
+        mlp_width=fields.integer("intermediate_size"),
+        activation=fields.text("hidden_act", "gelu"),
+        norm_epsilon=fields.number("layer_norm_eps", 1e-12),
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class ViT(nn.Module):
+    """Pixels → one vector a patch, and one for the class token in front."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.pixel_norm: nn.Module = nn.Identity()
+        self.patches = PatchEmbedding(config.width, config.patch, bias=True)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, config.width))
+        self.positions = nn.Parameter(torch.zeros(1, config.positions, config.width))
+        self.blocks = nn.ModuleList(
+            EncoderBlock(config.heads, config.mlp_width, config.activation, config.norm_epsilon)
+            for _ in range(config.layers)
+        )
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Takes prepared uint8 pixels from now on, not a normalised image.
+
+        Raises:
+            CheckpointError: the recipe gives another size.
+        """
+        check_recipe(image, self.config.image)
+        self.pixel_norm = PixelNorm(image)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8, or (B, 3, height, width) normalised → (B, N + 1, D)."""
+        patches = self.patches(self.pixel_norm(pixels))
+        class_token = self.class_token.expand(patches.shape[0], -1, -1)
+        x = torch.cat([class_token, patches], dim=1) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x)
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+_BLOCK = "encoder.layer.*"
+
+RENAME = Rename(
+    {
+        "embeddings.cls_token": "class_token",
+        "embeddings.position_embeddings": "positions",
+        "embeddings.mask_token": None,
+        "embeddings.patch_embeddings.projection": "patches.projection",
+        f"{_BLOCK}.layernorm_before": "blocks.*.attention_norm",
+        f"{_BLOCK}.attention.attention.query": "blocks.*.attention.query",
+        f"{_BLOCK}.attention.attention.key": "blocks.*.attention.key",
+        f"{_BLOCK}.attention.attention.value": "blocks.*.attention.value",
+        f"{_BLOCK}.attention.output.dense": "blocks.*.attention.out",
+        f"{_BLOCK}.layernorm_after": "blocks.*.mlp_norm",
+        f"{_BLOCK}.intermediate.dense": "blocks.*.mlp.up",
+        f"{_BLOCK}.output.dense": "blocks.*.mlp.down",
+        "layernorm": "norm",
+        "pooler.dense": None,
+    }
+)
+
+
+def rename(theirs: str, ours: str) -> dict[str, Entry]:
+    """The table below a prefix on either side."""
+    return RENAME.prefixed(theirs, ours)
