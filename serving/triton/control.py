@@ -65,9 +65,10 @@ class ModelControl:
 def model_config(model_folder: Path, version: int, incarnation: int = 0) -> dict[str, Any]:
     """A model's `config.pbtxt`, narrowed to one version, as Triton's load request wants it.
 
-    Triton's own choice is the largest number, complete or not. The incarnation goes into an unused
-    parameter: Triton ignores a load of what it believes to be loaded unchanged, even when the
-    process behind it is dead.
+    Triton's own choice is the largest number, complete or not. The incarnation (how often the model
+    was healed) goes into an unused parameter: Triton ignores a load of what it believes to be
+    loaded unchanged, even when the process behind it is dead. Clients can read it there: a stream
+    that began under an earlier one will never be answered.
 
     Raises:
         BundleError: the file is missing or is not a model configuration.

@@ -166,6 +166,7 @@ class TritonServer:
                 continue
             self.dead_stubs += count
             log.warning("model %s lost %d of its processes; loading it again", model, count)
+            self._incarnations[model] += 1
             self._load_model(model, version)
             healed.append(model)
         return healed
@@ -250,7 +251,7 @@ class TritonServer:
         return version
 
     def _load_model(self, model: str, version: int) -> None:
-        incarnation = self._incarnations.get(model, 0) + 1
+        incarnation = self._incarnations.get(model, 0)
         config = model_config(self.settings.repository / model, version, incarnation)
         self._require_control().load(model, config)
         self._incarnations[model] = incarnation

@@ -61,6 +61,13 @@ def answer(server: TritonServer, model: str) -> float:
     return float(reply["outputs"][0]["data"][0])
 
 
+def incarnation(server: TritonServer, model: str) -> str:
+    """How often the model was healed, as a client of Triton can read it."""
+    url = f"http://{server.http_address}/v2/models/{model}/config"
+    parameters = httpx.get(url, trust_env=False).raise_for_status().json()["parameters"]
+    return str(parameters["incarnation"]["string_value"])
+
+
 def wait_until(claim: Callable[[], bool], timeout_s: float = 20.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not claim():
@@ -305,10 +312,12 @@ def test_killed_stub_is_replaced_at_the_version_it_served(server: TritonServer) 
     publish_times(repository, "twice", 20, version=2)
     assert server.pid is not None
     [stub] = living_stubs(server.pid, repository)["twice"]
+    assert incarnation(server, "twice") == "0"
     os.kill(stub, signal.SIGKILL)
     wait_until(lambda: not living_stubs(cast(int, server.pid), repository))
     assert server.heal() == ["twice"]
     assert server.dead_stubs == 1
+    assert incarnation(server, "twice") == "1"
     assert answer(server, "twice") == 2
     assert server.heal() == []
 
