@@ -1,0 +1,91 @@
+"""Who may come in: the gateway admits by requests and tokens, Triton's queue is only a backstop.
+
+A request is refused at once when the house is full; once inside, its calls take turns, first come
+first served, so that a long paragraph cannot fill Triton's queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from serving.errors import InvalidRequest, Overloaded
+
+RETRY_AFTER_S = 1.0
+
+
+class Admission:
+    """Counts of one gateway. Used on its event loop alone.
+
+    Args:
+        max_requests: In the house at once.
+        max_tokens: Input tokens of all calls in the house.
+        max_sequences: Calls at Triton at once.
+    """
+
+    def __init__(self, *, max_requests: int, max_tokens: int, max_sequences: int) -> None:
+        self._max_requests = max_requests
+        self._max_tokens = max_tokens
+        self._turns = asyncio.Semaphore(max_sequences)
+        self.requests = 0
+        self.tokens = 0
+        self.waiting = 0
+        """Calls that wait for their turn."""
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """The request's stay in the house.
+
+        Raises:
+            Overloaded: too many are in it.
+        """
+        if self.requests >= self._max_requests:
+            raise Overloaded(
+                f"{self.requests} requests are being served, at most {self._max_requests} at once: "
+                "try again",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        self.requests += 1
+        try:
+            yield
+        finally:
+            self.requests -= 1
+
+    @contextmanager
+    def reserved(self, tokens: int) -> Iterator[None]:
+        """Room for the tokens of a request's calls.
+
+        Raises:
+            InvalidRequest: more than there will ever be room for.
+            Overloaded: more than there is room for now.
+        """
+        if tokens > self._max_tokens:
+            raise InvalidRequest(
+                f"the request has {tokens} tokens in all, at most {self._max_tokens} are taken: "
+                "send several requests"
+            )
+        if self.tokens + tokens > self._max_tokens:
+            raise Overloaded(
+                f"{self.tokens} tokens are being served, at most {self._max_tokens} at once: "
+                "try again",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        self.tokens += tokens
+        try:
+            yield
+        finally:
+            self.tokens -= tokens
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """One call's turn at Triton; waits for it, first come first served."""
+        self.waiting += 1
+        try:
+            await self._turns.acquire()
+        finally:
+            self.waiting -= 1
+        try:
+            yield
+        finally:
+            self._turns.release()

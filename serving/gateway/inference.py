@@ -1,0 +1,158 @@
+"""Calls to Triton: a stateless batch is one ModelInfer, a sequence is one stream, collected.
+
+The rest of the gateway knows the protocol `Inference` alone; tests put an in-memory one there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+import grpc
+import numpy as np
+from tritonclient.grpc import InferInput, InferRequestedOutput, InferResult
+from tritonclient.grpc.aio import InferenceServerClient
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from serving.errors import DeadlineExceeded, InternalError, Unavailable
+from serving.gateway.triton_errors import from_triton
+from serving.interface import FINISH_REASON, NO_TOKEN, OPTIONS, SCORES, SEQUENCES, USAGE
+from serving.tasks.call import Array, GenerateCall, Generated, InferCall
+
+
+class Inference(Protocol):
+    """Whoever runs the models. A cancelled coroutine ends the work that it waits for."""
+
+    async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
+        """One sequence's hypotheses.
+
+        Raises:
+            TriptychError: what the model answered, or why there is no answer.
+        """
+        ...
+
+    async def infer(self, call: InferCall, timeout_s: float) -> Array:
+        """One batch's output.
+
+        Raises:
+            TriptychError: what the model answered, or why there is no answer.
+        """
+        ...
+
+    async def is_ready(self, model: str, version: int) -> bool:
+        """Whether that version is loaded."""
+        ...
+
+    async def close(self) -> None:
+        """Give the connection back."""
+        ...
+
+
+class TritonInference:
+    """A Triton server over gRPC. Made and used on one event loop.
+
+    Args:
+        address: HOST:PORT of its gRPC endpoint.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._client = InferenceServerClient(address)
+        self._address = address
+
+    async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
+        """One stream, cancelled when the caller is: the engine then frees the sequence's slots."""
+        deadline_ms = max(1, int(timeout_s * 1000))
+        options = call.options.model_copy(update={"deadline_ms": deadline_ms})
+        encoded = options.model_dump_json(exclude_none=True).encode()
+        inputs = {**call.inputs, OPTIONS: np.array([encoded], dtype=np.object_)}
+        stream = self._client.stream_infer(
+            _once(
+                model_name=call.model,
+                model_version=str(call.version),
+                inputs=[_input(name, array) for name, array in inputs.items()],
+            )
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await _last_response(stream, call.model)
+        except TimeoutError:
+            raise DeadlineExceeded(f"{call.model} did not finish in time") from None
+        except (InferenceServerException, grpc.RpcError) as error:
+            raise from_triton(error, call.model) from error
+        finally:
+            stream.cancel()
+
+    async def infer(self, call: InferCall, timeout_s: float) -> Array:
+        """One unary request; Triton joins it with others of equal shape."""
+        inputs = [_input(name, _columns(array)) for name, array in call.inputs.items()]
+        try:
+            result = await self._client.infer(
+                call.model,
+                inputs,
+                model_version=str(call.version),
+                outputs=[InferRequestedOutput(call.output)],
+                client_timeout=timeout_s,
+            )
+        except InferenceServerException as error:
+            raise from_triton(error, call.model) from error
+        return _output(result, call.output, call.model)
+
+    async def is_ready(self, model: str, version: int) -> bool:
+        """Asks Triton; an unreachable server is not ready."""
+        try:
+            ready = await self._client.is_model_ready(model, str(version), client_timeout=5.0)
+        except InferenceServerException:
+            return False
+        return bool(ready)
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._client.close()
+
+
+async def _once(**request: Any) -> AsyncIterator[dict[str, Any]]:
+    yield request
+
+
+async def _last_response(stream: Any, model: str) -> Generated:
+    """The response that holds the hypotheses; it is the last."""
+    last: InferResult | None = None
+    async for result, error in stream:
+        if error is not None:
+            raise error
+        last = result
+    if last is None:
+        # What a dead generator's stream looks like once the server has been healed or stopped.
+        raise Unavailable(f"{model} ended without an answer: try again", retry_after_s=1)
+    usage = _output(last, USAGE, model)
+    return Generated(
+        sequences=tuple(
+            tuple(int(token) for token in row if token != NO_TOKEN)
+            for row in _output(last, SEQUENCES, model)
+        ),
+        scores=tuple(float(score) for score in _output(last, SCORES, model)),
+        finish_reasons=tuple(
+            reason.decode() for reason in _output(last, FINISH_REASON, model).reshape(-1)
+        ),
+        prompt_tokens=int(usage[0]),
+        completion_tokens=int(usage[1]),
+    )
+
+
+def _input(name: str, array: Array) -> InferInput:
+    tensor = InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
+    tensor.set_data_from_numpy(np.ascontiguousarray(array))
+    return tensor
+
+
+def _columns(array: Array) -> Array:
+    """One number a row travels as (B, 1): Triton wants a dimension beside the batch."""
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _output(result: InferResult, name: str, model: str) -> Array:
+    array: Array | None = result.as_numpy(name)
+    if array is None:
+        raise InternalError(f"{model} answered without {name}: export it again")
+    return array

@@ -1,0 +1,52 @@
+"""What Prometheus reads: one registry a gateway, no user text in any label."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    """The gateway's numbers (`docs/operations.md` lists them)."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = self._counter("request_count", "Requests answered.")
+        self.successes = self._counter("request_success", "Answered below 400.")
+        self.failures = self._counter("request_failure", "Answered with an error, or left.", "type")
+        self.duration = self._seconds("request_duration", "Whole request.")
+        self.tokenization = self._seconds(
+            "request_tokenization_duration", "Text and pictures to arrays."
+        )
+        self.queue = self._seconds("request_queue_duration", "Waiting for a turn at Triton.")
+        self.inference = self._seconds(
+            "request_inference_duration", "Triton, its own queue included."
+        )
+        self.queue_size = Gauge(
+            "triptych_queue_size", "Calls that wait for a turn.", registry=self.registry
+        )
+        self.tokens = Gauge(
+            "triptych_tokens_in_flight", "Input tokens admitted.", registry=self.registry
+        )
+
+    def answered(self, route: str, duration_s: float, failure: str | None) -> None:
+        """Count one request; `failure` is the error's wire name, or `cancelled`."""
+        self.requests.labels(route).inc()
+        self.duration.labels(route).observe(duration_s)
+        if failure is None:
+            self.successes.labels(route).inc()
+        else:
+            self.failures.labels(route, failure).inc()
+
+    def exposition(self) -> bytes:
+        """Everything in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"triptych_{name}", text, ("route", *labels), registry=self.registry)
+
+    def _seconds(self, name: str, text: str) -> Histogram:
+        return Histogram(
+            f"triptych_{name}_seconds", text, ("route",), registry=self.registry, buckets=_SECONDS
+        )

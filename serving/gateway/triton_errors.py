@@ -1,0 +1,74 @@
+"""What Triton says when it refuses, as our errors."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+
+import grpc
+from tritonclient.utils import InferenceServerException
+
+from serving.errors import (
+    DeadlineExceeded,
+    InternalError,
+    Overloaded,
+    SetupError,
+    TriptychError,
+    Unavailable,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 1.0
+
+# Texts of Triton's own (core/src: scheduler_utils.cc, model.cc, dynamic_batch_scheduler.cc); it has
+# no finer codes for them than UNAVAILABLE.
+_QUEUE_FULL = re.compile(r"exceeds maximum queue size", re.IGNORECASE)
+_QUEUE_TIMEOUT = re.compile(r"request timeout expired|timeout expired", re.IGNORECASE)
+
+
+def from_triton(error: Exception, model: str) -> TriptychError:
+    """The error that the user sees for one of Triton's.
+
+    A backend's own refusal, `<wire name>: <message>`, keeps its kind and its message; of everything
+    else only the kind is told, and the log has the text.
+    """
+    text, status = _text(error), _status(error)
+    if own := _WIRE.search(text):
+        kind = _BY_WIRE[own["wire"]]
+        is_worth_a_retry = kind in (Overloaded, Unavailable)
+        return kind(own["message"], retry_after_s=RETRY_AFTER_S if is_worth_a_retry else None)
+    if _QUEUE_FULL.search(text):
+        return Overloaded(f"{model} is busy: try again", retry_after_s=RETRY_AFTER_S)
+    if status == "DEADLINE_EXCEEDED" or _QUEUE_TIMEOUT.search(text):
+        return DeadlineExceeded(f"{model} did not finish in time")
+    log.warning("triton refused model=%s status=%s text=%s", model, status, text)
+    if status in {"UNAVAILABLE", "NOT_FOUND", "CANCELLED"}:
+        return Unavailable(f"{model} is not up: try again", retry_after_s=RETRY_AFTER_S)
+    return InternalError(f"{model} failed: the gateway's log says why")
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, InferenceServerException):
+        return error.message() or ""
+    return (error.details() or "") if isinstance(error, grpc.aio.AioRpcError) else str(error)
+
+
+def _status(error: Exception) -> str:
+    """Name of the gRPC status, empty where there is none."""
+    if isinstance(error, InferenceServerException):
+        return (error.status() or "").removeprefix("StatusCode.")
+    return str(error.code().name) if isinstance(error, grpc.aio.AioRpcError) else ""
+
+
+def _leaves(kind: type[TriptychError]) -> Iterator[type[TriptychError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _leaves(child)
+
+
+_BY_WIRE = {
+    kind.wire: kind for kind in _leaves(TriptychError) if not issubclass(kind, SetupError)
+} | {InternalError.wire: InternalError}
+_WIRE = re.compile(rf"(?:^|[\s:])(?P<wire>{'|'.join(_BY_WIRE)}): (?P<message>.+)", re.DOTALL)

@@ -1,0 +1,87 @@
+"""Environment and flags as frozen settings, validated once; nothing else reads either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from serving.processing.image import PILLOW_MAX_PIXELS, ImageLimits
+from serving.tasks.model import TaskLimits
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class GatewaySettings(BaseSettings):
+    """What `triptych gateway` is started with.
+
+    Every field is a flag (`--max-input-tokens`) and an environment variable
+    (`TRIPTYCH_MAX_INPUT_TOKENS`); arguments win. Names are those that users of
+    text-generation-inference know.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="TRIPTYCH_", frozen=True, extra="forbid")
+
+    repository: Path = Field(
+        default=Path("model_repository"), description="Folder that `triptych export` fills."
+    )
+    triton: str = Field(default="127.0.0.1:8001", description="Triton's gRPC address.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    http_port: Port = Field(default=8080, description="0 takes any free port.")
+    grpc_port: Port = Field(default=8081, description="0 takes any free port.")
+    api_key: SecretStr | None = Field(
+        default=None, min_length=1, description="Asked of every request below /v1 and over gRPC."
+    )
+    cors_allow_origin: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Origins that browsers may call from; commas between several."
+    )
+    max_concurrent_requests: int = Field(
+        default=128, ge=1, description="Requests in the house; more are answered 429."
+    )
+    max_concurrent_tokens: int = Field(
+        default=262_144, ge=1, description="Their input tokens together; more are answered 429."
+    )
+    max_concurrent_sequences: int = Field(
+        default=64, ge=1, le=256, description="Calls to Triton at once; others wait their turn."
+    )
+    max_input_tokens: int = Field(
+        default=4096, ge=1, description="Tokens of one text; a model's own limit is tighter."
+    )
+    max_client_batch_size: int = Field(
+        default=32, ge=1, le=1024, description="Texts or pictures in one request."
+    )
+    payload_limit: int = Field(
+        default=20_000_000, ge=1024, description="Bytes of a request's body."
+    )
+    max_image_pixels: int = Field(
+        default=50_000_000, ge=1, le=PILLOW_MAX_PIXELS, description="Pixels of one picture."
+    )
+    request_timeout: float = Field(
+        default=60.0, gt=0, le=3600, allow_inf_nan=False, description="Seconds for one request."
+    )
+    graceful_termination_timeout: float = Field(
+        default=30.0,
+        ge=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Seconds that requests may go on after SIGTERM.",
+    )
+    json_output: bool = Field(default=False, description="Log lines as JSON.")
+
+    @field_validator("cors_allow_origin", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(origin.strip() for origin in value.split(",") if origin.strip())
+        return value
+
+    @property
+    def task_limits(self) -> TaskLimits:
+        """The limits that tasks check."""
+        return TaskLimits(
+            max_input_tokens=self.max_input_tokens,
+            max_client_batch_size=self.max_client_batch_size,
+            image=ImageLimits(max_pixels=self.max_image_pixels),
+        )

@@ -1,0 +1,135 @@
+"""A gateway over an in-memory `Inference`, spoken to through ASGI: no socket, no Triton."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import httpx
+import numpy as np
+import pytest
+
+from serving.bundle import Limits
+from serving.errors import TriptychError
+from serving.gateway.app import create_app
+from serving.gateway.catalog import Catalog
+from serving.gateway.health import Readiness
+from serving.gateway.metrics import Metrics
+from serving.gateway.service import Service
+from serving.settings import GatewaySettings
+from serving.tasks.call import Array, GenerateCall, Generated, InferCall
+from serving.tasks.model import LoadedModel
+from tests.serving.tasks.conftest import IMAGE, WordTokenizer, embedded, manifest
+
+
+class FakeInference:
+    """Answers at once: generators repeat their source (or say "picture"), encoders average."""
+
+    def __init__(self) -> None:
+        self.calls: list[GenerateCall | InferCall] = []
+        self.unloaded: set[str] = set()
+        self.failures: dict[str, TriptychError] = {}
+        self.hold: asyncio.Event | None = None
+        """While set and unset in turn: calls wait for it."""
+        self.running = 0
+        self.cancelled = 0
+        self.most_running = 0
+        self.is_closed = False
+
+    async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
+        await self._work(call)
+        ids = call.inputs.get("source_ids")
+        sequence = tuple(ids.tolist()) if ids is not None else (3, 1)
+        count = call.options.num_return_sequences or 1
+        scores = tuple(-0.5 - rank for rank in range(count))
+        return Generated((sequence,) * count, scores, ("stop",) * count, len(sequence), 2)
+
+    async def infer(self, call: InferCall, timeout_s: float) -> Array:
+        await self._work(call)
+        if "pixels" in call.inputs:
+            return embedded(call.inputs["pixels"].mean(axis=(1, 2)) + 1.0)
+        rows = call.inputs["token_ids"].sum(axis=1).astype(float)
+        return embedded(np.stack([rows, np.ones_like(rows), -rows], axis=1))
+
+    async def is_ready(self, model: str, version: int) -> bool:
+        return model not in self.unloaded
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+    async def _work(self, call: GenerateCall | InferCall) -> None:
+        self.calls.append(call)
+        if failure := self.failures.get(call.model):
+            raise failure
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            if self.hold is not None:
+                await self.hold.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.running -= 1
+
+
+def loaded(task: str, **fields: object) -> LoadedModel:
+    tokenizer = WordTokenizer()
+    tokenizer.encode("picture")  # word 3
+    return LoadedModel(manifest(task, **fields), tokenizer)
+
+
+def all_models() -> list[LoadedModel]:
+    parts = {"image": "tiny-zero-shot", "text": "tiny-zero-shot-text"}
+    return [
+        loaded("translate", languages=(("es", "en"),)),
+        loaded("caption", image=IMAGE, limits=Limits(max_total_tokens=16)),
+        loaded("zero-shot", image=IMAGE, parts=parts, logit_scale=10.0, generation=None),
+    ]
+
+
+class House:
+    """A service with its fake, and an HTTP client that speaks to it."""
+
+    def __init__(self, models: list[LoadedModel], **settings: object) -> None:
+        self.inference = FakeInference()
+        self.settings = GatewaySettings(**settings)
+        self.service = Service(Catalog(models), self.inference, self.settings, Metrics())
+        self.readiness = Readiness(self.service)
+        self.app = create_app(self.service, self.readiness)
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+    async def close(self) -> None:
+        await self.http.aclose()
+        await self.service.close()
+
+
+MakeHouse = Callable[..., House]
+
+
+@pytest.fixture
+async def make_house(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeHouse]:
+    for name in GatewaySettings.model_fields:
+        monkeypatch.delenv(f"TRIPTYCH_{name.upper()}", raising=False)
+    houses: list[House] = []
+
+    def make(models: list[LoadedModel] | None = None, **settings: object) -> House:
+        houses.append(House(all_models() if models is None else models, **settings))
+        return houses[-1]
+
+    yield make
+    for house in houses:
+        await house.close()
+
+
+@pytest.fixture
+def house(make_house: MakeHouse) -> House:
+    return make_house()
+
+
+def error_of(response: httpx.Response) -> dict[str, str]:
+    """The error of a body that holds nothing else."""
+    body = response.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) <= {"type", "message", "field"}
+    assert "Traceback" not in response.text
+    return body["error"]

@@ -1,0 +1,241 @@
+"""Admission, deadlines, clients that leave, draining, keys, probes and metrics."""
+
+import asyncio
+import json
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from serving.errors import DeadlineExceeded, Overloaded, Unavailable
+from tests.serving.gateway.conftest import House, MakeHouse, error_of
+
+BODY = {"texts": "hola"}
+
+
+async def until(claim) -> None:
+    """Give the event loop (and the thread pool) turns until a claim holds."""
+    async with asyncio.timeout(5):
+        while not claim():
+            await asyncio.sleep(0.001)
+
+
+async def test_full_house_answers_429_at_once(make_house: MakeHouse) -> None:
+    house = make_house(max_concurrent_requests=2)
+    house.inference.hold = asyncio.Event()
+    first = [asyncio.ensure_future(house.http.post("/v1/translate", json=BODY)) for _ in range(2)]
+    await until(lambda: house.inference.running == 2)
+    refused = await house.http.post("/v1/translate", json=BODY)
+    assert (refused.status_code, error_of(refused)["type"]) == (429, "overloaded")
+    assert int(refused.headers["retry-after"]) >= 1
+    house.inference.hold.set()
+    assert [response.status_code for response in await asyncio.gather(*first)] == [200, 200]
+    assert (await house.http.post("/v1/translate", json=BODY)).status_code == 200
+
+
+async def test_tokens_in_the_house_are_bounded(make_house: MakeHouse) -> None:
+    house = make_house(max_concurrent_tokens=10)
+    house.inference.hold = asyncio.Event()
+    first = asyncio.ensure_future(house.http.post("/v1/translate", json={"texts": "a a a a a a"}))
+    await until(lambda: house.inference.running == 1)
+    refused = await house.http.post("/v1/translate", json={"texts": "a a a"})
+    assert refused.status_code == 429
+    small = asyncio.ensure_future(house.http.post("/v1/translate", json={"texts": "a a"}))
+    await until(lambda: house.inference.running == 2)
+    house.inference.hold.set()
+    assert (await first).status_code == (await small).status_code == 200
+
+
+async def test_long_paragraph_takes_turns(make_house: MakeHouse) -> None:
+    house = make_house(max_concurrent_sequences=3)
+    house.inference.hold = asyncio.Event()
+    body = {"texts": "uno. dos. tres. cuatro. cinco. seis. siete"}
+    work = asyncio.ensure_future(house.http.post("/v1/translate", json=body))
+    await until(lambda: house.inference.running == 3)
+    exposed = (await house.http.get("/metrics")).text
+    assert "triptych_queue_size 4.0" in exposed
+    house.inference.hold.set()
+    assert (await work).json()["data"][0]["text"] == body["texts"]
+    assert house.inference.most_running == 3
+
+
+async def test_deadline_is_504_and_ends_the_work(make_house: MakeHouse) -> None:
+    house = make_house(request_timeout=0.05)
+    house.inference.hold = asyncio.Event()
+    response = await house.http.post("/v1/translate", json=BODY)
+    assert (response.status_code, error_of(response)["type"]) == (504, "deadline_exceeded")
+    assert house.inference.cancelled == 1
+    assert house.inference.running == 0
+
+
+async def test_client_that_leaves_ends_the_work(make_house: MakeHouse) -> None:
+    house = make_house(max_concurrent_requests=1)
+    house.inference.hold = asyncio.Event()
+    leave = asyncio.Event()
+    sent: list[dict] = []
+    body = iter([{"type": "http.request", "body": json.dumps(BODY).encode(), "more_body": False}])
+
+    async def receive() -> dict:
+        message = next(body, None)
+        if message is None:
+            await leave.wait()
+            return {"type": "http.disconnect"}
+        return message
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/translate", "raw_path": b"/v1/translate",
+        "query_string": b"", "headers": [(b"content-type", b"application/json")],
+        "http_version": "1.1", "scheme": "http", "server": ("gateway", 80), "client": ("a", 1),
+    }  # fmt: skip
+    request = asyncio.ensure_future(house.app(scope, receive, send))
+    await until(lambda: house.inference.running == 1)
+    leave.set()
+    await request
+    assert house.inference.cancelled == 1
+    assert sent == []
+    house.inference.hold = None
+    assert (await house.http.post("/v1/translate", json=BODY)).status_code == 200
+    failures = (await house.http.get("/metrics")).text
+    assert 'triptych_request_failure_total{route="/v1/translate",type="cancelled"} 1.0' in failures
+
+
+async def test_draining_refuses_new_work_and_is_not_ready(house: House) -> None:
+    house.inference.hold = asyncio.Event()
+    running = asyncio.ensure_future(house.http.post("/v1/translate", json=BODY))
+    await until(lambda: house.inference.running == 1)
+    house.service.is_draining = True
+    refused = await house.http.post("/v1/translate", json=BODY)
+    assert (refused.status_code, error_of(refused)["type"]) == (503, "unavailable")
+    assert refused.headers["retry-after"]
+    assert (await house.http.get("/ready")).status_code == 503
+    assert (await house.http.get("/health")).status_code == 200
+    house.inference.hold.set()
+    assert (await running).status_code == 200
+
+
+class TestReady:
+    async def test_when_every_part_answers(self, house: House) -> None:
+        response = await house.http.get("/ready")
+        assert response.status_code == 200
+        assert {call.model for call in house.inference.calls} == {
+            "tiny-translate", "tiny-caption", "tiny-zero-shot", "tiny-zero-shot-text",
+        }  # fmt: skip
+        assert (await house.http.get("/v2/health/ready")).status_code == 200
+        assert (await house.http.get("/v2/health/live")).status_code == 200
+
+    async def test_not_when_a_part_is_not_loaded(self, house: House) -> None:
+        house.inference.unloaded.add("tiny-zero-shot-text")
+        response = await house.http.get("/ready")
+        assert response.status_code == 503
+        assert "tiny-zero-shot-text" in error_of(response)["message"]
+        assert (await house.http.get("/v2/health/ready")).status_code == 503
+
+    @pytest.mark.parametrize("failure", [Unavailable("down"), DeadlineExceeded("late")])
+    async def test_not_when_a_canary_fails(self, house: House, failure: Exception) -> None:
+        house.inference.failures["tiny-caption"] = failure
+        assert (await house.http.get("/ready")).status_code == 503
+
+    async def test_busy_is_not_dead(self, house: House) -> None:
+        house.inference.failures["tiny-caption"] = Overloaded("queue full")
+        assert (await house.http.get("/ready")).status_code == 200
+
+    async def test_no_canary_while_there_is_traffic(self, house: House) -> None:
+        await house.http.post("/v1/translate", json=BODY)
+        house.inference.calls.clear()
+        assert (await house.http.get("/ready")).status_code == 200
+        assert "tiny-translate" not in {call.model for call in house.inference.calls}
+        assert "tiny-caption" in {call.model for call in house.inference.calls}
+
+    async def test_stops_being_when_a_model_dies(self, house: House, monkeypatch) -> None:
+        import serving.gateway.health as health
+
+        assert (await house.http.get("/ready")).status_code == 200
+        monkeypatch.setattr(health, "FRESH_S", 0.0)
+        house.inference.failures["tiny-caption"] = Unavailable("down")
+        assert (await house.http.get("/ready")).status_code == 503
+
+
+class TestKey:
+    @pytest.mark.parametrize(
+        "authorization",
+        [None, "", "Bearer", "Bearer wrong", "sesame", "Basic sesame", "Bearer sésame"],
+    )
+    async def test_missing_or_wrong_is_401(
+        self, make_house: MakeHouse, authorization: str | None
+    ) -> None:
+        house = make_house(api_key="sesame")
+        headers = {} if authorization is None else {"authorization": authorization.encode()}
+        for response in (
+            await house.http.post("/v1/translate", json=BODY, headers=headers),
+            await house.http.get("/v1/models", headers=headers),
+        ):
+            assert (response.status_code, error_of(response)["type"]) == (401, "unauthorized")
+            assert response.headers["www-authenticate"] == "Bearer"
+        assert house.inference.calls == []
+
+    async def test_right_one_is_served_and_probes_need_none(self, make_house: MakeHouse) -> None:
+        house = make_house(api_key="sesame")
+        headers = {"authorization": "Bearer sesame"}
+        response = await house.http.post("/v1/translate", json=BODY, headers=headers)
+        assert response.status_code == 200
+        for path in ("/health", "/ready", "/metrics"):
+            assert (await house.http.get(path)).status_code == 200
+
+    async def test_never_shows_in_settings(self, make_house: MakeHouse) -> None:
+        assert "sesame" not in repr(make_house(api_key="sesame").settings)
+
+
+async def test_browsers_may_call_from_allowed_origins_only(make_house: MakeHouse) -> None:
+    house = make_house(cors_allow_origin="https://a.example, https://b.example")
+    headers = {"origin": "https://b.example", "access-control-request-method": "POST"}
+    allowed = await house.http.options("/v1/translate", headers=headers)
+    assert allowed.headers["access-control-allow-origin"] == "https://b.example"
+    headers["origin"] = "https://c.example"
+    refused = await house.http.options("/v1/translate", headers=headers)
+    assert "access-control-allow-origin" not in refused.headers
+
+
+async def test_metrics_count_by_route_and_error(house: House) -> None:
+    await house.http.post("/v1/translate", json=BODY)
+    await house.http.post("/v1/translate", json={"texts": ""})
+    await house.http.get("/nothing/private-word")
+    text = (await house.http.get("/metrics")).text
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    route = ("route", "/v1/translate")
+    assert samples["triptych_request_count_total", route] == 2
+    assert samples["triptych_request_success_total", route] == 1
+    assert samples["triptych_request_failure_total", route, ("type", "invalid_request")] == 1
+    for name in ("tokenization_", "queue_", "inference_"):
+        assert samples[f"triptych_request_{name}duration_seconds_count", route] == 1
+    assert samples["triptych_request_duration_seconds_count", route] == 2
+    assert samples["triptych_request_count_total", ("route", "unmatched")] == 1
+    assert "private-word" not in text
+
+
+async def test_one_log_line_a_request_without_the_users_text(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="serving"):
+        await house.http.post("/v1/translate", json={"texts": "secreto"})
+    (record,) = [record for record in caplog.records if record.name.startswith("serving")]
+    assert (record.status, record.route) == (200, "/v1/translate")
+    assert "secreto" not in str(vars(record))
+
+
+async def test_documentation_lists_every_path(house: House) -> None:
+    assert (await house.http.get("/docs")).status_code == 200
+    assert (await house.http.get("/")).headers["location"] == "/docs"
+    described = (await house.http.get("/openapi.json")).json()
+    assert {"/v1/translate", "/v1/caption", "/v1/zero-shot", "/v1/models", "/ready"} <= set(
+        described["paths"]
+    )
+    caption = described["paths"]["/v1/caption"]["post"]["requestBody"]["content"]
+    assert caption["multipart/form-data"]["schema"]["properties"]["images"]["items"] == {
+        "type": "string", "format": "binary",
+    }  # fmt: skip

@@ -1,0 +1,189 @@
+"""The three tasks over HTTP, as users send them."""
+
+import base64
+
+import httpx
+import pytest
+
+from serving.errors import Overloaded
+from tests.serving.gateway.conftest import House, MakeHouse, loaded
+from tests.serving.tasks.conftest import picture
+from triptych.messages import CaptionResponse, ModelList, TranslateResponse, ZeroShotResponse
+
+RED = base64.b64encode(picture("red")).decode()
+
+
+async def test_translate_answers_in_the_envelope(house: House) -> None:
+    body = {"texts": ["uno dos. tres\n\ncuatro", "cinco"], "source": "es", "target": "en"}
+    response = await house.http.post("/v1/translate", json=body)
+    assert response.status_code == 200
+    answer = TranslateResponse.model_validate_json(response.content)
+    assert answer.model == "tiny-translate"
+    assert [(item.index, item.text) for item in answer.data] == [
+        (0, "uno dos. tres\n\ncuatro"),
+        (1, "cinco"),
+    ]
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (9, 8)
+    assert "error" not in response.json()["data"][0]
+
+
+async def test_one_text_stands_for_a_list_of_one(house: House) -> None:
+    response = await house.http.post("/v1/translate", json={"texts": "hola"})
+    assert response.json()["data"][0]["text"] == "hola"
+
+
+async def test_generation_options_reach_the_model(house: House) -> None:
+    body = {"texts": "hola", "num_beams": 4, "alternatives": 3, "length_penalty": 0.5}
+    response = await house.http.post("/v1/translate", json=body)
+    options = house.inference.calls[0].options
+    assert (options.num_beams, options.num_return_sequences, options.length_penalty) == (4, 3, 0.5)
+    assert len(response.json()["data"][0]["alternatives"]) == 3
+
+
+async def test_caption_takes_base64_and_data_uris(house: House) -> None:
+    body = {"images": [RED, f"data:image/png;base64,{RED}"], "prompt": "a"}
+    response = await house.http.post("/v1/caption", json=body)
+    answer = CaptionResponse.model_validate_json(response.content)
+    assert [item.text for item in answer.data] == ["a picture", "a picture"]
+
+
+async def test_caption_takes_files_with_fields_beside_them(house: House) -> None:
+    files = [("images", ("a.png", picture("red"))), ("images", ("b.jpg", picture("blue", "JPEG")))]
+    data = {"prompt": "a", "num_beams": "3"}
+    response = await house.http.post("/v1/caption", files=files, data=data)
+    assert [item["text"] for item in response.json()["data"]] == ["a picture", "a picture"]
+    assert house.inference.calls[0].options.num_beams == 3
+
+
+async def test_zero_shot_over_json_and_multipart_agree(house: House) -> None:
+    labels, templates = ["red", "very blue"], ["a {}", "the {}"]
+    body = {"images": RED, "labels": labels, "templates": templates}
+    over_json = await house.http.post("/v1/zero-shot", json=body)
+    files = [("images", ("a.png", picture("red")))]
+    data = {"labels": labels, "templates": templates}
+    over_form = await house.http.post("/v1/zero-shot", files=files, data=data)
+    answer = ZeroShotResponse.model_validate_json(over_json.content)
+    assert sum(entry.score for entry in answer.data[0].labels) == pytest.approx(1.0)
+    assert over_form.json() == over_json.json()
+
+
+async def test_one_label_over_multipart_is_a_list(house: House) -> None:
+    files = [("images", ("a.png", picture("red")))]
+    response = await house.http.post("/v1/zero-shot", files=files, data={"labels": "red"})
+    assert response.json()["data"][0]["labels"][0]["score"] == 1.0
+
+
+async def test_second_request_embeds_pictures_only(house: House) -> None:
+    body = {"images": RED, "labels": ["red", "blue"]}
+    await house.http.post("/v1/zero-shot", json=body)
+    house.inference.calls.clear()
+    await house.http.post("/v1/zero-shot", json=body)
+    assert [call.model for call in house.inference.calls] == ["tiny-zero-shot"]
+
+
+async def test_bad_items_stay_in_their_place(house: House) -> None:
+    texts = ["uno", "", "a " * 12, "dos"]
+    response = await house.http.post("/v1/translate", json={"texts": texts})
+    assert response.status_code == 200
+    items = response.json()["data"]
+    assert [item.get("text") for item in items] == ["uno", None, None, "dos"]
+    assert items[1]["error"]["type"] == "invalid_request"
+    assert items[2]["error"] == {
+        "type": "too_long",
+        "message": "texts.2 (sentence 1) has 13 tokens, tiny-translate takes at most 12: "
+        "shorten it",
+        "field": "texts.2",
+    }
+
+
+async def test_refused_calls_stay_in_their_place(house: House) -> None:
+    house.inference.failures["tiny-translate"] = Overloaded("busy", retry_after_s=2)
+    response = await house.http.post("/v1/translate", json={"texts": ["uno", "dos"]})
+    assert response.status_code == 429
+    assert response.headers["retry-after"] == "2"
+
+
+async def test_models_lists_tasks_and_limits(make_house: MakeHouse) -> None:
+    house = make_house(max_client_batch_size=7, max_input_tokens=10, max_image_pixels=99)
+    response = await house.http.get("/v1/models")
+    listing = ModelList.model_validate_json(response.content)
+    by_name = {model.id: model for model in listing.data}
+    translator = by_name["tiny-translate"]
+    assert translator.languages == [["es", "en"]]
+    assert translator.limits.max_input_tokens == 10  # the gateway's is tighter than the model's 12
+    assert translator.limits.max_client_batch_size == 7
+    assert translator.limits.max_image_pixels is None
+    assert by_name["tiny-zero-shot"].limits.max_labels == 1000
+    assert by_name["tiny-caption"].limits.max_image_pixels == 99
+
+
+async def test_timings_name_where_the_time_went(house: House) -> None:
+    response = await house.http.post("/v1/translate", json={"texts": "hola"})
+    for name in ("x-tokenization-time", "x-queue-time", "x-inference-time"):
+        assert float(response.headers[name]) >= 0
+
+
+@pytest.mark.parametrize(("sent", "kept"), [("abc-1", True), ("a b", False), ("x" * 129, False)])
+async def test_request_id_is_echoed_or_made(house: House, sent: str, kept: bool) -> None:
+    response = await house.http.get("/health", headers={"x-request-id": sent})
+    assert (response.headers["x-request-id"] == sent) is kept
+    assert response.headers["x-request-id"]
+
+
+async def test_client_of_the_package_speaks_to_it(house: House) -> None:
+    from triptych import AsyncClient
+
+    transport = httpx.ASGITransport(house.app)
+    async with AsyncClient("http://gateway", transport=transport) as client:
+        assert (await client.translate("hola")).data[0].text == "hola"
+        assert (await client.caption(picture("red"))).data[0].text == "picture"
+        zero_shot = await client.zero_shot(picture("red"), labels=["red", "blue"])
+        assert len(zero_shot.data[0].labels) == 2
+        assert len((await client.models()).data) == 3
+        assert await client.ready()
+
+
+class TestWhichModelAnswers:
+    async def ask(self, house: House, **fields: str) -> httpx.Response:
+        return await house.http.post("/v1/translate", json={"texts": "hola", **fields})
+
+    def models(self, *, default: bool = False) -> list:
+        return [
+            loaded("translate", name="es-en", languages=(("es", "en"),), default=default),
+            loaded("translate", name="en-de", languages=(("en", "de"),)),
+            loaded("translate", name="es-en-big", languages=(("es", "en"),)),
+        ]
+
+    async def test_the_only_one_that_fits(self, make_house: MakeHouse) -> None:
+        house = make_house(self.models())
+        assert (await self.ask(house, target="de")).json()["model"] == "en-de"
+
+    async def test_the_one_named(self, make_house: MakeHouse) -> None:
+        house = make_house(self.models())
+        assert (await self.ask(house, model="es-en-big")).json()["model"] == "es-en-big"
+
+    async def test_the_default_among_several(self, make_house: MakeHouse) -> None:
+        house = make_house(self.models(default=True))
+        assert (await self.ask(house, source="es")).json()["model"] == "es-en"
+        assert (await self.ask(house)).json()["model"] == "es-en"
+
+    async def test_several_without_default_names_them(self, make_house: MakeHouse) -> None:
+        response = await self.ask(make_house(self.models()), source="es")
+        assert response.status_code == 422
+        assert "es-en, es-en-big" in response.json()["error"]["message"]
+
+    async def test_unknown_pair_names_the_known(self, make_house: MakeHouse) -> None:
+        response = await self.ask(make_house(self.models()), source="fr")
+        assert response.status_code == 422
+        assert "en-de, es-en" in response.json()["error"]["message"]
+        assert response.json()["error"]["field"] == "source"
+
+    async def test_named_model_of_another_pair_is_refused(self, make_house: MakeHouse) -> None:
+        response = await self.ask(make_house(self.models()), model="en-de", target="en")
+        assert response.status_code == 422
+        assert response.json()["error"]["message"] == "en-de translates en-de only"
+
+    async def test_model_of_another_task_is_refused(self, house: House) -> None:
+        response = await self.ask(house, model="tiny-caption")
+        assert response.status_code == 422
+        assert response.json()["error"]["field"] == "model"
