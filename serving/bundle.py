@@ -189,6 +189,9 @@ class Manifest(_Frozen):
     tokenizer: TokenizerSpec | None = None
     image: ImageSpec | None = None
     vocabulary_size: int | None = None
+    """Words that a decoder scores."""
+    source_vocabulary_size: int | None = None
+    """Tokens that a text encoder knows, where they are not the decoder's."""
     logit_scale: float | None = None
     """CLIP: the trained temperature, already exponentiated."""
     report: str = "report.json"

@@ -22,6 +22,7 @@ class Intake:
         self._pixel_shape = pixels.shape[1:] if pixels else None
         self._limits = manifest.limits
         self._vocabulary_size = manifest.vocabulary_size or 0
+        self._source_vocabulary_size = manifest.source_vocabulary_size or self._vocabulary_size
 
     def accept(self, request: Request) -> Request:
         """The request, its cap on new tokens lowered to the positions that are left.
@@ -33,13 +34,6 @@ class Intake:
         self._check_source(request)
         self._check_pixels(request)
         self._check_prompt(request)
-        rules = request.rules
-        if rules.num_return_sequences > rules.num_beams:
-            raise InvalidRequest(
-                f"num_return_sequences is {rules.num_return_sequences}, more than num_beams "
-                f"({rules.num_beams}): ask for more beams or fewer sequences",
-                field="num_return_sequences",
-            )
         return self._within_positions(request)
 
     def _check_source(self, request: Request) -> None:
@@ -51,7 +45,7 @@ class Intake:
         if ids is None or not len(ids):
             raise InvalidRequest("source_ids is missing or empty", field="source_ids")
         self._check_length(len(ids), "source_ids")
-        self._check_ids(ids, "source_ids")
+        _check_ids(ids, self._source_vocabulary_size, "source_ids")
 
     def _check_pixels(self, request: Request) -> None:
         if self._pixel_shape is None:
@@ -69,18 +63,12 @@ class Intake:
             raise InvalidRequest("prompt_ids is missing or empty", field="prompt_ids")
         if not self._takes_source and self._pixel_shape is None:
             self._check_length(len(request.decoder_ids), "prompt_ids")
-        self._check_ids(np.array(request.decoder_ids), "prompt_ids")
+        _check_ids(np.array(request.decoder_ids), self._vocabulary_size, "prompt_ids")
 
     def _check_length(self, length: int, field: str) -> None:
         limit = self._limits.max_input_tokens
         if limit is not None and length > limit:
             raise TooLong(f"{field} has {length} tokens, the model takes {limit}", field=field)
-
-    def _check_ids(self, ids: NDArray[np.int64], field: str) -> None:
-        if ids.min() < 0 or ids.max() >= self._vocabulary_size:
-            raise InvalidRequest(
-                f"{field} holds ids outside 0 to {self._vocabulary_size - 1}", field=field
-            )
 
     def _within_positions(self, request: Request) -> Request:
         limit = self._limits.max_total_tokens
@@ -95,3 +83,9 @@ class Intake:
         if left >= request.rules.max_new_tokens:
             return request
         return replace(request, rules=request.rules.model_copy(update={"max_new_tokens": left}))
+
+
+def _check_ids(ids: NDArray[np.int64], vocabulary_size: int, field: str) -> None:
+    """An id outside the table would fail the whole batch."""
+    if ids.min() < 0 or ids.max() >= vocabulary_size:
+        raise InvalidRequest(f"{field} holds ids outside 0 to {vocabulary_size - 1}", field=field)

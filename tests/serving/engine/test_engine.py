@@ -182,10 +182,6 @@ def test_rules_that_ban_everything_fail_only_their_own_request() -> None:
         (Request(RULES, np.array([3]), prompt_ids=(2,) * 11), TooLong),
         (Request(RULES, np.array([3]), prompt_ids=(99,)), InvalidRequest),
         (Request(RULES, np.array([3]), np.zeros((2, 2, 3), np.uint8)), InvalidRequest),
-        (
-            Request(RULES.model_copy(update={"num_return_sequences": 2}), np.array([3])),
-            InvalidRequest,
-        ),
     ],
 )
 def test_bad_request_is_refused_at_the_door(bad: Request, error: type[Exception]) -> None:

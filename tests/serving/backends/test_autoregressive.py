@@ -1,0 +1,321 @@
+"""The backend's pieces without Triton, then the whole of it in a real Triton."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from serving import interface
+from serving.backends.autoregressive.responder import Responder
+from serving.backends.autoregressive.wire import Arrays, answer_arrays, error_text, read_request
+from serving.engine.decoder import decode
+from serving.engine.request import Cancelled, Failed, Finished, Hypothesis, Piece, Request
+from serving.engine.sequence import Sequence
+from serving.errors import InvalidRequest, Overloaded
+from serving.generation import Generation
+from serving.triton import TritonServer, TritonSettings
+from tests.serving.engine.fake_runner import FakeRunner
+from tests.serving.engine.toy_bundles import VOCABULARY, attention_bundle, attention_logits
+
+PATIENCE_S = 30
+DEFAULTS = Generation(
+    decoder_start_ids=(0,), eos_token_ids=(1,), pad_token_id=0, max_new_tokens=30, num_beams=2
+)
+FINISHED = Finished((Hypothesis((5, 6, 1), -0.5, "stop"), Hypothesis((5,), -0.75, "length")), 4)
+
+
+# ------------------------------------------------------------------------------------------ wire
+
+
+def options(**fields: object) -> np.ndarray:
+    return np.array([json.dumps(fields).encode()], np.object_)
+
+
+def test_request_takes_defaults_and_lays_options_over_them() -> None:
+    tensors = {
+        interface.SOURCE_IDS: np.array([3, 4]),
+        interface.PROMPT_IDS: np.array([7]),
+        interface.OPTIONS: options(num_beams=3, max_new_tokens=99, stream=True, deadline_ms=1000),
+    }
+    request = read_request(tensors, DEFAULTS)
+    assert request.rules == DEFAULTS.model_copy(update={"num_beams": 3})
+    assert request.decoder_ids == (0, 7)
+    assert request.stream
+    assert request.deadline_s is not None
+
+
+def test_request_keeps_no_memory_of_tritons() -> None:
+    source = np.array([3, 4])
+    request = read_request({interface.SOURCE_IDS: source}, DEFAULTS)
+    source[:] = 0
+    assert request.source_ids is not None
+    assert request.source_ids.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("text", [b"{", b'{"num_beams": 0}', b'{"temperature": 1}', b"\xff"])
+def test_bad_options_are_an_invalid_request(text: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        read_request({interface.OPTIONS: np.array([text], np.object_)}, DEFAULTS)
+
+
+def test_answer_is_padded_with_no_token() -> None:
+    arrays = answer_arrays(FINISHED, last_piece=[1])
+    assert arrays[interface.SEQUENCES].tolist() == [[5, 6, 1], [5, -1, -1]]
+    assert arrays[interface.SCORES].tolist() == [-0.5, -0.75]
+    assert arrays[interface.FINISH_REASON].tolist() == [b"stop", b"length"]
+    assert arrays[interface.USAGE].tolist() == [4, 4]
+    assert arrays[interface.TOKEN_IDS].tolist() == [1]
+
+
+def test_errors_carry_their_wire_name() -> None:
+    assert error_text(Overloaded("full")) == "overloaded: full"
+    assert error_text(RuntimeError("broken")) == "internal: broken"
+
+
+# ------------------------------------------------------------------------------------- responder
+
+
+@dataclass
+class FakeChannel:
+    """Records what a client would see; sends wait while the gate is closed."""
+
+    seen: list[Arrays | str] = field(default_factory=list)
+    gate: threading.Event = field(default_factory=threading.Event)
+    sending: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+    has_left: bool = False
+
+    def send(self, arrays: Arrays, *, is_final: bool) -> None:
+        self.sending.set()
+        assert self.gate.wait(PATIENCE_S)
+        self.seen.append(arrays)
+        if is_final:
+            self.ended.set()
+
+    def fail(self, message: str) -> None:
+        self.seen.append(message)
+        self.ended.set()
+
+    def end(self) -> None:
+        self.ended.set()
+
+    def is_cancelled(self) -> bool:
+        return self.has_left
+
+
+@pytest.fixture
+def responder() -> Iterator[Responder]:
+    responder = Responder(poll_s=0.001)
+    yield responder
+    responder.close()
+
+
+def test_pieces_that_are_ready_together_travel_together(responder: Responder) -> None:
+    channel = FakeChannel()
+    conversation = responder.open(channel)
+    responder.tell(conversation, Piece((5,)))
+    assert channel.sending.wait(PATIENCE_S)  # busy with the first while others come
+    for token in (6, 7, 8):
+        responder.tell(conversation, Piece((token,)))
+    responder.tell(conversation, FINISHED)
+    channel.gate.set()
+    assert channel.ended.wait(PATIENCE_S)
+    tokens = [arrays[interface.TOKEN_IDS].tolist() for arrays in channel.seen]  # type: ignore[index,union-attr]
+    assert tokens == [[5], [6, 7, 8]]
+
+
+def test_failure_is_sent_as_text(responder: Responder) -> None:
+    channel = FakeChannel()
+    responder.tell(responder.open(channel), Failed(InvalidRequest("too odd")))
+    assert channel.ended.wait(PATIENCE_S)
+    assert channel.seen == ["invalid_request: too odd"]
+
+
+def test_cancelled_request_ends_in_silence(responder: Responder) -> None:
+    channel = FakeChannel()
+    responder.tell(responder.open(channel), Cancelled())
+    assert channel.ended.wait(PATIENCE_S)
+    assert channel.seen == []
+
+
+def test_client_that_left_cancels_its_sequence(responder: Responder) -> None:
+    cancelled = threading.Event()
+
+    class Handle(Sequence):
+        def cancel(self) -> None:
+            cancelled.set()
+
+    conversation = responder.open(FakeChannel(has_left=True))
+    conversation.sequence = Handle(Request(DEFAULTS), lambda _: None)
+    assert cancelled.wait(PATIENCE_S)
+
+
+def test_broken_channel_does_not_silence_the_others(responder: Responder) -> None:
+    class Broken(FakeChannel):
+        def fail(self, message: str) -> None:
+            raise RuntimeError("gone")
+
+    channel = FakeChannel()
+    responder.tell(responder.open(Broken()), Failed(InvalidRequest("x")))
+    responder.tell(responder.open(channel), Failed(InvalidRequest("y")))
+    assert channel.ended.wait(PATIENCE_S)
+
+
+# ---------------------------------------------------------------------------------------- Triton
+
+CONFIG = """
+backend: "autoregressive"
+max_batch_size: 0
+input [
+  { name: "source_ids" data_type: TYPE_INT64 dims: [ -1 ] },
+  { name: "prompt_ids" data_type: TYPE_INT64 dims: [ -1 ] optional: true },
+  { name: "options" data_type: TYPE_STRING dims: [ 1 ] optional: true }
+]
+output [
+  { name: "token_ids" data_type: TYPE_INT64 dims: [ -1 ] },
+  { name: "sequences" data_type: TYPE_INT64 dims: [ -1, -1 ] },
+  { name: "scores" data_type: TYPE_FP32 dims: [ -1 ] },
+  { name: "finish_reason" data_type: TYPE_STRING dims: [ -1 ] },
+  { name: "usage" data_type: TYPE_INT32 dims: [ 2 ] }
+]
+instance_group [ { count: 1 kind: KIND_CPU } ]
+dynamic_batching { }
+parameters { key: "intra_op_thread_count" value { string_value: "1" } }
+model_transaction_policy { decoupled: true }
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    repository = tmp_path_factory.mktemp("repository")
+    bundle = attention_bundle(repository)
+    manifest = bundle.manifest.model_copy(update={"generation": DEFAULTS})
+    (bundle.folder / "bundle.json").write_text(manifest.model_dump_json(), encoding="utf-8")
+    (repository / "toy" / "config.pbtxt").write_text(CONFIG, encoding="utf-8")
+    with TritonServer(TritonSettings(Path(repository))) as server:
+        yield server
+
+
+class Stream:
+    """One sequence over one gRPC stream."""
+
+    def __init__(self, server: TritonServer, tensors: dict[str, np.ndarray]) -> None:
+        self._client = triton.InferenceServerClient(server.grpc_address)
+        self._answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+        self._client.start_stream(lambda result, error: self._answers.put((result, error)))
+        inputs = []
+        for name, array in tensors.items():
+            kind = "BYTES" if array.dtype == np.object_ else "INT64"
+            inputs.append(triton.InferInput(name, list(array.shape), kind))
+            inputs[-1].set_data_from_numpy(array)
+        self._client.async_stream_infer("toy", inputs, enable_empty_final_response=True)
+
+    def next(self) -> dict[str, np.ndarray]:
+        """The next response.
+
+        Raises:
+            InferenceServerException: what Triton reports.
+        """
+        result, error = self._answers.get(timeout=PATIENCE_S)
+        if error is not None:
+            raise error
+        names = [output.name for output in result.get_response().outputs]
+        return {name: result.as_numpy(name) for name in names}
+
+    def leave(self) -> None:
+        self._client.stop_stream(cancel_requests=True)
+        self._client.close()
+
+
+def ask(server: TritonServer, source: list[int], **overrides: object) -> list[dict[str, Any]]:
+    """All responses up to the one with the sequences."""
+    tensors = {"source_ids": np.array(source), "options": options(**overrides)}
+    stream = Stream(server, tensors)
+    try:
+        responses = [stream.next()]
+        while interface.SEQUENCES not in responses[-1]:
+            responses.append(stream.next())
+        return responses
+    finally:
+        stream.leave()
+
+
+def expected(source: list[int], **fields: object) -> Finished:
+    rules = DEFAULTS.model_copy(update=fields)
+    runner = FakeRunner(attention_logits, VOCABULARY)
+    return decode(runner, [Request(rules, np.array(source))])[0]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("beams", [1, 3])
+def test_triton_answers_what_the_graph_says(server: TritonServer, beams: int) -> None:
+    wanted = expected([4, 9, 2], num_beams=beams, num_return_sequences=beams)
+    (answer,) = ask(server, [4, 9, 2], num_beams=beams, num_return_sequences=beams)
+    for row, hypothesis in zip(answer[interface.SEQUENCES], wanted.hypotheses, strict=True):
+        assert tuple(row[row != interface.NO_TOKEN]) == hypothesis.token_ids
+    scores = [hypothesis.score for hypothesis in wanted.hypotheses]
+    assert answer[interface.SCORES] == pytest.approx(scores, rel=1e-4)
+    assert answer[interface.USAGE].tolist() == [3, wanted.generated_tokens]
+
+
+@pytest.mark.integration
+def test_streamed_pieces_add_up_to_the_sequence(server: TritonServer) -> None:
+    responses = ask(server, [5, 5], num_beams=1, stream=True)
+    tokens = [token for one in responses for token in one[interface.TOKEN_IDS].tolist()]
+    assert tokens == responses[-1][interface.SEQUENCES][0].tolist()
+
+
+@pytest.mark.integration
+def test_concurrent_streams_get_their_own_answers(server: TritonServer) -> None:
+    sources = [[n % VOCABULARY, (3 * n) % VOCABULARY] for n in range(24)]
+    answers: dict[int, list[int]] = {}
+
+    def visit(index: int) -> None:
+        row = ask(server, sources[index], num_beams=1)[-1][interface.SEQUENCES][0]
+        answers[index] = row.tolist()
+
+    threads = [threading.Thread(target=visit, args=(n,)) for n in range(len(sources))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    wanted = {n: expected(s, num_beams=1).hypotheses[0] for n, s in enumerate(sources)}
+    assert answers == {n: list(hypothesis.token_ids) for n, hypothesis in wanted.items()}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("source", "overrides", "text"),
+    [
+        ([99], {}, "invalid_request: source_ids holds ids outside"),
+        ([3], {"num_beams": 99}, "invalid_request: num_beams"),
+        (
+            [3],
+            {"num_beams": 1, "num_return_sequences": 2},
+            "invalid_request: options: .*num_return",
+        ),
+    ],
+)
+def test_bad_request_gets_its_reason(
+    server: TritonServer, source: list[int], overrides: dict[str, object], text: str
+) -> None:
+    with pytest.raises(InferenceServerException, match=text):
+        ask(server, source, **overrides)
+
+
+@pytest.mark.integration
+def test_service_goes_on_after_clients_left_mid_stream(server: TritonServer) -> None:
+    for _ in range(20):
+        tensors = {"source_ids": np.array([4]), "options": options(num_beams=1, stream=True)}
+        Stream(server, tensors).leave()
+    assert ask(server, [4], num_beams=1)[-1][interface.SEQUENCES].size

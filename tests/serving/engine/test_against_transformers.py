@@ -1,0 +1,155 @@
+"""Exported Marian twins, decoded by the engine, answer token for token as `transformers` does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import MarianMTModel
+
+from export.checkpoint import load, open_checkpoint
+from export.registry import architecture
+from export.to_onnx import to_onnx
+from serving.bundle import Bundle, Limits, Manifest, SourceInfo
+from serving.engine.decoder import Decoder, answer, decode
+from serving.engine.ort_runner import OrtRunner
+from serving.engine.request import Event, Finished, Request
+from serving.engine.scheduler import Capacity
+from serving.engine.sequence import Sequence
+from serving.generation import Generation
+from tests.export.twins import make_twin, randomise
+
+pytestmark = pytest.mark.slow
+VARIED = {"plain": (2, 3.5), "odd-heads": (4, 2.5), "separate-tables": (7, 3.0)}
+"""Configuration → seed and end bias with which ends come early, late and never."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Twin:
+    theirs: MarianMTModel
+    ours: OrtRunner
+    rules: Generation
+
+    def requests(self, beams: int, count: int = 24) -> list[Request]:
+        rng = np.random.default_rng(beams)
+        rules = self.rules.model_copy(update={"num_beams": beams, "num_return_sequences": beams})
+        sources = [rng.integers(1, 49, rng.integers(1, 25)) for _ in range(count)]
+        return [Request(rules, source_ids=source) for source in sources]
+
+
+@pytest.fixture(scope="module", params=VARIED)
+def twin(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Twin]:
+    folder = tmp_path_factory.mktemp("twin")
+    theirs = make_twin("marian", request.param, folder)
+    assert isinstance(theirs, MarianMTModel)
+    seed, end_bias = VARIED[request.param]
+    randomise(theirs, seed)
+    with torch.no_grad():
+        theirs.final_logits_bias[0, 0] += end_bias
+    theirs.save_pretrained(folder)
+    runner = OrtRunner(exported(folder), threads=1)
+    start = theirs.config.decoder_start_token_id
+    rules = Generation(
+        decoder_start_ids=(start,),
+        eos_token_ids=(0,),
+        pad_token_id=start,
+        max_new_tokens=20,
+        bad_words_ids=((start,),),
+        forced_eos_token_id=0,
+    )
+    yield Twin(theirs, runner, rules)
+    runner.close()
+
+
+def exported(checkpoint_folder: Path) -> Bundle:
+    """The checkpoint's graphs, and a manifest with what the engine reads."""
+    checkpoint, declared = open_checkpoint(str(checkpoint_folder)), architecture("marian")
+    config = declared.read_config(checkpoint.config)
+    network = declared.build(config).eval()
+    load(network, checkpoint, declared.rename(config))
+    graphs = declared.graphs(network, None)
+    folder = checkpoint_folder / "bundle"
+    folder.mkdir()
+    for lowering in graphs.lowerings.values():
+        to_onnx(lowering, folder / lowering.graph.file)
+    manifest = Manifest(
+        name="twin", version=1, architecture="marian", precision="fp32", tasks=("translate",),
+        source=SourceInfo(name="twin", content_hash="0"), parts={"generate": "twin"},
+        graphs={key: lowering.graph for key, lowering in graphs.lowerings.items()},
+        states=graphs.states, limits=Limits(), vocabulary_size=config.decoder.vocabulary_size,
+    )  # fmt: skip
+    return Bundle(folder, manifest)
+
+
+def generated(twin: Twin, request: Request) -> list[tuple[list[int], float]]:
+    """(tokens, score) of each sequence that `transformers.generate` returns."""
+    rules = request.rules
+    with torch.inference_mode():
+        output = twin.theirs.generate(
+            torch.from_numpy(request.source_ids)[None],
+            num_beams=rules.num_beams, num_return_sequences=rules.num_return_sequences,
+            max_new_tokens=rules.max_new_tokens, bad_words_ids=[[rules.pad_token_id]],
+            forced_eos_token_id=rules.forced_eos_token_id, do_sample=False,
+            return_dict_in_generate=True, output_scores=True,
+        )  # fmt: skip
+    sequences = [tokens[: tokens.index(0) + 1] for tokens in output.sequences[:, 1:].tolist()]
+    if rules.num_beams > 1:
+        return list(zip(sequences, output.sequences_scores.tolist(), strict=True))
+    scores = [logits.log_softmax(-1)[0] for logits in output.scores]
+    total = sum(float(row[token]) for row, token in zip(scores, sequences[0], strict=True))
+    return [(sequences[0], total / len(sequences[0]))]
+
+
+def staggered(twin: Twin, requests: list[Request]) -> list[Finished]:
+    """One request joins at each turn."""
+    decoder = Decoder(twin.ours, Capacity())
+    outcomes: list[list[Event]] = [[] for _ in requests]
+    waiting = [Sequence(r, o.append) for r, o in zip(requests, outcomes, strict=True)]
+    while waiting or not decoder.is_idle:
+        if waiting:
+            decoder.add(waiting.pop(0))
+        decoder.turn()
+    return [answer(events) for events in outcomes]
+
+
+def tokens(finished: Finished) -> list[list[int]]:
+    return [list(hypothesis.token_ids) for hypothesis in finished.hypotheses]
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_batched_tokens_and_scores_are_those_of_generate(twin: Twin, beams: int) -> None:
+    requests = twin.requests(beams)
+    answers = decode(twin.ours, requests)
+    for request, found in zip(requests, answers, strict=True):
+        wanted = generated(twin, request)
+        assert tokens(found) == [sequence for sequence, _ in wanted]
+        scores = [score for _, score in wanted]
+        if beams > 1:  # greedy scores of `transformers` come after the bans, ours before
+            assert [h.score for h in found.hypotheses] == pytest.approx(scores, rel=1e-4)
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_company_and_time_of_joining_change_nothing(twin: Twin, beams: int) -> None:
+    requests = twin.requests(beams)
+    together = [tokens(found) for found in decode(twin.ours, requests)]
+    alone = [tokens(decode(twin.ours, [request])[0]) for request in requests]
+    joining = [tokens(found) for found in staggered(twin, requests)]
+    assert together == alone == joining
+
+
+def test_widths_share_the_engine_without_harm(twin: Twin) -> None:
+    mixed = [*twin.requests(1, 6), *twin.requests(4, 6), *twin.requests(2, 6)]
+    assert [tokens(found) for found in staggered(twin, mixed)] == [
+        tokens(decode(twin.ours, [request])[0]) for request in mixed
+    ]
+
+
+def test_the_twin_is_worth_asking(twin: Twin) -> None:
+    lengths = {len(tokens(found)[0]) for found in decode(twin.ours, twin.requests(1))}
+    assert len(lengths) > 3
