@@ -1,0 +1,1 @@
+"""Load on a running gateway, closed-loop and open-loop."""

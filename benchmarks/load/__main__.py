@@ -1,0 +1,35 @@
+"""`python -m benchmarks.load`: locust without its web page, set up by the environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from benchmarks.load.settings import LoadSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main() -> None:
+    """Become locust, which patches sockets and so wants a process of its own."""
+    try:
+        settings = LoadSettings.from_environment()
+    except ValueError as error:
+        sys.exit(f"load: {error}")
+    users = settings.users if settings.profile == "closed" else 1
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    )
+    command = [
+        *(sys.executable, "-m", "locust", "--headless", "--only-summary"),
+        *("--locustfile", str(Path(__file__).with_name("locustfile.py"))),
+        *("--users", str(users), "--spawn-rate", str(users)),
+        *("--run-time", settings.duration, "--stop-timeout", "10"),
+        *sys.argv[1:],
+    ]
+    os.execv(sys.executable, command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""What is asked: the example world's sentences and pictures as ready-made bodies."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+LABELS = [
+    f"{colour} {shape}"
+    for colour in ("red", "green", "blue", "yellow")
+    for shape in ("circle", "square", "triangle")
+]
+
+
+@dataclass(frozen=True)
+class Payload:
+    """One request, encoded before the clock runs."""
+
+    task: str
+    body: bytes
+
+    @property
+    def path(self) -> str:
+        """Route of the task."""
+        return f"/v1/{self.task}"
+
+
+class Payloads:
+    """An endless choice of requests, the same for the same seed.
+
+    Args:
+        tasks: In equal shares.
+        seed: Of the choice.
+        examples: Folder that holds `paragraph.txt` and `pictures/`.
+
+    Raises:
+        FileNotFoundError: A task's material is not there.
+    """
+
+    def __init__(self, tasks: Iterable[str], seed: int, examples: Path) -> None:
+        self._random = random.Random(seed)
+        self._by_task = {task: _bodies(task, examples) for task in tasks}
+
+    def draw(self, task: str | None = None) -> Payload:
+        """The next request, of any task unless one is named."""
+        task = task or self._random.choice(list(self._by_task))
+        return Payload(task, self._random.choice(self._by_task[task]))
+
+
+def failure(status: int, content: bytes) -> str | None:
+    """Why an answer does not count; None for one that does. A failed item fails its request."""
+    if status != 200:
+        return f"HTTP {status}"
+    try:
+        items = json.loads(content)["data"]
+    except (ValueError, KeyError, TypeError):
+        return "not an answer of Triptych"
+    errors = [item["error"]["type"] for item in items if item.get("error")]
+    return f"item: {errors[0]}" if errors else None
+
+
+def _bodies(task: str, examples: Path) -> list[bytes]:
+    if task == "translate":
+        requests = [{"texts": [text], "source": "es"} for text in _sentences(examples)]
+    else:
+        requests = [{"images": [image]} for image in _pictures(examples)]
+    if task == "zero-shot":
+        requests = [{**request, "labels": LABELS} for request in requests]
+    return [json.dumps(request).encode() for request in requests]
+
+
+def _sentences(examples: Path) -> list[str]:
+    text = (examples / "paragraph.txt").read_text(encoding="utf-8")
+    sentences = [part.strip() for part in re.split(r"(?<=[.!?])\s+", text)]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _pictures(examples: Path) -> list[str]:
+    files = sorted((examples / "pictures").glob("*.png"))
+    if not files:
+        raise FileNotFoundError(f"no pictures in {examples / 'pictures'}")
+    return [base64.b64encode(file.read_bytes()).decode("ascii") for file in files]

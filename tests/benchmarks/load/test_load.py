@@ -1,0 +1,180 @@
+"""The load generator measures what it says, tried on a server of known speed."""
+
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.load.arrivals import poisson_arrivals
+from benchmarks.load.payloads import Payloads, failure
+from benchmarks.load.settings import LoadSettings
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    (tmp_path / "paragraph.txt").write_text("Uno. ¿Dos?\nTres", encoding="utf-8")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.png").write_bytes(b"png")
+    return tmp_path
+
+
+def test_gaps_are_exponential() -> None:
+    times = list(itertools.islice(poisson_arrivals(rate=50, seed=1), 20_000))
+    gaps = [after - before for before, after in itertools.pairwise([0.0, *times])]
+    assert statistics.fmean(gaps) == pytest.approx(1 / 50, rel=0.03)
+    # Of an exponential distribution the deviation is the mean, and 1/e of it lies above the mean.
+    assert statistics.pstdev(gaps) == pytest.approx(1 / 50, rel=0.05)
+    above = sum(gap > 1 / 50 for gap in gaps) / len(gaps)
+    assert above == pytest.approx(0.3679, abs=0.02)
+
+
+def test_a_seed_fixes_arrivals_and_payloads(examples: Path) -> None:
+    one, two = (list(itertools.islice(poisson_arrivals(5, seed=3), 9)) for _ in range(2))
+    assert one == two
+    draws = [
+        [payloads.draw() for _ in range(20)]
+        for payloads in (Payloads(("translate", "caption"), 3, examples) for _ in range(2))
+    ]
+    assert draws[0] == draws[1]
+    assert {payload.task for payload in draws[0]} == {"translate", "caption"}
+
+
+def test_bodies_hold_the_examples(examples: Path) -> None:
+    payloads = Payloads(("translate", "caption", "zero-shot"), 0, examples)
+    texts = {json.loads(payloads.draw("translate").body)["texts"][0] for _ in range(50)}
+    assert texts == {"Uno.", "¿Dos?", "Tres"}
+    zero_shot = payloads.draw("zero-shot")
+    assert zero_shot.path == "/v1/zero-shot"
+    assert json.loads(zero_shot.body)["images"] == ["cG5n"]
+    assert len(json.loads(zero_shot.body)["labels"]) == 12
+
+
+def test_material_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="pictures"):
+        Payloads(("caption",), 0, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "reason"),
+    [
+        (200, b'{"data": [{"index": 0, "text": "a"}]}', None),
+        (200, b'{"data": [{"index": 0, "error": {"type": "too_long"}}]}', "item: too_long"),
+        (200, b"<html>", "not an answer of Triptych"),
+        (429, b"{}", "HTTP 429"),
+    ],
+)
+def test_only_whole_answers_count(status: int, content: bytes, reason: str | None) -> None:
+    assert failure(status, content) == reason
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"PROFILE": "open"}, {"TASKS": "translat"}, {"USERS": "0"}, {"RATE": "0"}]
+)
+def test_wrong_settings_are_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        LoadSettings.from_environment(wrong)
+
+
+class _Stalling(ThreadingHTTPServer):
+    """Answers at once, but not while it stalls: from its `stall_at`th request, for `stall_s`."""
+
+    daemon_threads = True
+    request_queue_size = 1024
+    stall_at, stall_s = 10**9, 0.0
+    asked = 0
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.lock = threading.Lock()
+
+    def wait(self) -> None:
+        with self.lock:
+            self.asked += 1
+            if self.asked == self.stall_at:
+                threading.Event().wait(self.stall_s)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Stalling
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.server.wait()
+        payload = b'{"data": [{"index": 0}]}'
+        self.send_response(200)
+        self.send_header("content-length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving(server: _Stalling) -> Iterator[str]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def load(url: str, examples: Path, **environment: str) -> dict[str, Any]:
+    """Locust's statistics of a run that asks for translations only."""
+    settings = {"TRIPTYCH_URL": url, "TASKS": "translate", "EXAMPLES": str(examples)}
+    result = subprocess.run(
+        [sys.executable, "-m", "benchmarks.load", "--json"],
+        cwd=ROOT,
+        env={**os.environ, **settings, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    (statistics,) = json.loads(result.stdout)
+    return dict(statistics)
+
+
+def slower_than(milliseconds: float, total: dict[str, Any]) -> int:
+    return sum(n for time, n in total["response_times"].items() if float(time) > milliseconds)
+
+
+@pytest.mark.integration
+def test_a_stall_is_felt_by_every_request_that_came_meanwhile(examples: Path) -> None:
+    """At 50 a second a stall of a second delays some fifty; a closed user would feel it once."""
+    server = _Stalling()
+    server.stall_at, server.stall_s = 50, 1.0
+    with serving(server) as url:
+        total = load(url, examples, PROFILE="poisson", RATE="50", DURATION="4s")
+    assert 120 < total["num_requests"] == server.asked < 280
+    assert total["num_failures"] == 0
+    assert 10 < slower_than(500, total) < 60
+    assert total["max_response_time"] > 900
+
+
+@pytest.mark.integration
+def test_closed_users_wait_for_their_answers(examples: Path) -> None:
+    server = _Stalling()
+    server.stall_at, server.stall_s = 5, 1.0
+    with serving(server) as url:
+        total = load(url, examples, PROFILE="closed", USERS="2", DURATION="2s")
+    assert total["num_requests"] == server.asked > 5
+    assert total["num_failures"] == 0
+    assert 1 <= slower_than(500, total) <= 2
