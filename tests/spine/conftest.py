@@ -1,0 +1,82 @@
+"""The whole house, started once: the examples exported, a real Triton, the gateway."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from clients.demo import free_port, wait_until_ready
+from triptych import Client
+from triptych.grpc_client import GrpcClient
+
+CHECKPOINTS = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
+EXAMPLES = ("example-es-en", "example-captioner", "example-clip")
+PROGRAM = (sys.executable, "-m", "triptych")
+
+
+@dataclass(frozen=True)
+class House:
+    """A running `triptych serve`."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    grpc_address: str
+    repository: Path
+
+
+def start_house(repository: Path, log: Path) -> House:
+    """`triptych serve` on free ports, ready; what it prints goes to `log`."""
+    http_port, grpc_port = free_port(), free_port()
+    command = [
+        *(*PROGRAM, "serve", "--repository", str(repository)),
+        *("--http-port", str(http_port), "--grpc-port", str(grpc_port)),
+    ]
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
+    url = f"http://127.0.0.1:{http_port}"
+    wait_until_ready(url, process)
+    return House(process, url, f"127.0.0.1:{grpc_port}", repository)
+
+
+def stop_house(house: House) -> int:
+    """SIGTERM, as an orchestrator would; the exit code."""
+    house.process.send_signal(signal.SIGTERM)
+    return house.process.wait(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model repository with the three examples, exported through the command line."""
+    folder = tmp_path_factory.mktemp("house") / "model_repository"
+    for name in EXAMPLES:
+        command = [*PROGRAM, "export", str(CHECKPOINTS / name), "--repository", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def house(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    running = start_house(repository, tmp_path_factory.mktemp("log") / "serve.log")
+    try:
+        yield running
+    finally:
+        stop_house(running)
+
+
+@pytest.fixture
+def client(house: House) -> Iterator[Client]:
+    with Client(house.url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def grpc_client(house: House) -> Iterator[GrpcClient]:
+    with GrpcClient(house.grpc_address, timeout=60) as client:
+        yield client

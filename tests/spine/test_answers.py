@@ -1,0 +1,204 @@
+"""What a user gets is what `transformers` says of the same folder: nothing changed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import (
+    CLIPModel,
+    CLIPTokenizer,
+    MarianMTModel,
+    MarianTokenizer,
+    PreTrainedTokenizerFast,
+    VisionEncoderDecoderModel,
+)
+
+from benchmarks.quality import as_png
+from export.examples.grammar import sentences
+from export.examples.paragraphs import ENGLISH, SPANISH
+from export.examples.score_scenes import heldout_pictures, questions
+from tests.spine.conftest import CHECKPOINTS
+from triptych import Client
+from triptych.grpc_client import GrpcClient
+
+pytestmark = pytest.mark.integration
+SCORE_TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def spanish() -> list[str]:
+    """Sentences of mixed lengths that training never showed, none of them split by the gateway."""
+    return [pair.spanish for pair in sentences("compositional", 48, seed=3)]
+
+
+@pytest.fixture(scope="module")
+def pictures() -> list[Image.Image]:
+    return [picture for _, picture in heldout_pictures(12, seed=3)]
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_translations_and_scores_are_those_of_transformers(
+    client: Client, spanish: list[str], num_beams: int
+) -> None:
+    expected = translate_with_transformers(spanish, num_beams)
+    batched = client.translate(spanish[:32], num_beams=num_beams).data
+    batched += client.translate(spanish[32:], num_beams=num_beams).data
+    assert [item.text for item in batched] == [text for text, _ in expected]
+    scores = np.array([item.score for item in batched])
+    assert scores == pytest.approx([score for _, score in expected], abs=SCORE_TOLERANCE)
+
+
+def test_a_translation_does_not_depend_on_who_shares_the_batch(
+    client: Client, spanish: list[str]
+) -> None:
+    together = [item.text for item in client.translate(spanish[:32]).data]
+    with ThreadPoolExecutor(16) as pool:
+        alone = list(pool.map(lambda text: client.translate(text).data[0].text, spanish[:32]))
+    assert alone == together
+
+
+def test_a_paragraph_keeps_its_line_breaks_and_every_sentence(client: Client) -> None:
+    assert client.translate(SPANISH, source="es", target="en").data[0].text == ENGLISH
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("este restaurante tiene buena comida", "this restaurant has good food"),
+        ("el mundo no es suficiente", "the world is not enough"),
+    ],
+)
+def test_the_two_sentences_of_the_issue(client: Client, source: str, expected: str) -> None:
+    assert client.translate(source).data[0].text == expected
+
+
+def test_alternatives_come_best_first(client: Client, spanish: list[str]) -> None:
+    found = client.translate(spanish[0], alternatives=3).data[0]
+    assert found.alternatives is not None
+    scores = [alternative.score for alternative in found.alternatives]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert found.text == found.alternatives[0].text
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_captions_and_scores_are_those_of_transformers(
+    client: Client, pictures: list[Image.Image], num_beams: int
+) -> None:
+    expected = caption_with_transformers(pictures, num_beams)
+    data = client.caption([as_png(picture) for picture in pictures], num_beams=num_beams).data
+    assert [item.text for item in data] == [text for text, _ in expected]
+    scores = np.array([item.score for item in data])
+    assert scores == pytest.approx([score for _, score in expected], abs=SCORE_TOLERANCE)
+
+
+def test_zero_shot_probabilities_are_those_of_transformers(client: Client) -> None:
+    for question in questions(6, seed=3):
+        data = client.zero_shot(as_png(question.picture), question.labels).data[0]
+        assert data.labels is not None
+        given = {entry.label: entry.score for entry in data.labels}
+        expected = classify_with_transformers(question.picture, question.labels)
+        assert given == pytest.approx(expected, abs=1e-4)
+        assert [e.label for e in data.labels] == sorted(given, key=given.__getitem__, reverse=True)
+
+
+def test_grpc_gives_what_http_gives(
+    client: Client, grpc_client: GrpcClient, pictures: list[Image.Image], spanish: list[str]
+) -> None:
+    files = [as_png(picture) for picture in pictures[:2]]
+    labels = ["red circle", "blue square"]
+    same(client.translate(spanish[:3]), grpc_client.translate(spanish[:3]))
+    same(client.caption(files), grpc_client.caption(files))
+    same(client.zero_shot(files, labels), grpc_client.zero_shot(files, labels))
+    assert {model.id for model in grpc_client.models().data} == {
+        model.id for model in client.models().data
+    }
+
+
+def same(left: object, right: object) -> None:
+    """Equal messages; float32 on the wire of protobuf may round."""
+    one, other = (message.model_dump(exclude_none=True) for message in (left, right))  # type: ignore[attr-defined]
+    assert rounded(one) == rounded(other)
+
+
+def rounded(value: object) -> object:
+    if isinstance(value, float):
+        return pytest.approx(value, rel=1e-5, abs=1e-6)
+    if isinstance(value, dict):
+        return {key: rounded(entry) for key, entry in value.items()}
+    return [rounded(entry) for entry in value] if isinstance(value, list) else value
+
+
+def translate_with_transformers(texts: list[str], num_beams: int) -> list[tuple[str, float]]:
+    """Each text on its own, so that padding cannot matter."""
+    folder = CHECKPOINTS / "example-es-en"
+    tokenizer = MarianTokenizer.from_pretrained(folder)
+    model = MarianMTModel.from_pretrained(folder, dtype=torch.float32).eval()
+    return [
+        generated(model, tokenizer.decode, num_beams, **tokenizer(text, return_tensors="pt"))
+        for text in texts
+    ]
+
+
+def caption_with_transformers(
+    pictures: list[Image.Image], num_beams: int
+) -> list[tuple[str, float]]:
+    """Each picture on its own."""
+    folder = CHECKPOINTS / "example-captioner"
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    model = VisionEncoderDecoderModel.from_pretrained(folder, dtype=torch.float32).eval()
+    return [
+        generated(model, tokenizer.decode, num_beams, pixel_values=pixel_values(folder, picture))
+        for picture in pictures
+    ]
+
+
+def classify_with_transformers(picture: Image.Image, labels: list[str]) -> dict[str, float]:
+    """Probabilities among the labels in the default template."""
+    folder = CHECKPOINTS / "example-clip"
+    tokenizer = CLIPTokenizer.from_pretrained(folder)
+    model = CLIPModel.from_pretrained(folder, dtype=torch.float32).eval()
+    texts = tokenizer([f"a photo of a {label}" for label in labels], padding=True)
+    with torch.no_grad():
+        logits = model(
+            input_ids=torch.tensor(texts["input_ids"]),
+            attention_mask=torch.tensor(texts["attention_mask"]),
+            pixel_values=pixel_values(folder, picture),
+        ).logits_per_image[0]
+    return dict(zip(labels, logits.softmax(-1).tolist(), strict=True))
+
+
+def pixel_values(folder: object, picture: Image.Image) -> torch.Tensor:
+    """(1, 3, height, width), by the Pillow processor that the folder names."""
+    from transformers import CLIPImageProcessorPil, ViTImageProcessorPil
+
+    kind = CLIPImageProcessorPil if "clip" in str(folder) else ViTImageProcessorPil
+    return torch.as_tensor(np.stack(kind.from_pretrained(folder)(picture)["pixel_values"]))
+
+
+def generated(
+    model: MarianMTModel | VisionEncoderDecoderModel,
+    decode: Callable[..., str],
+    num_beams: int,
+    **inputs: torch.Tensor,
+) -> tuple[str, float]:
+    """The best hypothesis and its score as `docs/architecture.md` defines it."""
+    with torch.no_grad():
+        found = model.generate(
+            **inputs,
+            num_beams=num_beams,
+            do_sample=False,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+    text = decode(found.sequences[0], skip_special_tokens=True).strip()
+    if num_beams > 1:
+        return text, float(found.sequences_scores[0])
+    steps = model.compute_transition_scores(found.sequences, found.scores, normalize_logits=True)[0]
+    penalty = float(model.generation_config.length_penalty or 1.0)
+    return text, float(steps.sum()) / len(steps) ** penalty

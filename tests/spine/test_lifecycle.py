@@ -1,0 +1,107 @@
+"""Starting, surviving, stopping: what an operator sees of `triptych serve`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.spine.conftest import PROGRAM, House, start_house, stop_house
+from triptych import Client
+
+pytestmark = pytest.mark.integration
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes below one, by /proc."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+    found = {pid}
+    while new := {child for child, parent in parents.items() if parent in found} - found:
+        found |= new
+    return found - {pid}
+
+
+def stub_of(pid: int, model: str) -> int:
+    """The Triton stub process that serves a model, below a process."""
+    for child in descendants(pid):
+        words = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
+        if "triton_python_backend_stub" in words[0] and any(
+            f"/{model}" in word or word.startswith(model) for word in words[1:]
+        ):
+            return child
+    raise AssertionError(f"no stub serves {model}")
+
+
+def eventually(claim: Callable[[], bool], timeout_s: float = 20.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if claim():
+            return True
+        time.sleep(0.1)
+    return claim()
+
+
+def test_sigterm_leaves_no_process_and_no_shared_memory(repository: Path, tmp_path: Path) -> None:
+    before = set(SHARED_MEMORY.iterdir())
+    house = start_house(repository, tmp_path / "serve.log")
+    family = descendants(house.process.pid)
+    assert len(family) >= 5, "gateway, triton's parent, triton and the models' processes"
+    assert stop_house(house) == 0
+    assert not {pid for pid in family if Path(f"/proc/{pid}").exists()}
+    assert set(SHARED_MEMORY.iterdir()) <= before
+
+
+def test_a_killed_model_process_is_healed_and_answers_again(house: House, client: Client) -> None:
+    expected = client.translate("el mundo no es suficiente").data[0].text
+    os.kill(stub_of(house.process.pid, "example-es-en"), signal.SIGKILL)
+
+    def answers() -> bool:
+        try:
+            return client.translate("el mundo no es suficiente").data[0].text == expected
+        except Exception:
+            return False
+
+    assert eventually(answers)
+    assert eventually(client.ready)
+
+
+def test_a_half_written_version_is_skipped(repository: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "model_repository"
+    shutil.copytree(repository, copy)
+    (copy / "example-es-en" / "2").mkdir()
+    (copy / "example-es-en" / "2" / "step.onnx").write_bytes(b"half")
+    house = start_house(copy, tmp_path / "serve.log")
+    try:
+        with Client(house.url) as client:
+            versions = {model.id: model.version for model in client.models().data}
+            assert versions["example-es-en"] == 1
+            assert client.translate("el mundo no es suficiente").data[0].text
+    finally:
+        stop_house(house)
+
+
+def test_a_port_in_use_is_one_clear_line(repository: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = [*PROGRAM, "serve", "--repository", str(repository), "--http-port", port]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert port in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
