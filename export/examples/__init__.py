@@ -1,0 +1,1 @@
+"""The example world: generators, training scripts and the small checkpoints they made."""

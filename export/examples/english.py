@@ -55,7 +55,7 @@ def article(following: str) -> str:
 
 
 def genitive(owner: str) -> str:
-    """The owner with 's, or only ' after a plural."""
+    """The owner with 's, or ' alone after a common noun's s: Carlos's, the boss'."""
     return owner + ("'" if owner.endswith("s") and owner[0].islower() else "'s")
 
 

@@ -4,6 +4,7 @@ python -m export.examples.translator "El mundo no es suficiente."
 """
 
 import argparse
+import warnings
 from pathlib import Path
 from string import Template
 
@@ -54,7 +55,10 @@ $examples
 
 def translator(folder: Path, beams: int) -> Translate:
     """The folder's model in float32 as a function from sentences to translations."""
-    tokenizer = MarianTokenizer.from_pretrained(folder)
+    with warnings.catch_warnings():
+        # It recommends sacremoses, whose clean-up of quotation marks our sentences do not need.
+        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
+        tokenizer = MarianTokenizer.from_pretrained(folder)
     model = MarianMTModel.from_pretrained(folder, dtype=torch.float32).eval()
 
     @torch.inference_mode()
