@@ -26,6 +26,11 @@ class Catalog:
         """All of them, by name."""
         return tuple(self._models.values())
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self._models)
+
     def resolve(
         self, task: str, name: str | None, source: str | None = None, target: str | None = None
     ) -> LoadedModel:
@@ -62,7 +67,7 @@ class Catalog:
     def _named(self, name: str, task: str, source: str | None, target: str | None) -> LoadedModel:
         model = self._models.get(name)
         if model is None:
-            names = ", ".join(self._models) or "none"
+            names = ", ".join(self.names) or "none"
             raise UnknownModel(f"no such model; served are: {names}", field="model")
         if task not in model.manifest.tasks:
             tasks = ", ".join(model.manifest.tasks)

@@ -34,12 +34,12 @@ class _Json(logging.Formatter):
 
 
 def configure_logs(*, as_json: bool) -> None:
-    """Everything at INFO and above to stderr."""
+    """Everything at INFO and above to stderr, unless the program has set up logging itself."""
     handler = logging.StreamHandler()
     handler.setFormatter(
         _Json() if as_json else _Fields("%(asctime)s %(levelname)s %(name)s: %(message)s")
     )
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:

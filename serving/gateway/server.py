@@ -1,0 +1,119 @@
+"""The gateway as a program: sockets, signals, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import grpc
+import uvicorn
+
+from serving.errors import SetupError
+from serving.gateway.app import create_app
+from serving.gateway.catalog import load_catalog
+from serving.gateway.grpc_front import create_grpc_server
+from serving.gateway.health import Readiness
+from serving.gateway.inference import Inference, TritonInference
+from serving.gateway.logs import configure_logs
+from serving.gateway.metrics import Metrics
+from serving.gateway.ports import listening
+from serving.gateway.service import Service
+from serving.settings import GatewaySettings
+
+log = logging.getLogger(__name__)
+
+
+def run_gateway(settings: GatewaySettings) -> int:
+    """Serve until SIGTERM or SIGINT, then let requests finish; returns the exit code."""
+    configure_logs(as_json=settings.json_output)
+    try:
+        asyncio.run(_serve(settings, lambda: TritonInference(settings.triton)))
+    except SetupError as error:
+        log.error("cannot start: %s", error.message)
+        return 1
+    return 0
+
+
+async def _serve(settings: GatewaySettings, connect: Callable[[], Inference]) -> None:
+    """Both fronts over one service, until a signal.
+
+    Raises:
+        SetupError: a port is taken, or there is nothing to serve.
+    """
+    catalog = load_catalog(settings.repository)
+    with contextlib.closing(listening(settings.host, settings.http_port, "HTTP")) as http_socket:
+        service = Service(catalog, connect(), settings, Metrics())
+        try:
+            readiness = Readiness(service)
+            grpc_server, grpc_port = create_grpc_server(service, readiness)
+            await grpc_server.start()
+            ports = {"http_port": http_socket.getsockname()[1], "grpc_port": grpc_port}
+            log.info("listening", extra={**ports, "models": ",".join(catalog.names)})
+            await _until_signal(service, _http_server(service, readiness), http_socket, grpc_server)
+        finally:
+            await service.close()
+    log.info("stopped")
+
+
+async def _until_signal(
+    service: Service,
+    http_server: uvicorn.Server,
+    http_socket: socket.socket,
+    grpc_server: grpc.aio.Server,
+) -> None:
+    """Serve; the first signal lets running requests finish, a second one stops at once."""
+    grace_s = service.settings.graceful_termination_timeout
+    stopping = asyncio.Event()
+
+    def stop() -> None:
+        http_server.force_exit = service.is_draining
+        service.is_draining = http_server.should_exit = True
+        stopping.set()
+        log.info("draining", extra={"within_s": grace_s})
+
+    async def stop_grpc() -> None:
+        await stopping.wait()
+        await grpc_server.stop(grace_s)
+
+    with _signals(stop):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(http_server.serve([http_socket]))
+            group.create_task(stop_grpc())
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers, which raise the signal again once it has stopped."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _http_server(service: Service, readiness: Readiness) -> uvicorn.Server:
+    config = uvicorn.Config(
+        create_app(service, readiness),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=math.ceil(service.settings.graceful_termination_timeout),
+    )
+    return _HttpServer(config)
+
+
+@contextlib.contextmanager
+def _signals(handler: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,221 @@
+"""The tasks over gRPC: the same answers, errors as statuses, health and reflection."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from serving.errors import Overloaded
+from serving.gateway.grpc_front import NAME, create_grpc_server
+from tests.serving.gateway.conftest import House, MakeHouse
+from tests.serving.processing.test_image import png_header
+from tests.serving.tasks.conftest import picture
+from triptych import triptych_pb2 as pb
+from triptych.triptych_pb2_grpc import TriptychStub
+
+
+class Front:
+    """A gRPC front on a free port of loopback, and a channel to it."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self._server, self.port = create_grpc_server(house.service, house.readiness)
+
+    async def __aenter__(self) -> "Front":
+        await self._server.start()
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
+        self.stub = TriptychStub(self.channel)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.channel.close()
+        await self._server.stop(0)
+
+
+@pytest.fixture
+async def front(make_house: MakeHouse) -> AsyncIterator[Front]:
+    async with Front(make_house(grpc_port=0)) as front:
+        yield front
+
+
+async def failure(call: grpc.aio.UnaryUnaryCall) -> tuple[grpc.StatusCode, pb.ErrorBody, dict]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    trailing = dict(caught.value.trailing_metadata())
+    body = pb.ErrorBody.FromString(trailing["triptych-error-bin"])
+    assert body.message == caught.value.details()
+    return caught.value.code(), body, trailing
+
+
+async def test_translate(front: Front) -> None:
+    request = pb.TranslateRequest(texts=["uno dos. tres", ""], alternatives=2)
+    answer = await front.stub.Translate(request)
+    assert answer.model == "tiny-translate"
+    assert answer.data[0].text == "uno dos. tres"
+    assert [a.score for a in answer.data[0].alternatives] == [-1.0, -3.0]
+    assert (answer.data[1].error.type, answer.data[1].error.field) == ("invalid_request", "texts.1")
+    assert not answer.data[1].HasField("text")
+    assert answer.usage.prompt_tokens == 5
+
+
+async def test_pictures_travel_as_bytes(front: Front) -> None:
+    images = [picture("red"), b"junk", picture("blue", "JPEG")]
+    captions = await front.stub.Caption(pb.CaptionRequest(images=images, prompt="a"))
+    assert [item.text for item in captions.data] == ["a picture", "", "a picture"]
+    assert captions.data[1].error.type == "unsupported_image"
+    request = pb.ZeroShotRequest(images=images, labels=["red", "blue"])
+    ranked = await front.stub.ZeroShot(request)
+    assert sum(entry.score for entry in ranked.data[0].labels) == pytest.approx(1.0)
+    assert ranked.data[1].error.field == "images.1"
+
+
+async def test_models(front: Front) -> None:
+    answer = await front.stub.ListModels(pb.ListModelsRequest())
+    assert [model.id for model in answer.data] == [
+        "tiny-translate",
+        "tiny-caption",
+        "tiny-zero-shot",
+    ]
+    assert (answer.data[0].languages[0].source, answer.data[0].languages[0].target) == ("es", "en")
+
+
+BAD = {
+    "nothing": ("Translate", pb.TranslateRequest(), "invalid_request", "texts"),
+    "beams": (
+        "Translate",
+        pb.TranslateRequest(texts=["a"], num_beams=99),
+        "invalid_request",
+        "num_beams",
+    ),
+    "not a number": (
+        "Translate",
+        pb.TranslateRequest(texts=["a"], length_penalty=float("nan")),
+        "invalid_request",
+        "length_penalty",
+    ),
+    "long": ("Translate", pb.TranslateRequest(texts=["a " * 50]), "too_long", "texts.0"),
+    "no image": ("Caption", pb.CaptionRequest(), "invalid_request", "images"),
+    "bad image": ("Caption", pb.CaptionRequest(images=[b"x"]), "unsupported_image", "images.0"),
+    "huge": (
+        "Caption",
+        pb.CaptionRequest(images=[png_header(20_000, 20_000)]),
+        "payload_too_large",
+        "images.0",
+    ),
+    "no labels": ("ZeroShot", pb.ZeroShotRequest(images=[b"x"]), "invalid_request", "labels"),
+    "1001 labels": (
+        "ZeroShot",
+        pb.ZeroShotRequest(images=[b"x"], labels=["a"] * 1001),
+        "invalid_request",
+        "labels",
+    ),
+}
+
+
+@pytest.mark.parametrize(("method", "request_", "kind", "field"), BAD.values(), ids=BAD)
+async def test_bad_request_is_invalid_argument(
+    front: Front, method: str, request_: object, kind: str, field: str
+) -> None:
+    code, body, trailing = await failure(getattr(front.stub, method)(request_))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert (body.type, body.field) == (kind, field)
+    assert trailing["x-request-id"]
+
+
+async def test_unknown_model_is_not_found(front: Front) -> None:
+    code, body, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"], model="x")))
+    assert (code, body.type) == (grpc.StatusCode.NOT_FOUND, "unknown_model")
+
+
+async def test_full_queue_is_resource_exhausted(front: Front) -> None:
+    front.house.inference.failures["tiny-translate"] = Overloaded("busy", retry_after_s=1.5)
+    code, _, trailing = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert trailing["retry-after"] == "2"
+
+
+async def test_draining_is_unavailable(front: Front) -> None:
+    front.house.service.is_draining = True
+    code, _, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_bug_is_internal_without_its_text(front: Front) -> None:
+    front.house.inference.failures["tiny-translate"] = ValueError("secret")  # type: ignore[assignment]
+    code, body, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
+    assert (code, body.type) == (grpc.StatusCode.INTERNAL, "internal")
+    assert "secret" not in body.message
+
+
+async def test_message_beyond_the_payload_limit_is_refused(make_house: MakeHouse) -> None:
+    async with Front(make_house(grpc_port=0, payload_limit=1024)) as front:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await front.stub.Caption(pb.CaptionRequest(images=[bytes(5000)]))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_client_that_leaves_ends_the_work(front: Front) -> None:
+    inference = front.house.inference
+    inference.hold = asyncio.Event()
+    call = front.stub.Translate(pb.TranslateRequest(texts=["a"]))
+    async with asyncio.timeout(5):
+        while not inference.running:
+            await asyncio.sleep(0.001)
+        call.cancel()
+        while not inference.cancelled:
+            await asyncio.sleep(0.001)
+    assert inference.running == 0
+
+
+async def test_key_is_asked_for(make_house: MakeHouse) -> None:
+    async with Front(make_house(grpc_port=0, api_key="sesame")) as front:
+        request = pb.TranslateRequest(texts=["a"])
+        code, _, _ = await failure(front.stub.Translate(request))
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+        metadata = (("authorization", "Bearer sesame"), ("x-request-id", "abc"))
+        call = front.stub.Translate(request, metadata=metadata)
+        assert (await call).data[0].text == "a"
+        assert dict(await call.trailing_metadata())["x-request-id"] == "abc"
+
+
+async def test_health_tells_what_ready_tells(front: Front) -> None:
+    stub = health_pb2_grpc.HealthStub(front.channel)
+    serving = health_pb2.HealthCheckResponse
+    for service in ("", NAME):
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+        assert answer.status == serving.SERVING
+    watch = stub.Watch(health_pb2.HealthCheckRequest())
+    assert (await watch.read()).status == serving.SERVING
+    front.house.service.is_draining = True
+    assert (await stub.Check(health_pb2.HealthCheckRequest())).status == serving.NOT_SERVING
+    assert (await asyncio.wait_for(watch.read(), 10)).status == serving.NOT_SERVING
+    watch.cancel()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Check(health_pb2.HealthCheckRequest(service="other"))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_reflection_names_the_service(front: Front) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(front.channel)
+    requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
+    async for answer in stub.ServerReflectionInfo(iter(requests)):
+        names = {service.name for service in answer.list_services_response.service}
+        assert {NAME, "grpc.health.v1.Health"} <= names
+
+
+async def test_client_of_the_package_speaks_to_it(front: Front) -> None:
+    from triptych import GrpcClient
+
+    def ask() -> tuple[str, str, int, bool]:
+        with GrpcClient(f"127.0.0.1:{front.port}") as client:
+            return (
+                client.translate("hola").data[0].text,
+                client.caption(picture("red")).data[0].text,
+                len(client.zero_shot(picture("red"), labels=["a", "b"]).data[0].labels),
+                client.ready(),
+            )
+
+    assert await asyncio.to_thread(ask) == ("hola", "picture", 2, True)

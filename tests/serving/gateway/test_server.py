@@ -1,0 +1,171 @@
+"""The gateway as a program: its ports, its signals, its end."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+
+from serving.bundle import MANIFEST
+from serving.errors import SetupError
+from serving.gateway.server import _serve, run_gateway
+from serving.settings import GatewaySettings
+from tests.serving.gateway.conftest import FakeInference
+from tests.serving.processing.test_text import byte_level
+from tests.serving.tasks.conftest import manifest
+from triptych import triptych_pb2 as pb
+from triptych.triptych_pb2_grpc import TriptychStub
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one bundle that can be read (its graphs are never run here)."""
+    folder = tmp_path / "tiny-translate" / "3"
+    folder.mkdir(parents=True)
+    spec = byte_level(folder)
+    (folder / MANIFEST).write_text(manifest("translate", tokenizer=spec).model_dump_json())
+    return tmp_path
+
+
+@pytest.fixture
+def settings(repository: Path) -> GatewaySettings:
+    return GatewaySettings(
+        repository=repository,
+        http_port=free_port(),
+        grpc_port=free_port(),
+        triton=f"127.0.0.1:{free_port()}",
+        graceful_termination_timeout=5,
+    )
+
+
+class Running:
+    """The program in this process, over an in-memory `Inference`."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.inference = FakeInference()
+        self.url = f"http://127.0.0.1:{settings.http_port}"
+        self.target = f"127.0.0.1:{settings.grpc_port}"
+        self._settings = settings
+
+    async def __aenter__(self) -> "Running":
+        self.task = asyncio.create_task(_serve(self._settings, lambda: self.inference))
+        async with httpx.AsyncClient() as http, asyncio.timeout(10):
+            while True:
+                try:
+                    if (await http.get(f"{self.url}/health")).status_code == 200:
+                        return self
+                except httpx.TransportError:
+                    await asyncio.sleep(0.01)
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self.task.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(10):
+            await self.task
+
+
+async def test_both_fronts_answer_and_sigterm_ends_them(settings: GatewaySettings) -> None:
+    running = Running(settings)
+    async with running, httpx.AsyncClient(base_url=running.url) as http:
+        answer = await http.post("/v1/translate", json={"texts": "hello"})
+        assert answer.json()["data"][0]["text"] == "hello"
+        async with grpc.aio.insecure_channel(running.target) as channel:
+            request = pb.TranslateRequest(texts=["hello"])
+            assert (await TriptychStub(channel).Translate(request)).data[0].text == "hello"
+    assert running.inference.is_closed
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_running_requests_finish_before_the_end(
+    settings: GatewaySettings, number: signal.Signals
+) -> None:
+    running = Running(settings)
+    async with running, httpx.AsyncClient(base_url=running.url) as http:
+        running.inference.hold = asyncio.Event()
+        work = asyncio.ensure_future(http.post("/v1/translate", json={"texts": "hello"}))
+        channel = grpc.aio.insecure_channel(running.target)
+        call = TriptychStub(channel).Translate(pb.TranslateRequest(texts=["hello"]))
+        while running.inference.running < 2:
+            await asyncio.sleep(0.001)
+        os.kill(os.getpid(), number)
+        while True:  # the sockets close a moment later
+            try:
+                async with httpx.AsyncClient() as other:
+                    response = await other.get(f"{running.url}/ready")
+                assert response.status_code == 503
+            except httpx.ConnectError:
+                break
+            await asyncio.sleep(0.01)
+        running.inference.hold.set()
+        assert (await work).status_code == 200
+        assert (await call).data[0].text == "hello"
+        await channel.close()
+
+
+async def test_requests_beyond_the_grace_are_cancelled(settings: GatewaySettings) -> None:
+    short = settings.model_copy(update={"graceful_termination_timeout": 0.0})
+    running = Running(short)
+    async with running, httpx.AsyncClient(base_url=running.url) as http:
+        running.inference.hold = asyncio.Event()
+        work = asyncio.ensure_future(http.post("/v1/translate", json={"texts": "hello"}))
+        while not running.inference.running:
+            await asyncio.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(5):
+            await running.task
+        assert running.inference.cancelled == 1
+        await asyncio.gather(work, return_exceptions=True)
+
+
+@pytest.mark.parametrize("front", ["http_port", "grpc_port"])
+def test_port_in_use_is_one_line_and_exit_code_1(
+    settings: GatewaySettings, front: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run_gateway(settings.model_copy(update={front: port})) == 1
+    assert f"127.0.0.1:{port}" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_repository_without_bundles_is_exit_code_1(
+    settings: GatewaySettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "empty", tmp_path / "missing"):
+        assert run_gateway(settings.model_copy(update={"repository": folder})) == 1
+    assert "no complete bundle" in caplog.text
+    assert "is not a folder" in caplog.text
+
+
+async def test_damaged_bundle_is_skipped_with_one_line(
+    settings: GatewaySettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = settings.repository / "broken" / "1"
+    broken.mkdir(parents=True)
+    fields = json.loads(manifest("translate", name="broken").model_dump_json())
+    fields["tokenizer"]["files"] = {"tokenizer": "tokenizer.json"}
+    (broken / MANIFEST).write_text(json.dumps(fields))
+    (broken / "tokenizer.json").write_text("damaged")
+    running = Running(settings)
+    async with running, httpx.AsyncClient(base_url=running.url) as http:
+        listed = (await http.get("/v1/models")).json()["data"]
+    assert [model["id"] for model in listed] == ["tiny-translate"]
+    assert "skipped broken" in caplog.text
+
+
+def test_nothing_to_serve_is_a_setup_error(settings: GatewaySettings) -> None:
+    missing = settings.model_copy(update={"repository": Path("nowhere")})
+    with pytest.raises(SetupError):
+        asyncio.run(_serve(missing, FakeInference))
