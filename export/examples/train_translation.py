@@ -9,8 +9,8 @@ decoder, post-norm layers, swish, scaled and tied embeddings, sinusoidal positio
 """
 
 import argparse
+import io
 import json
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -45,22 +45,19 @@ class Example:
 
 def train_pieces(texts: list[str], model: Path) -> None:
     """Writes a sentencepiece unigram model; digits are pieces of their own, so numbers copy."""
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder) / "corpus.txt"
-        corpus.write_text("\n".join(texts), encoding="utf-8")
-        prefix = Path(folder) / "pieces"
-        sentencepiece.SentencePieceTrainer.train(
-            input=str(corpus),
-            model_prefix=str(prefix),
-            vocab_size=_PIECES,
-            character_coverage=1.0,
-            hard_vocab_limit=False,
-            split_digits=True,
-            bos_id=-1,
-            num_threads=1,
-            minloglevel=2,
-        )
-        model.write_bytes(prefix.with_suffix(".model").read_bytes())
+    written = io.BytesIO()  # files would leave their paths in the model
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_writer=written,
+        vocab_size=_PIECES,
+        character_coverage=1.0,
+        hard_vocab_limit=False,
+        split_digits=True,
+        bos_id=-1,
+        num_threads=1,
+        minloglevel=2,
+    )
+    model.write_bytes(written.getvalue())
 
 
 def shared_vocabulary(models: list[Path], corpora: list[list[str]]) -> dict[str, int]:
