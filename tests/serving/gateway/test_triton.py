@@ -1,0 +1,236 @@
+"""`TritonInference` against an in-process server that speaks Triton's protocol."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.utils import InferenceServerException, serialize_byte_tensor
+
+from serving.errors import (
+    DeadlineExceeded,
+    InternalError,
+    Overloaded,
+    TooLong,
+    TriptychError,
+    Unavailable,
+)
+from serving.gateway.inference import TritonInference
+from serving.gateway.triton_errors import from_triton
+from serving.generation import Overrides
+from serving.tasks.call import GenerateCall, InferCall
+
+TYPES = {"int64": "INT64", "int32": "INT32", "float32": "FP32", "object": "BYTES", "uint8": "UINT8"}
+
+
+def response(**arrays: np.ndarray) -> service_pb2.ModelInferResponse:
+    answer = service_pb2.ModelInferResponse(model_name="m", model_version="3")
+    for name, array in arrays.items():
+        kind = TYPES[str(array.dtype)]
+        answer.outputs.add(name=name, datatype=kind, shape=array.shape)
+        raw = serialize_byte_tensor(array).item() if kind == "BYTES" else array.tobytes()
+        answer.raw_output_contents.append(raw)
+    return answer
+
+
+def tensors(request: service_pb2.ModelInferRequest) -> dict[str, tuple[str, list[int], bytes]]:
+    return {
+        tensor.name: (tensor.datatype, list(tensor.shape), raw)
+        for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True)
+    }
+
+
+class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """Remembers requests; answers what the test put there."""
+
+    def __init__(self) -> None:
+        self.requests: list[service_pb2.ModelInferRequest] = []
+        self.stream: list[service_pb2.ModelStreamInferResponse] = []
+        self.answer = service_pb2.ModelInferResponse()
+        self.refusal: tuple[grpc.StatusCode, str] | None = None
+        self.hangs = False
+        self.left = asyncio.Event()
+
+    async def ModelInfer(self, request, context):  # noqa: N802
+        self.requests.append(request)
+        if self.refusal:
+            await context.abort(*self.refusal)
+        if self.hangs:
+            await asyncio.sleep(60)
+        return self.answer
+
+    async def ModelStreamInfer(self, requests, context):  # noqa: N802
+        async for request in requests:
+            self.requests.append(request)
+        if self.refusal:
+            await context.abort(*self.refusal)
+        for answer in self.stream:
+            yield answer
+        if self.hangs:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.left.set()
+                raise
+
+    async def ModelReady(self, request, context):  # noqa: N802
+        is_ready = (request.name, request.version) == ("m", "3")
+        return service_pb2.ModelReadyResponse(ready=is_ready)
+
+
+@pytest.fixture
+async def triton() -> AsyncIterator[tuple[FakeTriton, TritonInference]]:
+    fake = FakeTriton()
+    server = grpc.aio.server()
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(fake, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    inference = TritonInference(f"127.0.0.1:{port}")
+    yield fake, inference
+    await inference.close()
+    await server.stop(0)
+
+
+SEQUENCE = GenerateCall(
+    "m", 3, {"source_ids": np.array([5, 6, 1])}, Overrides(num_beams=2, num_return_sequences=2)
+)
+BATCH = InferCall(
+    "m",
+    3,
+    {"token_ids": np.ones((2, 8), np.int64), "lengths": np.array([3, 8], np.int32)},
+    "embedding",
+)
+LAST = response(
+    token_ids=np.zeros(0, np.int64),
+    sequences=np.array([[7, 8, 1], [9, 1, -1]]),
+    scores=np.array([-0.5, -1.25], np.float32),
+    finish_reason=np.array([b"stop", b"length"], dtype=object),
+    usage=np.array([3, 5], np.int32),
+)
+
+
+async def test_sequence_is_one_stream_collected(triton) -> None:
+    fake, inference = triton
+    piece = response(token_ids=np.array([7]))
+    fake.stream = [
+        service_pb2.ModelStreamInferResponse(infer_response=answer) for answer in (piece, LAST)
+    ]
+    generated = await inference.generate(SEQUENCE, 2.0)
+    assert generated.sequences == ((7, 8, 1), (9, 1))
+    assert generated.scores == (-0.5, -1.25)
+    assert generated.finish_reasons == ("stop", "length")
+    assert (generated.prompt_tokens, generated.completion_tokens) == (3, 5)
+    (request,) = fake.requests
+    assert (request.model_name, request.model_version) == ("m", "3")
+    sent = tensors(request)
+    assert sent["source_ids"] == ("INT64", [3], np.array([5, 6, 1]).tobytes())
+    kind, shape, raw = sent["options"]
+    assert (kind, shape) == ("BYTES", [1])
+    options = Overrides.model_validate_json(raw[4:])
+    assert options == SEQUENCE.options.model_copy(update={"deadline_ms": 2000})
+
+
+async def test_batch_travels_with_one_number_a_row_as_a_column(triton) -> None:
+    fake, inference = triton
+    embedding = np.arange(4, dtype=np.float32).reshape(2, 2)
+    fake.answer = response(embedding=embedding)
+    np.testing.assert_array_equal(await inference.infer(BATCH, 1.0), embedding)
+    sent = tensors(fake.requests[0])
+    assert sent["lengths"] == ("INT32", [2, 1], np.array([3, 8], np.int32).tobytes())
+    assert sent["token_ids"][1] == [2, 8]
+    assert [output.name for output in fake.requests[0].outputs] == ["embedding"]
+
+
+async def test_error_in_the_stream_keeps_its_kind(triton) -> None:
+    fake, inference = triton
+    error = "too_long: source_ids has 900 tokens"
+    fake.stream = [service_pb2.ModelStreamInferResponse(error_message=error)]
+    with pytest.raises(TooLong, match=r"^source_ids has 900 tokens$"):
+        await inference.generate(SEQUENCE, 1.0)
+
+
+async def test_stream_without_an_answer_is_unavailable(triton) -> None:
+    _, inference = triton
+    with pytest.raises(Unavailable, match="ended without an answer"):
+        await inference.generate(SEQUENCE, 1.0)
+
+
+async def test_answer_without_its_output_is_ours_to_mend(triton) -> None:
+    fake, inference = triton
+    fake.answer = response(other=np.zeros(1, np.float32))
+    with pytest.raises(InternalError, match="without embedding"):
+        await inference.infer(BATCH, 1.0)
+
+
+@pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
+async def test_silence_is_a_deadline(triton, call) -> None:
+    fake, inference = triton
+    fake.hangs = True
+    work = inference.generate if isinstance(call, GenerateCall) else inference.infer
+    with pytest.raises(DeadlineExceeded):
+        await work(call, 0.2)
+
+
+async def test_cancelled_sequence_cancels_its_stream(triton) -> None:
+    fake, inference = triton
+    fake.hangs = True
+    work = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
+    async with asyncio.timeout(5):
+        while not fake.requests:
+            await asyncio.sleep(0.001)
+        work.cancel()
+        await fake.left.wait()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+
+
+@pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
+async def test_refusal_of_the_call_is_mapped(triton, call) -> None:
+    fake, inference = triton
+    work = inference.generate if isinstance(call, GenerateCall) else inference.infer
+    fake.refusal = (grpc.StatusCode.UNAVAILABLE, "[request id: <x>] Exceeds maximum queue size")
+    with pytest.raises(Overloaded):
+        await work(call, 5.0)
+
+
+async def test_ready_is_asked_by_version(triton) -> None:
+    _, inference = triton
+    assert await inference.is_ready("m", 3)
+    assert not await inference.is_ready("m", 4)
+
+
+async def test_no_server_is_unavailable_and_not_ready() -> None:
+    inference = TritonInference("127.0.0.1:1")
+    assert not await inference.is_ready("m", 3)
+    for work in (inference.generate(SEQUENCE, 5.0), inference.infer(BATCH, 5.0)):
+        with pytest.raises(Unavailable):
+            await work
+    await inference.close()
+
+
+SAID = [
+    ("overloaded: the queue is full", None, Overloaded),
+    (
+        "Failed to process the request(s) for model 'm_0', message: too_long: 9 tokens",
+        None,
+        TooLong,
+    ),
+    ("[request id: 4] invalid_request: num_beams", "StatusCode.INTERNAL", TriptychError),
+    ("Exceeds maximum queue size", "StatusCode.UNAVAILABLE", Overloaded),
+    ("Request timeout expired", "StatusCode.UNAVAILABLE", DeadlineExceeded),
+    ("Deadline Exceeded", "StatusCode.DEADLINE_EXCEEDED", DeadlineExceeded),
+    ("Request for unknown model: 'm' is not found", "StatusCode.NOT_FOUND", Unavailable),
+    ("failed to connect to all addresses", "StatusCode.UNAVAILABLE", Unavailable),
+    ("onnx runtime error: bad shape", "StatusCode.INTERNAL", InternalError),
+    ("bundle: damaged", "StatusCode.INTERNAL", InternalError),
+]
+
+
+@pytest.mark.parametrize(("text", "status", "kind"), SAID, ids=[text for text, _, _ in SAID])
+def test_what_triton_says_becomes_our_error(text: str, status: str | None, kind: type) -> None:
+    error = from_triton(InferenceServerException(text, status=status), "m")
+    assert isinstance(error, kind)
+    assert isinstance(error, Overloaded | Unavailable) == (error.retry_after_s is not None)
+    assert "onnx" not in error.message

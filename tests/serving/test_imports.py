@@ -1,0 +1,30 @@
+"""`serving` is slim: nothing of it loads torch, transformers or `export`, even indirectly."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import importlib, pkgutil, sys
+import serving
+
+for module in pkgutil.walk_packages(serving.__path__, "serving."):
+    if module.name.startswith("serving.backends.") and module.name.endswith(".model"):
+        continue  # needs the module that Triton's Python stub brings
+    importlib.import_module(module.name)
+    print(module.name)
+heavy = {"torch", "transformers", "export"} & {name.split(".")[0] for name in sys.modules}
+sys.exit(f"loaded: {sorted(heavy)}" if heavy else 0)
+"""
+
+
+def test_serving_loads_neither_torch_nor_transformers_nor_export() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    modules = set(run.stdout.split())
+    assert {
+        "serving.gateway.server",
+        "serving.tasks.zero_shot",
+        "serving.processing.text",
+    } <= modules
