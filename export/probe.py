@@ -181,27 +181,25 @@ def _source(port: Tensor, probe: Probe, lengths: NDArray[np.int32]) -> Array:
     return probe.tokens(len(lengths), int(lengths.max()), probe.source_vocabulary)
 
 
-def observe_stateless(run: Run, manifest: Manifest) -> Iterator[Observation]:
+def observe_stateless(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
     """Every graph at several batch sizes and lengths."""
-    random = np.random.default_rng(0)
     for key, graph in manifest.graphs.items():
         for count, length in ((1, 4), (3, 7), (5, 2)):
-            feeds: Feeds = {}
-            for port in graph.inputs:
-                shape = [
-                    {"B": count, "T": length}[size] if isinstance(size, str) else size
-                    for size in port.shape
-                ]
-                feeds[port.name] = _stateless_input(port, shape, length, random)
+            feeds = stateless_feeds(graph, manifest, probe, count, length)
             for name, value in run(key, feeds).items():
                 yield Observation(f"{key} B={count} T={length} {name}", value)
 
 
-def _stateless_input(
-    port: Tensor, shape: Sequence[int], length: int, random: np.random.Generator
-) -> Array:
-    if port.dtype == "uint8":
-        return random.integers(0, 256, shape, dtype=np.uint8)
-    if port.dtype == "int32":  # lengths
-        return random.integers(1, length + 1, shape, dtype=np.int32)
-    return random.integers(0, 32, shape)
+def stateless_feeds(
+    graph: Graph, manifest: Manifest, probe: Probe, count: int, length: int
+) -> Feeds:
+    """Pictures, or texts of mixed lengths that end in the end token."""
+    if any(port.dtype == "uint8" for port in graph.inputs):
+        (port,) = graph.inputs
+        return {port.name: probe.pixels(count, [int(size) for size in port.shape[1:]])}
+    lengths = probe.lengths(length, count)
+    tokens = probe.tokens(count, length, probe.source_vocabulary)
+    end = manifest.tokenizer.eos_token_id if manifest.tokenizer else None
+    if end is not None:
+        tokens[np.arange(count), lengths - 1] = end
+    return {"token_ids": tokens, "lengths": lengths}

@@ -16,7 +16,16 @@ import onnxruntime
 import torch
 
 from export.architecture import Graphs
-from export.probe import Array, Feeds, Observation, Probe, Run, observe_decoder, observe_stateless
+from export.probe import (
+    Array,
+    Feeds,
+    Observation,
+    Probe,
+    Run,
+    observe_decoder,
+    observe_stateless,
+    stateless_feeds,
+)
 from export.token_parity import TokenParity, compare_tokens
 from serving.bundle import Bundle
 from serving.errors import SetupError
@@ -68,7 +77,9 @@ def verify(graphs: Graphs, bundle: Bundle) -> Report:
     for want, got in zip(*(_observe(graphs, bundle, run) for run in runs), strict=True):
         _compare(report, want, got)
     report.milliseconds = _timings(graphs, bundle, runs[1])
-    if "step" in graphs.lowerings:
+    if "step" not in graphs.lowerings:
+        _compare_alone(report, graphs, bundle, runs[1])
+    else:
         parity = compare_tokens(graphs, bundle)
         report.tokens = asdict(parity)
         _refuse_different_tokens(parity)
@@ -108,13 +119,31 @@ def onnx_run(sessions: dict[str, onnxruntime.InferenceSession]) -> Run:
 
 
 def _observe(graphs: Graphs, bundle: Bundle, run: Run) -> Iterator[Observation]:
-    manifest = bundle.manifest
-    if "step" not in graphs.lowerings:
-        return observe_stateless(run, manifest)
-    vocabulary = manifest.vocabulary_size
-    assert vocabulary is not None
-    probe = Probe(graphs.source_vocabulary or vocabulary, vocabulary)
-    return observe_decoder(run, manifest, probe)
+    probe = _probe(graphs, bundle)
+    if "step" in graphs.lowerings:
+        return observe_decoder(run, bundle.manifest, probe)
+    return observe_stateless(run, bundle.manifest, probe)
+
+
+def _probe(graphs: Graphs, bundle: Bundle) -> Probe:
+    vocabulary = bundle.manifest.vocabulary_size or graphs.source_vocabulary or 1
+    return Probe(graphs.source_vocabulary or vocabulary, vocabulary)
+
+
+def _compare_alone(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> None:
+    """Holds every row of a stateless batch against the same row alone and without padding."""
+    for key, graph in bundle.manifest.graphs.items():
+        feeds = stateless_feeds(graph, bundle.manifest, _probe(graphs, bundle), 4, 6)
+        together = run(key, feeds)
+        for row in range(4):
+            size = feeds["lengths"][row] if "lengths" in feeds else None
+            single = {name: value[row : row + 1] for name, value in feeds.items()}
+            if size is not None:
+                single["token_ids"] = single["token_ids"][:, :size]
+            for name, value in run(key, single).items():
+                place = f"{key} row {row} alone, {name}"
+                want = Observation(place, together[name][row : row + 1])
+                _compare(report, want, Observation(place, value))
 
 
 def _compare(report: Report, want: Observation, got: Observation) -> None:

@@ -13,116 +13,129 @@ import torch
 import transformers
 from torch import nn
 
-MARIAN = dict(
-    vocab_size=64,
-    d_model=32,
-    encoder_layers=2,
-    decoder_layers=2,
-    encoder_attention_heads=4,
-    decoder_attention_heads=4,
-    encoder_ffn_dim=48,
-    decoder_ffn_dim=40,
-    max_position_embeddings=32,
-    activation_function="swish",
-    scale_embedding=True,
-    pad_token_id=63,
-    eos_token_id=0,
-    decoder_start_token_id=63,
-    forced_eos_token_id=0,
-)
-VISION = dict(
-    hidden_size=24,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=40,
-    image_size=32,
-    patch_size=8,
-)
-GPT2 = dict(
-    vocab_size=64,
-    n_positions=32,
-    n_embd=32,
-    n_layer=2,
-    n_head=4,
-    bos_token_id=1,
-    eos_token_id=1,
-)
-CLIP_TEXT = dict(
-    vocab_size=64,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    max_position_embeddings=16,
-    bos_token_id=62,
-    eos_token_id=63,
-    pad_token_id=1,
-)
+MARIAN = {
+    "vocab_size": 64,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 40,
+    "max_position_embeddings": 32,
+    "activation_function": "swish",
+    "scale_embedding": True,
+    "pad_token_id": 63,
+    "eos_token_id": 0,
+    "decoder_start_token_id": 63,
+    "forced_eos_token_id": 0,
+}
+VISION = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "image_size": 32,
+    "patch_size": 8,
+}
+GPT2 = {
+    "vocab_size": 64,
+    "n_positions": 32,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+}
+CLIP_TEXT = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 16,
+    "bos_token_id": 62,
+    "eos_token_id": 63,
+    "pad_token_id": 1,
+}
 
 CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
     "marian": {
         "plain": MARIAN,
         "odd-heads": MARIAN
-        | dict(d_model=30, encoder_attention_heads=5, decoder_attention_heads=3, encoder_layers=1),
+        | {
+            "d_model": 30,
+            "encoder_attention_heads": 5,
+            "decoder_attention_heads": 3,
+            "encoder_layers": 1,
+        },
         "unscaled-relu": MARIAN
-        | dict(scale_embedding=False, activation_function="relu", decoder_layers=3),
+        | {"scale_embedding": False, "activation_function": "relu", "decoder_layers": 3},
         "separate-tables": MARIAN
-        | dict(
-            decoder_vocab_size=50,
-            share_encoder_decoder_embeddings=False,
-            tie_word_embeddings=False,
-            pad_token_id=49,
-            decoder_start_token_id=49,
-            activation_function="gelu",
-        ),
+        | {
+            "decoder_vocab_size": 50,
+            "share_encoder_decoder_embeddings": False,
+            "tie_word_embeddings": False,
+            "pad_token_id": 49,
+            "decoder_start_token_id": 49,
+            "activation_function": "gelu",
+        },
         "tied-target": MARIAN
-        | dict(
-            decoder_vocab_size=50,
-            share_encoder_decoder_embeddings=False,
-            tie_word_embeddings=True,
-            pad_token_id=49,
-            decoder_start_token_id=49,
-            d_model=36,
-            encoder_attention_heads=2,
-            decoder_attention_heads=2,
-            activation_function="gelu_new",
-        ),
+        | {
+            "decoder_vocab_size": 50,
+            "share_encoder_decoder_embeddings": False,
+            "tie_word_embeddings": True,
+            "pad_token_id": 49,
+            "decoder_start_token_id": 49,
+            "d_model": 36,
+            "encoder_attention_heads": 2,
+            "decoder_attention_heads": 2,
+            "activation_function": "gelu_new",
+        },
     },
     "vision-encoder-decoder": {
-        "plain": dict(encoder=VISION, decoder=GPT2 | dict(n_embd=24)),
-        "projected": dict(encoder=VISION, decoder=GPT2 | dict(n_layer=3, n_inner=44)),
-        "odd-heads": dict(
-            encoder=VISION | dict(num_attention_heads=3, qkv_bias=False, layer_norm_eps=1e-3),
-            decoder=GPT2 | dict(n_embd=30, n_head=3, activation_function="relu"),
-        ),
-        "not-square": dict(
-            encoder=VISION | dict(image_size=[32, 48], patch_size=[8, 16], hidden_act="quick_gelu"),
-            decoder=GPT2 | dict(scale_attn_weights=False, layer_norm_epsilon=1e-3),
-        ),
-        "untied": dict(
-            encoder=VISION | dict(num_hidden_layers=1, intermediate_size=20),
-            decoder=GPT2
-            | dict(
-                tie_word_embeddings=False,
-                scale_attn_by_inverse_layer_idx=True,
-                reorder_and_upcast_attn=True,
-                n_embd=36,
-                n_head=2,
-            ),
-        ),
+        "plain": {"encoder": VISION, "decoder": GPT2 | {"n_embd": 24}},
+        "projected": {"encoder": VISION, "decoder": GPT2 | {"n_layer": 3, "n_inner": 44}},
+        "odd-heads": {
+            "encoder": VISION
+            | {"num_attention_heads": 3, "qkv_bias": False, "layer_norm_eps": 1e-3},
+            "decoder": GPT2 | {"n_embd": 30, "n_head": 3, "activation_function": "relu"},
+        },
+        "strict": {  # values that differ from what a careless port would assume
+            "encoder": VISION | {"layer_norm_eps": 1e-3},
+            "decoder": GPT2 | {"layer_norm_epsilon": 1e-3},
+        },
+        "not-square": {
+            "encoder": VISION
+            | {"image_size": [32, 48], "patch_size": [8, 16], "hidden_act": "quick_gelu"},
+            "decoder": GPT2 | {"scale_attn_weights": False, "layer_norm_epsilon": 1e-3},
+        },
+        "untied": {
+            "encoder": VISION | {"num_hidden_layers": 1, "intermediate_size": 20},
+            "decoder": GPT2
+            | {
+                "tie_word_embeddings": False,
+                "scale_attn_by_inverse_layer_idx": True,
+                "reorder_and_upcast_attn": True,
+                "n_embd": 36,
+                "n_head": 2,
+            },
+        },
     },
     "clip": {
-        "plain": dict(text_config=CLIP_TEXT, vision_config=VISION, projection_dim=20),
-        "legacy-end": dict(
-            text_config=CLIP_TEXT | dict(eos_token_id=2, hidden_act="gelu", layer_norm_eps=1e-3),
-            vision_config=VISION | dict(hidden_act="gelu", num_attention_heads=3),
-            projection_dim=24,
-        ),
-        "odd-heads": dict(
-            text_config=CLIP_TEXT | dict(hidden_size=30, num_attention_heads=3),
-            vision_config=VISION | dict(hidden_size=36, num_attention_heads=2, patch_size=12),
-            projection_dim=7,
-        ),
+        "plain": {"text_config": CLIP_TEXT, "vision_config": VISION, "projection_dim": 20},
+        "legacy-end": {
+            "text_config": CLIP_TEXT
+            | {"eos_token_id": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-3},
+            "vision_config": VISION | {"hidden_act": "gelu", "num_attention_heads": 3},
+            "projection_dim": 24,
+        },
+        "odd-heads": {
+            "text_config": CLIP_TEXT | {"hidden_size": 30, "num_attention_heads": 3},
+            "vision_config": VISION
+            | {"hidden_size": 36, "num_attention_heads": 2, "patch_size": 12},
+            "projection_dim": 7,
+        },
     },
 }
 

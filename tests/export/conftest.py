@@ -1,0 +1,100 @@
+"""Twins are built once a session and shared; whoever changes a network copies it first."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from export.architecture import Architecture, Graphs
+from export.checkpoint import Checkpoint, load, open_checkpoint
+from export.manifest import Preprocessing, Request, build_manifest
+from export.registry import architecture
+from export.to_onnx import to_onnx
+from serving.bundle import Bundle, ImageSpec, TokenizerSpec
+from tests.export.twins import make_twin
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A model of `transformers` and our own network with the same weights."""
+
+    reference: nn.Module
+    checkpoint: Checkpoint
+    architecture: Architecture
+    network: nn.Module
+    prepared: Preprocessing
+
+    def graphs(self) -> Graphs:
+        """Graphs over a copy of the network."""
+        return self.architecture.graphs(copy.deepcopy(self.network), self.prepared.image)
+
+
+Twins = Callable[[str, str], Twin]
+Bundles = Callable[[str, str], Bundle]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
+    """(architecture, configuration) → its twin."""
+
+    @cache
+    def build(name: str, config: str) -> Twin:
+        folder = tmp_path_factory.mktemp(f"{name}-{config}")
+        reference = make_twin(name, config, folder)
+        checkpoint = open_checkpoint(str(folder))
+        declared = architecture(name)
+        parsed = declared.read_config(checkpoint.config)
+        network = declared.build(parsed).eval()
+        load(network, checkpoint, declared.rename(parsed))
+        tokenizer = TokenizerSpec(kind="tokenizers", pad_token_id=0, eos_token_id=63, files={})
+        image = _image(checkpoint) if declared.has_image else None
+        return Twin(reference, checkpoint, declared, network, Preprocessing(tokenizer, {}, image))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def bundles(twins: Twins, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
+    """(architecture, configuration) → its ONNX graphs and manifest, not verified."""
+
+    @cache
+    def build(name: str, config: str) -> Bundle:
+        twin, graphs = twins(name, config), twins(name, config).graphs()
+        stage = tmp_path_factory.mktemp("stage")
+        manifest, _ = build_manifest(
+            Request("twin"), 1, twin.architecture, twin.checkpoint, twin.network, graphs,
+            twin.prepared,
+        )  # fmt: skip
+        for key, lowering in graphs.lowerings.items():
+            folder = stage / manifest.parts.get(key, manifest.name)
+            folder.mkdir(exist_ok=True)
+            to_onnx(lowering, folder / lowering.graph.file)
+        return Bundle(Path(stage / manifest.name), manifest)
+
+    return build
+
+
+def _image(checkpoint: Checkpoint) -> ImageSpec:
+    section = checkpoint.config.get("encoder") or checkpoint.config["vision_config"]
+    size = section["image_size"]
+    height, width = (size, size) if isinstance(size, int) else size
+    return ImageSpec(
+        resize="exact",
+        size=(height, width),
+        resample=2,
+        mean=(0.5, 0.4, 0.3),
+        std=(0.2, 0.25, 0.3),
+        rescale=1 / 255,
+    )

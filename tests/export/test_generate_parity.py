@@ -1,0 +1,120 @@
+"""Our engine over the exported graphs against `transformers.generate`: tokens and scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from export.torch_runner import TorchRunner
+from serving.bundle import Bundle, Role
+from serving.engine.decoder import decode
+from serving.engine.ort_runner import OrtRunner
+from serving.engine.request import Request
+from serving.engine.runner import Runner
+from serving.generation import Generation
+from tests.export.conftest import Bundles, Twin, Twins
+from tests.export.oracle import normalised
+
+LENGTHS = (3, 9, 1, 6)
+GENERATORS = ("marian", "vision-encoder-decoder")
+RULES: dict[str, dict[str, Any]] = {
+    "greedy": {"num_beams": 1},
+    "beam-4": {"num_beams": 4, "num_return_sequences": 4},
+    "beam-3 that stops early": {
+        "num_beams": 3,
+        "num_return_sequences": 2,
+        "early_stopping": True,
+        "length_penalty": 0.6,
+    },
+    "beam-4 without repeats": {
+        "num_beams": 4,
+        "num_return_sequences": 1,
+        "no_repeat_ngram_size": 2,
+        "bad_words_ids": ((5,), (7, 9)),
+    },
+}
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("name", GENERATORS)
+def test_engine_over_onnx_generates_what_transformers_generates(
+    name: str, rules: str, twins: Twins, bundles: Bundles
+) -> None:
+    twin, bundle = twins(name, "odd-heads"), bundles(name, "odd-heads")
+    _check(twin, bundle, OrtRunner(bundle, threads=1), RULES[rules])
+
+
+@pytest.mark.parametrize("rules", ["greedy", "beam-4"])
+@pytest.mark.parametrize("name", GENERATORS)
+def test_torch_runner_generates_what_transformers_generates(
+    name: str, rules: str, twins: Twins, bundles: Bundles
+) -> None:
+    twin, bundle = twins(name, "odd-heads"), bundles(name, "odd-heads")
+    assert bundle.manifest.vocabulary_size is not None
+    runner = TorchRunner(twin.graphs(), bundle.manifest.vocabulary_size)
+    _check(twin, bundle, runner, RULES[rules])
+
+
+def _check(twin: Twin, bundle: Bundle, runner: Runner, rules: dict[str, Any]) -> None:
+    assert bundle.manifest.generation is not None
+    merged = bundle.manifest.generation.model_copy(update={"max_new_tokens": 12, **rules})
+    requests = _requests(twin, bundle, merged)
+    for request, answer in zip(requests, decode(runner, requests), strict=True):
+        wanted = _transformers(twin, request, merged)
+        assert len(answer.hypotheses) == len(wanted)
+        for hypothesis, (tokens, score) in zip(answer.hypotheses, wanted, strict=True):
+            assert list(hypothesis.token_ids) == tokens
+            assert score is None or hypothesis.score == pytest.approx(score, abs=1e-4)
+
+
+def _requests(twin: Twin, bundle: Bundle, rules: Generation) -> list[Request]:
+    random = np.random.default_rng(3)
+    admit = bundle.manifest.graphs["admit"].input(Role.PIXELS)
+    if admit:
+        shape = [int(size) for size in admit.shape[1:]]
+        return [
+            Request(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8)) for _ in LENGTHS
+        ]
+    return [Request(rules, source_ids=random.integers(1, 60, length)) for length in LENGTHS]
+
+
+def _transformers(
+    twin: Twin, request: Request, rules: Generation
+) -> list[tuple[list[int], float | None]]:
+    """(generated tokens, score) of each hypothesis; the score only for beams."""
+    reference: Any = twin.reference
+    if request.source_ids is not None:
+        inputs = {"input_ids": torch.from_numpy(request.source_ids)[None]}
+    else:
+        assert request.pixels is not None
+        assert twin.prepared.image is not None
+        pixels = torch.from_numpy(request.pixels)[None]
+        inputs = {"pixel_values": normalised(pixels, twin.prepared.image)}
+    output = reference.generate(
+        **inputs,
+        do_sample=False,
+        num_beams=rules.num_beams,
+        num_return_sequences=rules.num_return_sequences,
+        max_new_tokens=rules.max_new_tokens,
+        length_penalty=rules.length_penalty,
+        early_stopping=rules.early_stopping,
+        no_repeat_ngram_size=rules.no_repeat_ngram_size,
+        bad_words_ids=[list(words) for words in rules.bad_words_ids] or None,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    scores = output.sequences_scores.tolist() if rules.num_beams > 1 else [None]
+    return [
+        (_generated(sequence, rules), score)
+        for sequence, score in zip(output.sequences.tolist(), scores, strict=True)
+    ]
+
+
+def _generated(sequence: list[int], rules: Generation) -> list[int]:
+    """Without the start token and what fills up behind the end token."""
+    tokens = sequence[len(rules.decoder_start_ids) :]
+    ends = [place for place, token in enumerate(tokens) if token in rules.eos_token_ids]
+    return tokens[: ends[0] + 1] if ends else tokens

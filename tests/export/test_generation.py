@@ -1,0 +1,95 @@
+"""Generation defaults: where they come from, what is refused, what is only warned about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from export.checkpoint import Checkpoint
+from export.generation import generation_defaults
+from serving.bundle import Limits
+from serving.errors import CheckpointError
+
+OPUS = {  # the generation keys of a real opus-mt config.json
+    "bad_words_ids": [[58100]],
+    "bos_token_id": 0,
+    "decoder_start_token_id": 58100,
+    "eos_token_id": 0,
+    "forced_eos_token_id": 0,
+    "max_length": 512,
+    "num_beams": 6,
+    "pad_token_id": 58100,
+}
+
+
+def _defaults(tmp_path: Path, config: dict[str, Any], generation: dict[str, Any] | None = None):
+    if generation is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    return generation_defaults(Checkpoint(tmp_path, "x", config), Limits(max_total_tokens=512))
+
+
+def test_old_checkpoints_keep_their_defaults_in_config_json(tmp_path: Path) -> None:
+    rules, warnings = _defaults(tmp_path, OPUS)
+    assert rules.decoder_start_ids == (58100,)
+    assert rules.eos_token_ids == (0,)
+    assert rules.bad_words_ids == ((58100,),)
+    assert rules.forced_eos_token_id == 0
+    assert rules.num_beams == 6
+    assert rules.max_new_tokens == 511  # max_length counts the start token
+    assert warnings == []
+
+
+def test_generation_config_wins_over_config_json(tmp_path: Path) -> None:
+    rules, _ = _defaults(tmp_path, OPUS, OPUS | {"num_beams": 2, "bad_words_ids": None})
+    assert rules.num_beams == 2
+    assert rules.bad_words_ids == ()
+
+
+def test_decoder_section_fills_what_the_top_leaves_out(tmp_path: Path) -> None:
+    config = {
+        "decoder_start_token_id": None,
+        "decoder": {"bos_token_id": 7, "eos_token_id": [3, 4]},
+    }
+    rules, _ = _defaults(tmp_path, config)
+    assert rules.decoder_start_ids == (7,)
+    assert rules.eos_token_ids == (3, 4)
+    assert rules.pad_token_id == 3
+
+
+def test_length_never_goes_beyond_the_positions(tmp_path: Path) -> None:
+    rules, _ = _defaults(tmp_path, OPUS | {"max_length": 9999})
+    assert rules.max_new_tokens == 511
+    rules, _ = _defaults(tmp_path, OPUS | {"max_new_tokens": 20})
+    assert rules.max_new_tokens == 20
+
+
+@pytest.mark.parametrize(
+    "asked", [{"do_sample": True}, {"repetition_penalty": 1.3}, {"renormalize_logits": True}]
+)
+def test_what_serving_cannot_do_is_warned_about(tmp_path: Path, asked: dict[str, Any]) -> None:
+    _, warnings = _defaults(tmp_path, OPUS | asked)
+    assert len(warnings) == 1
+    assert next(iter(asked)) in warnings[0]
+
+
+def test_neutral_values_are_no_warning(tmp_path: Path) -> None:
+    neutral = {"do_sample": False, "repetition_penalty": 1.0, "min_length": 0, "temperature": 1.0}
+    assert _defaults(tmp_path, OPUS | neutral)[1] == []
+
+
+def test_ban_on_the_end_token_is_dropped(tmp_path: Path) -> None:
+    rules, _ = _defaults(tmp_path, OPUS | {"bad_words_ids": [[0], [5, 6]]})
+    assert rules.bad_words_ids == ((5, 6),)
+
+
+def test_nowhere_to_start_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="decoder_start_token_id"):
+        _defaults(tmp_path, {"eos_token_id": 1})
+
+
+def test_impossible_value_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="num_beams = 400"):
+        _defaults(tmp_path, OPUS | {"num_beams": 400})

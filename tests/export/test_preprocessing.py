@@ -1,0 +1,129 @@
+"""Tokenizer and image recipes in our words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from export.checkpoint import Checkpoint
+from export.image import image_spec
+from export.tokenizer import fast_tokenizer, languages, sentencepiece_pair
+from serving.errors import CheckpointError
+
+VIT = {
+    "image_processor_type": "ViTImageProcessor",
+    "size": {"height": 64, "width": 48},
+    "resample": 2,
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+    "rescale_factor": 1 / 255,
+}
+CLIP = VIT | {
+    "image_processor_type": "CLIPImageProcessor",
+    "size": {"shortest_edge": 224},
+    "crop_size": {"height": 224, "width": 224},
+    "resample": 3,
+}
+
+
+def _checkpoint(tmp_path: Path, name: str = "x", config: Any = None, **files: Any) -> Checkpoint:
+    for stem, content in files.items():
+        text = content if isinstance(content, str) else json.dumps(content)
+        (tmp_path / stem.replace("__", ".")).write_text(text)
+    return Checkpoint(tmp_path, name, config or {})
+
+
+def test_vit_recipe_is_an_exact_resize(tmp_path: Path) -> None:
+    spec = image_spec(_checkpoint(tmp_path, preprocessor_config__json=VIT))
+    assert (spec.resize, spec.size, spec.crop, spec.resample) == ("exact", (64, 48), None, 2)
+    assert spec.shape == (64, 48, 3)
+
+
+def test_clip_recipe_resizes_one_edge_and_crops(tmp_path: Path) -> None:
+    spec = image_spec(_checkpoint(tmp_path, preprocessor_config__json=CLIP))
+    assert (spec.resize, spec.crop, spec.resample) == ("shortest_edge", (224, 224), 3)
+
+
+def test_old_clip_recipe_gives_one_number(tmp_path: Path) -> None:
+    old = CLIP | {"size": 224, "crop_size": 224, "feature_extractor_type": "CLIPFeatureExtractor"}
+    del old["image_processor_type"]
+    spec = image_spec(_checkpoint(tmp_path, preprocessor_config__json=old))
+    assert (spec.resize, spec.size, spec.crop) == ("shortest_edge", (224, 224), (224, 224))
+
+
+def test_recipe_without_normalising_leaves_values(tmp_path: Path) -> None:
+    values = VIT | {"do_normalize": False}
+    spec = image_spec(_checkpoint(tmp_path, preprocessor_config__json=values))
+    assert (spec.mean, spec.std) == ((0, 0, 0), (1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"image_processor_type": "DonutImageProcessor"},
+        {"do_resize": False},
+        {"size": {"longest_edge": 9}},
+        {"image_mean": [0.5]},
+    ],
+)
+def test_recipe_we_cannot_follow_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match=r"preprocessor_config.json"):
+        image_spec(_checkpoint(tmp_path, preprocessor_config__json=VIT | change))
+
+
+def test_missing_recipe_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"has no preprocessor_config.json"):
+        image_spec(_checkpoint(tmp_path))
+
+
+def test_marian_files_travel_with_their_ids(tmp_path: Path) -> None:
+    vocabulary = {"</s>": 0, "<unk>": 1, ">>fra<<": 2, ">>ita<<": 3, "<pad>": 4}
+    files = {"source__spm": "s", "target__spm": "t", "vocab__json": vocabulary}
+    spec, contents = sentencepiece_pair(_checkpoint(tmp_path, **files))
+    assert (spec.pad_token_id, spec.eos_token_id, spec.unk_token_id) == (4, 0, 1)
+    assert spec.target_prefixes == (">>fra<<", ">>ita<<")
+    assert set(contents) == {"source.spm", "target.spm", "vocab.json"}
+
+
+@pytest.mark.parametrize("missing", ["source__spm", "vocab__json"])
+def test_missing_marian_file_is_named(tmp_path: Path, missing: str) -> None:
+    files = {"source__spm": "s", "target__spm": "t", "vocab__json": {"<pad>": 1}}
+    del files[missing]
+    with pytest.raises(CheckpointError, match=missing.replace("__", r"\.")):
+        sentencepiece_pair(_checkpoint(tmp_path, **files))
+
+
+def test_special_ids_come_from_the_tokenizer_itself(tmp_path: Path) -> None:
+    tokenizer = {"added_tokens": [{"id": 9, "content": "<end>"}], "model": {"vocab": {"<p>": 3}}}
+    settings = {"eos_token": "<end>", "pad_token": {"content": "<p>"}, "bos_token": "<end>"}
+    checkpoint = _checkpoint(tmp_path, tokenizer__json=tokenizer, tokenizer_config__json=settings)
+    spec, contents = fast_tokenizer(checkpoint)
+    assert (spec.eos_token_id, spec.pad_token_id, spec.bos_token_id) == (9, 3, 9)
+    assert set(contents) == {"tokenizer.json"}
+
+
+def test_unconvertible_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"has no tokenizer.json"):
+        fast_tokenizer(_checkpoint(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "pair"),
+    [
+        ("opus-mt-es-en", (("es", "en"),)),
+        ("example-en-fr", (("en", "fr"),)),
+        ("opus-mt-en-ROMANCE", ()),
+        ("marian", ()),
+    ],
+)
+def test_languages_come_from_the_name(tmp_path: Path, name: str, pair: tuple) -> None:
+    assert languages(_checkpoint(tmp_path, name)) == pair
+
+
+def test_languages_of_the_settings_win(tmp_path: Path) -> None:
+    settings = {"source_lang": "de", "target_lang": "nl"}
+    checkpoint = _checkpoint(tmp_path, "opus-mt-es-en", tokenizer_config__json=settings)
+    assert languages(checkpoint) == (("de", "nl"),)
