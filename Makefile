@@ -19,7 +19,8 @@ help: ## what there is to do
 setup: .venv/installed ## the environment in .venv
 
 export: .venv/installed ## the example checkpoints into the model repository, what is missing or stale
-	@$(BIN)/triptych export $(EXAMPLES) --default --repository $(REPOSITORY)
+	@for source in $(EXAMPLES); do \
+	  $(BIN)/triptych export $$source --default --repository $(REPOSITORY) || exit 1; done
 
 demo: export ## export, start Triton and the gateway, one request to each endpoint, stop
 	@$(BIN)/python clients/demo.py --repository $(REPOSITORY)

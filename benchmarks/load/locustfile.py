@@ -17,7 +17,7 @@ from benchmarks.load.payloads import Payload, Payloads, failure
 from benchmarks.load.settings import LoadSettings
 
 SETTINGS = LoadSettings.from_environment()
-PAYLOADS = Payloads(SETTINGS.tasks, SETTINGS.seed, SETTINGS.examples)
+PAYLOADS = Payloads(SETTINGS.tasks, SETTINGS.seed, SETTINGS.pictures)
 HEADERS = {"content-type": "application/json"}
 TIMEOUT_S = 60.0
 MOST_CONNECTIONS = 4096

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import random
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from export.examples.grammar import sentences
+
+SENTENCES = 500
 LABELS = [
     f"{colour} {shape}"
     for colour in ("red", "green", "blue", "yellow")
@@ -36,15 +38,15 @@ class Payloads:
     Args:
         tasks: In equal shares.
         seed: Of the choice.
-        examples: Folder that holds `paragraph.txt` and `pictures/`.
+        pictures: Folder of image files.
 
     Raises:
         FileNotFoundError: A task's material is not there.
     """
 
-    def __init__(self, tasks: Iterable[str], seed: int, examples: Path) -> None:
+    def __init__(self, tasks: Iterable[str], seed: int, pictures: Path) -> None:
         self._random = random.Random(seed)
-        self._by_task = {task: _bodies(task, examples) for task in tasks}
+        self._by_task = {task: _bodies(task, pictures) for task in tasks}
 
     def draw(self, task: str | None = None) -> Payload:
         """The next request, of any task unless one is named."""
@@ -64,24 +66,19 @@ def failure(status: int, content: bytes) -> str | None:
     return f"item: {errors[0]}" if errors else None
 
 
-def _bodies(task: str, examples: Path) -> list[bytes]:
+def _bodies(task: str, pictures: Path) -> list[bytes]:
     if task == "translate":
-        requests = [{"texts": [text], "source": "es"} for text in _sentences(examples)]
+        pairs = sentences("held_out", SENTENCES, seed=0)
+        requests = [{"texts": [pair.spanish], "source": "es"} for pair in pairs]
     else:
-        requests = [{"images": [image]} for image in _pictures(examples)]
+        requests = [{"images": [image]} for image in _images(pictures)]
     if task == "zero-shot":
         requests = [{**request, "labels": LABELS} for request in requests]
     return [json.dumps(request).encode() for request in requests]
 
 
-def _sentences(examples: Path) -> list[str]:
-    text = (examples / "paragraph.txt").read_text(encoding="utf-8")
-    sentences = [part.strip() for part in re.split(r"(?<=[.!?])\s+", text)]
-    return [sentence for sentence in sentences if sentence]
-
-
-def _pictures(examples: Path) -> list[str]:
-    files = sorted((examples / "pictures").glob("*.png"))
+def _images(folder: Path) -> list[str]:
+    files = sorted(path for path in folder.glob("*") if path.suffix in (".png", ".jpg"))
     if not files:
-        raise FileNotFoundError(f"no pictures in {examples / 'pictures'}")
+        raise FileNotFoundError(f"no pictures in {folder}")
     return [base64.b64encode(file.read_bytes()).decode("ascii") for file in files]

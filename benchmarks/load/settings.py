@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "export" / "examples"
+PICTURES = Path(__file__).resolve().parents[2] / "export" / "examples" / "pictures"
 PROFILES = ("closed", "poisson")
 TASKS = ("translate", "caption", "zero-shot")
 
@@ -25,7 +25,7 @@ class LoadSettings:
         duration: As locust reads it, e.g. 60s.
         url: The gateway.
         seed: Of arrivals and of what is asked.
-        examples: Folder that holds `paragraph.txt` and `pictures/`.
+        pictures: Folder of image files.
     """
 
     profile: str = "closed"
@@ -35,7 +35,7 @@ class LoadSettings:
     duration: str = "60s"
     url: str = "http://127.0.0.1:8080"
     seed: int = 0
-    examples: Path = EXAMPLES
+    pictures: Path = PICTURES
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -50,7 +50,7 @@ class LoadSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """PROFILE, TASKS, USERS, RATE, DURATION, TRIPTYCH_URL, SEED and EXAMPLES over the defaults.
+        """PROFILE, TASKS, USERS, RATE, DURATION, TRIPTYCH_URL, SEED and PICTURES over the defaults.
 
         Raises:
             ValueError: A value is not one of those supported.
@@ -64,5 +64,5 @@ class LoadSettings:
             duration=value("DURATION", cls.duration),
             url=value("TRIPTYCH_URL", cls.url).rstrip("/"),
             seed=int(value("SEED", cls.seed)),
-            examples=Path(value("EXAMPLES", cls.examples)),
+            pictures=Path(value("PICTURES", cls.pictures)),
         )

@@ -25,10 +25,16 @@ OneOrMany = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    """An answer may hold fields that an older client does not know."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
 class _Request(_Message):
+    """A misspelt field of a request is refused, not ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
     model: str | None = Field(default=None, description="May be left out when only one fits.")
 
 

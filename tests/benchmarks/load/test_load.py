@@ -23,10 +23,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def examples(tmp_path: Path) -> Path:
-    (tmp_path / "paragraph.txt").write_text("Uno. ¿Dos?\nTres", encoding="utf-8")
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures" / "a.png").write_bytes(b"png")
+def pictures(tmp_path: Path) -> Path:
+    (tmp_path / "a.png").write_bytes(b"png")
     return tmp_path
 
 
@@ -40,21 +38,22 @@ def test_gaps_are_exponential() -> None:
     assert above == pytest.approx(0.3679, abs=0.02)
 
 
-def test_a_seed_fixes_arrivals_and_payloads(examples: Path) -> None:
+def test_a_seed_fixes_arrivals_and_payloads(pictures: Path) -> None:
     one, two = (list(itertools.islice(poisson_arrivals(5, seed=3), 9)) for _ in range(2))
     assert one == two
     draws = [
         [payloads.draw() for _ in range(20)]
-        for payloads in (Payloads(("translate", "caption"), 3, examples) for _ in range(2))
+        for payloads in (Payloads(("translate", "caption"), 3, pictures) for _ in range(2))
     ]
     assert draws[0] == draws[1]
     assert {payload.task for payload in draws[0]} == {"translate", "caption"}
 
 
-def test_bodies_hold_the_examples(examples: Path) -> None:
-    payloads = Payloads(("translate", "caption", "zero-shot"), 0, examples)
+def test_bodies_hold_the_examples(pictures: Path) -> None:
+    payloads = Payloads(("translate", "caption", "zero-shot"), 0, pictures)
     texts = {json.loads(payloads.draw("translate").body)["texts"][0] for _ in range(50)}
-    assert texts == {"Uno.", "¿Dos?", "Tres"}
+    assert len(texts) > 30, "drawn from many sentences"
+    assert all(texts)
     zero_shot = payloads.draw("zero-shot")
     assert zero_shot.path == "/v1/zero-shot"
     assert json.loads(zero_shot.body)["images"] == ["cG5n"]
@@ -135,9 +134,9 @@ def serving(server: _Stalling) -> Iterator[str]:
         thread.join()
 
 
-def load(url: str, examples: Path, **environment: str) -> dict[str, Any]:
+def load(url: str, pictures: Path, **environment: str) -> dict[str, Any]:
     """Locust's statistics of a run that asks for translations only."""
-    settings = {"TRIPTYCH_URL": url, "TASKS": "translate", "EXAMPLES": str(examples)}
+    settings = {"TRIPTYCH_URL": url, "TASKS": "translate", "PICTURES": str(pictures)}
     result = subprocess.run(
         [sys.executable, "-m", "benchmarks.load", "--json"],
         cwd=ROOT,
@@ -157,12 +156,12 @@ def slower_than(milliseconds: float, total: dict[str, Any]) -> int:
 
 
 @pytest.mark.integration
-def test_a_stall_is_felt_by_every_request_that_came_meanwhile(examples: Path) -> None:
+def test_a_stall_is_felt_by_every_request_that_came_meanwhile(pictures: Path) -> None:
     """At 50 a second a stall of a second delays some fifty; a closed user would feel it once."""
     server = _Stalling()
     server.stall_at, server.stall_s = 50, 1.0
     with serving(server) as url:
-        total = load(url, examples, PROFILE="poisson", RATE="50", DURATION="4s")
+        total = load(url, pictures, PROFILE="poisson", RATE="50", DURATION="4s")
     assert 120 < total["num_requests"] == server.asked < 280
     assert total["num_failures"] == 0
     assert 10 < slower_than(500, total) < 60
@@ -170,11 +169,11 @@ def test_a_stall_is_felt_by_every_request_that_came_meanwhile(examples: Path) ->
 
 
 @pytest.mark.integration
-def test_closed_users_wait_for_their_answers(examples: Path) -> None:
+def test_closed_users_wait_for_their_answers(pictures: Path) -> None:
     server = _Stalling()
     server.stall_at, server.stall_s = 5, 1.0
     with serving(server) as url:
-        total = load(url, examples, PROFILE="closed", USERS="2", DURATION="2s")
+        total = load(url, pictures, PROFILE="closed", USERS="2", DURATION="2s")
     assert total["num_requests"] == server.asked > 5
     assert total["num_failures"] == 0
     assert 1 <= slower_than(500, total) <= 2
