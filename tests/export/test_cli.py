@@ -1,0 +1,112 @@
+"""`triptych export` from a folder to a bundle, and its failures in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import onnx
+import pytest
+import typer
+from onnx import numpy_helper
+from typer.testing import CliRunner
+
+from export.architecture import Lowering
+from export.cli import export
+from export.to_onnx import to_onnx
+from serving.bundle import newest_bundle, versions
+from tests.export.conftest import Twins
+
+app = typer.Typer()
+app.command()(export)
+
+
+def _run(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def source(twins: Twins, tmp_path: Path) -> Path:
+    """A Marian checkpoint with tokenizer files."""
+    folder = tmp_path / "opus-mt-es-en"
+    shutil.copytree(twins("marian", "odd-heads").checkpoint.folder, folder)
+    (folder / "source.spm").write_bytes(b"s")
+    (folder / "target.spm").write_bytes(b"t")
+    (folder / "vocab.json").write_text(json.dumps({"</s>": 0, "<unk>": 1, "<pad>": 63}))
+    (folder / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n")
+    return folder
+
+
+def test_folder_becomes_a_verified_bundle_and_stays_up_to_date(
+    source: Path, tmp_path: Path
+) -> None:
+    repository = tmp_path / "repository"
+    code, output = _run(source, "--repository", repository, "--default")
+    assert code == 0
+    assert "opus-mt-es-en version 1 is published" in output
+    bundle = newest_bundle(repository, "opus-mt-es-en")
+    manifest = bundle.manifest
+    assert manifest.tasks == ("translate",)
+    assert manifest.languages == (("es", "en"),)
+    assert manifest.licence == "cc-by-4.0"
+    assert manifest.default
+    report = json.loads(bundle.path(manifest.report).read_text())
+    assert report["worst_difference"] < report["tolerance"] == 1e-5
+    assert report["tokens"]["compared"] == 50
+    assert report["tokens"]["differences"] == []
+
+    code, output = _run(source, "--repository", repository, "--default")
+    assert (code, output) == (0, "opus-mt-es-en version 1 is up to date\n")
+    assert versions(repository / "opus-mt-es-en") == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--task", "caption"], "cannot serve 'caption'"),
+        (["--name", "Not A Name"], "cannot be a model's name"),
+        (["--name", "../elsewhere"], "cannot be a model's name"),
+    ],
+)
+def test_impossible_wish_is_one_line_and_exit_code_one(
+    source: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    code, output = _run(source, "--repository", tmp_path / "repository", *options)
+    assert code == 1
+    assert output.startswith("error: ")
+    assert message in output
+    assert output.count("\n") == 1
+
+
+def test_damaged_weights_publish_nothing(source: Path, tmp_path: Path) -> None:
+    weights = source / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    code, output = _run(source, "--repository", tmp_path / "repository")
+    assert code == 1
+    assert "damaged or truncated" in output
+    assert not (tmp_path / "repository").exists()
+
+
+def test_failed_gate_publishes_nothing(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("export.cli.to_onnx", _export_wrongly)
+    code, output = _run(source, "--repository", tmp_path / "repository")
+    assert code == 1
+    assert "ONNX differs from PyTorch" in output
+    assert list((tmp_path / "repository").iterdir()) == []
+
+
+def _export_wrongly(lowering: Lowering, path: Path) -> None:
+    """Exports, then changes a weight."""
+    to_onnx(lowering, path)
+    model = onnx.load(str(path))
+    weight = next(tensor for tensor in model.graph.initializer if len(tensor.dims) == 2)
+    values = numpy_helper.to_array(weight).copy()
+    values[..., ::2] += 1e-3
+    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+    onnx.save_model(model, str(path))

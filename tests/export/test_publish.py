@@ -1,0 +1,146 @@
+"""Publishing: all of a version or nothing, the manifest last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from export import publish as publishing
+from export.publish import Staging, config, next_version, publish, published, staging
+from serving.bundle import (
+    Graph,
+    Manifest,
+    SourceInfo,
+    Tensor,
+    bundles,
+    newest_bundle,
+    open_bundle,
+    versions,
+)
+
+PARTS = {"image": "clip", "text": "clip-text"}
+EMBEDDING = Tensor(name="embedding", dtype="float32", shape=("B", 8))
+IMAGE = Graph(
+    file="model.onnx",
+    inputs=(Tensor(name="pixels", dtype="uint8", shape=("B", 4, 6, 3)),),
+    outputs=(EMBEDDING,),
+)
+TEXT = Graph(
+    file="model.onnx",
+    inputs=(
+        Tensor(name="token_ids", dtype="int64", shape=("B", "T")),
+        Tensor(name="lengths", dtype="int32", shape=("B",)),
+    ),
+    outputs=(EMBEDDING,),
+)
+
+
+def _manifest(version: int, content: str = "a") -> Manifest:
+    return Manifest(
+        name="clip",
+        version=version,
+        architecture="clip",
+        source=SourceInfo(name="clip", content_hash=content),
+        precision="fp32",
+        tasks=("zero-shot",),
+        parts=PARTS,
+        graphs={"image": IMAGE, "text": TEXT},
+    )
+
+
+def _stage(stage: Staging) -> None:
+    for model in PARTS.values():
+        (stage.part(model) / "model.onnx").write_bytes(b"graph")
+
+
+def _publish(repository: Path, content: str = "a") -> int:
+    manifest = _manifest(next_version(repository, PARTS), content)
+    with staging(repository) as stage:
+        _stage(stage)
+        publish(stage, repository, manifest)
+    return manifest.version
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return tmp_path / "model_repository"
+
+
+def test_published_version_opens_and_nothing_else_is_left(repository: Path) -> None:
+    assert _publish(repository) == 1
+    assert open_bundle(repository / "clip" / "1").manifest == _manifest(1)
+    assert sorted(path.name for path in repository.iterdir()) == ["clip", "clip-text"]
+    assert [path.name for path in repository.parent.iterdir()] == ["model_repository"]
+
+
+def test_equal_content_is_up_to_date(repository: Path) -> None:
+    assert published(repository, "clip", "a") is None
+    _publish(repository)
+    assert published(repository, "clip", "a") == 1
+    assert published(repository, "clip", "b") is None
+
+
+def test_older_equal_content_is_not_up_to_date(repository: Path) -> None:
+    _publish(repository, "a")
+    _publish(repository, "b")
+    assert published(repository, "clip", "a") is None
+
+
+def test_last_two_versions_of_every_part_are_kept(repository: Path) -> None:
+    for content in "abcd":
+        _publish(repository, content)
+    assert versions(repository / "clip") == [4, 3]
+    assert versions(repository / "clip-text") == [4, 3]
+
+
+def test_manifest_comes_last(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    renamed: list[str] = []
+    rename = Path.rename
+
+    def record(self: Path, target: Path) -> Path:
+        renamed.append(target.parent.name)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", record)
+    _publish(repository)
+    assert renamed == ["clip-text", "clip"]
+
+
+def test_interrupted_publishing_leaves_nothing_that_loads(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _publish(repository, "a")
+    sync = publishing._sync
+
+    def fail_at_the_owner(folder: Path) -> None:
+        if folder.name == "clip":
+            raise KeyboardInterrupt
+        sync(folder)
+
+    monkeypatch.setattr(publishing, "_sync", fail_at_the_owner)
+    with pytest.raises(KeyboardInterrupt):
+        _publish(repository, "b")
+    assert newest_bundle(repository, "clip").manifest.version == 1
+    assert [path.name for path in repository.parent.iterdir()] == ["model_repository"]
+    monkeypatch.setattr(publishing, "_sync", sync)
+    assert _publish(repository, "b") == 3  # above the part that did arrive
+    assert versions(repository / "clip-text") == [3, 1]
+
+
+def test_half_written_version_is_passed_over_and_cleared(repository: Path) -> None:
+    _publish(repository, "a")
+    (repository / "clip" / "2").mkdir()
+    (repository / "clip" / "2" / "model.onnx").write_bytes(b"half")
+    assert published(repository, "clip", "a") == 1
+    assert [bundle.manifest.version for bundle in bundles(repository)] == [1]
+    assert _publish(repository, "b") == 3
+    assert versions(repository / "clip") == [3, 1]
+
+
+def test_config_is_the_same_bytes_for_every_version(repository: Path) -> None:
+    _publish(repository, "a")
+    first = (repository / "clip-text" / "config.pbtxt").read_bytes()
+    _publish(repository, "b")
+    assert (repository / "clip-text" / "config.pbtxt").read_bytes() == first
+    assert config(_manifest(1), "clip") == config(_manifest(9), "clip")
