@@ -162,7 +162,7 @@ def test_a_stall_is_felt_by_every_request_that_came_meanwhile(pictures: Path) ->
     server.stall_at, server.stall_s = 50, 1.0
     with serving(server) as url:
         total = load(url, pictures, PROFILE="poisson", RATE="50", DURATION="4s")
-    assert 120 < total["num_requests"] == server.asked < 280
+    assert 60 < total["num_requests"] == server.asked < 280  # 200, fewer on a busy machine
     assert total["num_failures"] == 0
     assert 10 < slower_than(500, total) < 60
     assert total["max_response_time"] > 900
