@@ -56,11 +56,13 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        asked = Headers(scope=scope).get("x-request-id")
-        exchange = _Exchange(request_id(asked), time.perf_counter())
+        headers = Headers(scope=scope)
+        exchange = _Exchange(request_id(headers.get("x-request-id")), time.perf_counter())
+        claimed = headers.get("content-length", "")
+        counted = _counted(receive, self._payload_limit, int(claimed) if claimed.isdecimal() else 0)
         sending = _stamped(send, exchange)
         try:
-            await self._app(scope, _counted(receive, self._payload_limit), sending)
+            await self._app(scope, counted, sending)
         except ClientDisconnect:
             exchange.failure = CANCELLED
         except Exception:
@@ -91,16 +93,20 @@ class Edge:
         )
 
 
-def _counted(receive: Receive, limit: int) -> Receive:
-    """`receive` that refuses a body as soon as it is too large, whatever its length claimed."""
+def _counted(receive: Receive, limit: int, claimed: int) -> Receive:
+    """`receive` that refuses a body that claims to be too large unread, and others as they come."""
     received = 0
+
+    def check(size: int) -> None:
+        if size > limit:
+            raise PayloadTooLarge(f"the body has more than {limit} bytes: send several requests")
 
     async def counted() -> Message:
         nonlocal received
+        check(claimed)
         message = await receive()
         received += len(message.get("body", b""))
-        if received > limit:
-            raise PayloadTooLarge(f"the body has more than {limit} bytes: send several requests")
+        check(received)
         return message
 
     return counted

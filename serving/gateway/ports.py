@@ -16,7 +16,11 @@ def listening(host: str, port: int, protocol: str) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=1024)
+        listener = socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise SetupError(f"cannot listen on {host}:{port} for {protocol}: {reason}") from None
+    # asyncio sets this only on sockets that say IPPROTO_TCP, which these do not; without
+    # it each answer after a connection's first waits 40 ms for a delayed ACK.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener

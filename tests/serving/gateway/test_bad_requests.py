@@ -189,6 +189,18 @@ async def test_body_is_counted_whatever_its_length_claims(make_house: MakeHouse)
     assert sent < 3000
 
 
+async def test_body_that_claims_too_much_is_refused_unread(make_house: MakeHouse) -> None:
+    house = make_house(payload_limit=1024)
+
+    async def unread():
+        raise AssertionError("the body was read")
+        yield b""
+
+    headers = {**JSON, "content-length": "1025"}
+    response = await house.http.post("/v1/translate", content=unread(), headers=headers)
+    assert response.status_code == 413
+
+
 @pytest.mark.parametrize("path", ["/v1/caption", "/v1/zero-shot"])
 async def test_large_upload_is_413(make_house: MakeHouse, path: str) -> None:
     house = make_house(payload_limit=1024)

@@ -13,6 +13,7 @@ import pytest
 
 from serving.bundle import MANIFEST
 from serving.errors import SetupError
+from serving.gateway.ports import listening
 from serving.gateway.server import _serve, run_gateway
 from serving.settings import GatewaySettings
 from tests.serving.gateway.conftest import FakeInference
@@ -84,6 +85,15 @@ async def test_both_fronts_answer_and_sigterm_ends_them(settings: GatewaySetting
             request = pb.TranslateRequest(texts=["hello"])
             assert (await TriptychStub(channel).Translate(request)).data[0].text == "hello"
     assert running.inference.is_closed
+
+
+def test_answers_are_not_held_back_for_acknowledgements() -> None:
+    with listening("127.0.0.1", 0, "HTTP") as listener:
+        host, port = listener.getsockname()
+        with socket.create_connection((host, port)):
+            accepted, _ = listener.accept()
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            accepted.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
