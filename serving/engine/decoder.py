@@ -31,6 +31,7 @@ class Decoder:
         self._scheduler = Scheduler(capacity)
         self._clock = clock
         self._lanes: dict[int, Lane] = {}
+        self._joining: list[Sequence] = []  # between queue and lane, so that none is lost
 
     @property
     def is_idle(self) -> bool:
@@ -66,8 +67,9 @@ class Decoder:
         """Ends every sequence with an error; the groups, whose state is suspect, go."""
         live = [sequence for lane in self._lanes.values() for sequence in lane.sequences]
         self._lanes.clear()
-        for sequence in (*live, *self._scheduler.clear()):
+        for sequence in (*live, *self._joining, *self._scheduler.clear()):
             sequence.tell(Failed(error))
+        self._joining = []
         self.metrics.rows_in_use = self.metrics.waiting = 0
 
     def _sweep(self, now_s: float) -> None:
@@ -77,14 +79,15 @@ class Decoder:
 
     def _admit(self) -> None:
         """Prefills the next batch, whose sequences take their first step by it."""
-        batch = self._scheduler.next_batch(self.rows_in_use)
-        if not batch:
+        self._joining = self._scheduler.next_batch(self.rows_in_use)
+        if not self._joining:
             return
-        width = batch[0].width
+        width = self._joining[0].width
         if width not in self._lanes:
             self._lanes[width] = Lane(self._runner.group(width))
-        self._lanes[width].admit(batch)
-        self.metrics.admitted += len(batch)
+        self._lanes[width].admit(self._joining)
+        self.metrics.admitted += len(self._joining)
+        self._joining = []
 
     def _step_lanes(self) -> None:
         for lane in self._lanes.values():
