@@ -136,10 +136,13 @@ class Responder:
     def _poll(self) -> None:
         """Cancels the sequences whose clients have left."""
         for conversation in list(self._live):
-            sequence = conversation.sequence
-            if sequence is not None and conversation.channel.is_cancelled():
-                sequence.cancel()
-                self._live.discard(conversation)
+            if conversation.sequence is not None:
+                _attempt(self._cancel_if_left, conversation, conversation.sequence)
+
+    def _cancel_if_left(self, conversation: Conversation, sequence: Sequence) -> None:
+        if conversation.channel.is_cancelled():
+            sequence.cancel()
+            self._live.discard(conversation)
 
 
 def _send_piece(conversation: Conversation) -> None:
@@ -157,9 +160,9 @@ def _send_end(conversation: Conversation, event: Event) -> None:
         conversation.channel.end()
 
 
-def _attempt(send: Callable[[*Ts], None], *arguments: *Ts) -> None:
-    """Sends; a channel that broke must not silence the others."""
+def _attempt(trip: Callable[[*Ts], None], *arguments: *Ts) -> None:
+    """Runs one round trip; a channel that broke must not silence the others."""
     try:
-        send(*arguments)
+        trip(*arguments)
     except Exception:  # the protocol's edge: Triton's errors share no base
-        log.exception("a response could not be sent")
+        log.exception("a round trip to Triton failed")
