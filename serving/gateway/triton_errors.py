@@ -25,6 +25,8 @@ RETRY_AFTER_S = 1.0
 # Texts of Triton's own (core/src: scheduler_utils.cc, model.cc, dynamic_batch_scheduler.cc); it has
 # no finer codes for them than UNAVAILABLE.
 _QUEUE_FULL = re.compile(r"exceeds maximum queue size", re.IGNORECASE)
+# python_backend/src: its process was killed; `triptych triton` replaces it within a second.
+_DEAD_STUB = re.compile(r"Stub process .* is not healthy", re.IGNORECASE)
 _QUEUE_TIMEOUT = re.compile(r"request timeout expired|timeout expired", re.IGNORECASE)
 
 
@@ -44,7 +46,7 @@ def from_triton(error: Exception, model: str) -> TriptychError:
     if status == "DEADLINE_EXCEEDED" or _QUEUE_TIMEOUT.search(text):
         return DeadlineExceeded(f"{model} did not finish in time")
     log.warning("triton refused model=%s status=%s text=%s", model, status, text)
-    if status in {"UNAVAILABLE", "NOT_FOUND", "CANCELLED"}:
+    if status in {"UNAVAILABLE", "NOT_FOUND", "CANCELLED"} or _DEAD_STUB.search(text):
         return Unavailable(f"{model} is not up: try again", retry_after_s=RETRY_AFTER_S)
     return InternalError(f"{model} failed: the gateway's log says why")
 

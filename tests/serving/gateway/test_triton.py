@@ -223,6 +223,7 @@ SAID = [
     ("Deadline Exceeded", "StatusCode.DEADLINE_EXCEEDED", DeadlineExceeded),
     ("Request for unknown model: 'm' is not found", "StatusCode.NOT_FOUND", Unavailable),
     ("failed to connect to all addresses", "StatusCode.UNAVAILABLE", Unavailable),
+    ("Stub process 'm_0_0' is not healthy.", None, Unavailable),
     ("onnx runtime error: bad shape", "StatusCode.INTERNAL", InternalError),
     ("bundle: damaged", "StatusCode.INTERNAL", InternalError),
 ]
