@@ -23,7 +23,7 @@ export: .venv/installed ## the example checkpoints into the model repository, wh
 	  $(BIN)/triptych export $$source --default --repository $(REPOSITORY) || exit 1; done
 
 demo: export ## export, start Triton and the gateway, one request to each endpoint, stop
-	@$(BIN)/python clients/demo.py --repository $(REPOSITORY)
+	@$(BIN)/python -m export.examples.demo --repository $(REPOSITORY)
 
 serve: export ## the same, and stay up (Ctrl-C stops everything)
 	@$(BIN)/triptych serve --repository $(REPOSITORY)

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.local_model import LocalModel, onnx_model, torch_model
-from clients.demo import serving
 from export.examples import score_scenes, score_translation
+from export.examples.demo import serving
 from serving.bundle import newest_bundle
 from serving.tasks import caption, translate, zero_shot
 from serving.tasks.embeddings import EmbeddingCache

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clients.demo import free_port, wait_until_ready
+from export.examples.demo import free_port, wait_until_ready
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 
@@ -37,10 +37,10 @@ def start_house(repository: Path, log: Path) -> House:
         *(*PROGRAM, "serve", "--repository", str(repository)),
         *("--http-port", str(http_port), "--grpc-port", str(grpc_port)),
     ]
-    with log.open("wb") as sink:
-        process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
     url = f"http://127.0.0.1:{http_port}"
-    wait_until_ready(url, process)
+    with log.open("w+b") as sink:
+        process = subprocess.Popen(command, stdout=sink, stderr=sink)
+        wait_until_ready(url, process, sink)
     return House(process, url, f"127.0.0.1:{grpc_port}", repository)
 
 

@@ -11,11 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -24,8 +25,14 @@ from export.examples.paragraphs import SPANISH as PARAGRAPH
 from triptych import Client
 from triptych.errors import TriptychError
 
-ROOT = Path(__file__).resolve().parent.parent
-PICTURES = ROOT / "export" / "examples" / "pictures"
+PICTURES = Path(__file__).resolve().parent / "pictures"
+LABELS = [
+    "large blue heart",
+    "large red heart",
+    "large red star",
+    "large red striped heart",
+    "small red heart",
+]
 READY_TIMEOUT_S = 120.0
 
 Answer = TypeVar("Answer")
@@ -40,17 +47,16 @@ def main() -> int:
         console.print(f"ready in {time.perf_counter() - started:.1f} s at {url}\n")
         show_models(client)
         show_translation(client)
-        picture = sorted(PICTURES.iterdir())[0]
-        caption = show_caption(client, picture)
-        show_zero_shot(client, picture, caption)
+        show_captions(client, PICTURES / "scene-1.png", PICTURES / "scene-3.png")
+        show_zero_shot(client, PICTURES / "scene-4.png")
     console.print("stopped; `make serve` stays up")
     return 0
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Flags of `python clients/demo.py`."""
+    """Flags of `python -m export.examples.demo`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repository", type=Path, default=ROOT / "model_repository")
+    parser.add_argument("--repository", type=Path, default=Path("model_repository"))
     return parser.parse_args()
 
 
@@ -59,42 +65,46 @@ def serving(repository: Path) -> Iterator[str]:
     """`triptych serve` on free ports for as long as the block runs; yields the gateway's URL."""
     http_port, grpc_port = free_port(), free_port()
     command = [
-        Path(sys.executable).with_name("triptych"),
-        *("serve", "--repository", repository),
+        *(sys.executable, "-m", "triptych", "serve"),
+        *("--repository", str(repository)),
         *("--http-port", str(http_port), "--grpc-port", str(grpc_port)),
     ]
-    with console.status("starting Triton and the gateway"):
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{http_port}"
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            url = f"http://127.0.0.1:{http_port}"
-            wait_until_ready(url, server)
-        except BaseException:
+            with console.status("starting Triton and the gateway"):
+                wait_until_ready(url, server, log)
+            yield url
+        finally:
             stop(server)
-            raise
-    try:
-        yield url
-    finally:
-        stop(server)
 
 
-def wait_until_ready(url: str, server: subprocess.Popen[bytes]) -> None:
+def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: BinaryIO) -> None:
     """Return when `/ready` says so.
 
     Raises:
-        SystemExit: the server ended, or was not ready in time.
+        SystemExit: the server ended, or was not ready in time; with the last of what it logged.
     """
     deadline = time.monotonic() + READY_TIMEOUT_S
     with Client(url, timeout=5) as client:
         while time.monotonic() < deadline:
             if server.poll() is not None:
-                raise SystemExit(f"triptych serve ended with code {server.returncode}")
+                code = server.returncode
+                raise SystemExit(f"{last_lines(log)}\ntriptych serve ended with code {code}")
             try:
                 if client.ready():
                     return
             except TriptychError:
                 pass
             time.sleep(0.1)
-    raise SystemExit(f"not ready after {READY_TIMEOUT_S:.0f} s")
+    raise SystemExit(f"{last_lines(log)}\nnot ready after {READY_TIMEOUT_S:.0f} s")
+
+
+def last_lines(log: BinaryIO, count: int = 20) -> str:
+    """The end of what was written to a file."""
+    log.seek(0)
+    return "\n".join(log.read().decode(errors="replace").splitlines()[-count:])
 
 
 def stop(server: subprocess.Popen[bytes]) -> None:
@@ -131,36 +141,27 @@ def show_models(client: Client) -> None:
 def show_translation(client: Client) -> None:
     """A Spanish paragraph in English."""
     answer = timed("POST /v1/translate", lambda: client.translate(PARAGRAPH, source="es"))
-    console.print(f"{PARAGRAPH.strip()}\n[cyan]{answer.data[0].text.strip()}[/cyan]\n")
+    console.print(f"{PARAGRAPH.strip()}\n[cyan]{str(answer.data[0].text).strip()}[/cyan]\n")
 
 
-def show_caption(client: Client, picture: Path) -> str:
-    """One picture in words; the caption."""
-    answer = timed(f"POST /v1/caption  {picture.name}", lambda: client.caption(picture))
-    caption = str(answer.data[0].text)
-    console.print(f"[cyan]{caption}[/cyan]\n")
-    return caption
-
-
-def show_zero_shot(client: Client, picture: Path, caption: str) -> None:
-    """The same picture among labels that it was never trained on."""
-    labels = zero_shot_labels(caption)
-    answer = timed(
-        f"POST /v1/zero-shot  {picture.name}, {len(labels)} labels",
-        lambda: client.zero_shot(picture, labels=labels),
-    )
-    for entry in answer.data[0].labels[:4]:
-        console.print(f"  {entry.score:6.1%}  [cyan]{entry.label}[/cyan]")
+def show_captions(client: Client, *pictures: Path) -> None:
+    """Pictures in words."""
+    names = ", ".join(picture.name for picture in pictures)
+    answer = timed(f"POST /v1/caption  {names}", lambda: client.caption(pictures))
+    for item in answer.data:
+        console.print(f"[cyan]{item.text}[/cyan]")
     console.print()
 
 
-def zero_shot_labels(caption: str) -> list[str]:
-    """The caption and variants of it that differ in one colour."""
-    colours = ("red", "green", "blue", "yellow", "purple", "orange", "white", "black")
-    truth = caption.removeprefix("a ").removeprefix("an ")
-    colour = next((word for word in truth.split() if word in colours), "")
-    others = (truth.replace(colour, other, 1) for other in colours) if colour else ()
-    return list(dict.fromkeys([truth, *others]))
+def show_zero_shot(client: Client, picture: Path) -> None:
+    """A picture among labels that differ from the truth in one word each."""
+    answer = timed(
+        f"POST /v1/zero-shot  {picture.name}, {len(LABELS)} labels",
+        lambda: client.zero_shot(picture, labels=LABELS),
+    )
+    for entry in answer.data[0].labels or ():
+        console.print(f"  {entry.score:6.1%}  [cyan]{entry.label}[/cyan]")
+    console.print()
 
 
 if __name__ == "__main__":
