@@ -54,12 +54,14 @@ SUMS = (
 )
 
 
-def fill(repository: Path) -> None:
-    """Every model of this file's tests."""
+def publish_sums(repository: Path) -> None:
     publish(repository, "sums", sums(), config(*SUMS, max_batch_size=8))
     ragged = (tensor("input", "x", "FP32", "[-1]", "allow_ragged_batch: true"), *SUMS[1:])
     publish(repository, "ragged", sums(), config(*ragged, max_batch_size=4, more=FOUR_TOGETHER))
-    # Every row of one run gets the same random number, and another run another one.
+
+
+def publish_lottery(repository: Path) -> None:
+    """Every row of one run gets the same random number, and another run another one."""
     lottery = graph(
         [
             helper.make_node("RandomUniform", [], ["number"], shape=[1, 1]),
@@ -68,35 +70,24 @@ def fill(repository: Path) -> None:
         [("x", FLOAT, ["B", 1])],
         [("drawn", FLOAT, ["B", 1])],
     )
-    publish(
-        repository,
-        "lottery",
-        lottery,
-        config(
-            tensor("input", "x", "FP32", "[1]"),
-            tensor("output", "drawn", "FP32", "[1]"),
-            max_batch_size=4,
-            more=FOUR_TOGETHER,
-        ),
-    )
-    table = numpy_helper.from_array(np.arange(10, dtype=np.float32), "table")
+    tensors = tensor("input", "x", "FP32", "[1]"), tensor("output", "drawn", "FP32", "[1]")
+    publish(repository, "lottery", lottery, config(*tensors, max_batch_size=4, more=FOUR_TOGETHER))
+
+
+def publish_lookup(repository: Path) -> None:
+    """Entry `index` of a table of ten numbers; another index fails in the run."""
     lookup = graph(
         [helper.make_node("Gather", ["table", "index"], ["entry"])],
         [("index", INT64, ["B", "N"])],
         [("entry", FLOAT, ["B", "N"])],
-        [table],
+        [numpy_helper.from_array(np.arange(10, dtype=np.float32), "table")],
     )
-    publish(
-        repository,
-        "lookup",
-        lookup,
-        config(
-            tensor("input", "index", "INT64", "[-1]"),
-            tensor("output", "entry", "FP32", "[-1]"),
-            max_batch_size=4,
-            more=FOUR_TOGETHER,
-        ),
-    )
+    tensors = tensor("input", "index", "INT64", "[-1]"), tensor("output", "entry", "FP32", "[-1]")
+    publish(repository, "lookup", lookup, config(*tensors, max_batch_size=4, more=FOUR_TOGETHER))
+
+
+def publish_brightness(repository: Path) -> None:
+    """The mean of uint8 pixels, one scalar a picture."""
     brightness = graph(
         [
             helper.make_node("Cast", ["pixels"], ["bright"], to=FLOAT),
@@ -105,52 +96,53 @@ def fill(repository: Path) -> None:
         [("pixels", UINT8, ["B", 4, 4, 3])],
         [("mean", FLOAT, ["B"])],
     )
-    publish(
-        repository,
-        "brightness",
-        brightness,
-        config(
-            tensor("input", "pixels", "UINT8", "[4, 4, 3]"),
-            tensor("output", "mean", "FP32", "[1]", "reshape {shape: []}"),
-            max_batch_size=4,
-        ),
+    tensors = (
+        tensor("input", "pixels", "UINT8", "[4, 4, 3]"),
+        tensor("output", "mean", "FP32", "[1]", "reshape {shape: []}"),
     )
+    publish(repository, "brightness", brightness, config(*tensors, max_batch_size=4))
+
+
+def publish_product(repository: Path) -> None:
+    """The matrix product of integers, without a batch dimension."""
     product = graph(
         [helper.make_node("MatMul", ["a", "b"], ["c"])],
         [("a", INT64, ["M", "K"]), ("b", INT64, ["K", "N"])],
         [("c", INT64, ["M", "N"])],
     )
-    publish(
-        repository,
-        "product",
-        product,
-        config(
-            tensor("input", "a", "INT64", "[-1, -1]"),
-            tensor("input", "b", "INT64", "[-1, -1]"),
-            tensor("output", "c", "INT64", "[-1, -1]"),
-        ),
+    tensors = (
+        tensor("input", "a", "INT64", "[-1, -1]"),
+        tensor("input", "b", "INT64", "[-1, -1]"),
+        tensor("output", "c", "INT64", "[-1, -1]"),
     )
+    publish(repository, "product", product, config(*tensors))
+
+
+def publish_echo(repository: Path) -> None:
     echo = graph(
         [helper.make_node("Identity", ["text"], ["same"])],
         [("text", TensorProto.STRING, ["B", "N"])],
         [("same", TensorProto.STRING, ["B", "N"])],
     )
-    publish(
-        repository,
-        "echo",
-        echo,
-        config(
-            tensor("input", "text", "STRING", "[-1]"),
-            tensor("output", "same", "STRING", "[-1]"),
-            max_batch_size=4,
-        ),
-    )
+    tensors = tensor("input", "text", "STRING", "[-1]"), tensor("output", "same", "STRING", "[-1]")
+    publish(repository, "echo", echo, config(*tensors, max_batch_size=4))
+
+
+PUBLISHERS = (
+    publish_sums,
+    publish_lottery,
+    publish_lookup,
+    publish_brightness,
+    publish_product,
+    publish_echo,
+)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("repository")
-    fill(repository)
+    for publish_model in PUBLISHERS:
+        publish_model(repository)
     with TritonServer(TritonSettings(repository)) as started:
         yield started
 
