@@ -92,6 +92,12 @@ class Rename:
         return {f"{theirs}{name}": _prefix(entry, ours) for name, entry in self.table.items()}
 
 
+def projections(theirs: str, ours: str) -> dict[str, Entry]:
+    """An attention's four linear layers under the names that most of `transformers` uses."""
+    names = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
+    return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in names.items()}
+
+
 def _numbered(name: str, numbers: list[str]) -> str:
     for number in numbers:
         name = name.replace("*", number, 1)

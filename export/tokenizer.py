@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Mapping
@@ -54,8 +55,12 @@ def fast_tokenizer(checkpoint: Checkpoint) -> tuple[TokenizerSpec, TokenizerFile
     """
     content = _read(checkpoint, FAST_FILE) if checkpoint.has(FAST_FILE) else _converted(checkpoint)
     settings = checkpoint.json(SETTINGS)
+    try:
+        tokenizer = json.loads(content)
+    except ValueError as error:
+        raise CheckpointError(f"{checkpoint.folder / FAST_FILE} is damaged: {error}") from error
     ids = {
-        name: _special_id(checkpoint, settings, name)
+        name: _special_id(name, settings, tokenizer, checkpoint.config)
         for name in ("pad_token", "eos_token", "bos_token", "unk_token")
     }
     pad = ids["pad_token"]
@@ -84,21 +89,19 @@ def languages(checkpoint: Checkpoint) -> tuple[tuple[str, str], ...]:
     return ((named[1], named[2]),) if named else ()
 
 
-def _special_id(checkpoint: Checkpoint, settings: Mapping[str, Any], name: str) -> int | None:
-    """A special token's id: from `tokenizer.json` by its text, else from the configuration."""
+def _special_id(
+    name: str, settings: Mapping[str, Any], tokenizer: Mapping[str, Any], config: Mapping[str, Any]
+) -> int | None:
+    """A special token's id: from the tokenizer by its text, else from the configuration."""
     token = settings.get(name)
     text = token.get("content") if isinstance(token, Mapping) else token
-    if isinstance(text, str) and checkpoint.has(FAST_FILE):
-        tokenizer = checkpoint.json(FAST_FILE)
-        for added in tokenizer.get("added_tokens", ()):
-            if added["content"] == text:
-                return int(added["id"])
-        vocabulary = tokenizer.get("model", {}).get("vocab", {})
-        if isinstance(vocabulary, Mapping) and text in vocabulary:
-            return int(vocabulary[text])
-    for section in ("", "decoder", "text_config"):
-        values = checkpoint.config.get(section) if section else checkpoint.config
-        value = (values or {}).get(f"{name}_id")
+    vocabulary = tokenizer.get("model", {}).get("vocab")
+    known = dict(vocabulary) if isinstance(vocabulary, Mapping) else {}
+    known |= {added["content"]: added["id"] for added in tokenizer.get("added_tokens", ())}
+    if text in known:
+        return int(known[text])
+    for section in (config, config.get("decoder"), config.get("text_config")):
+        value = (section or {}).get(f"{name}_id")
         if isinstance(value, int):
             return value
     return None

@@ -25,7 +25,7 @@ from export.architecture import Architecture, Fields, Graphs, Lowering
 from export.layers.attention import Heads, within
 from export.layers.encoder_block import EncoderBlock
 from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
-from export.rename import Entry, Rename
+from export.rename import Entry, Rename, projections
 from serving.bundle import Graph, ImageSpec, Limits
 from serving.bundle import Tensor as Port
 from serving.errors import CheckpointError
@@ -231,12 +231,9 @@ def rename(config: Config) -> Rename:
     }
     for tower, own in (("vision_model", "image"), ("text_model", "text")):
         block, ours = f"{tower}.encoder.layers.*", f"{own}.blocks.*"
+        table |= projections(f"{block}.self_attn", f"{ours}.attention")
         table |= {
             f"{block}.layer_norm1": f"{ours}.attention_norm",
-            f"{block}.self_attn.q_proj": f"{ours}.attention.query",
-            f"{block}.self_attn.k_proj": f"{ours}.attention.key",
-            f"{block}.self_attn.v_proj": f"{ours}.attention.value",
-            f"{block}.self_attn.out_proj": f"{ours}.attention.out",
             f"{block}.layer_norm2": f"{ours}.mlp_norm",
             f"{block}.mlp.fc1": f"{ours}.mlp.up",
             f"{block}.mlp.fc2": f"{ours}.mlp.down",

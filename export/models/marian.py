@@ -33,7 +33,7 @@ from export.layers.attention import (
     SelfAttention,
 )
 from export.layers.mlp import MLP
-from export.rename import Entry, Rename, Stored
+from export.rename import Entry, Rename, Stored, projections
 from serving.bundle import ImageSpec, Limits
 from serving.errors import CheckpointError
 
@@ -52,7 +52,11 @@ class StackConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """What `config.json` says of the network."""
+    """What `config.json` says of the network.
+
+    With shared embeddings there is one table for source, target and output; a tied output uses the
+    target's table.
+    """
 
     width: int
     positions: int
@@ -61,9 +65,7 @@ class Config:
     encoder: StackConfig
     decoder: StackConfig
     has_shared_embeddings: bool
-    """One table for source, target and output."""
     has_tied_output: bool
-    """The output uses the target's table."""
 
     @property
     def limits(self) -> Limits:
@@ -74,21 +76,13 @@ class Config:
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; fields that would change the network and that we lack are refused."""
     fields = Fields(values)
-    fields.refuse_unless(
-        normalize_before=False,
-        normalize_embedding=False,
-        add_final_layer_norm=False,
-        add_bias_logits=False,
-        static_position_embeddings=True,
-        extra_pos_embeddings=0,
-        is_encoder_decoder=True,
-    )
+    off = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits")
+    fields.refuse_unless(**dict.fromkeys(off, False), static_position_embeddings=True)
     shared = fields.flag("share_encoder_decoder_embeddings", True)
     tied = fields.flag("tie_word_embeddings", True)
     if shared and not tied:
         raise CheckpointError(
-            "config.json: share_encoder_decoder_embeddings without tie_word_embeddings is not "
-            "supported, because versions of `transformers` read it differently"
+            "config.json: share_encoder_decoder_embeddings needs tie_word_embeddings"
         )
     width = fields.integer("d_model")
     vocabulary = fields.integer("vocab_size")
@@ -106,14 +100,10 @@ def read_config(values: Mapping[str, Any]) -> Config:
 
 
 def _read_stack(fields: Fields, side: str, vocabulary_size: int) -> StackConfig:
-    heads = f"{side}_attention_heads"
-    fields.divisible("d_model", heads)
-    return StackConfig(
-        vocabulary_size=vocabulary_size,
-        layers=fields.integer(f"{side}_layers"),
-        heads=Heads(fields.integer("d_model"), fields.integer(heads)),
-        mlp_width=fields.integer(f"{side}_ffn_dim"),
-    )
+    fields.divisible("d_model", f"{side}_attention_heads")
+    names = ("layers", "attention_heads", "ffn_dim")
+    layers, heads, mlp_width = (fields.integer(f"{side}_{name}") for name in names)
+    return StackConfig(vocabulary_size, layers, Heads(fields.integer("d_model"), heads), mlp_width)
 
 
 # ---------------------------------------------------------------------------------------- blocks
@@ -271,23 +261,17 @@ def rename(config: Config) -> Rename:
     }
     for side in ("encoder", "decoder"):
         theirs, ours = f"model.{side}.layers.*", f"{side}.blocks.*"
-        table |= _attention(f"{theirs}.self_attn", f"{ours}.attention")
+        table |= projections(f"{theirs}.self_attn", f"{ours}.attention")
         table |= {
             f"{theirs}.self_attn_layer_norm": f"{ours}.attention_norm",
             f"{theirs}.fc1": f"{ours}.mlp.up",
             f"{theirs}.fc2": f"{ours}.mlp.down",
             f"{theirs}.final_layer_norm": f"{ours}.mlp_norm",
         }
-    cross = "decoder.blocks.*.cross"
-    table |= _attention("model.decoder.layers.*.encoder_attn", cross)
-    table["model.decoder.layers.*.encoder_attn_layer_norm"] = f"{cross}_norm"
-    computed = {"encoder.embedding.positions", "decoder.embedding.positions"}
-    return Rename(table, optional=frozenset(computed | {"decoder.output_bias"}))
-
-
-def _attention(theirs: str, ours: str) -> dict[str, Entry]:
-    names = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
-    return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in names.items()}
+    table |= projections("model.decoder.layers.*.encoder_attn", "decoder.blocks.*.cross")
+    table["model.decoder.layers.*.encoder_attn_layer_norm"] = "decoder.blocks.*.cross_norm"
+    optional = ["encoder.embedding.positions", "decoder.embedding.positions", "decoder.output_bias"]
+    return Rename(table, frozenset(optional))
 
 
 # ---------------------------------------------------------------------------------------- graphs

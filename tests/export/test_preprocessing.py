@@ -127,3 +127,21 @@ def test_languages_of_the_settings_win(tmp_path: Path) -> None:
     settings = {"source_lang": "de", "target_lang": "nl"}
     checkpoint = _checkpoint(tmp_path, "opus-mt-es-en", tokenizer_config__json=settings)
     assert languages(checkpoint) == (("de", "nl"),)
+
+
+def test_slow_files_are_converted(tmp_path: Path) -> None:
+    checkpoint = _checkpoint(
+        tmp_path,
+        vocab__json={"<|endoftext|>": 0, "a": 1, "b": 2, "ab": 3},
+        merges__txt="#version: 0.2\na b\n",
+        tokenizer_config__json={"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>"},
+        config__json={"model_type": "gpt2"},
+    )
+    spec, contents = fast_tokenizer(checkpoint)
+    assert json.loads(contents["tokenizer.json"])["model"]["vocab"]["ab"] == 3
+    assert spec.eos_token_id == 0
+
+
+def test_damaged_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is damaged"):
+        fast_tokenizer(_checkpoint(tmp_path, tokenizer__json="{"))
