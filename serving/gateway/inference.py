@@ -16,9 +16,12 @@ from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from serving.errors import DeadlineExceeded, InternalError, Unavailable
+from serving.gateway.incarnations import Incarnations
 from serving.gateway.triton_errors import from_triton
 from serving.interface import FINISH_REASON, NO_TOKEN, OPTIONS, SCORES, SEQUENCES, USAGE
 from serving.tasks.call import Array, GenerateCall, Generated, InferCall
+
+_INCARNATION = "incarnation"
 
 
 class Inference(Protocol):
@@ -58,10 +61,29 @@ class TritonInference:
 
     def __init__(self, address: str) -> None:
         self._client = InferenceServerClient(address)
-        self._address = address
+        self._incarnations = Incarnations(self._incarnation)
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
         """One stream, cancelled when the caller is: the engine then frees the sequence's slots."""
+        return await self._incarnations.guarded(call.model, self._generate(call, timeout_s))
+
+    async def infer(self, call: InferCall, timeout_s: float) -> Array:
+        """One unary request; Triton joins it with others of equal shape."""
+        return await self._incarnations.guarded(call.model, self._infer(call, timeout_s))
+
+    async def is_ready(self, model: str, version: int) -> bool:
+        """Asks Triton; an unreachable server is not ready."""
+        try:
+            ready = await self._client.is_model_ready(model, str(version), client_timeout=5.0)
+        except InferenceServerException:
+            return False
+        return bool(ready)
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._client.close()
+
+    async def _generate(self, call: GenerateCall, timeout_s: float) -> Generated:
         deadline_ms = max(1, int(timeout_s * 1000))
         options = call.options.model_copy(update={"deadline_ms": deadline_ms})
         encoded = options.model_dump_json(exclude_none=True).encode()
@@ -83,8 +105,7 @@ class TritonInference:
         finally:
             stream.cancel()
 
-    async def infer(self, call: InferCall, timeout_s: float) -> Array:
-        """One unary request; Triton joins it with others of equal shape."""
+    async def _infer(self, call: InferCall, timeout_s: float) -> Array:
         inputs = [_input(name, _columns(array)) for name, array in call.inputs.items()]
         try:
             result = await self._client.infer(
@@ -98,17 +119,14 @@ class TritonInference:
             raise from_triton(error, call.model) from error
         return _output(result, call.output, call.model)
 
-    async def is_ready(self, model: str, version: int) -> bool:
-        """Asks Triton; an unreachable server is not ready."""
+    async def _incarnation(self, model: str) -> str | None:
+        """How often the model was healed, as `triptych triton` writes it."""
         try:
-            ready = await self._client.is_model_ready(model, str(version), client_timeout=5.0)
+            answer = await self._client.get_model_config(model, client_timeout=5.0)
         except InferenceServerException:
-            return False
-        return bool(ready)
-
-    async def close(self) -> None:
-        """Close the channel."""
-        await self._client.close()
+            return None
+        parameters = answer.config.parameters
+        return str(parameters[_INCARNATION].string_value) if _INCARNATION in parameters else None
 
 
 async def _once(**request: Any) -> AsyncIterator[dict[str, Any]]:

@@ -52,6 +52,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.refusal: tuple[grpc.StatusCode, str] | None = None
         self.hangs = False
         self.left = asyncio.Event()
+        self.incarnation = "0"
 
     async def ModelInfer(self, request, context):  # noqa: N802
         self.requests.append(request)
@@ -74,6 +75,11 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
             except asyncio.CancelledError:
                 self.left.set()
                 raise
+
+    async def ModelConfig(self, request, context):  # noqa: N802
+        answer = service_pb2.ModelConfigResponse()
+        answer.config.parameters["incarnation"].string_value = self.incarnation
+        return answer
 
     async def ModelReady(self, request, context):  # noqa: N802
         is_ready = (request.name, request.version) == ("m", "3")
@@ -184,6 +190,32 @@ async def test_cancelled_sequence_cancels_its_stream(triton) -> None:
         await fake.left.wait()
     with pytest.raises(asyncio.CancelledError):
         await work
+
+
+@pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
+async def test_call_of_a_replaced_process_is_given_up(triton, call, monkeypatch) -> None:
+    fake, inference = triton
+    monkeypatch.setattr(inference._incarnations, "_poll_s", 0.01)
+    fake.hangs = True
+    work = inference.generate if isinstance(call, GenerateCall) else inference.infer
+    running = asyncio.create_task(work(call, 30.0))
+    async with asyncio.timeout(5):
+        await asyncio.sleep(0.1)
+        assert not running.done()
+        fake.incarnation = "1"
+        with pytest.raises(Unavailable, match="was restarted") as caught:
+            await running
+    assert caught.value.retry_after_s
+    fake.hangs = False
+    fake.answer = response(embedding=np.zeros((2, 2), np.float32))
+    assert (await inference.infer(BATCH, 5.0)).shape == (2, 2)
+
+
+async def test_idle_models_are_not_watched(triton) -> None:
+    fake, inference = triton
+    fake.answer = response(embedding=np.zeros((2, 2), np.float32))
+    await inference.infer(BATCH, 5.0)
+    assert not inference._incarnations._watchers
 
 
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
