@@ -44,7 +44,7 @@ def export(
     """Turns a checkpoint into a verified bundle that Triton can load."""
     try:
         _export(source, name, task, repository, default)
-    except SetupError as error:
+    except (SetupError, OSError) as error:  # a full disk, a folder that may not be written
         Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
 
@@ -62,10 +62,12 @@ def _export(
         return
     manifest, report = _build(checkpoint, declared, request, repository)
     for line in report.warnings:
-        console.print(f"  warning: {line}", markup=False)
+        console.print(f"  warning: {line}", markup=False, soft_wrap=True)
     for line in summary(report):
-        console.print(f"  {line}")
-    console.print(f"{manifest.name} version {manifest.version} is published in {repository}")
+        console.print(f"  {line}", soft_wrap=True)
+    console.print(
+        f"{manifest.name} version {manifest.version} is published in {repository}", soft_wrap=True
+    )
 
 
 def _build(

@@ -110,3 +110,10 @@ def _export_wrongly(lowering: Lowering, path: Path) -> None:
     values[..., ::2] += 1e-3
     weight.CopyFrom(numpy_helper.from_array(values, weight.name))
     onnx.save_model(model, str(path))
+
+
+def test_repository_that_cannot_be_made_is_one_line(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    code, output = _run(source, "--repository", tmp_path / "file" / "repository")
+    assert code == 1
+    assert output.splitlines()[-1].startswith("error: ")
