@@ -85,8 +85,7 @@ def torch_model(checkpoint: Path, bundle: Bundle) -> LocalModel:
     graphs = torch_graphs(checkpoint)
     manifest = bundle.manifest
     if "step" in graphs.lowerings:
-        assert manifest.vocabulary_size is not None
-        return LocalModel(bundle, TorchRunner(graphs, manifest.vocabulary_size), {})
+        return LocalModel(bundle, TorchRunner(graphs, manifest), {})
     modules = {
         manifest.parts[key]: torch_infer(lowering.module)
         for key, lowering in graphs.lowerings.items()

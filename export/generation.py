@@ -31,7 +31,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "begin_suppress_tokens": ([],),
     "forced_decoder_ids": ([],),
     "exponential_decay_length_penalty": (),
-    "renormalize_logits": (False,),
     "guidance_scale": (1, 1.0),
     "sequence_bias": ({},),
     "force_words_ids": ([],),
@@ -74,6 +73,7 @@ def generation_defaults(checkpoint: Checkpoint, limits: Limits) -> tuple[Generat
         "length_penalty",
         "early_stopping",
         "no_repeat_ngram_size",
+        "renormalize_logits",
     ):
         if values.get(name) is not None:
             fields[name] = values[name]
@@ -117,6 +117,9 @@ def _warnings(values: Mapping[str, Any]) -> list[str]:
         if values.get(name) is not None and values[name] not in neutral
     ]
     ends = _ids(values.get("forced_eos_token_id"))
+    long_words = any(len(word) > 1 for word in values.get("bad_words_ids") or ())
+    if values.get("renormalize_logits") and (values.get("no_repeat_ngram_size") or long_words):
+        asked.append("renormalize_logits=True after bans that depend on what was generated")
     if len(ends) > 1:
         asked.append(f"forced_eos_token_id={list(ends)!r} (its first is used)")
     return [f"the checkpoint asks for {one}, which is not supported and ignored" for one in asked]

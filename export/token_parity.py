@@ -40,8 +40,7 @@ class TokenParity:
 
 def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
     """Decodes random sources with both, ONNX also one at a time."""
-    assert bundle.manifest.vocabulary_size is not None
-    reference = TorchRunner(graphs, bundle.manifest.vocabulary_size)
+    reference = TorchRunner(graphs, bundle.manifest)
     runner = OrtRunner(bundle, threads=1)
     parity = TokenParity()
     for beams in BEAMS:

@@ -15,20 +15,30 @@ from torch import Tensor
 from torch.nn import functional
 
 from export.architecture import Graphs
-from serving.bundle import Growth, Role, State
+from serving.bundle import Growth, Manifest, Role, State
 from serving.engine.runner import Candidates, Prompt
 
 
 class TorchRunner:
-    """Eager modules behind `serving.engine.runner.Runner`."""
+    """Eager modules behind `serving.engine.runner.Runner`.
 
-    def __init__(self, graphs: Graphs, vocabulary_size: int) -> None:
+    Args:
+        graphs: The modules, in eager form.
+        manifest: For the vocabulary's size and the generation rules.
+    """
+
+    def __init__(self, graphs: Graphs, manifest: Manifest) -> None:
+        assert manifest.vocabulary_size is not None
         self.graphs = graphs
-        self.vocabulary_size = vocabulary_size
+        self.vocabulary_size = manifest.vocabulary_size
+        rules = manifest.generation
+        excluded = rules.always_banned if rules and rules.renormalize_logits else ()
+        self.bias = torch.zeros(self.vocabulary_size)
+        self.bias[list(excluded)] = -torch.inf
 
     def group(self, width: int) -> TorchGroup:
         """A new, empty group."""
-        return TorchGroup(self.graphs, width)
+        return TorchGroup(self.graphs, width, self.bias)
 
     def close(self) -> None:
         """Nothing to free: the modules are the caller's."""
@@ -37,8 +47,9 @@ class TorchRunner:
 class TorchGroup:
     """The live sequences of one beam width; see `serving.engine.runner.Group`."""
 
-    def __init__(self, graphs: Graphs, width: int) -> None:
+    def __init__(self, graphs: Graphs, width: int, bias: Tensor) -> None:
         self.width = width
+        self._bias = bias  # (V,): minus infinity for tokens that get no probability
         self._step = graphs.lowerings["step"]
         self._admit = graphs.lowerings.get("admit")
         self._states = graphs.states
@@ -61,7 +72,7 @@ class TorchGroup:
             self._values[state.name] = joined(self._values.get(state.name), new, state)
         self._lengths = torch.cat([self._lengths, lengths])
         self._sources = torch.cat([self._sources, sources])
-        return candidates(logits, k)
+        return candidates(logits + self._bias, k)
 
     @torch.no_grad()
     def step(self, token_ids: NDArray[np.int64], k: int) -> Candidates:
@@ -76,7 +87,7 @@ class TorchGroup:
         logits = self._call(
             self._values, tokens, lengths, self._sources, torch.zeros_like(lengths).long()
         )
-        return candidates(logits, k)
+        return candidates(logits + self._bias, k)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Gives rows the state of other rows."""

@@ -31,6 +31,8 @@ class Generation(BaseModel):
     no_repeat_ngram_size: int = Field(default=0, ge=0)
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     suppress_tokens: tuple[int, ...] = ()
+    renormalize_logits: bool = False
+    """Log-probabilities are taken over the tokens that `always_banned` leaves."""
     forced_bos_token_id: int | None = None
     forced_eos_token_id: int | None = None
 
@@ -42,6 +44,12 @@ class Generation(BaseModel):
                 f"must not exceed num_beams ({self.num_beams})"
             )
         return self
+
+    @property
+    def always_banned(self) -> frozenset[int]:
+        """Tokens that no step may take; `transformers` never bans an end token as a bad word."""
+        words = {word[0] for word in self.bad_words_ids if len(word) == 1}
+        return frozenset(words - set(self.eos_token_ids)) | frozenset(self.suppress_tokens)
 
     def with_overrides(self, overrides: Overrides) -> Self:
         """These rules with what a request asks for laid over them, validated again.

@@ -33,10 +33,8 @@ class Policy:
 
     def __init__(self, rules: Generation) -> None:
         self._rules = rules
-        words = [word for word in rules.bad_words_ids if not self._is_end(word)]
-        always = {word[0] for word in words if len(word) == 1} | set(rules.suppress_tokens)
-        self._always = Constraint(banned=frozenset(always))
-        self._long_words = [word for word in words if len(word) > 1]
+        self._always = Constraint(banned=rules.always_banned)
+        self._long_words = [word for word in rules.bad_words_ids if len(word) > 1]
 
     def constraint(self, prompt: Sequence[int], generated: Sequence[int]) -> Constraint:
         """The constraint on the token after `prompt + generated`."""
@@ -67,10 +65,6 @@ class Policy:
         if prompt_length + generated == 1:
             return rules.forced_bos_token_id
         return None
-
-    def _is_end(self, word: Sequence[int]) -> bool:
-        """`transformers` never bans an end token by itself."""
-        return len(word) == 1 and word[0] in self._rules.eos_token_ids
 
 
 def repeated_ngram_ends(history: Sequence[int], size: int) -> set[int]:

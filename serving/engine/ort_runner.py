@@ -42,9 +42,11 @@ class OrtRunner:
         self.step = _open(bundle.path(manifest.graphs["step"].file), options)
         admit = manifest.graphs.get("admit")
         self.admit = _open(bundle.path(admit.file), options) if admit else None
-        self.chooser = Chooser(options)
         assert manifest.vocabulary_size is not None
         self.vocabulary_size = manifest.vocabulary_size
+        rules = manifest.generation
+        excluded = rules.always_banned if rules and rules.renormalize_logits else ()
+        self.chooser = Chooser(options, excluded, self.vocabulary_size)
         self._logits = np.zeros((0, self.vocabulary_size), np.float32)
 
     def group(self, width: int) -> OrtGroup:

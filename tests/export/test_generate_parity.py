@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,12 @@ RULES: dict[str, dict[str, Any]] = {
         "no_repeat_ngram_size": 2,
         "bad_words_ids": ((5,), (7, 9)),
     },
+    "renormalised": {
+        "num_beams": 4,
+        "num_return_sequences": 4,
+        "bad_words_ids": tuple((token,) for token in range(5, 25)),
+        "renormalize_logits": True,
+    },
 }
 
 
@@ -43,24 +50,30 @@ RULES: dict[str, dict[str, Any]] = {
 def test_engine_over_onnx_generates_what_transformers_generates(
     name: str, rules: str, twins: Twins, bundles: Bundles
 ) -> None:
-    twin, bundle = twins(name, "odd-heads"), bundles(name, "odd-heads")
-    _check(twin, bundle, OrtRunner(bundle, threads=1), RULES[rules])
+    twin, bundle = twins(name, "odd-heads"), with_rules(bundles(name, "odd-heads"), RULES[rules])
+    _check(twin, bundle, OrtRunner(bundle, threads=1))
 
 
-@pytest.mark.parametrize("rules", ["greedy", "beam-4"])
+@pytest.mark.parametrize("rules", ["greedy", "beam-4", "renormalised"])
 @pytest.mark.parametrize("name", GENERATORS)
 def test_torch_runner_generates_what_transformers_generates(
     name: str, rules: str, twins: Twins, bundles: Bundles
 ) -> None:
-    twin, bundle = twins(name, "odd-heads"), bundles(name, "odd-heads")
-    assert bundle.manifest.vocabulary_size is not None
-    runner = TorchRunner(twin.graphs(), bundle.manifest.vocabulary_size)
-    _check(twin, bundle, runner, RULES[rules])
+    twin, bundle = twins(name, "odd-heads"), with_rules(bundles(name, "odd-heads"), RULES[rules])
+    _check(twin, bundle, TorchRunner(twin.graphs(), bundle.manifest))
 
 
-def _check(twin: Twin, bundle: Bundle, runner: Runner, rules: dict[str, Any]) -> None:
-    assert bundle.manifest.generation is not None
-    merged = bundle.manifest.generation.model_copy(update={"max_new_tokens": 12, **rules})
+def with_rules(bundle: Bundle, rules: dict[str, Any]) -> Bundle:
+    """The bundle as if its checkpoint had asked for these generation rules."""
+    generation = bundle.manifest.generation
+    assert generation is not None
+    changed = generation.model_copy(update={"max_new_tokens": 12, **rules})
+    return replace(bundle, manifest=bundle.manifest.model_copy(update={"generation": changed}))
+
+
+def _check(twin: Twin, bundle: Bundle, runner: Runner) -> None:
+    merged = bundle.manifest.generation
+    assert merged is not None
     requests = _requests(twin, bundle, merged)
     for request, answer in zip(requests, decode(runner, requests), strict=True):
         wanted = _transformers(twin, request, merged)
@@ -102,6 +115,7 @@ def _transformers(
         length_penalty=rules.length_penalty,
         early_stopping=rules.early_stopping,
         no_repeat_ngram_size=rules.no_repeat_ngram_size,
+        renormalize_logits=rules.renormalize_logits,
         bad_words_ids=[list(words) for words in rules.bad_words_ids] or None,
         return_dict_in_generate=True,
         output_scores=True,

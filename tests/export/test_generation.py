@@ -67,7 +67,12 @@ def test_length_never_goes_beyond_the_positions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [{"do_sample": True}, {"repetition_penalty": 1.3}, {"renormalize_logits": True}]
+    "asked",
+    [
+        {"do_sample": True},
+        {"repetition_penalty": 1.3},
+        {"renormalize_logits": True, "no_repeat_ngram_size": 2},
+    ],
 )
 def test_what_serving_cannot_do_is_warned_about(tmp_path: Path, asked: dict[str, Any]) -> None:
     _, warnings = _defaults(tmp_path, OPUS | asked)
