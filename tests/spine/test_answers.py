@@ -26,7 +26,10 @@ from tests.spine.conftest import CHECKPOINTS
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
+]
 SCORE_TOLERANCE = 1e-4
 
 
