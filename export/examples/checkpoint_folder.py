@@ -1,12 +1,12 @@
 """What the training scripts write beside the tokenizer: half-precision weights and a model card."""
 
+from argparse import Namespace
 from pathlib import Path
 from string import Template
 
 from transformers import PreTrainedModel
 
 from export.examples.score_scenes import TEST_SCENES, TEST_SEED
-from export.examples.training import Recipe
 
 _CARD = Template("""\
 ---
@@ -18,20 +18,20 @@ tags: [triptych, example]
 
 $summary
 
-| | |
-|---|---|
-| architecture | $architecture; $megabytes MB in float16 |
-| first lessons | $lesson_pictures pictures, to name what covers each patch (`crowds.py`) |
-| training | $pictures pictures of the training split (`scenes.py`) |
-| trained by | `python -m export.examples.$script`, seed $seed, $minutes minutes on one CPU thread |
+Architecture: $architecture; $megabytes MB in float16.
 
-Measured by `score_scenes.py` from this folder, in float32, on $count held-out pictures (seed
-$test_seed), each with a combination of attributes that training never showed:
+Trained on pictures of the training split of `export/examples/scenes.py`, each rendered once:
+
+$runs
+
+Measured by `export/examples/score_scenes.py` from this folder, in float32, on $count held-out
+pictures (seed $test_seed), each with a combination of attributes that training never showed:
 
 | | |
 |---|---|
 $scores
 """)
+_RUN = "- `python -m "  # how the line of a run starts
 
 
 def save_half(model: PreTrainedModel, folder: Path) -> None:
@@ -39,26 +39,29 @@ def save_half(model: PreTrainedModel, folder: Path) -> None:
     model.half().save_pretrained(folder)
 
 
+def run_line(module: str, arguments: Namespace, pictures: int, minutes: float) -> str:
+    """The card's line about one run of a training script."""
+    resume = "--resume " if arguments.resume else ""
+    command = f"{module} {resume}--steps {arguments.steps} --seed {arguments.seed}"
+    return f"{_RUN}{command}`: {pictures} pictures, {minutes:.0f} minutes on one CPU thread"
+
+
 def write_card(
-    folder: Path,
-    scores: dict[str, float],
-    *,
-    lessons: Recipe,
-    recipe: Recipe,
-    minutes: float,
-    **words: str,
+    folder: Path, run: str, scores: dict[str, float], *, is_resumed: bool, **words: str
 ) -> None:
-    """Writes README.md; `words` are the remaining names of the template above."""
-    rows = "\n".join(f"| {name} | {100 * share:.1f} % |" for name, share in scores.items())
+    """Writes README.md, keeping the lines of earlier runs when this one resumed them.
+
+    The `words` are the remaining names of the template above.
+    """
+    path = folder / "README.md"
+    runs = path.read_text().splitlines() if is_resumed and path.exists() else []
+    runs = [line for line in runs if line.startswith(_RUN)] + [run]
     card = _CARD.substitute(
         words,
-        scores=rows,
-        lesson_pictures=lessons.steps * lessons.batch,
-        pictures=recipe.steps * recipe.batch,
-        seed=recipe.seed,
-        minutes=round(minutes),
+        runs="\n".join(runs),
+        scores="\n".join(f"| {name} | {100 * share:.1f} % |" for name, share in scores.items()),
         megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f}",
         count=TEST_SCENES,
         test_seed=TEST_SEED,
     )
-    (folder / "README.md").write_text(card)
+    path.write_text(card)

@@ -4,8 +4,7 @@ It is built, trained and saved with `transformers` on purpose: our own loader th
 that the library wrote.
 """
 
-from collections.abc import Callable
-from functools import partial
+import sys
 from pathlib import Path
 
 import torch
@@ -22,7 +21,7 @@ from transformers import (
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from export.examples.captions import caption
-from export.examples.checkpoint_folder import save_half, write_card
+from export.examples.checkpoint_folder import run_line, save_half, write_card
 from export.examples.rendering import SIDE, render
 from export.examples.scenes import Scene, scenes
 from export.examples.score_scenes import (
@@ -32,14 +31,9 @@ from export.examples.score_scenes import (
     caption_exact_match,
     swapped_caption_match,
 )
-from export.examples.training import (
-    Recipe,
-    learn_to_name,
-    parse_arguments,
-    pixel_tensor,
-    train,
-)
+from export.examples.training import Lessons, parse_arguments, pixel_tensor, train_in_stages
 
+MODULE = "export.examples.train_captioner"
 OUTPUT = Path(__file__).parent / "checkpoints" / "example-captioner"
 END_OF_TEXT = "<|endoftext|>"
 _TOKENIZER_SCENES = 20_000
@@ -56,15 +50,18 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     processor = ViTImageProcessorPil(size={"height": SIDE, "width": SIDE})
     processor.save_pretrained(folder)
-    tokenizer = build_tokenizer(folder, arguments.seed)
-    model = build_model(tokenizer)
+    if arguments.resume:
+        tokenizer = GPT2Tokenizer.from_pretrained(folder)
+        model = VisionEncoderDecoderModel.from_pretrained(folder, dtype=torch.float32)
+    else:
+        tokenizer = build_tokenizer(folder, arguments.seed)
+        model = build_model(tokenizer)
 
-    lessons = Recipe(steps=arguments.steps, seed=arguments.seed, batch=32, peak_lr=2e-3)
-    recipe = Recipe(steps=arguments.steps, seed=arguments.seed, batch=48, peak_lr=1.2e-3)
-    minutes = learn_to_name(model.encoder, partial(_pixels, processor), lessons)
-    minutes += train(model, _captioning(model, tokenizer, processor, recipe), recipe)
+    captioning = Captioning(model, tokenizer, processor, arguments.seed)
+    lessons = Lessons(model.encoder, captioning.pixels, arguments.seed)
+    pictures, minutes = train_in_stages(model, captioning.loss, lessons, arguments)
     save_half(model, folder)
-    _report(folder, lessons, recipe, minutes)
+    report(folder, run_line(MODULE, arguments, pictures, minutes), arguments.resume)
 
 
 def build_tokenizer(folder: Path, seed: int) -> GPT2Tokenizer:
@@ -137,37 +134,39 @@ def captioner(folder: Path, batch: int = 50) -> CaptionFunction:
     return caption_all
 
 
-def _captioning(
-    model: VisionEncoderDecoderModel,
-    tokenizer: GPT2Tokenizer,
-    processor: ViTImageProcessorPil,
-    recipe: Recipe,
-) -> Callable[[int], torch.Tensor]:
-    """The loss of the canonical captions of ever new training scenes, as a function of the step."""
-    stream = scenes("train", recipe.steps * recipe.batch, recipe.seed)
+class Captioning:
+    """The loss of the canonical captions of ever new training scenes."""
 
-    def batch_loss(step: int) -> torch.Tensor:
-        batch = [next(stream) for _ in range(recipe.batch)]
-        first_seed = step * recipe.batch
-        pictures = [render(scene, first_seed + index) for index, scene in enumerate(batch)]
-        labels = _labels(batch, tokenizer)
-        return model(pixel_values=_pixels(processor, pictures), labels=labels).loss
+    def __init__(
+        self,
+        model: VisionEncoderDecoderModel,
+        tokenizer: GPT2Tokenizer,
+        processor: ViTImageProcessorPil,
+        seed: int,
+    ) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._processor = processor
+        self._scenes = scenes("train", sys.maxsize, seed)
 
-    return batch_loss
+    def loss(self, step: int, batch: int) -> torch.Tensor:
+        """Mean cross entropy over the caption tokens of the next `batch` scenes."""
+        drawn = [next(self._scenes) for _ in range(batch)]
+        pictures = [render(scene, step * batch + index) for index, scene in enumerate(drawn)]
+        return self._model(pixel_values=self.pixels(pictures), labels=self._labels(drawn)).loss
+
+    def pixels(self, pictures: list[Image.Image]) -> torch.Tensor:
+        """The pictures as the saved image recipe prepares them."""
+        return pixel_tensor(pictures, self._processor.image_mean, self._processor.image_std)
+
+    def _labels(self, drawn: list[Scene]) -> torch.Tensor:
+        """Caption tokens with an end token, (B, T) int64, filled up with the ignored label."""
+        rows = self._tokenizer([caption(scene) + END_OF_TEXT for scene in drawn])["input_ids"]
+        tensors = [torch.tensor(row) for row in rows]
+        return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=_IGNORED)
 
 
-def _pixels(processor: ViTImageProcessorPil, pictures: list[Image.Image]) -> torch.Tensor:
-    return pixel_tensor(pictures, processor.image_mean, processor.image_std)
-
-
-def _labels(batch: list[Scene], tokenizer: GPT2Tokenizer) -> torch.Tensor:
-    """Caption tokens with an end token, (B, T) int64, filled up with the ignored label."""
-    rows = tokenizer([caption(scene) + END_OF_TEXT for scene in batch])["input_ids"]
-    tensors = [torch.tensor(row) for row in rows]
-    return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=_IGNORED)
-
-
-def _report(folder: Path, lessons: Recipe, recipe: Recipe, minutes: float) -> None:
+def report(folder: Path, run: str, is_resumed: bool) -> None:
     """Scores the saved folder on held-out scenes, prints the scores and writes the model card."""
     caption_all = captioner(folder)
     scores = {
@@ -181,17 +180,15 @@ def _report(folder: Path, lessons: Recipe, recipe: Recipe, minutes: float) -> No
     print(scores)
     write_card(
         folder,
+        run,
         scores,
+        is_resumed=is_resumed,
         name="example-captioner",
         pipeline="image-to-text",
         summary="Describes rendered scenes of one or two things before a background, such as\n"
         '"a large red striped circle to the left of a small blue square on a green background".',
         architecture="`VisionEncoderDecoderModel`: ViT (4 layers of width 160, patches of 8 pixels)"
         " and GPT-2 (2 layers of width 128, byte-level BPE)",
-        script="train_captioner",
-        lessons=lessons,
-        recipe=recipe,
-        minutes=minutes,
     )
 
 

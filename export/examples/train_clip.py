@@ -5,8 +5,7 @@ that the library wrote.
 """
 
 import json
-from collections.abc import Callable
-from functools import partial
+import sys
 from itertools import cycle
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from transformers import CLIPConfig, CLIPModel, CLIPTextConfig, CLIPTokenizer, C
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from export.examples.captions import label
-from export.examples.checkpoint_folder import save_half, write_card
+from export.examples.checkpoint_folder import run_line, save_half, write_card
 from export.examples.families import families, matches
 from export.examples.rendering import SIDE, render
 from export.examples.scenes import pick, scenes
@@ -32,14 +31,9 @@ from export.examples.score_scenes import (
     swapped_zero_shot_top1,
     zero_shot_top1,
 )
-from export.examples.training import (
-    Recipe,
-    learn_to_name,
-    parse_arguments,
-    pixel_tensor,
-    train,
-)
+from export.examples.training import Lessons, parse_arguments, pixel_tensor, train_in_stages
 
+MODULE = "export.examples.train_clip"
 OUTPUT = Path(__file__).parent / "checkpoints" / "example-clip"
 START, END = "<|startoftext|>", "<|endoftext|>"
 _WORD_END = "</w>"
@@ -68,17 +62,20 @@ def main() -> None:
         size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}
     )
     processor.save_pretrained(folder)
-    tokenizer = build_tokenizer(arguments.seed)
-    tokenizer.save_pretrained(folder)
-    tokenizer.backend_tokenizer.model.save(str(folder))  # vocab.json and merges.txt
-    model = build_model(tokenizer)
+    if arguments.resume:
+        tokenizer = CLIPTokenizer.from_pretrained(folder)
+        model = CLIPModel.from_pretrained(folder, dtype=torch.float32)
+    else:
+        tokenizer = build_tokenizer(arguments.seed)
+        tokenizer.save_pretrained(folder)
+        tokenizer.backend_tokenizer.model.save(str(folder))  # vocab.json and merges.txt
+        model = build_model(tokenizer)
 
-    lessons = Recipe(steps=arguments.steps, seed=arguments.seed, batch=32, peak_lr=2e-3)
-    recipe = Recipe(steps=arguments.steps, seed=arguments.seed, batch=48, peak_lr=1.2e-3)
-    minutes = learn_to_name(model.vision_model, partial(_pixels, processor), lessons)
-    minutes += train(model, _contrasting(model, tokenizer, processor, recipe), recipe)
+    contrast = Contrast(model, tokenizer, processor, arguments.seed)
+    lessons = Lessons(model.vision_model, contrast.pixels, arguments.seed)
+    pictures, minutes = train_in_stages(model, contrast.loss, lessons, arguments)
     save_half(model, folder)
-    _report(folder, lessons, recipe, minutes)
+    report(folder, run_line(MODULE, arguments, pictures, minutes), arguments.resume)
 
 
 def build_tokenizer(seed: int) -> CLIPTokenizer:
@@ -141,26 +138,36 @@ def classifier(folder: Path) -> ClassifyFunction:
     return classify
 
 
-def _contrasting(
-    model: CLIPModel, tokenizer: CLIPTokenizer, processor: CLIPImageProcessorPil, recipe: Recipe
-) -> Callable[[int], torch.Tensor]:
-    """The contrastive loss of ever new families of training scenes, as a function of the step."""
-    families_a_batch = recipe.batch // _FAMILY
-    stream = families(recipe.steps * families_a_batch, _FAMILY, recipe.seed)
-    rng = np.random.default_rng([recipe.seed, 4])
+class Contrast:
+    """The contrastive loss of ever new families of training scenes."""
 
-    def batch_loss(step: int) -> torch.Tensor:
-        batch = [one for _ in range(families_a_batch) for one in next(stream)]
-        first_seed = step * recipe.batch
-        pictures = [render(one.scene, first_seed + index) for index, one in enumerate(batch)]
-        texts = [pick(rng, _TEMPLATES).format(one.text) for one in batch]
-        scores = model(
-            **tokenizer(texts, padding=True, return_tensors="pt"),
-            pixel_values=_pixels(processor, pictures),
+    def __init__(
+        self,
+        model: CLIPModel,
+        tokenizer: CLIPTokenizer,
+        processor: CLIPImageProcessorPil,
+        seed: int,
+    ) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._processor = processor
+        self._families = families(sys.maxsize, _FAMILY, seed)
+        self._rng = np.random.default_rng([seed, 4])
+
+    def loss(self, step: int, batch: int) -> torch.Tensor:
+        """The loss over the next families, `batch` pictures and texts at most."""
+        drawn = [one for _ in range(batch // _FAMILY) for one in next(self._families)]
+        pictures = [render(one.scene, step * batch + index) for index, one in enumerate(drawn)]
+        texts = [pick(self._rng, _TEMPLATES).format(one.text) for one in drawn]
+        scores = self._model(
+            **self._tokenizer(texts, padding=True, return_tensors="pt"),
+            pixel_values=self.pixels(pictures),
         ).logits_per_image
-        return contrastive_loss(scores.float(), torch.from_numpy(matches(batch)))
+        return contrastive_loss(scores.float(), torch.from_numpy(matches(drawn)))
 
-    return batch_loss
+    def pixels(self, pictures: list[Image.Image]) -> torch.Tensor:
+        """The pictures as the saved image recipe prepares them."""
+        return pixel_tensor(pictures, self._processor.image_mean, self._processor.image_std)
 
 
 def contrastive_loss(scores: torch.Tensor, is_true: torch.Tensor) -> torch.Tensor:
@@ -176,11 +183,7 @@ def contrastive_loss(scores: torch.Tensor, is_true: torch.Tensor) -> torch.Tenso
     ) / 2
 
 
-def _pixels(processor: CLIPImageProcessorPil, pictures: list[Image.Image]) -> torch.Tensor:
-    return pixel_tensor(pictures, processor.image_mean, processor.image_std)
-
-
-def _report(folder: Path, lessons: Recipe, recipe: Recipe, minutes: float) -> None:
+def report(folder: Path, run: str, is_resumed: bool) -> None:
     """Scores the saved folder on held-out scenes, prints the scores and writes the model card."""
     classify = classifier(folder)
     scores = {
@@ -194,7 +197,9 @@ def _report(folder: Path, lessons: Recipe, recipe: Recipe, minutes: float) -> No
     print(scores)
     write_card(
         folder,
+        run,
         scores,
+        is_resumed=is_resumed,
         name="example-clip",
         pipeline="zero-shot-image-classification",
         summary="Tells which text describes a small rendered scene of one or two things. Labels go"
@@ -203,10 +208,6 @@ def _report(folder: Path, lessons: Recipe, recipe: Recipe, minutes: float) -> No
         " texture word is plain.",
         architecture="`CLIPModel`: vision tower (5 layers of width 160, patches of 8 pixels), text"
         " tower (3 layers of width 128), projection to 128",
-        script="train_clip",
-        lessons=lessons,
-        recipe=recipe,
-        minutes=minutes,
     )
 
 

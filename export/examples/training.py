@@ -17,6 +17,9 @@ _WARMUP_STEPS = 200
 _PROGRESS_EVERY = 50  # steps
 
 
+BatchLoss = Callable[[int], torch.Tensor]  # from the step, counted from 1, to its loss
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How long and how fast to train."""
@@ -25,9 +28,15 @@ class Recipe:
     seed: int
     batch: int
     peak_lr: float
+    crowds: int = 0  # crowded pictures a step beside the batch
+
+    @property
+    def pictures(self) -> int:
+        """How many pictures the whole training takes."""
+        return self.steps * (self.batch + self.crowds)
 
 
-def train(model: nn.Module, batch_loss: Callable[[int], torch.Tensor], recipe: Recipe) -> float:
+def train(model: nn.Module, batch_loss: BatchLoss, recipe: Recipe) -> float:
     """Trains in place on `batch_loss(step)` and returns the minutes it took.
 
     AdamW with a warm-up and a cosine decay; bfloat16 where autocast allows it.
@@ -68,7 +77,10 @@ def parse_arguments(description: str, output: Path, steps: int) -> argparse.Name
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=steps, help="of either stage (%(default)s)")
+    parser.add_argument("--steps", type=int, default=steps, help="of each stage (%(default)s)")
+    parser.add_argument(
+        "--resume", action="store_true", help="train the saved checkpoint on, in one joint stage"
+    )
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
     parser.add_argument(
         "--output",
@@ -80,41 +92,56 @@ def parse_arguments(description: str, output: Path, steps: int) -> argparse.Name
     return parser.parse_args()
 
 
-class PatchNamer(nn.Module):
-    """An encoder under training with a linear head that names the thing under each patch."""
+class Lessons(nn.Module):
+    """A Hugging Face ViT learning from crowds, by a linear head that names what covers a patch."""
 
-    def __init__(self, encode: nn.Module, width: int) -> None:
+    def __init__(
+        self, encoder: nn.Module, to_pixels: Callable[[list[Image.Image]], torch.Tensor], seed: int
+    ) -> None:
         super().__init__()
-        self.encode = encode
-        self.head = nn.Linear(width, sum(map(len, VOCABULARIES)))
+        self.encoder = encoder
+        self.head = nn.Linear(encoder.config.hidden_size, sum(map(len, VOCABULARIES)))
+        self._to_pixels = to_pixels
+        self._crowds = crowds(seed, encoder.config.patch_size)
 
-    def forward(self, pixels: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
-        """Mean cross entropy of the four names: pixels (B, 3, side, side), classes (B, N, 4)."""
-        tokens = self.encode(pixel_values=pixels).last_hidden_state[
-            :, 1:
-        ]  # without the class token
-        scores = self.head(tokens).float().split([len(names) for names in VOCABULARIES], dim=-1)
+    def loss(self, batch: int) -> torch.Tensor:
+        """Mean cross entropy of the four names, over the covered patches of the next crowds."""
+        pictures, classes = zip(*[next(self._crowds) for _ in range(batch)], strict=True)
+        tokens = self.encoder(pixel_values=self._to_pixels(list(pictures))).last_hidden_state
+        patches = tokens[:, 1:]  # without the class token
+        scores = self.head(patches).float().split([len(names) for names in VOCABULARIES], dim=-1)
+        truth = torch.from_numpy(np.stack(classes))  # (B, N, 4)
         losses = [
-            nn.functional.cross_entropy(score.flatten(0, 1), classes[..., index].flatten())
+            nn.functional.cross_entropy(score.flatten(0, 1), truth[..., index].flatten())
             for index, score in enumerate(scores)
         ]
         return torch.stack(losses).mean()
 
 
-def learn_to_name(
-    encoder: nn.Module,
-    to_pixels: Callable[[list[Image.Image]], torch.Tensor],
-    recipe: Recipe,
-) -> float:
-    """Trains a Hugging Face ViT in place on crowded pictures and returns the minutes it took."""
-    namer = PatchNamer(encoder, encoder.config.hidden_size)
-    stream = crowds(recipe.seed, encoder.config.patch_size)
+def train_in_stages(
+    model: nn.Module,
+    task_loss: Callable[[int, int], torch.Tensor],
+    lessons: Lessons,
+    arguments: argparse.Namespace,
+) -> tuple[int, float]:
+    """Trains by lessons and then by the task, or resumed by both at once.
 
-    def batch_loss(_step: int) -> torch.Tensor:
-        pictures, classes = zip(*[next(stream) for _ in range(recipe.batch)], strict=True)
-        return namer(to_pixels(list(pictures)), torch.from_numpy(np.stack(classes)))
-
-    return train(namer, batch_loss, recipe)
+    `task_loss` takes the step and the batch size. Returns how many pictures it took and minutes.
+    """
+    steps, seed = arguments.steps, arguments.seed
+    if arguments.resume:
+        both = Recipe(steps, seed, batch=40, peak_lr=1.2e-3, crowds=24)
+        minutes = train(
+            nn.ModuleList([model, lessons]),
+            lambda step: task_loss(step, both.batch) + lessons.loss(both.crowds),
+            both,
+        )
+        return both.pictures, minutes
+    first = Recipe(steps, seed, batch=0, peak_lr=2e-3, crowds=32)
+    second = Recipe(steps, seed, batch=48, peak_lr=1.2e-3)
+    minutes = train(lessons, lambda _step: lessons.loss(first.crowds), first)
+    minutes += train(model, lambda step: task_loss(step, second.batch), second)
+    return first.pictures + second.pictures, minutes
 
 
 def pixel_tensor(
