@@ -23,10 +23,11 @@ def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> str:
 
 
 def png_header(width: int, height: int) -> str:
-    """A PNG that claims a size and ends there."""
-    chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk
-    return base64.b64encode(data + struct.pack(">I", zlib.crc32(chunk))).decode()
+    """A PNG that claims a size and ends where its pixels should begin."""
+    header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header
+    data += struct.pack(">I", zlib.crc32(header)) + struct.pack(">I", 1000) + b"IDAT"
+    return base64.b64encode(data).decode()
 
 
 PICTURE = encoded(Image.new("RGB", (64, 64), "red"))
