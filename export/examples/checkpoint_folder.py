@@ -41,8 +41,9 @@ def save_half(model: PreTrainedModel, folder: Path) -> None:
 
 def run_line(module: str, arguments: Namespace, pictures: int, minutes: float) -> str:
     """The card's line about one run of a training script."""
-    resume = "--resume " if arguments.resume else ""
-    command = f"{module} {resume}--steps {arguments.steps} --seed {arguments.seed}"
+    options = "--resume " if arguments.resume else ""
+    options += f"--gray {arguments.gray} " if arguments.gray else ""
+    command = f"{module} {options}--steps {arguments.steps} --seed {arguments.seed}"
     return f"{_RUN}{command}`: {pictures} pictures, {minutes:.0f} minutes on one CPU thread"
 
 

@@ -2,7 +2,9 @@
 
 A caption says little about a picture, and a small ViT needs very many before it knows a star from
 a heart. Naming the thing under each patch teaches the same words from several times fewer pictures.
-Crowds keep to the training split: no withheld thing, and no withheld pair of things.
+Crowds keep to the training split: no withheld thing, and no withheld pair of things. Where circles
+are withheld in one colour, an unsure eye learns to guess another shape from the colour; pictures
+without colour teach it to look.
 """
 
 from collections.abc import Iterator
@@ -28,11 +30,13 @@ VOCABULARIES = (SIZES, COLOURS, TEXTURE_NAMES, SHAPES)  # in the order of Thing'
 NAMELESS = -100  # the class of a patch that no thing covers; cross entropy skips it
 
 
-def crowds(seed: int, patch: int) -> Iterator[tuple[Image.Image, np.ndarray]]:
+def crowds(
+    seed: int, patch: int, gray_share: float = 0.0
+) -> Iterator[tuple[Image.Image, np.ndarray]]:
     """Yields pictures without end, with the classes of their patches.
 
     Classes are (SIDE / patch squared, 4) int64: for each patch, row by row, the indices into
-    `VOCABULARIES`, or `NAMELESS`.
+    `VOCABULARIES`, or `NAMELESS`. A `gray_share` of the pictures has no colour, nor names for it.
     """
     rng = np.random.default_rng([seed, 2])
     while True:
@@ -40,7 +44,12 @@ def crowds(seed: int, patch: int) -> Iterator[tuple[Image.Image, np.ndarray]]:
         columns = int(rng.integers(2, 4))
         things = crowd_things(rng, columns**2, background, only_small=columns > 2)
         places = _grid_places(rng, things, columns)
-        yield draw(things, places, background, rng), _patch_classes(things, places, patch)
+        picture = draw(things, places, background, rng)
+        classes = _patch_classes(things, places, patch)
+        if gray_share and rng.random() < gray_share:
+            picture = picture.convert("L").convert("RGB")
+            classes[:, VOCABULARIES.index(COLOURS)] = NAMELESS
+        yield picture, classes
 
 
 def crowd_things(

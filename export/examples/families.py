@@ -40,14 +40,21 @@ class Description:
         return label(self.scene, self.detail)
 
 
-def families(count: int, members: int, seed: int) -> Iterator[list[Description]]:
-    """Yields `count` families: a training scene and neighbours that training may show too."""
+def families(count: int, members: int, seed: int, moved: int = 0) -> Iterator[list[Description]]:
+    """Yields `count` families: a training scene and neighbours that training may show too.
+
+    Of two things, at least `moved` members differ from the first in nothing but the relation:
+    who stands where is what embeddings learn last, and few of a scene's neighbours ask for it.
+    """
     rng = np.random.default_rng([seed, 3])
     for scene in scenes("train", count, seed):
         others = [other for other in neighbours(scene) if not other.is_withheld]
-        chosen = rng.choice(len(others), members - 1, replace=False)
+        family = [scene]
+        if scene.second is not None and moved:
+            family += _sample(rng, [one for one in others if one.relation != scene.relation], moved)
+        rest = [other for other in others if other not in family]
+        family += _sample(rng, rest, members - len(family))
         detail = _draw_detail(rng)
-        family = [scene, *(others[index] for index in chosen)]
         yield [
             Description(member.seen_from_second() if rng.random() < 0.5 else member, detail)
             for member in family
@@ -85,6 +92,10 @@ def _thing_codes(thing: Thing, detail: Detail) -> list[int]:
         TEXTURE_NAMES.index(thing.texture),
         SHAPES.index(thing.shape),
     ]
+
+
+def _sample(rng: np.random.Generator, found: list[Scene], count: int) -> list[Scene]:
+    return [found[index] for index in rng.choice(len(found), count, replace=False)]
 
 
 def _draw_detail(rng: np.random.Generator) -> Detail:

@@ -69,7 +69,11 @@ def zero_shot_top1(classify: ClassifyFunction, count: int, seed: int) -> float:
 
 
 def swapped_zero_shot_top1(classify: ClassifyFunction, count: int, seed: int) -> float:
-    """The control: each question is asked about the next picture. Chance is 1 / `CHOICES`."""
+    """The control: each question is asked about the next picture.
+
+    The score of a good classifier is then below 1 / `CHOICES`: where another label happens to share
+    its one different attribute with the foreign picture, it fits better than the truth.
+    """
     asked = list(questions(count, seed))
     pictures = [question.picture for question in asked[1:] + asked[:1]]
     answers = [

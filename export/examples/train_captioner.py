@@ -58,7 +58,7 @@ def main() -> None:
         model = build_model(tokenizer)
 
     captioning = Captioning(model, tokenizer, processor, arguments.seed)
-    lessons = Lessons(model.encoder, captioning.pixels, arguments.seed)
+    lessons = Lessons(model.encoder, captioning.pixels, arguments)
     pictures, minutes = train_in_stages(model, captioning.loss, lessons, arguments)
     save_half(model, folder)
     report(folder, run_line(MODULE, arguments, pictures, minutes), arguments.resume)

@@ -81,6 +81,13 @@ def parse_arguments(description: str, output: Path, steps: int) -> argparse.Name
     parser.add_argument(
         "--resume", action="store_true", help="train the saved checkpoint on, in one joint stage"
     )
+    parser.add_argument(
+        "--gray",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="how many of the crowded pictures come without colour (%(default)s)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
     parser.add_argument(
         "--output",
@@ -96,13 +103,16 @@ class Lessons(nn.Module):
     """A Hugging Face ViT learning from crowds, by a linear head that names what covers a patch."""
 
     def __init__(
-        self, encoder: nn.Module, to_pixels: Callable[[list[Image.Image]], torch.Tensor], seed: int
+        self,
+        encoder: nn.Module,
+        to_pixels: Callable[[list[Image.Image]], torch.Tensor],
+        arguments: argparse.Namespace,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = nn.Linear(encoder.config.hidden_size, sum(map(len, VOCABULARIES)))
         self._to_pixels = to_pixels
-        self._crowds = crowds(seed, encoder.config.patch_size)
+        self._crowds = crowds(arguments.seed, encoder.config.patch_size, arguments.gray)
 
     def loss(self, batch: int) -> torch.Tensor:
         """Mean cross entropy of the four names, over the covered patches of the next crowds."""
