@@ -93,6 +93,8 @@ class FastTokenizer:
         # `transformers` leaves byte-level BPE alone: the clean-up was made for WordPiece.
         is_bpe = type(self._tokenizer.model).__name__ == "BPE"
         self._clean_up = spec.clean_up_spaces and not is_bpe
+        # CLIP's byte-level decoder leaves the marks of its words' ends in the text.
+        self._word_end = str(self._tokenizer.model.end_of_word_suffix or "") if is_bpe else ""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a text as the file's post-processor completes them."""
@@ -101,6 +103,8 @@ class FastTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens left out."""
         text = str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+        if self._word_end:
+            text = text.replace(self._word_end, " ").strip()
         return clean_up(text) if self._clean_up else text
 
 

@@ -178,6 +178,27 @@ def test_fast_text_equals_that_of_transformers(fast_pair, ids: list[int]) -> Non
     assert ours.decode(ids) == oracle.decode(ids, skip_special_tokens=True)
 
 
+CHECKPOINTS = Path(__file__).parents[3] / "export" / "examples" / "checkpoints"
+EXAMPLES = {  # our files and special ids beside the folders that `transformers` reads
+    "example-captioner": {"pad_token_id": 0, "files": {"tokenizer": "tokenizer.json"}},
+    "example-clip": {"pad_token_id": 648, "files": {"tokenizer": "tokenizer.json"}},
+}
+
+
+@pytest.mark.parametrize(("name", "fields"), EXAMPLES.items(), ids=EXAMPLES)
+def test_example_tokenizers_equal_those_of_transformers(name: str, fields: dict) -> None:
+    from transformers import AutoTokenizer
+
+    folder = CHECKPOINTS / name
+    oracle = AutoTokenizer.from_pretrained(folder)
+    ours = FastTokenizer(TokenizerSpec(kind="tokenizers", **fields), folder)
+    for text in [*TEXTS, "a photo of a Small  RED circle"]:
+        assert ours.encode(text) == oracle(text)["input_ids"]
+    for first in range(0, len(oracle), 7):
+        ids = list(range(first, min(first + 7, len(oracle))))
+        assert ours.decode(ids) == oracle.decode(ids, skip_special_tokens=True)
+
+
 def test_clean_up_equals_that_of_transformers(marian_oracle) -> None:
     text = "it 's a dog , is n't it ? I 'm sure ! we 've 'nt they 're . ' x '"
     assert clean_up(text) == marian_oracle.clean_up_tokenization(text)
