@@ -4,6 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 from string import Template
 
+import torch
 from transformers import PreTrainedModel
 
 from export.examples.score_scenes import TEST_SCENES, TEST_SEED
@@ -36,14 +37,20 @@ _RUN = "- `python -m "  # how the line of a run starts
 
 def save_half(model: PreTrainedModel, folder: Path) -> None:
     """Writes config, generation defaults and float16 weights; the model itself turns float16."""
-    model.half().save_pretrained(folder)
+    model.half()
+    for name in model.config.sub_configs:
+        getattr(model.config, name).dtype = torch.float16
+    model.save_pretrained(folder)
 
 
 def run_line(module: str, arguments: Namespace, pictures: int, minutes: float) -> str:
     """The card's line about one run of a training script."""
-    options = "--resume " if arguments.resume else ""
-    options += f"--gray {arguments.gray} " if arguments.gray else ""
-    command = f"{module} {options}--steps {arguments.steps} --seed {arguments.seed}"
+    options = {name: value for name, value in vars(arguments).items() if value and name != "output"}
+    words = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        for name, value in options.items()
+    ]
+    command = " ".join([module, *words])
     return f"{_RUN}{command}`: {pictures} pictures, {minutes:.0f} minutes on one CPU thread"
 
 

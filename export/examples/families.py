@@ -23,7 +23,9 @@ from export.examples.scenes import (
     scenes,
 )
 
-_UNSAID = -1
+UNSAID = -100  # cross entropy skips it
+_THING_CLASSES = [len(names) for names in (SIZES, COLOURS, TEXTURE_NAMES, SHAPES)]
+SLOT_CLASSES = [*_THING_CLASSES, 1 + len(RELATIONS), *_THING_CLASSES, len(BACKGROUNDS)]
 _FULL_DETAIL_SHARE = 0.6
 
 
@@ -69,8 +71,22 @@ def matches(descriptions: list[Description]) -> np.ndarray:
     return _agree(shown, said) | _agree(reverse, said)
 
 
+def slots(description: Description) -> list[int]:
+    """What stands where, in classes for `SLOT_CLASSES`: left or upper thing, relation, other thing.
+
+    `UNSAID` marks what the label leaves out, and the second thing of a scene that has one.
+    """
+    scene, detail = description.scene, description.detail
+    if scene.relation in ("right", "below"):
+        scene = scene.seen_from_second()
+    codes = _codes(scene, detail)
+    if scene.second is None:
+        codes[5:9] = [UNSAID] * 4
+    return codes
+
+
 def _agree(shown: np.ndarray, said: np.ndarray) -> np.ndarray:
-    is_equal = (shown[:, None] == said[None, :]) | (said[None, :] == _UNSAID)
+    is_equal = (shown[:, None] == said[None, :]) | (said[None, :] == UNSAID)
     return is_equal.all(-1)
 
 
@@ -81,14 +97,14 @@ def _codes(scene: Scene, detail: Detail) -> list[int]:
         codes += [1 + RELATIONS.index(scene.relation), *_thing_codes(scene.second, detail)]
     else:
         codes += [0, 0, 0, 0, 0]
-    background = BACKGROUNDS.index(scene.background) if detail.has_background else _UNSAID
+    background = BACKGROUNDS.index(scene.background) if detail.has_background else UNSAID
     return [*codes, background]
 
 
 def _thing_codes(thing: Thing, detail: Detail) -> list[int]:
     return [
-        SIZES.index(thing.size) if detail.has_sizes else _UNSAID,
-        COLOURS.index(thing.colour) if detail.has_colours else _UNSAID,
+        SIZES.index(thing.size) if detail.has_sizes else UNSAID,
+        COLOURS.index(thing.colour) if detail.has_colours else UNSAID,
         TEXTURE_NAMES.index(thing.texture),
         SHAPES.index(thing.shape),
     ]

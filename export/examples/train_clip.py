@@ -20,7 +20,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 from export.examples.captions import label
 from export.examples.checkpoint_folder import run_line, save_half, write_card
-from export.examples.families import Description, families, matches
+from export.examples.families import SLOT_CLASSES, UNSAID, Description, families, matches, slots
 from export.examples.rendering import SIDE, render
 from export.examples.scenes import pick, scenes
 from export.examples.score_scenes import (
@@ -32,7 +32,7 @@ from export.examples.score_scenes import (
     swapped_zero_shot_top1,
     zero_shot_top1,
 )
-from export.examples.training import Lessons, parse_arguments, pixel_tensor, train_in_stages
+from export.examples.training import Lessons, command_line, pixel_tensor, train_in_stages
 
 MODULE = "export.examples.train_clip"
 OUTPUT = Path(__file__).parent / "checkpoints" / "example-clip"
@@ -56,7 +56,11 @@ _TEMPLATES = (
 
 def main() -> None:
     """Trains, saves, scores and describes the checkpoint."""
-    arguments = parse_arguments(__doc__, OUTPUT, steps=3000)
+    parser = command_line(__doc__, OUTPUT, steps=3000)
+    parser.add_argument(
+        "--name-slots", action="store_true", help="have both embeddings tell what stands where"
+    )
+    arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
     folder = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,11 +78,10 @@ def main() -> None:
         model = build_model(tokenizer)
 
     moved = _MOVED if arguments.resume else 0
-    contrast = Contrast(
-        model, tokenizer, processor, families(sys.maxsize, _FAMILY, arguments.seed, moved)
-    )
+    stream = families(sys.maxsize, _FAMILY, arguments.seed, moved)
+    contrast = Contrast(model, tokenizer, processor, stream, arguments.name_slots)
     lessons = Lessons(model.vision_model, contrast.pixels, arguments)
-    pictures, minutes = train_in_stages(model, contrast.loss, lessons, arguments)
+    pictures, minutes = train_in_stages(contrast, contrast.loss, lessons, arguments)
     save_half(model, folder)
     report(folder, run_line(MODULE, arguments, pictures, minutes), arguments.resume)
 
@@ -143,8 +146,13 @@ def classifier(folder: Path) -> ClassifyFunction:
     return classify
 
 
-class Contrast:
-    """The contrastive loss of ever new families of training scenes."""
+class Contrast(nn.Module):
+    """The contrastive loss of ever new families of training scenes.
+
+    By contrast alone, "A left of B" and "A right of B" fell onto one embedding and stayed there.
+    With `names_slots`, one linear head reads from either embedding which thing stands left or above
+    and which right or below; that takes the two apart.
+    """
 
     def __init__(
         self,
@@ -152,23 +160,45 @@ class Contrast:
         tokenizer: CLIPTokenizer,
         processor: CLIPImageProcessorPil,
         stream: Iterator[list[Description]],
+        names_slots: bool,
     ) -> None:
+        super().__init__()
         self._model = model
         self._tokenizer = tokenizer
         self._processor = processor
         self._families = stream
         self._rng = np.random.default_rng(4)  # of templates
+        width = model.config.projection_dim
+        self._slot_head = nn.Linear(width, sum(SLOT_CLASSES)) if names_slots else None
 
     def loss(self, step: int, batch: int) -> torch.Tensor:
         """The loss over the next families, `batch` pictures and texts at most."""
         drawn = [one for _ in range(batch // _FAMILY) for one in next(self._families)]
         pictures = [render(one.scene, step * batch + index) for index, one in enumerate(drawn)]
         texts = [pick(self._rng, _TEMPLATES).format(one.text) for one in drawn]
-        scores = self._model(
+        output = self._model(
             **self._tokenizer(texts, padding=True, return_tensors="pt"),
             pixel_values=self.pixels(pictures),
-        ).logits_per_image
-        return contrastive_loss(scores.float(), torch.from_numpy(matches(drawn)))
+        )
+        scores = output.logits_per_image.float()
+        loss = contrastive_loss(scores, torch.from_numpy(matches(drawn)))
+        if self._slot_head is None:
+            return loss
+        truth = torch.tensor([slots(one) for one in drawn])
+        return (
+            loss
+            + self._slot_loss(output.image_embeds, truth) / 2
+            + self._slot_loss(output.text_embeds, truth) / 2
+        )
+
+    def _slot_loss(self, embeddings: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+        """Mean cross entropy over the slots: embeddings (B, D) of length 1, truth (B, slots)."""
+        scores = self._slot_head(10 * embeddings).float().split(SLOT_CLASSES, dim=-1)
+        losses = [
+            nn.functional.cross_entropy(score, truth[:, index], reduction="sum")
+            for index, score in enumerate(scores)
+        ]
+        return torch.stack(losses).sum() / (truth != UNSAID).sum()
 
     def pixels(self, pictures: list[Image.Image]) -> torch.Tensor:
         """The pictures as the saved image recipe prepares them."""

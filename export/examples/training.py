@@ -72,8 +72,8 @@ def train(model: nn.Module, batch_loss: BatchLoss, recipe: Recipe) -> float:
     return (time.perf_counter() - start) / 60
 
 
-def parse_arguments(description: str, output: Path, steps: int) -> argparse.Namespace:
-    """The command line of a training script: `steps`, `seed` and `output`."""
+def command_line(description: str, output: Path, steps: int) -> argparse.ArgumentParser:
+    """The options that training scripts share."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -96,7 +96,7 @@ def parse_arguments(description: str, output: Path, steps: int) -> argparse.Name
         metavar="DIR",
         help="folder to write the checkpoint into",
     )
-    return parser.parse_args()
+    return parser
 
 
 class Lessons(nn.Module):
