@@ -64,8 +64,7 @@ def test_every_config_is_complete() -> None:
         parsed = _parsed(text)
         (group,) = parsed.instance_group
         assert (group.count, group.kind) == (1, model_config_pb2.ModelInstanceGroup.KIND_CPU)
-        policy = parsed.dynamic_batching.default_queue_policy
-        assert policy.max_queue_size > 0
-        assert policy.default_timeout_microseconds > 0
-        assert policy.allow_timeout_override
+        assert parsed.HasField("dynamic_batching")
+        # Any policy costs half a second: tests/spine/test_concurrency.py.
+        assert not parsed.dynamic_batching.HasField("default_queue_policy")
         assert parsed.parameters["intra_op_thread_count"].string_value == "2"
