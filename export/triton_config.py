@@ -21,11 +21,11 @@ _TYPES = {
     "bool": "TYPE_BOOL",
 }
 
-# Without an instance group a CPU model gets two processes; what is queued can be cancelled only with
-# dynamic batching. It has no queue policy: with one (size or timeout) the batcher of 24.10 misses
-# the end of a batch and sleeps for 500 ms (32 translations at once: 2.1 s instead of 0.07 s), and
-# timeouts slow it down further by the hour (triton-inference-server/server#8870). What waits is
-# bounded by the gateway.
+# Without an instance group a CPU model gets two processes; what is queued can be cancelled only
+# with dynamic batching. It has no queue policy: with one (size or timeout) the batcher of 24.10
+# misses the end of a batch and sleeps for 500 ms (32 translations at once: 2.1 s instead of
+# 0.07 s), and timeouts slow it down further by the hour (triton-inference-server/server#8870).
+# What waits is bounded by the gateway.
 _COMMON = f"""\
 instance_group [
   {{
