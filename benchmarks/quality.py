@@ -10,7 +10,7 @@ import argparse
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -67,7 +67,7 @@ MEASURES = (
         lambda panel, count: score_translation.score(panel.translate, "held_out", count),
     ),
     Measure(
-        "  control: shuffled sources",
+        "translation, control: shuffled sources",
         lambda panel, count: score_translation.score(
             panel.translate, "compositional", count, is_shuffled=True
         ),
@@ -79,7 +79,7 @@ MEASURES = (
         ),
     ),
     Measure(
-        "  control: swapped pictures",
+        "caption, control: swapped pictures",
         lambda panel, count: (
             100 * score_scenes.swapped_caption_match(panel.caption, count, score_scenes.TEST_SEED)
         ),
@@ -91,7 +91,7 @@ MEASURES = (
         ),
     ),
     Measure(
-        "  control: swapped pictures",
+        "zero-shot, control: swapped pictures",
         lambda panel, count: (
             100 * score_scenes.swapped_zero_shot_top1(panel.classify, count, score_scenes.TEST_SEED)
         ),
@@ -102,13 +102,14 @@ MEASURES = (
 def main() -> int:
     """Measures every cell and prints the table; `--output` writes it as JSON too."""
     arguments = parse_arguments()
+    measures = [measure for measure in MEASURES if measure.name.startswith(arguments.only)]
     columns: dict[str, list[float]] = {}
     for column, panel in panels(arguments.repository):
         with console.status(f"{column}: {arguments.count} items a measure"):
-            columns[column] = [measure.score(panel, arguments.count) for measure in MEASURES]
-    console.print(as_table(columns, arguments.count))
+            columns[column] = [measure.score(panel, arguments.count) for measure in measures]
+    console.print(as_table(measures, columns, arguments.count))
     if arguments.output:
-        rows = {m.name.strip(): {c: columns[c][i] for c in COLUMNS} for i, m in enumerate(MEASURES)}
+        rows = {m.name: {c: columns[c][i] for c in COLUMNS} for i, m in enumerate(measures)}
         arguments.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
     return 0
 
@@ -117,7 +118,8 @@ def parse_arguments() -> argparse.Namespace:
     """Flags of `python -m benchmarks.quality`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repository", type=Path, default=Path("model_repository"))
-    parser.add_argument("--count", type=int, default=600, help="items a measure (default 600)")
+    parser.add_argument("--count", type=int, default=200, help="items a measure (%(default)s)")
+    parser.add_argument("--only", default="", help="measures whose name begins so, e.g. caption")
     parser.add_argument("--output", type=Path, help="write the table as JSON")
     return parser.parse_args()
 
@@ -197,12 +199,12 @@ def as_png(picture: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def as_table(columns: dict[str, list[float]], count: int) -> Table:
+def as_table(measures: Sequence[Measure], columns: dict[str, list[float]], count: int) -> Table:
     """The measured scores, one row a measure."""
     table = Table("measure", title=f"{count} held-out items a measure")
     for column in COLUMNS:
         table.add_column(column, justify="right")
-    for index, measure in enumerate(MEASURES):
+    for index, measure in enumerate(measures):
         table.add_row(measure.name, *(f"{columns[column][index]:.1f}" for column in COLUMNS))
     return table
 
