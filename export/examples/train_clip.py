@@ -15,7 +15,14 @@ import torch
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import nn
-from transformers import CLIPConfig, CLIPModel, CLIPTextConfig, CLIPTokenizer, CLIPVisionConfig
+from transformers import (
+    BatchEncoding,
+    CLIPConfig,
+    CLIPModel,
+    CLIPTextConfig,
+    CLIPTokenizer,
+    CLIPVisionConfig,
+)
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from export.examples.captions import label
@@ -32,7 +39,14 @@ from export.examples.score_scenes import (
     swapped_zero_shot_top1,
     zero_shot_top1,
 )
-from export.examples.training import Lessons, command_line, pixel_tensor, train_in_stages
+from export.examples.training import (
+    Lessons,
+    Recipe,
+    command_line,
+    pixel_tensor,
+    train,
+    train_in_stages,
+)
 
 MODULE = "export.examples.train_clip"
 OUTPUT = Path(__file__).parent / "checkpoints" / "example-clip"
@@ -42,6 +56,7 @@ _TOKENIZER_SCENES = 20_000
 _MAX_TOKENS = 48
 _FAMILY = 6  # scenes that differ in one attribute
 _MOVED = 2  # of which at least so many in their relation, once training is resumed
+_READING_STEPS = 800
 _TEMPLATES = (
     TEMPLATE,
     TEMPLATE,  # what zero-shot routes use when not told otherwise
@@ -81,7 +96,12 @@ def main() -> None:
     stream = families(sys.maxsize, _FAMILY, arguments.seed, moved)
     contrast = Contrast(model, tokenizer, processor, stream, arguments.name_slots)
     lessons = Lessons(model.vision_model, contrast.pixels, arguments)
+    reading_minutes = 0.0
+    if arguments.name_slots:
+        reading = Recipe(_READING_STEPS, arguments.seed, batch=192, peak_lr=1e-3)
+        reading_minutes = train(contrast, lambda _step: contrast.read(reading.batch), reading)
     pictures, minutes = train_in_stages(contrast, contrast.loss, lessons, arguments)
+    minutes += reading_minutes
     save_half(model, folder)
     report(folder, run_line(MODULE, arguments, pictures, minutes), arguments.resume)
 
@@ -173,13 +193,9 @@ class Contrast(nn.Module):
 
     def loss(self, step: int, batch: int) -> torch.Tensor:
         """The loss over the next families, `batch` pictures and texts at most."""
-        drawn = [one for _ in range(batch // _FAMILY) for one in next(self._families)]
+        drawn = self._draw(batch)
         pictures = [render(one.scene, step * batch + index) for index, one in enumerate(drawn)]
-        texts = [pick(self._rng, _TEMPLATES).format(one.text) for one in drawn]
-        output = self._model(
-            **self._tokenizer(texts, padding=True, return_tensors="pt"),
-            pixel_values=self.pixels(pictures),
-        )
+        output = self._model(**self._tokens(drawn), pixel_values=self.pixels(pictures))
         scores = output.logits_per_image.float()
         loss = contrastive_loss(scores, torch.from_numpy(matches(drawn)))
         if self._slot_head is None:
@@ -190,6 +206,20 @@ class Contrast(nn.Module):
             + self._slot_loss(output.image_embeds, truth) / 2
             + self._slot_loss(output.text_embeds, truth) / 2
         )
+
+    def read(self, batch: int) -> torch.Tensor:
+        """The loss of telling from the text alone what stands where: the text tower's lessons."""
+        drawn = self._draw(batch)
+        features = self._model.get_text_features(**self._tokens(drawn)).pooler_output
+        embeddings = nn.functional.normalize(features, dim=-1)
+        return self._slot_loss(embeddings, torch.tensor([slots(one) for one in drawn]))
+
+    def _draw(self, batch: int) -> list[Description]:
+        return [one for _ in range(batch // _FAMILY) for one in next(self._families)]
+
+    def _tokens(self, drawn: list[Description]) -> BatchEncoding:
+        texts = [pick(self._rng, _TEMPLATES).format(one.text) for one in drawn]
+        return self._tokenizer(texts, padding=True, return_tensors="pt")
 
     def _slot_loss(self, embeddings: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
         """Mean cross entropy over the slots: embeddings (B, D) of length 1, truth (B, slots)."""

@@ -10,12 +10,14 @@ import pytest
 
 from export.examples.captions import Detail, caption, label
 from export.examples.crowds import NAMELESS, VOCABULARIES, crowds
-from export.examples.families import Description, families, matches
+from export.examples.families import UNSAID, Description, families, matches, slots
 from export.examples.rendering import SIDE, placements, render
 from export.examples.scenes import (
+    BACKGROUNDS,
     COLOURS,
     RELATIONS,
     SHAPES,
+    SIZES,
     TEXTURE_NAMES,
     Scene,
     Thing,
@@ -234,6 +236,46 @@ def test_matches_accepts_the_other_point_of_view():
     views = [scene, scene.seen_from_second(), turned]
     is_true = matches([Description(view, Detail()) for view in views])
     assert is_true.tolist() == [[True, True, False], [True, True, False], [False, False, True]]
+
+
+def test_slots_are_told_from_where_things_stand_and_not_from_who_is_named_first():
+    scene = Scene(LARGE_CIRCLE, "green", "below", SMALL_SQUARE)
+    expected = [
+        *(SIZES.index("small"), COLOURS.index("blue"), TEXTURE_NAMES.index("plain")),
+        *(SHAPES.index("square"), 1 + RELATIONS.index("above")),
+        *(SIZES.index("large"), COLOURS.index("red"), TEXTURE_NAMES.index("striped")),
+        *(SHAPES.index("circle"), BACKGROUNDS.index("green")),
+    ]
+    assert slots(Description(scene, Detail())) == expected
+    assert slots(Description(scene.seen_from_second(), Detail())) == expected
+
+
+def test_slots_do_not_tell_what_a_label_leaves_out():
+    alone = Description(Scene(LARGE_CIRCLE, "green"), Detail(has_sizes=False))
+    told = [index for index, code in enumerate(slots(alone)) if code != UNSAID]
+    assert told == [1, 2, 3, 4, 9]  # colour, texture, shape, that it is alone, background
+
+
+def test_family_asks_who_stands_where():
+    for family in families(100, members=6, seed=8, moved=2):
+        scene = family[0].scene
+        if scene.second is None:
+            continue
+        things = {frozenset(one.scene.things) for one in family}
+        placed = [slots(Description(one.scene, Detail())) for one in family]
+        moved = [one for one in family[1:] if {*one.scene.things} == {*scene.things}]
+        same_background = [one for one in moved if one.scene.background == scene.background]
+        assert len(same_background) >= 2
+        assert len({tuple(place) for place in placed}) == len(family)
+        assert len(things) <= len(family) - 2
+
+
+def test_gray_crowds_have_no_colour_and_no_names_for_it():
+    for picture, classes in islice(crowds(seed=1, patch=8, gray_share=1.0), 5):
+        pixels = np.asarray(picture).astype(int)
+        assert (np.ptp(pixels, axis=-1) == 0).all()
+        assert (classes[:, VOCABULARIES.index(COLOURS)] == NAMELESS).all()
+        assert (classes[:, VOCABULARIES.index(SHAPES)] != NAMELESS).any()
 
 
 def test_crowd_names_the_thing_under_a_patch():
