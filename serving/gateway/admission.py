@@ -1,4 +1,4 @@
-"""Who may come in: the gateway admits by requests and tokens, Triton's queue is only a backstop.
+"""Who may come in: the gateway admits by requests and tokens; Triton's queue has no bound.
 
 A request is refused at once when the house is full; once inside, its calls take turns, first come
 first served, so that a long paragraph cannot fill Triton's queue.

@@ -65,6 +65,6 @@ def test_every_config_is_complete() -> None:
         (group,) = parsed.instance_group
         assert (group.count, group.kind) == (1, model_config_pb2.ModelInstanceGroup.KIND_CPU)
         assert parsed.HasField("dynamic_batching")
-        # Any policy costs half a second: tests/spine/test_concurrency.py.
+        # Any policy costs half a second: docs/architecture.md.
         assert not parsed.dynamic_batching.HasField("default_queue_policy")
         assert parsed.parameters["intra_op_thread_count"].string_value == "2"

@@ -75,7 +75,7 @@ def test_a_paragraph_keeps_its_line_breaks_and_every_sentence(client: Client) ->
         ("el mundo no es suficiente", "the world is not enough"),
     ],
 )
-def test_the_two_sentences_of_the_issue(client: Client, source: str, expected: str) -> None:
+def test_withheld_sentences_are_translated(client: Client, source: str, expected: str) -> None:
     assert client.translate(source).data[0].text == expected
 
 

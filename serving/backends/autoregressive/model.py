@@ -1,7 +1,7 @@
 """Triton backend `autoregressive`: hosts an engine beside its caches (decision D3).
 
 One decoupled request is one sequence (`serving/interface.py`). `execute` blocks while the engine
-has no room, so that Triton's queue stays a truthful backstop; answers leave by the responder.
+has no room, so that what cannot run waits in Triton's queue; answers leave by the responder.
 """
 
 from __future__ import annotations
