@@ -146,6 +146,19 @@ class ImageSpec(_Frozen):
         return height, width, 3
 
 
+class AlignmentSpec(_Frozen):
+    """What alignments are over, where a generator can tell them.
+
+    They come from EMIT outputs of `step`, or from the graph `align`, which is run once over a
+    finished hypothesis: SOURCE_TOKENS (1, S), SOURCE (1,) or PIXELS, and TOKENS (1, T) → EMIT
+    (1, T, S): row t is what the model looked at when it chose token t + 1.
+    """
+
+    over: Literal["tokens", "patches"]
+    grid: tuple[int, int] | None = None
+    """Rows and columns of patches; the last rows x columns positions of S are the grid."""
+
+
 class Limits(_Frozen):
     """What the model can hold; the gateway may only tighten it."""
 
@@ -182,12 +195,13 @@ class Manifest(_Frozen):
     parts: dict[str, str]
     """Part → Triton model: `{"generate": name}`, or `{"image": name, "text": name-text}`."""
     graphs: dict[str, Graph]
-    """Generators: admit (optional), step. Stateless bundles: one graph a part, same keys."""
+    """Generators: admit (optional), step, align (optional). Stateless bundles: one graph a part, same keys."""
     states: tuple[State, ...] = ()
     generation: Generation | None = None
     limits: Limits = Limits()
     tokenizer: TokenizerSpec | None = None
     image: ImageSpec | None = None
+    alignment: AlignmentSpec | None = None
     vocabulary_size: int | None = None
     """Words that a decoder scores."""
     source_vocabulary_size: int | None = None

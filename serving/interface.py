@@ -11,7 +11,9 @@ sequence. Inputs, all without a batch dimension; absent ones are left out:
 | `options`      | BYTES (1,)            | `serving.generation.Overrides` as JSON; may be `{}`   |
 
 Responses: while streaming, pieces with `token_ids` only; the last response holds the rest (and
-`token_ids` of the last piece). N hypotheses, best first, L the longest:
+`token_ids` of the last piece). A piece of a stream that asked for log-probabilities carries
+`log_probs`, `top_ids` and `top_log_probs` of its own tokens (N = 1, L = n); so does the last
+response, for all tokens. N hypotheses, best first, L the longest:
 
 | output          | dtype, shape | meaning                                                         |
 |-----------------|--------------|-----------------------------------------------------------------|
@@ -19,6 +21,10 @@ Responses: while streaming, pieces with `token_ids` only; the last response hold
 | `sequences`     | INT64 (N, L) | generated tokens, end token included, padded with -1            |
 | `scores`        | FP32 (N,)    | sum of processed log-probabilities over length^length_penalty   |
 | `finish_reason` | BYTES (N,)   | `stop` or `length`                                              |
+| `log_probs`     | FP32 (N, L)  | of the tokens of `sequences`, if asked; padded with 0           |
+| `top_ids`       | INT64 (N, L, K) | the K best tokens at each place, if asked; padded with -1    |
+| `top_log_probs` | FP32 (N, L, K)  | theirs                                                       |
+| `alignment`     | FP32 (N, L, S)  | what each token looked at, if asked; padded with 0           |
 | `usage`         | INT32 (2,)   | prompt (source) tokens, generated tokens over all hypotheses    |
 
 An error of a user's making comes back as a Triton error whose text is `<wire name>: <message>`
@@ -40,6 +46,10 @@ TOKEN_IDS = "token_ids"
 SEQUENCES = "sequences"
 SCORES = "scores"
 FINISH_REASON = "finish_reason"
+LOG_PROBS = "log_probs"
+TOP_IDS = "top_ids"
+TOP_LOG_PROBS = "top_log_probs"
+ALIGNMENT = "alignment"
 USAGE = "usage"
 
 LENGTHS = "lengths"

@@ -22,9 +22,12 @@ from transformers import (
     CLIPTextConfig,
     CLIPTokenizer,
     CLIPVisionConfig,
+    VisionEncoderDecoderModel,
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
+from export.examples.borrowed_sight import borrow_sight, settle_first_norm
 from export.examples.captions import label
 from export.examples.checkpoint_folder import run_line, save_half, write_card
 from export.examples.families import SLOT_CLASSES, UNSAID, Description, families, matches, slots
@@ -57,6 +60,7 @@ _MAX_TOKENS = 48
 _FAMILY = 6  # scenes that differ in one attribute
 _MOVED = 2  # of which at least so many in their relation, once training is resumed
 _READING_STEPS = 800
+_SAMPLE = 64  # pictures to settle a norm by
 _TEMPLATES = (
     TEMPLATE,
     TEMPLATE,  # what zero-shot routes use when not told otherwise
@@ -75,6 +79,12 @@ def main() -> None:
     parser.add_argument(
         "--name-slots", action="store_true", help="have both embeddings tell what stands where"
     )
+    parser.add_argument(
+        "--sight-of",
+        type=Path,
+        metavar="DIR",
+        help="start the vision tower anew, from this captioner's encoder",
+    )
     arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
     folder = arguments.output
@@ -91,6 +101,8 @@ def main() -> None:
         tokenizer.save_pretrained(folder)
         tokenizer.backend_tokenizer.model.save(str(folder))  # vocab.json and merges.txt
         model = build_model(tokenizer)
+    if arguments.sight_of:
+        see_like(arguments.sight_of, model, processor, arguments.seed)
 
     moved = _MOVED if arguments.resume else 0
     stream = families(sys.maxsize, _FAMILY, arguments.seed, moved)
@@ -146,6 +158,17 @@ def build_model(tokenizer: CLIPTokenizer) -> CLIPModel:
         pad_token_id=tokenizer.pad_token_id,
     )
     return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=128))
+
+
+def see_like(
+    folder: Path, model: CLIPModel, processor: CLIPImageProcessorPil, seed: int
+) -> None:
+    """Starts the vision tower from the encoder of the captioner in `folder`."""
+    captioner = VisionEncoderDecoderModel.from_pretrained(folder, dtype=torch.float32)
+    borrow_sight(model, processor, captioner, ViTImageProcessorPil.from_pretrained(folder))
+    sample = [render(scene, index) for index, scene in enumerate(scenes("train", _SAMPLE, seed))]
+    pixels = pixel_tensor(sample, processor.image_mean, processor.image_std)
+    settle_first_norm(model, pixels)
 
 
 def classifier(folder: Path) -> ClassifyFunction:

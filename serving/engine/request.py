@@ -62,11 +62,17 @@ class Hypothesis:
         token_ids: Generated tokens, the end token included.
         score: Sum of processed log-probabilities over length ** length_penalty.
         finish_reason: One of `serving.generation.FinishReason`.
+        log_probs: Of the tokens, if asked.
+        top: At each place the best tokens and their log-probabilities, if asked.
+        alignment: (tokens, S) float32: what each looked at in the source, if asked.
     """
 
     token_ids: tuple[int, ...]
     score: float
     finish_reason: str
+    log_probs: tuple[float, ...] = ()
+    top: tuple[tuple[tuple[int, float], ...], ...] = ()
+    alignment: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
