@@ -1,7 +1,7 @@
 """Messages to protobuf and back, for the gRPC client and for the gateway's gRPC front.
 
 One walk over the descriptors serves every message: a twin has the same field names (a test holds
-them together), so only pictures and language pairs need a word of their own.
+them together), so only pictures, maps and lists of lists need a word of their own.
 """
 
 from __future__ import annotations
@@ -21,16 +21,26 @@ TWINS: dict[type[BaseModel], type[Message]] = {
     messages.TranslateRequest: pb.TranslateRequest,
     messages.CaptionRequest: pb.CaptionRequest,
     messages.ZeroShotRequest: pb.ZeroShotRequest,
+    messages.Example: pb.Example,
+    messages.GenerateRequest: pb.GenerateRequest,
     messages.ItemError: pb.ItemError,
     messages.Alternative: pb.Alternative,
+    messages.Alignment: pb.Alignment,
+    messages.Attention: pb.Attention,
+    messages.TopToken: pb.TopToken,
+    messages.TokenLogprob: pb.TokenLogprob,
+    messages.Continuation: pb.Continuation,
     messages.Translation: pb.Translation,
     messages.Caption: pb.Caption,
+    messages.Generation: pb.Generation,
     messages.LabelScore: pb.LabelScore,
     messages.Classification: pb.Classification,
     messages.Usage: pb.Usage,
     messages.TranslateResponse: pb.TranslateResponse,
     messages.CaptionResponse: pb.CaptionResponse,
     messages.ZeroShotResponse: pb.ZeroShotResponse,
+    messages.GenerateResponse: pb.GenerateResponse,
+    messages.Piece: pb.Piece,
     messages.ModelLimits: pb.ModelLimits,
     messages.Model: pb.Model,
     messages.ModelList: pb.ModelList,
@@ -75,7 +85,10 @@ def _pack(field: Any, value: Any) -> Any:
     if field.message_type.name == pb.LanguagePair.DESCRIPTOR.name:
         source, target = value
         return pb.LanguagePair(source=source, target=target)
-    return to_proto(value)
+    if field.message_type.name == pb.Row.DESCRIPTOR.name:
+        return pb.Row(values=value)
+    # A map: protobuf takes it as it is.
+    return value if isinstance(value, dict) else to_proto(value)
 
 
 def _unpacked(message: Message, into: type[BaseModel]) -> dict[str, Any]:
@@ -83,7 +96,10 @@ def _unpacked(message: Message, into: type[BaseModel]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
-        if field.is_repeated:
+        if _is_map(field):
+            if value:
+                fields[field.name] = dict(value)
+        elif field.is_repeated:
             if value or into.model_fields[field.name].is_required():
                 fields[field.name] = [_unpack(field, item) for item in value]
         elif not field.has_presence or message.HasField(field.name):
@@ -98,7 +114,13 @@ def _unpack(field: Any, value: Any) -> Any:
         return value
     if field.message_type.name == pb.LanguagePair.DESCRIPTOR.name:
         return [value.source, value.target]
+    if field.message_type.name == pb.Row.DESCRIPTOR.name:
+        return list(value.values)
     return _unpacked(value, _PYDANTIC[field.message_type.name])
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
 _PYDANTIC = {twin.DESCRIPTOR.name: message for message, twin in TWINS.items()}

@@ -49,6 +49,26 @@ class TriptychStub(object):
                 request_serializer=triptych_dot_triptych__pb2.ZeroShotRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.ZeroShotResponse.FromString,
                 _registered_method=True)
+        self.Generate = channel.unary_unary(
+                '/triptych.v1.Triptych/Generate',
+                request_serializer=triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.GenerateResponse.FromString,
+                _registered_method=True)
+        self.TranslateStream = channel.unary_stream(
+                '/triptych.v1.Triptych/TranslateStream',
+                request_serializer=triptych_dot_triptych__pb2.TranslateRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.Piece.FromString,
+                _registered_method=True)
+        self.CaptionStream = channel.unary_stream(
+                '/triptych.v1.Triptych/CaptionStream',
+                request_serializer=triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.Piece.FromString,
+                _registered_method=True)
+        self.GenerateStream = channel.unary_stream(
+                '/triptych.v1.Triptych/GenerateStream',
+                request_serializer=triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.Piece.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/triptych.v1.Triptych/ListModels',
                 request_serializer=triptych_dot_triptych__pb2.ListModelsRequest.SerializeToString,
@@ -77,6 +97,31 @@ class TriptychServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Generate(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TranslateStream(self, request, context):
+        """The same as they are generated; `stream` of these requests may be left out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CaptionStream(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GenerateStream(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -100,6 +145,26 @@ def add_TriptychServicer_to_server(servicer, server):
                     servicer.ZeroShot,
                     request_deserializer=triptych_dot_triptych__pb2.ZeroShotRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.ZeroShotResponse.SerializeToString,
+            ),
+            'Generate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Generate,
+                    request_deserializer=triptych_dot_triptych__pb2.GenerateRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.GenerateResponse.SerializeToString,
+            ),
+            'TranslateStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.TranslateStream,
+                    request_deserializer=triptych_dot_triptych__pb2.TranslateRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.Piece.SerializeToString,
+            ),
+            'CaptionStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.CaptionStream,
+                    request_deserializer=triptych_dot_triptych__pb2.CaptionRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.Piece.SerializeToString,
+            ),
+            'GenerateStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.GenerateStream,
+                    request_deserializer=triptych_dot_triptych__pb2.GenerateRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.Piece.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -188,6 +253,114 @@ class Triptych(object):
             '/triptych.v1.Triptych/ZeroShot',
             triptych_dot_triptych__pb2.ZeroShotRequest.SerializeToString,
             triptych_dot_triptych__pb2.ZeroShotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Generate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/Generate',
+            triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
+            triptych_dot_triptych__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TranslateStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/triptych.v1.Triptych/TranslateStream',
+            triptych_dot_triptych__pb2.TranslateRequest.SerializeToString,
+            triptych_dot_triptych__pb2.Piece.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CaptionStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/triptych.v1.Triptych/CaptionStream',
+            triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
+            triptych_dot_triptych__pb2.Piece.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GenerateStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/triptych.v1.Triptych/GenerateStream',
+            triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
+            triptych_dot_triptych__pb2.Piece.FromString,
             options,
             channel_credentials,
             insecure,

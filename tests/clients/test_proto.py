@@ -34,12 +34,23 @@ def bare(info: FieldInfo) -> tuple[Any, bool, bool]:
     optional = get_origin(kind) in (typing.Union, types.UnionType)
     if optional:
         (kind,) = (part for part in get_args(kind) if part is not types.NoneType)
+    if get_origin(kind) is typing.Annotated:
+        kind = get_args(kind)[0]
     repeated = get_origin(kind) is list
     if repeated:
         (kind,) = get_args(kind)
+    if get_origin(kind) is typing.Annotated:
+        kind = get_args(kind)[0]
     if get_origin(kind) is typing.Literal:
         kind = type(get_args(kind)[0])
     return kind, repeated, optional
+
+
+def assert_map(field: Any, key: type, value: type) -> None:
+    entry = field.message_type
+    assert entry.GetOptions().map_entry, field.name
+    assert entry.fields_by_name["key"].type in SCALARS[key], field.name
+    assert entry.fields_by_name["value"].type in SCALARS[value], field.name
 
 
 def test_every_message_of_the_wire_has_a_twin() -> None:
@@ -53,7 +64,7 @@ def test_every_message_of_the_wire_has_a_twin() -> None:
 
 
 def test_every_message_of_the_proto_has_a_twin() -> None:
-    alone = {"ListModelsRequest", "LanguagePair"}
+    alone = {"ListModelsRequest", "LanguagePair", "Row"}
     assert set(pb.DESCRIPTOR.message_types_by_name) - alone == {kind.__name__ for kind in TWINS}
 
 
@@ -67,11 +78,16 @@ def test_twins_agree_on_types_and_presence(message: type[BaseModel], twin: type[
     for name, info in message.model_fields.items():
         field = twin.DESCRIPTOR.fields_by_name[name]
         kind, repeated, optional = bare(info)
+        if get_origin(kind) is dict:
+            assert_map(field, *(get_args(part)[0] for part in get_args(kind)))
+            continue
         assert field.is_repeated == repeated, name
         if not repeated and field.message_type is None:
             assert field.has_presence == optional, name
         if kind == list[str]:
             assert field.message_type.name == "LanguagePair", name
+        elif kind == list[float]:
+            assert field.message_type.name == "Row", name
         elif field.message_type is not None:
             assert TWINS[kind].DESCRIPTOR is field.message_type, name
         elif name == "images":
@@ -87,7 +103,14 @@ def test_the_service_has_a_method_for_each_task() -> None:
         "Translate": ("TranslateRequest", "TranslateResponse"),
         "Caption": ("CaptionRequest", "CaptionResponse"),
         "ZeroShot": ("ZeroShotRequest", "ZeroShotResponse"),
+        "Generate": ("GenerateRequest", "GenerateResponse"),
+        "TranslateStream": ("TranslateRequest", "Piece"),
+        "CaptionStream": ("CaptionRequest", "Piece"),
+        "GenerateStream": ("GenerateRequest", "Piece"),
         "ListModels": ("ListModelsRequest", "ModelList"),
+    }
+    assert {m.name for m in methods if m.server_streaming} == {
+        name for name in signatures if name.endswith("Stream")
     }
 
 
@@ -102,18 +125,32 @@ def test_generated_code_belongs_to_the_proto() -> None:
         for message in pb.DESCRIPTOR.message_types_by_name.values()
         for field in message.fields
     }
+    written |= set(re.findall(r"^  map<\w+, \w+> (\w+) = (\d+);", text, re.M))
     assert written == generated
 
 
+CHOSEN = messages.TokenLogprob(
+    token="b", logprob=-0.5, top=[messages.TopToken(token="b", logprob=-0.5)]
+)
 FULL = [
     messages.TranslateRequest(
         model="m", texts=["a", "ñ"], source="es", target="en", num_beams=4, alternatives=2,
-        length_penalty=0.1,
+        length_penalty=0.1, return_alignment=True, stream=False,
     ),
     messages.TranslateRequest(texts=["a"]),
     messages.CaptionRequest(
-        images=["aGVsbG8="], prompt="a", num_beams=2, alternatives=1, max_new_tokens=9
+        images=["aGVsbG8="], prompt="a", num_beams=2, alternatives=1, max_new_tokens=9,
+        return_attention=False, stream=True,
     ),
+    messages.GenerateRequest(
+        model="m", prompts=["a", "b\n"], instruction="", max_new_tokens=7, temperature=0.0,
+        examples=[messages.Example(input="x", output="ñ"), messages.Example(input="", output="")],
+        top_k=0, top_p=0.5, min_p=0.0, typical_p=1.0, repetition_penalty=1.5, presence_penalty=-2.0,
+        frequency_penalty=0.25, logit_bias={7: -100.0, 0: 0.0}, seed=2**63 - 1, num_beams=1,
+        length_penalty=-0.5, early_stopping=False, no_repeat_ngram_size=3, n=2, best_of=4,
+        stop=["\n", "end"], logprobs=0, stream=True,
+    ),
+    messages.GenerateRequest(prompts=["a"]),
     messages.ZeroShotRequest(images=["aGVsbG8="], labels=["x"], templates=["{}", "a {}"]),
     messages.ZeroShotRequest(images=["aGVsbG8="], labels=["x", "y"]),
     messages.TranslateResponse(
@@ -124,6 +161,9 @@ FULL = [
                 text="",
                 score=0.0,
                 alternatives=[messages.Alternative(text="b", score=-0.1)],
+                alignment=messages.Alignment(
+                    source_tokens=["a", "</s>"], target_tokens=["b"], weights=[[0.1, 0.9]]
+                ),
             ),
             messages.Translation(
                 index=1, error=messages.ItemError(type="too_long", message="9 > 8", field="texts")
@@ -131,7 +171,36 @@ FULL = [
         ],
         usage=messages.Usage(prompt_tokens=3, completion_tokens=4),
     ),
-    messages.CaptionResponse(model="m", data=[]),
+    messages.CaptionResponse(
+        model="m",
+        data=[
+            messages.Caption(
+                index=0, text="a b", score=-1.0,
+                attention=messages.Attention(
+                    tokens=["a", " b"], grid=[1, 2], weights=[[0.25, 0.75], [0.0, 1.0]]
+                ),
+            )
+        ],
+    ),
+    messages.GenerateResponse(
+        model="m",
+        data=[
+            messages.Generation(
+                index=0, text="b", finish_reason="stop", score=-0.5, logprobs=[CHOSEN],
+                alternatives=[
+                    messages.Continuation(
+                        text="b", finish_reason="stop", score=-0.5, logprobs=[CHOSEN]
+                    ),
+                    messages.Continuation(text="", finish_reason="length"),
+                ],
+            ),
+            messages.Generation(index=1, error=messages.ItemError(type="too_long", message="no")),
+        ],
+        usage=messages.Usage(prompt_tokens=1),
+    ),
+    messages.Piece(index=3, text="b", logprobs=[CHOSEN]),
+    messages.Piece(index=3, finish_reason="length", usage=messages.Usage(completion_tokens=2)),
+    messages.Piece(index=1, error=messages.ItemError(type="overloaded", message="busy")),
     messages.ZeroShotResponse(
         model="m",
         data=[
