@@ -50,7 +50,8 @@ def plural(noun: str) -> str:
 
 def article(following: str) -> str:
     """A or an, by the sound of what follows."""
-    is_vowel = following[0].lower() in "aeiou" and not following.startswith(("uni", "use"))
+    is_glide = following.lower().startswith(("eu", "uni", "use"))
+    is_vowel = following[0].lower() in "aeiou" and not is_glide
     return "an" if is_vowel or following.startswith("honest") else "a"
 
 

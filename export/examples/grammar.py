@@ -17,14 +17,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from hashlib import blake2b
 from random import Random
-from typing import Literal
 
 from export.examples.constructions import sentence
 from export.examples.questions import Sentence
-
-Split = Literal["train", "held_out", "compositional"]
+from export.examples.splits import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
 
 # Never in training, whatever the hash says, nor are these sentences in any dress.
 WITHHELD_PAIRS = frozenset({"noun:comida|adjective:bueno", "noun:mundo|predicate:suficiente"})
@@ -33,8 +30,6 @@ WITHHELD_SENTENCES = {
     "el mundo no es suficiente": "the world is not enough",
 }
 
-_PAIR_SHARE = 20
-_SENTENCE_SHARE = 50
 _EDGES = re.compile(r"[¿?.]")
 
 
@@ -54,7 +49,7 @@ def bare(text: str) -> str:
 @cache
 def is_withheld(pair: str) -> bool:
     """Whether a word × construction pair is kept out of training."""
-    return pair in WITHHELD_PAIRS or _bucket(pair, _PAIR_SHARE) == 0
+    return pair in WITHHELD_PAIRS or bucket(pair, PAIR_SHARE) == 0
 
 
 def split_of(spanish: str, pairs: frozenset[str]) -> Split:
@@ -62,7 +57,7 @@ def split_of(spanish: str, pairs: frozenset[str]) -> Split:
     if any(is_withheld(pair) for pair in pairs):
         return "compositional"
     text = bare(spanish)
-    if text in WITHHELD_SENTENCES or _bucket(text, _SENTENCE_SHARE) == 0:
+    if text in WITHHELD_SENTENCES or bucket(text, SENTENCE_SHARE) == 0:
         return "held_out"
     return "train"
 
@@ -83,11 +78,6 @@ def sentences(split: Split, count: int, seed: int = 0) -> Iterator[Pair]:
             seen.add(text)
         yield _dress(rng, spoken)
         count -= 1
-
-
-def _bucket(text: str, buckets: int) -> int:
-    digest = blake2b(text.encode(), digest_size=8, key=b"triptych").digest()
-    return int.from_bytes(digest, "big") % buckets
 
 
 def _dress(rng: Random, spoken: Sentence) -> Pair:
