@@ -80,13 +80,19 @@ def _grid_places(rng: np.random.Generator, things: list[Thing], columns: int) ->
     return places
 
 
-def _patch_classes(things: list[Thing], places: list[Placement], patch: int) -> np.ndarray:
+def covered(place: Placement, patch: int) -> np.ndarray:
+    """Which patches a thing there covers, by their middles: (SIDE / patch, SIDE / patch) bool."""
     centres = np.arange(patch / 2, SIDE, patch)
-    classes = np.full((len(centres), len(centres), len(VOCABULARIES)), NAMELESS)
+    distance = np.hypot(centres[None, :] - place.x, centres[:, None] - place.y)
+    return distance <= place.radius + 1
+
+
+def _patch_classes(things: list[Thing], places: list[Placement], patch: int) -> np.ndarray:
+    side = SIDE // patch
+    classes = np.full((side, side, len(VOCABULARIES)), NAMELESS)
     for thing, place in zip(things, places, strict=True):
-        distance = np.hypot(centres[None, :] - place.x, centres[:, None] - place.y)
         words = (thing.size, thing.colour, thing.texture, thing.shape)
-        classes[distance <= place.radius + 1] = [
+        classes[covered(place, patch)] = [
             names.index(word) for names, word in zip(VOCABULARIES, words, strict=True)
         ]
     return classes.reshape(-1, len(VOCABULARIES))

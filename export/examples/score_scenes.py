@@ -35,7 +35,12 @@ class Question:
 def heldout_pictures(count: int, seed: int) -> Iterator[tuple[Scene, Image.Image]]:
     """Yields held-out scenes with their pictures, the same ones for the same arguments."""
     for index, scene in enumerate(scenes("heldout", count, seed)):
-        yield scene, render(scene, seed=_FIRST_PICTURE + seed * count + index)
+        yield scene, render(scene, picture_seed(count, seed, index))
+
+
+def picture_seed(count: int, seed: int, index: int) -> int:
+    """What `heldout_pictures` renders its picture `index` with."""
+    return _FIRST_PICTURE + seed * count + index
 
 
 def questions(count: int, seed: int) -> Iterator[Question]:

@@ -5,14 +5,11 @@ that the library wrote.
 """
 
 import argparse
-import sys
 from pathlib import Path
 
-import numpy as np
 import torch
 from PIL import Image
 from tokenizers import ByteLevelBPETokenizer
-from torch import nn
 from transformers import (
     GPT2Config,
     GPT2Tokenizer,
@@ -22,10 +19,11 @@ from transformers import (
 )
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
+from export.examples.caption_batches import END_OF_TEXT, CaptionBatches
 from export.examples.captions import caption
 from export.examples.checkpoint_folder import run_line, save_half, write_card
-from export.examples.rendering import SIDE, render
-from export.examples.scenes import COLOURS, SHAPES, SIZES, TEXTURE_NAMES, Scene, scenes
+from export.examples.rendering import SIDE
+from export.examples.scenes import scenes
 from export.examples.score_scenes import (
     TEST_SCENES,
     TEST_SEED,
@@ -37,11 +35,9 @@ from export.examples.training import Lessons, command_line, pixel_tensor, train_
 
 MODULE = "export.examples.train_captioner"
 OUTPUT = Path(__file__).parent / "checkpoints" / "example-captioner"
-END_OF_TEXT = "<|endoftext|>"
 _TOKENIZER_SCENES = 20_000
 _VOCABULARY = 512
 _MAX_TOKENS = 32
-_IGNORED = -100  # labels that cross entropy skips
 
 
 def main() -> None:
@@ -68,7 +64,7 @@ def main() -> None:
         model = build_model(tokenizer)
 
     captioning = Captioning(model, tokenizer, processor, arguments)
-    lessons = Lessons(model.encoder, captioning.pixels, arguments)
+    lessons = Lessons.of_vit(model.encoder, captioning.pixels, arguments)
     pictures, minutes = train_in_stages(model, captioning.loss, lessons, arguments)
     save_half(model, folder)
     report(folder, run_line(MODULE, arguments, pictures, minutes), arguments.resume)
@@ -145,12 +141,7 @@ def captioner(folder: Path, batch: int = 50) -> CaptionFunction:
 
 
 class Captioning:
-    """The loss of the canonical captions of ever new training scenes.
-
-    Where a colour and a texture never meet a circle, the decoder learns from the words alone that
-    no circle can follow. `swap_words` takes that certainty away: it must look (Bowman et al. 2015,
-    arXiv:1511.06349, section 3.1, drop words for the same reason).
-    """
+    """The loss of the canonical captions of ever new training scenes."""
 
     def __init__(
         self,
@@ -160,56 +151,19 @@ class Captioning:
         arguments: argparse.Namespace,
     ) -> None:
         self._model = model
-        self._tokenizer = tokenizer
         self._processor = processor
-        self._scenes = scenes("train", sys.maxsize, arguments.seed)
-        self._swap_share = arguments.swap_words
-        self._rng = np.random.default_rng([arguments.seed, 5])
-        self._kindred = _kindred_tokens(tokenizer)
+        self._batches = CaptionBatches(tokenizer, arguments)
 
     def loss(self, step: int, batch: int) -> torch.Tensor:
         """Mean cross entropy over the caption tokens of the next `batch` scenes."""
-        drawn = [next(self._scenes) for _ in range(batch)]
-        pictures = [render(scene, step * batch + index) for index, scene in enumerate(drawn)]
-        labels = self._labels(drawn)
+        pictures, read, labels = self._batches.draw(step, batch)
         return self._model(
-            pixel_values=self.pixels(pictures),
-            labels=labels,
-            decoder_input_ids=self._read_so_far(labels),
+            pixel_values=self.pixels(pictures), labels=labels, decoder_input_ids=read
         ).loss
 
     def pixels(self, pictures: list[Image.Image]) -> torch.Tensor:
         """The pictures as the saved image recipe prepares them."""
         return pixel_tensor(pictures, self._processor.image_mean, self._processor.image_std)
-
-    def _read_so_far(self, labels: torch.Tensor) -> torch.Tensor:
-        """What the decoder reads, (B, T): the labels one step later, some attributes swapped."""
-        start = self._tokenizer.bos_token_id
-        read = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
-        read = read.masked_fill(read == _IGNORED, start)
-        if self._swap_share == 0:
-            return read
-        for row, column in np.argwhere(self._rng.random(read.shape) < self._swap_share):
-            kindred = self._kindred.get(int(read[row, column]))
-            if kindred is not None:
-                read[row, column] = int(self._rng.choice(kindred))
-        return read
-
-    def _labels(self, drawn: list[Scene]) -> torch.Tensor:
-        """Caption tokens with an end token, (B, T) int64, filled up with the ignored label."""
-        rows = self._tokenizer([caption(scene) + END_OF_TEXT for scene in drawn])["input_ids"]
-        tensors = [torch.tensor(row) for row in rows]
-        return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=_IGNORED)
-
-
-def _kindred_tokens(tokenizer: GPT2Tokenizer) -> dict[int, list[int]]:
-    """For each token that is an attribute: the tokens of its kind, such as all the colours."""
-    kindred = {}
-    for names in (SIZES, COLOURS, TEXTURE_NAMES, SHAPES):
-        tokens = [tokenizer(f" {name}")["input_ids"] for name in names if name != "plain"]
-        family = [token for (token,) in tokens]
-        kindred |= dict.fromkeys(family, family)
-    return kindred
 
 
 def report(folder: Path, run: str, is_resumed: bool) -> None:

@@ -107,7 +107,7 @@ def main() -> None:
     moved = _MOVED if arguments.resume else 0
     stream = families(sys.maxsize, _FAMILY, arguments.seed, moved)
     contrast = Contrast(model, tokenizer, processor, stream, arguments.name_slots)
-    lessons = Lessons(model.vision_model, contrast.pixels, arguments)
+    lessons = Lessons.of_vit(model.vision_model, contrast.pixels, arguments)
     reading_minutes = 0.0
     if arguments.name_slots:
         reading = Recipe(_READING_STEPS, arguments.seed, batch=192, peak_lr=1e-3)

@@ -100,26 +100,54 @@ def command_line(description: str, output: Path, steps: int) -> argparse.Argumen
 
 
 class Lessons(nn.Module):
-    """A Hugging Face ViT learning from crowds, by a linear head that names what covers a patch."""
+    """An image encoder learning from crowds, by a linear head that names what covers a patch.
+
+    Args:
+        encoder: What is trained.
+        patches: Pictures → what the encoder makes of each patch, (B, N, D), row by row.
+        patch: Side of a patch in pixels.
+        width: D.
+        arguments: `seed`, and `gray`: how many of the pictures have no colour.
+    """
 
     def __init__(
         self,
         encoder: nn.Module,
-        to_pixels: Callable[[list[Image.Image]], torch.Tensor],
+        patches: Callable[[list[Image.Image]], torch.Tensor],
+        patch: int,
+        width: int,
         arguments: argparse.Namespace,
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.head = nn.Linear(encoder.config.hidden_size, sum(map(len, VOCABULARIES)))
-        self._to_pixels = to_pixels
-        self._crowds = crowds(arguments.seed, encoder.config.patch_size, arguments.gray)
+        self.head = nn.Linear(width, sum(map(len, VOCABULARIES)))
+        self._patches = patches
+        self._crowds = crowds(arguments.seed, patch, arguments.gray)
+
+    @classmethod
+    def of_vit(
+        cls,
+        encoder: nn.Module,
+        to_pixels: Callable[[list[Image.Image]], torch.Tensor],
+        arguments: argparse.Namespace,
+    ) -> "Lessons":
+        """Lessons of a Hugging Face ViT, which has a class token in front of its patches."""
+
+        def patches(pictures: list[Image.Image]) -> torch.Tensor:
+            return encoder(pixel_values=to_pixels(pictures)).last_hidden_state[:, 1:]
+
+        return cls(
+            encoder, patches, encoder.config.patch_size, encoder.config.hidden_size, arguments
+        )
 
     def loss(self, batch: int) -> torch.Tensor:
         """Mean cross entropy of the four names, over the covered patches of the next crowds."""
         pictures, classes = zip(*[next(self._crowds) for _ in range(batch)], strict=True)
-        tokens = self.encoder(pixel_values=self._to_pixels(list(pictures))).last_hidden_state
-        patches = tokens[:, 1:]  # without the class token
-        scores = self.head(patches).float().split([len(names) for names in VOCABULARIES], dim=-1)
+        scores = (
+            self.head(self._patches(list(pictures)))
+            .float()
+            .split([len(names) for names in VOCABULARIES], dim=-1)
+        )
         truth = torch.from_numpy(np.stack(classes))  # (B, N, 4)
         losses = [
             nn.functional.cross_entropy(score.flatten(0, 1), truth[..., index].flatten())

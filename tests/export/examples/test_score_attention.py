@@ -1,0 +1,68 @@
+"""The ruler for attention: a perfect look scores one, a look at the other thing zero."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from export.examples.captions import caption
+from export.examples.crowds import covered
+from export.examples.rendering import Placement, placements
+from export.examples.scenes import COLOURS
+from export.examples.score_attention import Glance, attention_scores
+from export.examples.score_scenes import heldout_pictures, picture_seed
+
+COUNT, SEED = 12, 3
+BEST, MASS, BLIND, OTHER = range(4)
+
+
+def observer(looks_at_named: bool):
+    """Says the truth, and looks at the thing that each word belongs to, or at the other one."""
+
+    def observe(pictures: list[Image.Image]) -> list[list[Glance]]:
+        scenes = [scene for scene, _ in heldout_pictures(COUNT, SEED)]
+        assert len(pictures) == len(scenes)
+        return [glances(index, scene) for index, scene in enumerate(scenes)]
+
+    def glances(index, scene):
+        regions = [covered(at, 8) for at in placements(scene, picture_seed(COUNT, SEED, index))]
+        maps = [region / region.sum() for region in regions]
+        thing, told = 0, []
+        for word in caption(scene).split():
+            at = min(thing, len(maps) - 1)
+            told.append(Glance(f" {word}", maps[at if looks_at_named else -1 - at]))
+            thing += thing < len(scene.things) and word == scene.things[thing].shape
+        return told
+
+    return observe
+
+
+def test_looking_at_what_is_named_scores_one():
+    scores = list(attention_scores(observer(True), COUNT, SEED).values())
+    assert scores[BEST] == 1
+    assert scores[MASS] == pytest.approx(1)
+    assert scores[OTHER] < 0.1  # cells that the two share
+    assert 0.02 < scores[BLIND] < 0.3
+
+
+def test_looking_at_the_other_thing_is_told_apart():
+    scores = list(attention_scores(observer(False), COUNT, SEED).values())
+    assert scores[OTHER] == pytest.approx(1)
+    assert scores[MASS] < 0.6  # only where there is no other thing
+
+
+def test_wrong_words_do_not_count():
+    def observe(pictures: list[Image.Image]) -> list[list[Glance]]:
+        captions = observer(True)(pictures)
+        elsewhere = np.zeros((8, 8))
+        return [
+            [Glance(" rainbow", elsewhere) if g.word.strip() in COLOURS else g for g in glances]
+            for glances in captions
+        ]
+
+    assert list(attention_scores(observe, COUNT, SEED).values())[MASS] == pytest.approx(1)
+
+
+def test_thing_covers_the_patches_whose_middles_it_holds():
+    cells = covered(Placement(x=12, y=36, radius=8), patch=8)
+    assert cells[4, 1]  # its own middle
+    assert [int(count) for count in cells.sum(axis=1)] == [0, 0, 0, 1, 3, 1, 0, 0]
