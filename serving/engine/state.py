@@ -13,19 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.bundle import Growth, State
+from serving.engine.footprint import Extent
 
 FloatArray = NDArray[np.floating[Any]]
-_SMALLEST_BUCKET = 16
-
-
-def bucket(length: int) -> int:
-    """The smallest of 16, 24, 32, 48, 64, 96, … that holds `length`: two sizes an octave."""
-    size = _SMALLEST_BUCKET
-    while size < length:
-        if size + size // 2 >= length:
-            return size + size // 2
-        size *= 2
-    return size
 
 
 class Arena:
@@ -67,10 +57,24 @@ class Arena:
         cells[kept] = self._cells[kept]
         self._cells = cells
 
-    def copy(self, source: int, target: int, length: int) -> None:
-        """Gives entry `target` the first `length` positions of entry `source`."""
+    def copy(self, source: int, target: int, length: int, origin: Arena | None = None) -> None:
+        """Gives entry `target` the first `length` positions of `source`, an entry of `origin`.
+
+        Args:
+            origin: Another arena of the same state; this one if not given.
+        """
         within = self._within(length)
-        self._cells[target][within] = self._cells[source][within]
+        self._cells[target][within] = (origin or self)._cells[source][within]
+
+    def cut(self, entry: int, start: int, stop: int) -> FloatArray:
+        """A copy of some positions of an entry."""
+        return self._cells[entry][self._within(stop, start)].copy()
+
+    def paste(self, entry: int, start: int, values: FloatArray) -> None:
+        """Writes positions of an entry from `start` on; `values` as `cut` gives them."""
+        assert self._axis is not None
+        stop = start + values.shape[self._axis - 1]
+        self._cells[entry][self._within(stop, start)] = values
 
     def write(self, start: int, values: FloatArray) -> None:
         """Writes whole entries from `start`; shorter than the bucket is fine."""
@@ -86,11 +90,11 @@ class Arena:
         inner = [length if isinstance(size, str) else size for size in self.state.shape[1:]]
         return (capacity, *inner)
 
-    def _within(self, length: int) -> tuple[slice, ...]:
-        """An index below the leading dimension that takes only the first `length` positions."""
+    def _within(self, stop: int, start: int = 0) -> tuple[slice, ...]:
+        """An index below the leading dimension that takes only positions [start, stop)."""
         if self._axis is None:
             return ()
-        return (*[slice(None)] * (self._axis - 1), slice(0, length))
+        return (*[slice(None)] * (self._axis - 1), slice(start, stop))
 
 
 class GroupState:
@@ -107,7 +111,7 @@ class GroupState:
         self.source_lengths: list[int] = []
         self._per_row = [Arena(state) for state in states if state.growth is not Growth.HOLD]
         self._held = [Arena(state) for state in states if state.growth is Growth.HOLD]
-        self._size = (0, 0, 0)  # sequences, P, S
+        self._extent = Extent()
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -118,9 +122,9 @@ class GroupState:
         return sum(arena.nbytes for arena in (*self._per_row, *self._held))
 
     @property
-    def layout(self) -> tuple[int, ...]:
+    def layout(self) -> tuple[int, Extent]:
         """Changes whenever an address or a shape of the live entries does."""
-        return (len(self), *self._size)
+        return len(self), self._extent
 
     def of(self, growth: Growth) -> list[Arena]:
         """The arenas of one growth, in the manifest's order."""
@@ -128,28 +132,33 @@ class GroupState:
         return [arena for arena in arenas if arena.state.growth is growth]
 
     def reserve(self, sequences: int, length: int, source_length: int = 0) -> None:
-        """Makes room for that many sequences, positions and source positions."""
-        capacity, positions, sources = self._size
-        used, used_source = max(self.lengths, default=0), max(self.source_lengths, default=0)
-        if sequences > capacity:
-            capacity = max(sequences, 2 * capacity)
-        size = (
-            capacity,
-            _fitting(positions, max(used, length)),
-            _fitting(sources, max(used_source, source_length)),
-        )
-        if size == self._size:
-            return
-        for arena in self._per_row:
-            arena.relay(capacity * self.width, size[1], len(self) * self.width, used)
-        for arena in self._held:
-            arena.relay(capacity, size[2], len(self), used_source)
-        self._size = size
+        """Makes room for that many sequences, positions and source positions.
+
+        What has become far too large shrinks.
+        """
+        self._relay(self._extent.settled(self._needed(sequences, length, source_length)))
+
+    def tighten(self) -> None:
+        """Gives back all room that no live sequence needs now."""
+        self._relay(self._needed(len(self), 0, 0))
 
     def admit(self, length: int, source_length: int) -> None:
         """Counts one more sequence, whose state has been written behind the last."""
         self.lengths.append(length)
         self.source_lengths.append(source_length)
+
+    def adopt(self, other: GroupState) -> None:
+        """Takes over the one row of another state behind the last slot; room is reserved."""
+        slot, row = len(self), len(self) * self.width
+        for mine, theirs in zip(self._per_row, other._per_row, strict=True):
+            mine.copy(0, row, other.lengths[0], origin=theirs)
+        for mine, theirs in zip(self._held, other._held, strict=True):
+            mine.copy(0, slot, other.source_lengths[0], origin=theirs)
+        self.admit(other.lengths[0], other.source_lengths[0])
+
+    def truncate(self, sequences: int) -> None:
+        """Drops the last slots, back to so many."""
+        del self.lengths[sequences:], self.source_lengths[sequences:]
 
     def grow(self) -> None:
         """Counts one more position of every sequence."""
@@ -177,8 +186,20 @@ class GroupState:
         for arena in self._held:
             arena.copy(source, target, self.source_lengths[source])
 
+    def _needed(self, sequences: int, length: int, source_length: int) -> Extent:
+        """The tightest sizes for the live sequences and what is asked for."""
+        longest = max((*self.lengths, length))
+        return Extent.holding(sequences, longest, max((*self.source_lengths, source_length)))
 
-def _fitting(current: int, needed: int) -> int:
-    """The current bucket while it is neither too small nor twice too large, else a new one."""
-    wanted = bucket(needed)
-    return current if wanted <= current < 2 * wanted else wanted
+    def _relay(self, extent: Extent) -> None:
+        """Moves everything to buffers of these sizes."""
+        if extent == self._extent:
+            return
+        self._extent = Extent()  # should a buffer not be had, the next call lays out anew
+        used, used_source = max(self.lengths, default=0), max(self.source_lengths, default=0)
+        rows, entries = len(self) * self.width, len(self)
+        for arena in self._per_row:
+            arena.relay(extent.sequences * self.width, extent.positions, rows, used)
+        for arena in self._held:
+            arena.relay(extent.sequences, extent.sources, entries, used_source)
+        self._extent = extent
