@@ -17,8 +17,10 @@ from tokenizers import Tokenizer as RustTokenizer
 
 from serving.bundle import Bundle, TokenizerSpec
 from serving.errors import BundleError
+from serving.processing.detokenizer import Detokenizer, Filter, Replacement, Stripping
 
 WORD_START = "▁"  # sentencepiece's mark for a space
+_LETTER = "x"
 _LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 # The same replacements in the same order as `transformers`' clean_up_tokenization.
 _CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
@@ -33,6 +35,18 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids; special tokens are left out."""
+        ...
+
+    def detokenizer(self) -> Detokenizer:
+        """The same while ids arrive: its pieces together are what `decode` gives."""
+        ...
+
+    def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
+        """Each token as people read it, special ones by their names, spaces where they belong.
+
+        Args:
+            of_source: The ids are an encoder's; they may have a vocabulary of their own.
+        """
         ...
 
 
@@ -56,6 +70,8 @@ class SentencePiecePair:
         # Folders with `separate_vocabs` have a vocabulary for each side.
         target = _vocabulary(folder / spec.files.get("target_vocab", spec.files["vocab"]))
         self._pieces = {n: piece for piece, n in target.items() if piece not in special}
+        self._source_names = {number: piece for piece, number in self._ids.items()}
+        self._target_names = {number: piece for piece, number in target.items()}
         self._clean_up = spec.clean_up_spaces
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -65,9 +81,25 @@ class SentencePiecePair:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Target text of generated ids."""
-        pieces = [self._pieces[number] for number in ids if number in self._pieces]
-        text = str(self._target.decode_pieces(pieces)).replace(WORD_START, " ").strip()
+        text = self._raw(ids).strip()
         return clean_up(text) if self._clean_up else text
+
+    def detokenizer(self) -> Detokenizer:
+        """`decode` while ids arrive."""
+        return Detokenizer(self._raw, [Stripping(), *(_cleaning() if self._clean_up else ())])
+
+    def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
+        """Pieces of either side, a space for the mark where a word begins."""
+        names = self._source_names if of_source else self._target_names
+        unknown = names.get(self._unknown, "")
+        return [names.get(number, unknown).replace(WORD_START, " ") for number in ids]
+
+    def _raw(self, ids: Sequence[int]) -> str:
+        """Target text as it is before spaces at either end are taken off."""
+        pieces = [self._pieces[number] for number in ids if number in self._pieces]
+        # sentencepiece drops spaces until the first letter, which would be one in mid-text too.
+        text = str(self._target.decode_pieces([_LETTER, *pieces])).removeprefix(_LETTER)
+        return text.replace(WORD_START, " ")
 
     def _split(self, text: str) -> list[str]:
         pieces: list[str] = []
@@ -102,10 +134,32 @@ class FastTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens left out."""
-        text = str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+        text = self._raw(ids)
         if self._word_end:
             text = text.replace(self._word_end, " ").strip()
         return clean_up(text) if self._clean_up else text
+
+    def detokenizer(self) -> Detokenizer:
+        """`decode` while ids arrive."""
+        filters: list[Filter] = []
+        if self._word_end:
+            filters += (Replacement(self._word_end, " "), Stripping())
+        return Detokenizer(self._raw, [*filters, *(_cleaning() if self._clean_up else ())])
+
+    def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
+        """Each token decoded alone; U+FFFD stands where a token is not a whole character."""
+        return [self._piece(number) for number in ids]
+
+    def _raw(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def _piece(self, number: int) -> str:
+        text = str(self._tokenizer.decode([number], skip_special_tokens=False))
+        if self._word_end:
+            return text.replace(self._word_end, " ")
+        token = self._tokenizer.id_to_token(number) or ""
+        # sentencepiece-like decoders drop the space of what they take for a text's first token.
+        return " " + text if token.startswith(WORD_START) and not text.startswith(" ") else text
 
 
 def clean_up(text: str) -> str:
@@ -113,6 +167,11 @@ def clean_up(text: str) -> str:
     for spaced in _CLEAN_UP:
         text = text.replace(spaced, spaced.strip())
     return text
+
+
+def _cleaning() -> list[Filter]:
+    """`clean_up` while the text comes."""
+    return [Replacement(spaced, spaced.strip()) for spaced in _CLEAN_UP]
 
 
 def load_tokenizer(bundle: Bundle) -> Tokenizer | None:

@@ -1,0 +1,119 @@
+"""Token ids to text while they arrive: the pieces together are exactly the text decoded at once.
+
+What later tokens may still change is held back: half a character of byte-level BPE, a space that
+cleaning up may take away, spaces at the end. The cost is linear in the length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+_HALF_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+
+
+class Filter(Protocol):
+    """A change of text that is made while the text comes."""
+
+    def add(self, text: str) -> str:
+        """What is settled now that this text has come too."""
+        ...
+
+    def finish(self) -> str:
+        """The rest, now that nothing more comes."""
+        ...
+
+
+class Detokenizer:
+    """One sequence's text. Decodes a window: the tokens of the last piece, and the new ones.
+
+    The tokens of the last piece are decoded again because decoders treat a first token otherwise
+    (its space is dropped); what they give is cut off.
+
+    Args:
+        decode: Text of ids. It may treat the first token otherwise, and may end in U+FFFD where a
+            character is not complete; apart from that more ids must mean more text.
+        filters: What is done to the text afterwards, in this order.
+    """
+
+    def __init__(
+        self, decode: Callable[[Sequence[int]], str], filters: Sequence[Filter] = ()
+    ) -> None:
+        self._decode = decode
+        self._filters = tuple(filters)
+        self._window: list[int] = []
+        self._known = 0  # tokens of the window whose text has been told
+
+    def add(self, ids: Sequence[int]) -> str:
+        """The text that these ids settle; often empty."""
+        self._window += ids
+        text = self._decode(self._window)
+        known = self._decode(self._window[: self._known])
+        if len(text) <= len(known) or text.endswith(_HALF_CHARACTER):
+            return ""
+        self._window = self._window[self._known :]
+        self._known = len(self._window)
+        return self._filtered(text[len(known) :])
+
+    def finish(self) -> str:
+        """The text that was held back; nothing may be added afterwards."""
+        known = self._decode(self._window[: self._known])
+        text = self._filtered(self._decode(self._window)[len(known) :])
+        for place, filter_ in enumerate(self._filters):
+            rest = filter_.finish()
+            for later in self._filters[place + 1 :]:
+                rest = later.add(rest)
+            text += rest
+        return text
+
+    def _filtered(self, text: str) -> str:
+        for filter_ in self._filters:
+            text = filter_.add(text)
+        return text
+
+
+class Replacement:
+    """`str.replace`, from left to right."""
+
+    def __init__(self, old: str, new: str) -> None:
+        self._old, self._new = old, new
+        self._held = ""
+
+    def add(self, text: str) -> str:
+        """All but an end that may begin what is replaced."""
+        *parts, rest = (self._held + text).split(self._old)
+        settled = self._new.join([*parts, ""]) if parts else ""
+        begun = next(
+            (size for size in range(len(self._old) - 1, 0, -1) if rest.endswith(self._old[:size])),
+            0,
+        )
+        self._held = rest[len(rest) - begun :]
+        return settled + rest[: len(rest) - begun]
+
+    def finish(self) -> str:
+        """What was held back."""
+        held, self._held = self._held, ""
+        return held
+
+
+class Stripping:
+    """`str.strip`."""
+
+    def __init__(self) -> None:
+        self._has_begun = False
+        self._held = ""
+
+    def add(self, text: str) -> str:
+        """All but spaces at the beginning, and at the end so far."""
+        text = self._held + text
+        if not self._has_begun:
+            text = text.lstrip()
+            self._has_begun = bool(text)
+        settled = text.rstrip()
+        self._held = text[len(settled) :]
+        return settled
+
+    def finish(self) -> str:
+        """Nothing: what was held back is space at the end."""
+        self._held = ""
+        return ""
