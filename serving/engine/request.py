@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from serving.engine.runner import Prompt
 from serving.generation import Generation
 
+_PATCH_SIZE = 16 * 16 * 3  # what most image towers make one token of
+
 
 @dataclass(frozen=True, eq=False)
 class Request:
@@ -24,6 +26,7 @@ class Request:
         prompt_ids: Decoder tokens after the rules' start tokens.
         deadline_s: Time on the engine's clock (`time.monotonic`) when the request is given up.
         stream: Tell tokens as they are chosen; one beam only.
+        priority: Higher goes first; who waits rises.
     """
 
     rules: Generation
@@ -32,6 +35,7 @@ class Request:
     prompt_ids: tuple[int, ...] = ()
     deadline_s: float | None = None
     stream: bool = False
+    priority: int = 0
 
     @cached_property
     def decoder_ids(self) -> tuple[int, ...]:
@@ -49,9 +53,24 @@ class Request:
         return len(self.prompt_ids) + (0 if self.source_ids is None else len(self.source_ids))
 
     @property
+    def source_length(self) -> int:
+        """Tokens of the source; 0 without one."""
+        return 0 if self.source_ids is None else len(self.source_ids)
+
+    @property
+    def final_length(self) -> int:
+        """Decoder positions that the request may come to fill; its last token is never read."""
+        return len(self.decoder_ids) + self.rules.max_new_tokens - 1
+
+    @property
     def prefill_tokens(self) -> int:
         """What admitting this request costs, in tokens of encoder and decoder."""
-        return len(self.decoder_ids) + (0 if self.source_ids is None else len(self.source_ids))
+        return len(self.decoder_ids) + self.encoder_tokens
+
+    @property
+    def encoder_tokens(self) -> int:
+        """What reading the source costs; a picture counts as its patches."""
+        return self.source_length + (0 if self.pixels is None else self.pixels.size // _PATCH_SIZE)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ def read_request(tensors: Mapping[str, NDArray[Any]], defaults: Generation) -> R
         prompt_ids=() if prompt is None else tuple(prompt.tolist()),
         deadline_s=None if deadline_ms is None else time.monotonic() + deadline_ms / 1000,
         stream=overrides.stream,
+        priority=overrides.priority,
     )
 
 

@@ -1,8 +1,10 @@
-"""Two hand-made bundles, one of each kind of decoder, and what they compute, in numpy.
+"""Three hand-made bundles, one of each kind of decoder, and what they compute, in numpy.
 
 `attention`: text source, cached self-attention (APPEND in place), cross-attention (HOLD, bucketed).
 `recurrent`: picture source, a hidden state (REPLACE, started by `admit`) and a context (HOLD), one
 token a call.
+`language`: no source, two layers of cached self-attention (APPEND in place) over tokens and their
+positions, which takes prompts in chunks.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ KEYS, VALUES = weight(3, VOCABULARY, WIDTH), weight(4, VOCABULARY, WIDTH)
 OUTPUT = weight(5, WIDTH, VOCABULARY)
 START, CONTEXT = weight(6, 12, WIDTH) / 300, weight(7, 12, WIDTH) / 300
 RECURRENCE = weight(8, WIDTH, WIDTH)
+PLACES, PACKED_LAYERS = weight(9, 512, WIDTH), weight(10, 2, WIDTH, 3 * WIDTH) / 2
 
 
 def _port(name: str, dtype: str, *shape: int | str, role: Role | None = None) -> Tensor:
@@ -177,6 +180,76 @@ def recurrent_bundle(repository: Path) -> Bundle:
     return _write(repository, {"admit": admit, "step": step}, nodes, (HIDDEN, HELD))
 
 
+def language_bundle(repository: Path) -> Bundle:
+    caches = tuple(
+        cache.model_copy(
+            update={
+                "name": f"{cache.name}_{layer}",
+                "step_input": f"past_{cache.name}_{layer}",
+                "step_output": f"present_{cache.name}_{layer}",
+            }
+        )
+        for layer in (0, 1)
+        for cache in CACHES
+    )
+    step = Graph(
+        file="step.onnx",
+        inputs=(
+            TOKENS,
+            _port("lengths", "int32", "R", role=Role.LENGTHS),
+            _port("total", "int32", role=Role.TOTAL),
+            _port("last", "int64", "R", role=Role.LAST),
+            *(_port(s.step_input, "float32", *s.shape, role=Role.STATE) for s in caches),
+        ),
+        outputs=(
+            _port("logits", "float32", "R", VOCABULARY, role=Role.LOGITS),
+            *(_port(f"present_{s.name}", "float32", *s.shape, role=Role.STATE) for s in caches),
+        ),
+    )
+    nodes = [
+        _node("Gather", "target tokens", "words"),
+        _node("Cast", "lengths", "ends", to=TensorProto.INT64),
+        _node("Sub", "ends last", "after"),
+        _node("Sub", "after one", "start"),
+        _node("Unsqueeze", "start one", "start_2d"),
+        _node("Shape", "tokens", "count", start=1),
+        _node("Squeeze", "count", "new"),
+        _node("Range", "zero new unit", "steps"),
+        _node("Add", "start_2d steps", "positions"),
+        _node("Gather", "places positions", "placed"),
+        _node("Add", "words placed", "x_0"),
+        _node("Sub", "lengths one_32", "before"),
+    ]
+    for layer in (0, 1):
+        nodes += [
+            _node("MatMul", f"x_{layer} packed_{layer}", f"qkv_{layer}"),
+            _node(
+                "GroupQueryAttention",
+                f"qkv_{layer} - - past_key_{layer} past_value_{layer} before total",
+                f"mixed_{layer} present_key_{layer} present_value_{layer}",
+                num_heads=1, kv_num_heads=1, domain="com.microsoft",
+            ),
+            _node("Add", f"x_{layer} mixed_{layer}", f"x_{layer + 1}"),
+        ]  # fmt: skip
+    nodes += [
+        _node("Unsqueeze", "last one", "index"),
+        _node("GatherND", "x_2 index", "final", batch_dims=1),
+        _node("MatMul", "final output", "logits"),
+    ]
+    return _write(repository, {"step": step}, {"step": nodes}, caches)
+
+
+def language_logits(source: History, history: History) -> np.ndarray:
+    """What `language` answers for one row, without a cache."""
+    x = TARGET[list(history)] + PLACES[: len(history)]
+    earlier = np.tril(np.ones((len(x), len(x)), bool))
+    for packed in PACKED_LAYERS:
+        query, key, value = np.split(x @ packed, 3, axis=1)
+        scores = np.where(earlier, query @ key.T / np.sqrt(WIDTH), -np.inf)
+        x = x + np.stack([_softmax(row) for row in scores]) @ value
+    return x[-1] @ OUTPUT
+
+
 def attention_logits(source: History, history: History) -> np.ndarray:
     """What `attention` answers for one row, without a cache."""
     x = TARGET[list(history)]
@@ -209,7 +282,9 @@ def _constants() -> dict[str, np.ndarray]:
     return {
         "target": TARGET, "packed": PACKED, "keys": KEYS, "values": VALUES, "output": OUTPUT,
         "start_weight": START, "context_weight": CONTEXT, "recurrence": RECURRENCE,
-        "one": np.array([1]), "one_32": np.array(1, np.int32),
+        "places": PLACES, "packed_0": PACKED_LAYERS[0], "packed_1": PACKED_LAYERS[1],
+        "zero": np.array(0), "unit": np.array(1), "one": np.array([1]),
+        "one_32": np.array(1, np.int32),
         "rest": np.array([-1, WIDTH]), "by_row": np.array([-1, WIDTH]),
     }  # fmt: skip
 
