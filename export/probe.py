@@ -56,8 +56,12 @@ class Probe:
 
 
 def observe_decoder(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
-    """Admission, ragged prefill, steps with beams, and a second chunk: logits of every call."""
-    for count, source, prompt, width in ((1, 4, 1, 1), (3, 9, 4, 2), (4, 6, 1, 3)):
+    """Admission, ragged prefill, steps with beams, and a second chunk: what every call says.
+
+    Decoders of one token a call are prefilled with one.
+    """
+    longest = min(4, manifest.graphs["step"].max_tokens_per_call or 4)
+    for count, source, prompt, width in ((1, 4, 1, 1), (3, 9, longest, 2), (4, 6, 1, 3)):
         place = f"B={count} S={source} T={prompt} W={width}"
         admitted = Admitted.make(run, manifest, probe, count, source)
         for name, value in admitted.observed():
@@ -67,12 +71,14 @@ def observe_decoder(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Obse
         call = StepCall(run, manifest, admitted, room)
         logits = call(probe.tokens(count, prompt, probe.vocabulary), lengths)
         yield Observation(f"prefill {place}", logits)
+        yield from call.observed(f"prefill {place}")
         call.widen(width)
         lengths = np.repeat(lengths, width)
         for index in range(3):
             lengths = lengths + 1
             logits = call(probe.tokens(len(lengths), 1, probe.vocabulary), lengths)
             yield Observation(f"step {index} {place}", logits)
+            yield from call.observed(f"step {index} {place}")
     yield from _observe_chunks(run, manifest, probe)
 
 
@@ -132,6 +138,12 @@ class StepCall:
             else np.zeros([sizes[d] if isinstance(d, str) else d for d in state.shape], np.float32)
             for state in self.states
         }
+        self.emitted: Feeds = {}
+
+    def observed(self, place: str) -> Iterator[Observation]:
+        """What the last call emitted beside logits and states."""
+        for name, value in self.emitted.items():
+            yield Observation(f"{place} {name}", value)
 
     def widen(self, width: int) -> None:
         """Makes `width` rows of each sequence, with equal states."""
@@ -168,6 +180,7 @@ class StepCall:
         for state in self.states:
             if state.step_output is not None:
                 self.values[state.step_input] = outputs[state.step_output]
+        self.emitted = {p.name: outputs[p.name] for p in self.graph.outputs if p.role is Role.EMIT}
         logits = self.graph.output(Role.LOGITS)
         assert logits is not None
         return outputs[logits.name]

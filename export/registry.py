@@ -11,6 +11,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "marian": "export.models.marian",
     "vision-encoder-decoder": "export.models.vision_encoder_decoder",
     "clip": "export.models.clip",
+    "bahdanau": "export.models.bahdanau",
 }
 
 

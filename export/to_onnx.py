@@ -14,7 +14,8 @@ from torch.export import Dim
 from torch.onnx.errors import OnnxExporterError
 
 from export.architecture import Lowering
-from export.layers.attention import CachedAttention
+from export.layers.attention import Attention, CachedAttention
+from export.layers.recurrent import BidirectionalGRU
 from serving.bundle import Graph
 from serving.bundle import Tensor as Port
 from serving.errors import SetupError
@@ -37,14 +38,14 @@ _DTYPES = {
 def to_onnx(lowering: Lowering, path: Path) -> None:
     """Exports one graph to a file.
 
-    Weights beyond protobuf's limit go to `<file>.data` beside it.
-
     Raises:
         SetupError: torch cannot express the module as ONNX.
     """
     module = copy.deepcopy(lowering.module).eval()
     for layer in module.modules():
-        if isinstance(layer, CachedAttention):
+        if isinstance(layer, Attention):
+            layer.has_fused_form = lowering.is_fused
+        if isinstance(layer, CachedAttention | BidirectionalGRU):
             layer.pack()
     model = _export(module, lowering.graph)
     _name_ports(model, lowering.graph)
@@ -52,8 +53,15 @@ def to_onnx(lowering: Lowering, path: Path) -> None:
     # The exporter's intermediate shapes can contradict shape inference; ORT infers its own.
     del model.graph.value_info[:]
     model.ir_version = min(model.ir_version, MAX_IR)
+    save(model, path)
+
+
+def save(model: onnx.ModelProto, path: Path) -> None:
+    """Writes a checked graph; weights beyond protobuf's limit go to `<file>.data` beside it."""
+    data = path.with_name(f"{path.name}.data")
+    data.unlink(missing_ok=True)  # what onnx would append to
     if model.ByteSize() > EXTERNAL_DATA_BYTES:
-        onnx.save_model(model, str(path), save_as_external_data=True, location=f"{path.name}.data")
+        onnx.save_model(model, str(path), save_as_external_data=True, location=data.name)
     else:
         onnx.save_model(model, str(path))
     onnx.checker.check_model(str(path))

@@ -80,7 +80,34 @@ def _clip(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
     yield "logits", want.logits_per_image, logits
 
 
-_COMPARISONS = {"marian": _marian, "vision-encoder-decoder": _captioner, "clip": _clip}
+def _bahdanau(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([7, 4, 1], dtype=torch.int32)
+    source = torch.randint(0, 64, (3, 7), generator=generator)
+    target = torch.randint(0, 64, (3, 6), generator=generator)
+    annotations, keys, state = graphs.lowerings["admit"].module(source, lengths)
+    steps = []
+    for column in target.split(1, dim=1):
+        logits, state, attention = graphs.lowerings["step"].module(
+            column, lengths, state, annotations, keys
+        )
+        steps.append((logits, attention))
+    scores, alignments = (torch.stack(each, dim=1) for each in zip(*steps, strict=True))
+    for row, length in enumerate(lengths.tolist()):
+        wanted = twin.reference.decode(source[row, :length].tolist(), target[row].tolist())
+        logits, alignment = (torch.from_numpy(value).float() for value in wanted)
+        yield f"row {row}", logits, scores[row]
+        yield f"alignment of row {row}", alignment, alignments[row, :, :length]
+        beyond = alignments[row, :, length:]
+        assert not beyond.any(), "padding is looked at"
+
+
+_COMPARISONS = {
+    "marian": _marian,
+    "vision-encoder-decoder": _captioner,
+    "clip": _clip,
+    "bahdanau": _bahdanau,
+}
 
 
 def teacher_forced(decoder: Any, target: Tensor, memory: Any, source: Tensor | None) -> Tensor:

@@ -1,17 +1,27 @@
 """Tiny models of `transformers`, every parameter randomised, saved as checkpoints.
 
+Of an architecture that `transformers` lacks the twin is our own network, and its reference a plain
+reimplementation of the paper that reads the same file.
+
 A twin with default initialisation is nearly blind (`docs/architecture.md`, fidelity): biases are
 zero, norms are one. Here weights are ±0.3, norms 1 ± 0.5, biases ±0.5.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors.numpy import load_file
+from safetensors.torch import save_file
 from torch import nn
+
+from export.registry import architecture as declared
+from tests.export.bahdanau_paper import Paper
 
 MARIAN = {
     "vocab_size": 64,
@@ -57,6 +67,17 @@ CLIP_TEXT = {
     "bos_token_id": 62,
     "eos_token_id": 63,
     "pad_token_id": 1,
+}
+BAHDANAU = {
+    "vocab_size": 64,
+    "embedding_size": 24,
+    "hidden_size": 20,
+    "attention_size": 16,
+    "readout_size": 12,
+    "max_positions": 32,
+    "decoder_start_token_id": 2,
+    "eos_token_id": 0,
+    "pad_token_id": 3,
 }
 
 CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
@@ -137,11 +158,20 @@ CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
             "projection_dim": 7,
         },
     },
+    "bahdanau": {
+        "plain": BAHDANAU,
+        "odd-sizes": BAHDANAU
+        | {"embedding_size": 9, "hidden_size": 13, "attention_size": 7, "readout_size": 5},
+    },
 }
+PAPERS: dict[str, Callable[[Any], Any]] = {"bahdanau": Paper}
+"""Architectures that `transformers` lacks → the paper, given the checkpoint's tensors."""
 
 
-def make_twin(architecture: str, config: str, folder: Path) -> nn.Module:
-    """A randomised model of `transformers`, also saved to `folder`."""
+def make_twin(architecture: str, config: str, folder: Path) -> Any:
+    """A randomised model of `transformers`, or the paper's; its checkpoint is saved to `folder`."""
+    if architecture in PAPERS:
+        return _own_twin(architecture, CONFIGS[architecture][config], folder)
     model = _build(architecture, CONFIGS[architecture][config]).eval()
     randomise(model)
     model.save_pretrained(folder)
@@ -165,6 +195,16 @@ def randomise(model: nn.Module, seed: int = 0) -> None:
                 tensor.copy_(1 + 0.5 * noise)
             else:
                 tensor.copy_(0.3 * noise)
+
+
+def _own_twin(architecture: str, values: dict[str, Any], folder: Path) -> Any:
+    ours = declared(architecture)
+    network = ours.build(ours.read_config(values))
+    randomise(network)
+    save_file(network.state_dict(), folder / "model.safetensors")
+    config = {"model_type": architecture, **values}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return PAPERS[architecture](load_file(folder / "model.safetensors"))
 
 
 def _build(architecture: str, values: dict[str, Any]) -> nn.Module:
