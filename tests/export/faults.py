@@ -9,8 +9,11 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from export.layers import attention
+from export.layers import additive_attention, attention, recurrent
+from export.layers.additive_attention import AdditiveAttention
 from export.layers.attention import Heads, Rows, attend, within
+from export.layers.recurrent import GatedUnit
+from export.models.bahdanau import Decoder
 
 Fault = Callable[[Any], Any]
 """Network → context in which its forward is wrong."""
@@ -112,6 +115,95 @@ CAPTIONER: dict[str, Fault] = {
     ),
     "the class token has no position": _change(lambda net: net.encoder.vit.positions[:, 0].zero_()),
 }
+
+
+GPT2: dict[str, Fault] = {
+    "erf for tanh in GELU": CAPTIONER["erf for tanh in GELU"],
+    "another epsilon in the norms": CAPTIONER["another epsilon in the norms"],
+    "the final norm is missing": CAPTIONER["the final norm is missing"],
+    "the norms of a block are swapped": _change(
+        lambda net: _swap_modules(net.decoder.blocks[1], "attention_norm", "mlp_norm")
+    ),
+    "key and value are swapped": _change(
+        lambda net: _swap_modules(net.decoder.blocks[0].attention, "key", "value")
+    ),
+    "a bias is dropped": _change(lambda net: net.decoder.blocks[1].attention.out.bias.zero_()),
+    "positions are off by one": MARIAN["positions are off by one"],
+    "scores are not scaled": MARIAN["scores are not scaled"],
+    "nothing is masked": MARIAN["nothing is masked"],
+    "a block is skipped": _change(lambda net: setattr(net.decoder.blocks, "1", _Idle())),
+}
+
+
+def _gated(is_reset_last: bool, is_update_old: bool) -> Callable[..., torch.Tensor]:
+    """A unit's forward with one of the two things that `torch.nn.GRU` does otherwise."""
+
+    def forward(unit: GatedUnit, fed: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        for_gates, for_candidate = fed.split([2 * unit.width, unit.width], dim=-1)
+        update, reset = (for_gates + unit.gates(state)).sigmoid().chunk(2, dim=-1)
+        carried = reset * unit.candidate(state) if is_reset_last else unit.candidate(reset * state)
+        update = 1 - update if is_update_old else update
+        return state + update * ((for_candidate + carried).tanh() - state)
+
+    return forward
+
+
+_ATTEND = AdditiveAttention.forward
+
+
+def _misaligned(*inputs: Any) -> Any:
+    """Attention that tells its weights of one place further; contexts stay right."""
+    context, weights = _ATTEND(*inputs)
+    return context, weights.roll(1, dims=-1)
+
+
+def _all_seen(lengths: torch.Tensor, size: int) -> torch.Tensor:
+    return within(torch.full_like(lengths, size), size)
+
+
+def _from_rightward(decoder: Decoder, annotations: torch.Tensor) -> torch.Tensor:
+    return decoder.initial(annotations[:, 0].chunk(2, dim=-1)[0]).tanh()
+
+
+def _halves(decoder: Decoder, *inputs: torch.Tensor) -> torch.Tensor:
+    words, state, context = inputs
+    deep = decoder.readout(torch.cat([state, words, context], dim=-1))
+    return decoder.output(deep.unflatten(-1, (2, -1)).amax(dim=-2))
+
+
+BAHDANAU: dict[str, Fault] = {
+    "the reset gate comes after the product": lambda net: patch.object(
+        GatedUnit, "forward", _gated(is_reset_last=True, is_update_old=False)
+    ),
+    "the update gate is the share of the old state": lambda net: patch.object(
+        GatedUnit, "forward", _gated(is_reset_last=False, is_update_old=True)
+    ),
+    "padding is read": lambda net: patch.object(recurrent, "within", _all_seen),
+    "padding is looked at": lambda net: patch.object(additive_attention, "within", _all_seen),
+    "the alignment is one word off": lambda net: patch.object(
+        AdditiveAttention, "forward", _misaligned
+    ),
+    "both directions are swapped": _change(
+        lambda net: _swap_modules(net.encoder.gru, "rightward", "leftward")
+    ),
+    "the decoder starts from the last word": lambda net: patch.object(
+        Decoder, "start", _from_rightward
+    ),
+    "maxout takes halves for pairs": lambda net: patch.object(Decoder, "logits", _halves),
+    "gates z and r are swapped": _change(
+        lambda net: net.decoder.unit.gates.weight.copy_(
+            net.decoder.unit.gates.weight.unflatten(0, (2, -1)).flip(0).flatten(0, 1)
+        )
+    ),
+    "a readout's bias is dropped": _change(lambda net: net.decoder.readout.bias.zero_()),
+}
+
+
+class _Idle(nn.Module):
+    """A block that leaves everything as it is."""
+
+    def forward(self, x: Any, rows: Rows, past: Any) -> Any:
+        return x, past
 
 
 class _Identity(nn.Module):

@@ -64,6 +64,15 @@ def _captioner(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
     yield "batched", want, teacher_forced(network.decoder, target, memory, None)
 
 
+def _gpt2(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, network.decoder.vocabulary_size, (3, 9), generator=generator)
+    want = twin.reference(tokens).logits
+    yield "batched", want, teacher_forced(network.decoder, tokens)
+    alone = teacher_forced(network.decoder, tokens[1:2, :5])
+    yield "alone and shorter", want[1:2, :5], alone
+
+
 def _clip(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
     generator = torch.Generator().manual_seed(0)
     image = twin.prepared.image
@@ -97,21 +106,25 @@ def _bahdanau(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
         wanted = twin.reference.decode(source[row, :length].tolist(), target[row].tolist())
         logits, alignment = (torch.from_numpy(value).float() for value in wanted)
         yield f"row {row}", logits, scores[row]
-        yield f"alignment of row {row}", alignment, alignments[row, :, :length]
-        beyond = alignments[row, :, length:]
-        assert not beyond.any(), "padding is looked at"
+        alignment = torch.nn.functional.pad(alignment, (0, source.shape[1] - length))
+        yield f"alignment of row {row}", alignment, alignments[row]
 
 
 _COMPARISONS = {
     "marian": _marian,
     "vision-encoder-decoder": _captioner,
+    "gpt2": _gpt2,
     "clip": _clip,
     "bahdanau": _bahdanau,
 }
 
 
-def teacher_forced(decoder: Any, target: Tensor, memory: Any, source: Tensor | None) -> Tensor:
-    """Logits at every position, (R, T, V), from one call on an empty cache."""
+def teacher_forced(decoder: Any, target: Tensor, *looked_at: Any) -> Tensor:
+    """Logits at every position, (R, T, V), from one call on an empty cache.
+
+    Args:
+        looked_at: Memory and source lengths, where there is a source.
+    """
     count, length = target.shape
     heads = decoder.heads
     empty = torch.zeros(count, heads.count, length, heads.cache_width)
@@ -121,7 +134,7 @@ def teacher_forced(decoder: Any, target: Tensor, memory: Any, source: Tensor | N
         torch.full((count,), length - 1),
     )
     past = [(empty, empty)] * decoder.layers
-    hidden, _ = decoder(target, rows, past, memory, source)
+    hidden, _ = decoder(target, rows, past, *looked_at)
     return decoder.logits(hidden.flatten(0, 1)).view(count, length, -1)
 
 

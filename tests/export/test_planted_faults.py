@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from export.verify import TOLERANCE, ParityError, bundle_path, verify
 from serving.bundle import Bundle
 from tests.export.conftest import Bundles, Twins
-from tests.export.faults import CAPTIONER, MARIAN, Fault
+from tests.export.faults import BAHDANAU, CAPTIONER, GPT2, MARIAN, Fault
 from tests.export.oracle import compare, difference
 
 FAULTS = [
@@ -19,6 +19,8 @@ FAULTS = [
     for name, config, faults in (
         ("marian", "odd-heads", MARIAN),
         ("vision-encoder-decoder", "strict", CAPTIONER),
+        ("gpt2", "odd-heads", GPT2),
+        ("bahdanau", "odd-sizes", BAHDANAU),
     )
     for title, fault in faults.items()
 ]
