@@ -21,10 +21,15 @@ class ModelConfig(Protocol):
 
 @dataclass(frozen=True)
 class Lowering:
-    """One graph to export: a module whose `forward` takes the graph's inputs in their order."""
+    """One graph to export: a module whose `forward` takes the graph's inputs in their order.
+
+    Attributes:
+        is_fused: Attention becomes ONNX Runtime's fused operators, else standard ones.
+    """
 
     module: nn.Module
     graph: Graph
+    is_fused: bool = True
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Graphs:
     """All graphs of a model.
 
     Attributes:
-        lowerings: Graph name → what to export. Generators: `admit` and `step`.
+        lowerings: Graph name → what to export. Generators: `admit`, `step`, perhaps `align`.
         states: The decoder's states; none for stateless models.
         parts: Part → suffix of its Triton model (`{"text": "-text"}`); a stateless model has one
             graph a part, under the same key. The part without suffix holds the manifest.

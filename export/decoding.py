@@ -1,4 +1,4 @@
-"""The engine's two graphs for any decoder with cross-attention: `admit` and `step`.
+"""The engine's graphs for any transformer decoder: `admit`, `step` and `align`.
 
 A decoder model gives a `Decoder`; this file gives its graphs their names, roles and states, as
 `serving/bundle.py` fixes them.
@@ -34,6 +34,18 @@ class Decoder(Protocol):
         source: Tensor | None,
     ) -> tuple[Tensor, list[KeyValue]]:
         """(R, T) tokens → hidden states (R, T, D) and the caches with the new positions."""
+        ...
+
+    def align(
+        self,
+        tokens: Tensor,
+        rows: Rows,
+        past: Sequence[KeyValue],
+        memory: Sequence[KeyValue],
+        source: Tensor | None,
+        layer: int,
+    ) -> Tensor:
+        """Like a call, but → (B, T, S): what each position looks at in that layer."""
         ...
 
     def memorise(self, source: Tensor) -> list[KeyValue]:
@@ -73,17 +85,48 @@ class Step(nn.Module):
         """Logits (R, V) after each row's last real token, then the caches, key before value.
 
         Args:
-            rest: SOURCE where the model has one, then 2·layers caches, then 2·layers memories.
+            rest: SOURCE where the model has one, then 2·layers caches, then 2·layers memories;
+                a decoder without cross-attention has caches only.
         """
         source, states = (rest[0], rest[1:]) if self.has_source else (None, rest)
         pairs = list(zip(states[::2], states[1::2], strict=True))
-        layers = self.decoder.layers
-        hidden, present = self.decoder(
-            tokens, Rows(lengths, total, last), pairs[:layers], pairs[layers:], source
-        )
+        past, memory = pairs[: self.decoder.layers], pairs[self.decoder.layers :]
+        looked_at = (memory, source) if memory else ()
+        hidden, present = self.decoder(tokens, Rows(lengths, total, last), past, *looked_at)
         index = last[:, None, None].expand(-1, 1, hidden.shape[-1])
         final = hidden.gather(1, index).squeeze(1)  # (R, D)
         return self.decoder.logits(final), *(tensor for pair in present for tensor in pair)
+
+
+class Align(nn.Module):
+    """`align`: what each token of a finished hypothesis looked at, in one call.
+
+    Args:
+        layer: Whose cross-attention tells, counted from 0.
+    """
+
+    def __init__(self, encoder: nn.Module, decoder: nn.Module, layer: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.layer = layer
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """The encoder's inputs, then tokens (1, T) → probabilities (1, T, S), mean over heads."""
+        *source, tokens = inputs
+        lengths = source[1] if len(source) > 1 else None
+        memory = self.decoder.memorise(self.encoder(*source))
+        rows, past = self._whole(tokens)
+        return self.decoder.align(tokens, rows, past, memory, lengths, self.layer)
+
+    def _whole(self, tokens: Tensor) -> tuple[Rows, list[KeyValue]]:
+        """All positions are new: control inputs, and room for the keys and values."""
+        count = torch.ones_like(tokens).sum(dim=1)  # (1,)
+        heads = self.decoder.heads
+        # (1, H, T, K), as long as the tokens
+        empty = torch.zeros(1, heads.count, 1, heads.cache_width) * tokens[:, None, :, None]
+        rows = Rows(count.int(), count.max().int(), count - 1)
+        return rows, [(empty, empty)] * self.decoder.layers
 
 
 def tied_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -125,11 +168,36 @@ def image_admit_lowering(
     return Lowering(Admit(encoder, decoder), graph)
 
 
-def step_lowering(decoder: nn.Module, source_length: int | str) -> Lowering:
+def alignment_layer(layers: int) -> int:
+    """The layer, counted from 0, whose cross-attention aligns best: the last but one.
+
+    Garg et al. 2019, "Jointly Learning to Align and Translate with Transformer Models", §4.1
+    (arXiv 1909.02074).
+    """
+    return max(layers - 2, 0)
+
+
+def align_lowering(encoder: nn.Module, decoder: nn.Module, admit: Graph, layer: int) -> Lowering:
+    """The `align` graph: takes what `admit` takes, for one sequence, and its tokens.
+
+    Weights are what it is for, so it keeps to standard operators: fused ones do not tell them.
+    """
+    memory = admit.outputs[0]
+    source = [port.model_copy(update={"shape": (1, *port.shape[1:])}) for port in admit.inputs]
+    tokens = Port(name="tokens", dtype="int64", shape=(1, "T"), role=Role.TOKENS)
+    alignment = Port(
+        name="alignment", dtype="float32", shape=(1, "T", memory.shape[2]), role=Role.EMIT
+    )
+    graph = Graph(file="align.onnx", inputs=(*source, tokens), outputs=(alignment,))
+    return Lowering(Align(encoder, decoder, layer), graph, is_fused=False)
+
+
+def step_lowering(decoder: nn.Module, source_length: int | str | None) -> Lowering:
     """The `step` graph.
 
     Args:
-        source_length: "S" where sources differ in length, else the number of image positions.
+        source_length: "S" where sources differ in length, else the number of image positions;
+            None for a decoder without cross-attention.
     """
     has_source = source_length == "S"
     inputs = [
@@ -149,8 +217,10 @@ def step_lowering(decoder: nn.Module, source_length: int | str) -> Lowering:
     return Lowering(Step(decoder, has_source=has_source), graph)
 
 
-def memory_ports(decoder: Decoder, source_length: int | str) -> tuple[Port, ...]:
+def memory_ports(decoder: Decoder, source_length: int | str | None) -> tuple[Port, ...]:
     """The HOLD tensors that `admit` writes and `step` reads: cross-attention keys and values."""
+    if source_length is None:
+        return ()
     shape = ("B", decoder.heads.count, source_length, decoder.heads.width)
     return tuple(
         Port(name=f"cross_{kind}_{layer}", dtype="float32", shape=shape, role=Role.STATE)
@@ -159,8 +229,8 @@ def memory_ports(decoder: Decoder, source_length: int | str) -> tuple[Port, ...]
     )
 
 
-def states(decoder: Decoder, source_length: int | str) -> tuple[State, ...]:
-    """The decoder's states: a cache that grows in place and a memory that is held."""
+def states(decoder: Decoder, source_length: int | str | None) -> tuple[State, ...]:
+    """The decoder's states: a cache that grows in place and, of a source, a memory that is held."""
     caches = [
         State(
             name=past.name.removeprefix("past_"),

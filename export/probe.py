@@ -92,6 +92,23 @@ def _observe_chunks(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Obse
         yield Observation(f"chunk of {chunk} ending at {total}", logits)
 
 
+def observe_alignment(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
+    """`align`, where there is one: sources and hypotheses of several lengths, one of each too."""
+    graph = manifest.graphs.get("align")
+    if graph is None:
+        return
+    for source, tokens in ((1, 1), (4, 1), (1, 3), (9, 6)):
+        lengths = np.array([source], np.int32)
+        feeds = {
+            port.name: probe.tokens(1, tokens, probe.vocabulary)
+            if port.role is Role.TOKENS
+            else _source(port, probe, lengths)
+            for port in graph.inputs
+        }
+        for name, value in run("align", feeds).items():
+            yield Observation(f"align S={source} T={tokens} {name}", value)
+
+
 @dataclass(frozen=True)
 class Admitted:
     """What `admit` gave for some sources."""

@@ -22,6 +22,7 @@ from export.probe import (
     Observation,
     Probe,
     Run,
+    observe_alignment,
     observe_decoder,
     observe_stateless,
     stateless_feeds,
@@ -121,8 +122,10 @@ def onnx_run(sessions: dict[str, onnxruntime.InferenceSession]) -> Run:
 def _observe(graphs: Graphs, bundle: Bundle, run: Run) -> Iterator[Observation]:
     probe = _probe(graphs, bundle)
     if "step" in graphs.lowerings:
-        return observe_decoder(run, bundle.manifest, probe)
-    return observe_stateless(run, bundle.manifest, probe)
+        yield from observe_decoder(run, bundle.manifest, probe)
+        yield from observe_alignment(run, bundle.manifest, probe)
+    else:
+        yield from observe_stateless(run, bundle.manifest, probe)
 
 
 def _probe(graphs: Graphs, bundle: Bundle) -> Probe:

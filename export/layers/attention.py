@@ -75,10 +75,17 @@ def attend(
     Args:
         visible: bool, broadcast to (B, H, T, S): which keys a query may look at.
     """
-    scores = scale * query @ key.transpose(-1, -2)  # (B, H, T, S)
+    return attention_weights(query, key, scale, visible) @ value
+
+
+def attention_weights(
+    query: Tensor, key: Tensor, scale: float, visible: Tensor | None = None
+) -> Tensor:
+    """softmax(scale · query keyᵀ): (B, H, T, S), who looks how much at whom."""
+    scores = scale * query @ key.transpose(-1, -2)
     if visible is not None:
         scores = scores.masked_fill(~visible, float("-inf"))
-    return scores.softmax(dim=-1) @ value
+    return scores.softmax(dim=-1)
 
 
 def within(lengths: Tensor, size: int) -> Tensor:
@@ -121,7 +128,14 @@ def fused_attention(
 
 
 class Attention(nn.Module):
-    """The four projections that the forms below share."""
+    """The four projections that the forms below share.
+
+    Attributes:
+        has_fused_form: Whether it is exported as a fused operator. Those do not tell the weights,
+            so graphs that are asked for them keep to standard operators (`Lowering.is_fused`).
+    """
+
+    has_fused_form = True
 
     def __init__(self, heads: Heads) -> None:
         super().__init__()
@@ -136,6 +150,11 @@ class Attention(nn.Module):
         """(B, T, D) → (B, H, T, K)."""
         batch, length, _ = x.shape
         return x.view(batch, length, self.heads.count, self.heads.width).transpose(1, 2)
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether this very call becomes a fused operator."""
+        return self.has_fused_form and is_in_onnx_export()
 
     @staticmethod
     def join(x: Tensor) -> Tensor:
@@ -157,7 +176,7 @@ class SelfAttention(Attention):
             lengths: (B,) int32, where the batch is padded on the right.
         """
         query, key, value = self.query(x), self.key(x), self.value(x)
-        if is_in_onnx_export():
+        if self.is_fused:
             mixed = fused_attention(
                 self.heads, query, key, value, lengths, is_causal=self.is_causal
             )
@@ -189,7 +208,7 @@ class CachedAttention(Attention):
         Args:
             past: each (R, H, P, K), K rounded up to `Heads.cache_width`; P holds the new positions.
         """
-        if is_in_onnx_export():
+        if self.is_fused:
             mixed, key, value = self._fused(x, past, rows)
             return functional.linear(mixed, self.packed_out, self.out.bias), (key, value)
         positions = rows.positions(x.shape[1])
@@ -270,11 +289,22 @@ class CrossAttention(Attention):
         """
         key, value = memory
         query = self.query(x).reshape(key.shape[0], -1, x.shape[-1])  # (B, W·T, D)
-        if is_in_onnx_export():
+        if self.is_fused:
             mixed = fused_attention(self.heads, query, key, value, lengths)
         else:
-            visible = None if lengths is None else within(lengths, key.shape[2])[:, None, None]
+            visible = self._visible(key, lengths)
             mixed = self.join(
                 attend(self.split(query), key, value, self.heads.score_scale, visible)
             )
         return self.out(mixed.reshape(x.shape))
+
+    def weights(self, x: Tensor, memory: KeyValue, lengths: Tensor | None = None) -> Tensor:
+        """(B, T, D) → (B, T, S): how much each position looks at the source, mean over heads."""
+        key, query = memory[0], self.split(self.query(x))
+        visible = self._visible(key, lengths)
+        return attention_weights(query, key, self.heads.score_scale, visible).mean(dim=1)
+
+    @staticmethod
+    def _visible(key: Tensor, lengths: Tensor | None) -> Tensor | None:
+        """Mask for `attend`, (B, 1, 1, S)."""
+        return None if lengths is None else within(lengths, key.shape[2])[:, None, None]

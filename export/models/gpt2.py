@@ -1,9 +1,10 @@
-"""GPT-2 as a decoder with cross-attention.
+"""GPT-2, alone and as a decoder with cross-attention.
 
 Paper: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", §2.3; the blocks
 are those of Vaswani 2017 (arXiv 1706.03762) with the norm in front. Cross-attention follows
 `transformers`' `add_cross_attention`: a third sub-layer between the two.
-Checkpoints: the decoder of `model_type: vision-encoder-decoder` folders (`model_type: gpt2`).
+Checkpoints: `model_type: gpt2`, alone (`gpt2_lm.py`) and as the decoder of
+`model_type: vision-encoder-decoder` folders.
 
 Legend: R rows, T new positions, P past positions, S source positions, H heads, K width of a head,
 D width, V vocabulary.
@@ -56,10 +57,14 @@ class Config:
         return replace(self.heads, scale=self.heads.score_scale / (layer + 1))
 
 
-def read_config(fields: Fields) -> Config:
-    """The configuration; what we lack is refused."""
+def read_config(fields: Fields, *, has_cross: bool) -> Config:
+    """The configuration; what we lack is refused.
+
+    Args:
+        has_cross: Whether the blocks are to look at a source.
+    """
     fields.refuse_unless(
-        model_type="gpt2", add_cross_attention=True, cross_attention_hidden_size=None
+        model_type="gpt2", add_cross_attention=has_cross, cross_attention_hidden_size=None
     )
     fields.divisible("n_embd", "n_head")
     width = fields.integer("n_embd")
@@ -81,33 +86,54 @@ def read_config(fields: Fields) -> Config:
 
 
 class Block(nn.Module):
-    """Causal self-attention, cross-attention and MLP, each behind a norm."""
+    """Causal self-attention and MLP, each behind a norm."""
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
-        heads, epsilon = config.layer_heads(layer), config.norm_epsilon
-        self.attention_norm = nn.LayerNorm(config.width, eps=epsilon)
-        self.attention = CachedAttention(heads)
-        self.cross_norm = nn.LayerNorm(config.width, eps=epsilon)
-        self.cross = CrossAttention(heads)
-        self.mlp_norm = nn.LayerNorm(config.width, eps=epsilon)
+        self.attention_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.attention = CachedAttention(config.layer_heads(layer))
+        self.mlp_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.mlp = MLP(config.width, config.mlp_width, config.activation)
+
+    def forward(self, x: Tensor, rows: Rows, past: KeyValue) -> tuple[Tensor, KeyValue]:
+        """(R, T, D) → (R, T, D) and the layer's cache."""
+        x, present = self.look_back(x, rows, past)
+        return self.think(x), present
+
+    def look_back(self, x: Tensor, rows: Rows, past: KeyValue) -> tuple[Tensor, KeyValue]:
+        """The first sub-layer with its residual, (R, T, D), and the cache."""
+        attended, present = self.attention(self.attention_norm(x), past, rows)
+        return x + attended, present
+
+    def think(self, x: Tensor) -> Tensor:
+        """The last sub-layer with its residual, (R, T, D)."""
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class CrossBlock(Block):
+    """A block that looks at a source in between."""
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__(config, layer)
+        self.cross_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.cross = CrossAttention(config.layer_heads(layer))
 
     def forward(
         self, x: Tensor, rows: Rows, past: KeyValue, memory: KeyValue, source: Tensor | None
     ) -> tuple[Tensor, KeyValue]:
         """(R, T, D) → (R, T, D) and the layer's cache."""
-        attended, present = self.attention(self.attention_norm(x), past, rows)
-        x = x + attended
+        x, present = self.look_back(x, rows, past)
         x = x + self.cross(self.cross_norm(x), memory, source)
-        return x + self.mlp(self.mlp_norm(x)), present
+        return self.think(x), present
 
 
 # --------------------------------------------------------------------------------------- network
 
 
 class GPT2(nn.Module):
-    """Tokens and source memory → scores of the next token."""
+    """Tokens → scores of the next token."""
+
+    block: type[Block] = Block
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -116,11 +142,39 @@ class GPT2(nn.Module):
         self.vocabulary_size = config.vocabulary_size
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
-        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
+        self.blocks = nn.ModuleList(self.block(config, layer) for layer in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.output = self.tokens.weight
         if not config.has_tied_output:
             self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+
+    def forward(
+        self, tokens: Tensor, rows: Rows, past: Sequence[KeyValue]
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """(R, T) → (R, T, D) and every layer's cache."""
+        x = self.embed(tokens, rows)
+        present = []
+        for block, cache in zip(self.blocks, past, strict=True):
+            x, written = block(x, rows, cache)
+            present.append(written)
+        return self.norm(x), present
+
+    def embed(self, tokens: Tensor, rows: Rows) -> Tensor:
+        """(R, T) → (R, T, D): token and position."""
+        # The padding of a ragged prefill may lie beyond the table.
+        last_position = self.positions.num_embeddings - 1
+        positions = rows.positions(tokens.shape[1]).clamp(max=last_position)
+        return self.tokens(tokens) + self.positions(positions)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V)."""
+        return tied_logits(hidden, self.output)
+
+
+class CrossGPT2(GPT2):
+    """Tokens and source memory → scores of the next token."""
+
+    block = CrossBlock
 
     def forward(
         self,
@@ -131,23 +185,34 @@ class GPT2(nn.Module):
         source: Tensor | None,
     ) -> tuple[Tensor, list[KeyValue]]:
         """(R, T) → (R, T, D) and every layer's cache."""
-        # The padding of a ragged prefill may lie beyond the table.
-        last_position = self.positions.num_embeddings - 1
-        positions = rows.positions(tokens.shape[1]).clamp(max=last_position)
-        x = self.tokens(tokens) + self.positions(positions)
+        x = self.embed(tokens, rows)
         present = []
         for block, cache, held in zip(self.blocks, past, memory, strict=True):
             x, written = block(x, rows, cache, held, source)
             present.append(written)
         return self.norm(x), present
 
+    def align(
+        self,
+        tokens: Tensor,
+        rows: Rows,
+        past: Sequence[KeyValue],
+        memory: Sequence[KeyValue],
+        source: Tensor | None,
+        layer: int,
+    ) -> Tensor:
+        """(B, T) → (B, T, S): what each position looks at in that layer, counted from 0."""
+        x = self.embed(tokens, rows)
+        below = zip(self.blocks[:layer], past, memory, strict=False)
+        for block, cache, held in below:
+            x, _ = block(x, rows, cache, held, source)
+        block = self.blocks[layer]
+        x, _ = block.look_back(x, rows, past[layer])
+        return block.cross.weights(block.cross_norm(x), memory[layer], source)
+
     def memorise(self, source: Tensor) -> list[KeyValue]:
         """(B, S, D) → each layer's keys and values (B, H, S, K)."""
         return [block.cross.memorise(source) for block in self.blocks]
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(R, D) → (R, V)."""
-        return tied_logits(hidden, self.output)
 
 
 # ---------------------------------------------------------------------------------------- rename

@@ -23,7 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Fields, Graphs
-from export.decoding import states, step_lowering, text_admit_lowering, tied_logits
+from export.decoding import (
+    align_lowering,
+    alignment_layer,
+    states,
+    step_lowering,
+    text_admit_lowering,
+    tied_logits,
+)
 from export.layers.attention import (
     CachedAttention,
     CrossAttention,
@@ -34,7 +41,7 @@ from export.layers.attention import (
 )
 from export.layers.mlp import MLP
 from export.rename import Entry, Rename, Stored, projections
-from serving.bundle import ImageSpec, Limits
+from serving.bundle import AlignmentSpec, ImageSpec, Limits
 from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -148,10 +155,14 @@ class DecoderBlock(nn.Module):
         self, x: Tensor, rows: Rows, past: KeyValue, memory: KeyValue, source: Tensor | None
     ) -> tuple[Tensor, KeyValue]:
         """(R, T, D) → (R, T, D) and the layer's cache."""
-        attended, present = self.attention(x, past, rows)
-        x = self.attention_norm(x + attended)
+        x, present = self.look_back(x, rows, past)
         x = self.cross_norm(x + self.cross(x, memory, source))
         return self.mlp_norm(x + self.mlp(x)), present
+
+    def look_back(self, x: Tensor, rows: Rows, past: KeyValue) -> tuple[Tensor, KeyValue]:
+        """The first sub-layer: what cross-attention asks with, (R, T, D), and the cache."""
+        attended, present = self.attention(x, past, rows)
+        return self.attention_norm(x + attended), present
 
 
 # --------------------------------------------------------------------------------------- network
@@ -220,6 +231,24 @@ class Decoder(nn.Module):
             present.append(written)
         return x, present
 
+    def align(
+        self,
+        tokens: Tensor,
+        rows: Rows,
+        past: Sequence[KeyValue],
+        memory: Sequence[KeyValue],
+        source: Tensor | None,
+        layer: int,
+    ) -> Tensor:
+        """(B, T) → (B, T, S): what each position looks at in that layer, counted from 0."""
+        x = self.embedding(tokens, rows.positions(tokens.shape[1]))
+        below = zip(self.blocks[:layer], past, memory, strict=False)
+        for block, cache, held in below:
+            x, _ = block(x, rows, cache, held, source)
+        block = self.blocks[layer]
+        query, _ = block.look_back(x, rows, past[layer])
+        return block.cross.weights(query, memory[layer], source)
+
     def memorise(self, source: Tensor) -> list[KeyValue]:
         """(B, S, D) → each layer's keys and values (B, H, S, K)."""
         return [block.cross.memorise(source) for block in self.blocks]
@@ -278,10 +307,13 @@ def rename(config: Config) -> Rename:
 
 
 def graphs(model: Marian, image: ImageSpec | None = None) -> Graphs:
-    """`admit` (B, S dynamic) and `step` (R, T, P, B, S dynamic; self-attention in place)."""
+    """`admit` (B, S dynamic), `step` (R, T, P, B, S dynamic; in place), `align` (S, T dynamic)."""
+    encoder, decoder = model.encoder, model.decoder
+    admit = text_admit_lowering(encoder, decoder)
     lowerings = {
-        "admit": text_admit_lowering(model.encoder, model.decoder),
-        "step": step_lowering(model.decoder, "S"),
+        "admit": admit,
+        "step": step_lowering(decoder, "S"),
+        "align": align_lowering(encoder, decoder, admit.graph, alignment_layer(decoder.layers)),
     }
     source_vocabulary = model.encoder.embedding.tokens.num_embeddings
     return Graphs(lowerings, states(model.decoder, "S"), source_vocabulary=source_vocabulary)
@@ -297,4 +329,5 @@ ARCHITECTURE = Architecture(
     rename=rename,
     graphs=graphs,
     tokenizer="sentencepiece_pair",
+    details=lambda network: {"alignment": AlignmentSpec(over="tokens")},
 )

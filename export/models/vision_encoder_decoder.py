@@ -19,10 +19,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Fields, Graphs
-from export.decoding import image_admit_lowering, states, step_lowering
+from export.decoding import (
+    align_lowering,
+    alignment_layer,
+    image_admit_lowering,
+    states,
+    step_lowering,
+)
 from export.models import gpt2, vit
 from export.rename import Entry, Rename
-from serving.bundle import ImageSpec, Limits
+from serving.bundle import AlignmentSpec, ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -49,7 +55,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; other encoders or decoders are refused by name."""
     fields = Fields(values)
     return Config(
-        vit.read_config(fields.section("encoder")), gpt2.read_config(fields.section("decoder"))
+        vit.read_config(fields.section("encoder")),
+        gpt2.read_config(fields.section("decoder"), has_cross=True),
     )
 
 
@@ -78,7 +85,7 @@ class Captioner(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = Tower(config)
-        self.decoder = gpt2.GPT2(config.decoder)
+        self.decoder = gpt2.CrossGPT2(config.decoder)
 
 
 # ---------------------------------------------------------------------------------------- rename
@@ -96,15 +103,17 @@ def rename(config: Config) -> Rename:
 
 
 def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
-    """`admit` (B dynamic) and `step` (R, T, P, B dynamic; self-attention in place)."""
+    """`admit` (B dynamic), `step` (R, T, P, B dynamic; in place) and `align` (T dynamic)."""
     assert image is not None
     model.encoder.vit.prepare(image)
-    positions = model.config.encoder.positions
+    encoder, decoder, positions = model.encoder, model.decoder, model.config.encoder.positions
+    admit = image_admit_lowering(encoder, decoder, image.shape, positions)
     lowerings = {
-        "admit": image_admit_lowering(model.encoder, model.decoder, image.shape, positions),
-        "step": step_lowering(model.decoder, positions),
+        "admit": admit,
+        "step": step_lowering(decoder, positions),
+        "align": align_lowering(encoder, decoder, admit.graph, alignment_layer(decoder.layers)),
     }
-    return Graphs(lowerings, states(model.decoder, positions))
+    return Graphs(lowerings, states(decoder, positions))
 
 
 # ----------------------------------------------------------------------------------- declaration
@@ -118,4 +127,7 @@ ARCHITECTURE = Architecture(
     graphs=graphs,
     tokenizer="tokenizers",
     has_image=True,
+    details=lambda network: {
+        "alignment": AlignmentSpec(over="patches", grid=network.config.encoder.grid)
+    },
 )

@@ -44,6 +44,11 @@ class Config:
         return self.heads.model_width
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.image[0] // self.patch[0], self.image[1] // self.patch[1]
+
+    @property
     def positions(self) -> int:
         """Patches and the class token."""
         return patch_count(self.image, self.patch) + 1

@@ -1,0 +1,122 @@
+"""Alignments of finished hypotheses against `transformers`' own cross-attentions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from export.decoding import alignment_layer
+from export.verify import TOLERANCE, ParityError, bundle_path, verify
+from serving.bundle import Role
+from tests.export.conftest import Bundles, Twin, Twins
+from tests.export.oracle import difference, normalised
+
+CONFIGS = [
+    ("marian", "odd-heads"),
+    ("marian", "unscaled-relu"),
+    ("marian", "tied-target"),
+    ("vision-encoder-decoder", "odd-heads"),
+    ("vision-encoder-decoder", "projected"),
+    ("vision-encoder-decoder", "not-square"),
+    ("vision-encoder-decoder", "untied"),
+]
+
+
+def _inputs(twin: Twin, length: int) -> dict[str, torch.Tensor]:
+    """One source and its hypothesis, by the names of the graph."""
+    generator = torch.Generator().manual_seed(length)
+    tokens = torch.randint(2, 50, (1, length), generator=generator)
+    if twin.architecture.has_image:
+        assert twin.prepared.image is not None
+        shape = (1, *twin.prepared.image.shape)
+        pixels = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        return {"pixels": pixels, "tokens": tokens}
+    source = torch.randint(1, 60, (1, 7), generator=generator)
+    return {
+        "source_tokens": source,
+        "source": torch.tensor([7], dtype=torch.int32),
+        "tokens": tokens,
+    }
+
+
+def _transformers(twin: Twin, inputs: dict[str, torch.Tensor], layer: int) -> torch.Tensor:
+    """(1, T, S): the mean over heads of its cross-attention in that layer."""
+    reference: Any = twin.reference
+    reference.set_attn_implementation("eager")  # the others do not tell their weights
+    if "pixels" in inputs:
+        assert twin.prepared.image is not None
+        source = {"pixel_values": normalised(inputs["pixels"], twin.prepared.image)}
+    else:
+        source = {"input_ids": inputs["source_tokens"]}
+    with torch.no_grad():
+        output = reference(**source, decoder_input_ids=inputs["tokens"], output_attentions=True)
+    return output.cross_attentions[layer].mean(dim=1)
+
+
+@pytest.mark.parametrize(("name", "config"), CONFIGS)
+@pytest.mark.parametrize("length", [1, 6])
+def test_alignment_is_the_cross_attention_of_transformers(
+    name: str, config: str, length: int, twins: Twins
+) -> None:
+    twin = twins(name, config)
+    inputs = _inputs(twin, length)
+    align = twin.graphs().lowerings["align"].module
+    for layer in range(align.decoder.layers):
+        align.layer = layer
+        with torch.no_grad():
+            given = align(*inputs.values())
+        assert difference(_transformers(twin, inputs, layer), given) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["marian", "vision-encoder-decoder"])
+def test_exported_alignment_is_the_cross_attention_of_transformers(
+    name: str, twins: Twins, bundles: Bundles
+) -> None:
+    twin, bundle = twins(name, "odd-heads"), bundles(name, "odd-heads")
+    session = onnxruntime.InferenceSession(str(bundle_path(bundle, "align")))
+    inputs = _inputs(twin, 9)
+    (given,) = session.run(None, {key: value.numpy() for key, value in inputs.items()})
+    wanted = _transformers(twin, inputs, alignment_layer(2))
+    assert difference(wanted, torch.from_numpy(given)) < TOLERANCE
+    np.testing.assert_allclose(given.sum(axis=-1), 1, rtol=1e-5)
+
+
+def test_padding_of_the_source_is_not_looked_at(twins: Twins) -> None:
+    align = twins("marian", "odd-heads").graphs().lowerings["align"].module
+    tokens, source = torch.tensor([[3, 4]]), torch.tensor([[5, 6, 7, 8]])
+    padded = align(source, torch.tensor([3], dtype=torch.int32), tokens)
+    alone = align(source[:, :3], torch.tensor([3], dtype=torch.int32), tokens)
+    assert torch.equal(padded[..., 3], torch.zeros(1, 2))
+    torch.testing.assert_close(padded[..., :3], alone)
+
+
+@pytest.mark.parametrize("name", ["marian", "vision-encoder-decoder"])
+def test_align_graph_has_standard_operators_only(name: str, bundles: Bundles) -> None:
+    bundle = bundles(name, "odd-heads")
+    model = onnx.load(str(bundle_path(bundle, "align")))
+    assert {node.domain for node in model.graph.node} == {""}
+    assert bundle.manifest.graphs["align"].output(Role.EMIT) is not None
+
+
+def test_manifest_says_what_alignments_are_over(twins: Twins, bundles: Bundles) -> None:
+    text = bundles("marian", "odd-heads").manifest.alignment
+    assert text is not None
+    assert (text.over, text.grid) == ("tokens", None)
+    twin = twins("vision-encoder-decoder", "not-square")
+    image = twin.architecture.details(twin.network)["alignment"]
+    assert (image.over, image.grid) == ("patches", (4, 3))
+    emitted = twin.graphs().lowerings["align"].graph.output(Role.EMIT)
+    assert emitted is not None
+    assert emitted.shape == (1, "T", 1 + 4 * 3)  # the class token, then the grid
+
+
+def test_gate_fails_for_the_alignment_of_another_layer(twins: Twins, bundles: Bundles) -> None:
+    graphs = twins("marian", "odd-heads").graphs()
+    graphs.lowerings["align"].module.layer = 1
+    with pytest.raises(ParityError, match="align"):
+        verify(graphs, bundles("marian", "odd-heads"))
