@@ -12,7 +12,7 @@ import torch
 from transformers import MarianMTModel, MarianTokenizer
 
 from export.examples.grammar import WITHHELD_SENTENCES, Split
-from export.examples.score_translation import Translate, exact_share, score
+from export.examples.score_translation import Translate, exact_share, remembering, score
 
 CHECKPOINT = Path(__file__).parent / "checkpoints" / "example-es-en"
 _BATCH = 64
@@ -104,7 +104,7 @@ def write_card(folder: Path, count: int = 1000, test_seed: int = 0, **facts: obj
 
 
 def _row(folder: Path, split: Split, beams: int, count: int, seed: int) -> str:
-    translate = _remembering(translator(folder, beams))
+    translate = remembering(translator(folder, beams))
     bleu = score(translate, split, count, seed)
     exact = exact_share(translate, split, count, seed)
     decoding = "greedy" if beams == 1 else f"beam {beams}"
@@ -114,18 +114,6 @@ def _row(folder: Path, split: Split, beams: int, count: int, seed: int) -> str:
 def _shuffled_row(folder: Path, count: int, seed: int) -> str:
     bleu = score(translator(folder, 1), "compositional", count, seed, is_shuffled=True)
     return f"| compositional, shuffled | greedy | {bleu:.2f} | |"
-
-
-def _remembering(translate: Translate) -> Translate:
-    """The same function, asked once for what it is asked twice."""
-    known: dict[str, str] = {}
-
-    def remembered(texts: list[str]) -> list[str]:
-        new = [text for text in texts if text not in known]
-        known.update(zip(new, translate(new), strict=True))
-        return [known[text] for text in texts]
-
-    return remembered
 
 
 def _examples(folder: Path) -> str:
