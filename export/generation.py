@@ -38,26 +38,32 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 
 
-def generation_defaults(checkpoint: Checkpoint, limits: Limits) -> tuple[Generation, list[str]]:
+def generation_defaults(
+    checkpoint: Checkpoint, limits: Limits, *, has_source: bool = True
+) -> tuple[Generation, list[str]]:
     """The checkpoint's own rules, and one line for each that cannot be honoured.
+
+    Args:
+        has_source: Decoder-only models have none: they start from the prompt, not from a token.
 
     Raises:
         CheckpointError: the decoder's start or padding token is nowhere given, or a value is
             impossible.
     """
     values = _values(checkpoint)
-    start = _first(values, "decoder_start_token_id", "bos_token_id")
+    names = ("decoder_start_token_id", "bos_token_id") if has_source else ()
+    start = _ids(_first(values, *names))
     ends = _ids(values.get("eos_token_id"))
     pad = values.get("pad_token_id")
     pad = ends[0] if pad is None and ends else pad
-    if start is None or pad is None:
+    missing = "pad_token_id" if pad is None else "decoder_start_token_id"
+    if pad is None or (has_source and not start):
         raise CheckpointError(
-            f"{checkpoint.folder}: neither {FILE} nor config.json gives "
-            f"{'decoder_start_token_id' if start is None else 'pad_token_id'}"
+            f"{checkpoint.folder}: neither {FILE} nor config.json gives {missing}"
         )
     bad_words = [tuple(words) for words in values.get("bad_words_ids") or ()]
     fields = {
-        "decoder_start_ids": (start,),
+        "decoder_start_ids": start,
         "eos_token_ids": ends,
         "pad_token_id": pad,
         "max_new_tokens": _max_new_tokens(values, limits),

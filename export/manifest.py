@@ -104,7 +104,9 @@ def build_manifest(
     fields: dict[str, Any] = dict(architecture.details(network))
     warnings: list[str] = []
     if "step" in graphs.lowerings:
-        fields["generation"], warnings = generation_defaults(checkpoint, limits)
+        fields["generation"], warnings = generation_defaults(
+            checkpoint, limits, has_source="admit" in graphs.lowerings
+        )
         fields["vocabulary_size"] = network.decoder.vocabulary_size
         fields["source_vocabulary_size"] = graphs.source_vocabulary
     manifest = Manifest(

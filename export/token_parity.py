@@ -44,7 +44,7 @@ def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
     runner = OrtRunner(bundle, threads=1)
     parity = TokenParity()
     for beams in BEAMS:
-        requests = _requests(graphs, bundle.manifest, beams)
+        requests = mixed_requests(graphs, bundle.manifest, beams)
         wanted = [answer.hypotheses for answer in decode(reference, requests)]
         batched = [answer.hypotheses for answer in decode(runner, requests)]
         alone = [decode(runner, [request])[0].hypotheses for request in requests]
@@ -98,8 +98,8 @@ def _compare(
         )
 
 
-def _requests(graphs: Graphs, manifest: Manifest, beams: int) -> list[Request]:
-    """Sources of mixed lengths under the bundle's own rules, with that many beams."""
+def mixed_requests(graphs: Graphs, manifest: Manifest, beams: int) -> list[Request]:
+    """Sources, or prompts, of mixed lengths under the bundle's own rules, with that many beams."""
     assert manifest.generation is not None
     rules = manifest.generation.model_copy(
         update={
@@ -118,6 +118,8 @@ def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int)
     if pixels:
         shape = [int(size) for size in pixels.shape[1:]]
         return Request(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8))
-    vocabulary = graphs.source_vocabulary or 0
+    vocabulary = graphs.source_vocabulary or manifest.vocabulary_size or 0
     ids: NDArray[np.int64] = random.integers(0, vocabulary, length)
+    if admit is None:
+        return Request(rules, prompt_ids=tuple(ids.tolist()))
     return Request(rules, source_ids=ids)

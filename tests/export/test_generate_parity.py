@@ -20,7 +20,7 @@ from tests.export.conftest import Bundles, Twin, Twins
 from tests.export.oracle import normalised
 
 LENGTHS = (3, 9, 1, 6)
-GENERATORS = ("marian", "vision-encoder-decoder")
+GENERATORS = ("marian", "vision-encoder-decoder", "gpt2")
 RULES: dict[str, dict[str, Any]] = {
     "greedy": {"num_beams": 1},
     "beam-4": {"num_beams": 4, "num_return_sequences": 4},
@@ -85,9 +85,13 @@ def _check(twin: Twin, bundle: Bundle, runner: Runner) -> None:
 
 def _requests(twin: Twin, bundle: Bundle, rules: Generation) -> list[Request]:
     random = np.random.default_rng(3)
-    admit = bundle.manifest.graphs["admit"].input(Role.PIXELS)
-    if admit:
-        shape = [int(size) for size in admit.shape[1:]]
+    admit = bundle.manifest.graphs.get("admit")
+    if admit is None:
+        prompts = [random.integers(1, 60, length) for length in LENGTHS]
+        return [Request(rules, prompt_ids=tuple(prompt.tolist())) for prompt in prompts]
+    pixels = admit.input(Role.PIXELS)
+    if pixels:
+        shape = [int(size) for size in pixels.shape[1:]]
         return [
             Request(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8)) for _ in LENGTHS
         ]
@@ -101,8 +105,9 @@ def _transformers(
     reference: Any = twin.reference
     if request.source_ids is not None:
         inputs = {"input_ids": torch.from_numpy(request.source_ids)[None]}
+    elif request.pixels is None:
+        inputs = {"input_ids": torch.tensor([request.prompt_ids])}
     else:
-        assert request.pixels is not None
         assert twin.prepared.image is not None
         pixels = torch.from_numpy(request.pixels)[None]
         inputs = {"pixel_values": normalised(pixels, twin.prepared.image)}
@@ -122,13 +127,13 @@ def _transformers(
     )
     scores = output.sequences_scores.tolist() if rules.num_beams > 1 else [None]
     return [
-        (_generated(sequence, rules), score)
+        (_generated(sequence, request), score)
         for sequence, score in zip(output.sequences.tolist(), scores, strict=True)
     ]
 
 
-def _generated(sequence: list[int], rules: Generation) -> list[int]:
-    """Without the start token and what fills up behind the end token."""
-    tokens = sequence[len(rules.decoder_start_ids) :]
-    ends = [place for place, token in enumerate(tokens) if token in rules.eos_token_ids]
+def _generated(sequence: list[int], request: Request) -> list[int]:
+    """Without what the decoder started from and what fills up behind the end token."""
+    tokens = sequence[len(request.decoder_ids) :]
+    ends = [place for place, token in enumerate(tokens) if token in request.rules.eos_token_ids]
     return tokens[: ends[0] + 1] if ends else tokens

@@ -98,3 +98,12 @@ def test_nowhere_to_start_is_refused(tmp_path: Path) -> None:
 def test_impossible_value_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="num_beams = 400"):
         _defaults(tmp_path, OPUS | {"num_beams": 400})
+
+
+def test_decoder_only_models_start_from_the_prompt_alone(tmp_path: Path) -> None:
+    values = {"bos_token_id": 1, "eos_token_id": 1, "max_length": 50}
+    checkpoint = Checkpoint(tmp_path, "x", values)
+    rules, _ = generation_defaults(checkpoint, Limits(max_total_tokens=32), has_source=False)
+    assert rules.decoder_start_ids == ()
+    assert rules.pad_token_id == 1
+    assert rules.max_new_tokens == 31

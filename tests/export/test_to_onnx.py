@@ -15,7 +15,7 @@ from export.verify import bundle_path
 from serving.bundle import Graph, Tensor
 from tests.export.conftest import Bundles
 
-BUNDLES = ["marian", "vision-encoder-decoder", "clip"]
+BUNDLES = ["marian", "vision-encoder-decoder", "gpt2", "clip"]
 
 
 def _models(bundles: Bundles, name: str) -> dict[str, onnx.ModelProto]:

@@ -158,6 +158,19 @@ CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
             "projection_dim": 7,
         },
     },
+    "gpt2": {
+        "plain": GPT2,
+        "odd-heads": GPT2 | {"n_embd": 30, "n_head": 3, "n_inner": 44, "layer_norm_epsilon": 1e-3},
+        "untied": GPT2
+        | {
+            "tie_word_embeddings": False,
+            "scale_attn_by_inverse_layer_idx": True,
+            "reorder_and_upcast_attn": True,
+            "n_layer": 3,
+            "activation_function": "relu",
+        },
+        "unscaled": GPT2 | {"scale_attn_weights": False, "activation_function": "gelu"},
+    },
     "bahdanau": {
         "plain": BAHDANAU,
         "odd-sizes": BAHDANAU
@@ -210,6 +223,8 @@ def _own_twin(architecture: str, values: dict[str, Any], folder: Path) -> Any:
 def _build(architecture: str, values: dict[str, Any]) -> nn.Module:
     if architecture == "marian":
         return transformers.MarianMTModel(transformers.MarianConfig(**values))
+    if architecture == "gpt2":
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(**values))
     if architecture == "clip":
         return transformers.CLIPModel(transformers.CLIPConfig(**values))
     if architecture == "vision-encoder-decoder":

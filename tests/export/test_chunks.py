@@ -1,0 +1,34 @@
+"""A prompt may come in pieces: several tokens on a past, at batch one (chunked prefill)."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from export.probe import Admitted, Probe, StepCall
+from export.verify import TOLERANCE, bundle_path, onnx_run
+from tests.export.conftest import Bundles, Twins
+from tests.export.oracle import difference
+
+LENGTH = 12
+
+
+@pytest.mark.parametrize("chunks", [(12,), (5, 7), (1, 4, 4, 3), (11, 1), (1,) * 12])
+def test_prompt_in_chunks_gives_the_scores_of_the_whole(
+    chunks: tuple[int, ...], twins: Twins, bundles: Bundles
+) -> None:
+    twin, bundle = twins("gpt2", "odd-heads"), bundles("gpt2", "odd-heads")
+    tokens = np.random.default_rng(0).integers(0, 64, (1, LENGTH))
+    with torch.no_grad():
+        want = twin.reference(torch.from_numpy(tokens)).logits[0]  # (T, V)
+    session = onnxruntime.InferenceSession(str(bundle_path(bundle, "step")))
+    run = onnx_run({"step": session})
+    admitted = Admitted.make(run, bundle.manifest, Probe(64, 64), 1, 1)
+    call = StepCall(run, bundle.manifest, admitted, room=LENGTH + 4)  # arenas are rarely full
+    end = 0
+    for chunk in chunks:
+        start, end = end, end + chunk
+        logits = call(tokens[:, start:end], np.array([end], np.int32), chunk)
+        assert difference(want[end - 1], torch.from_numpy(logits[0])) < TOLERANCE, end
