@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from serving.processing.image import PILLOW_MAX_PIXELS, ImageLimits
 from serving.tasks.model import TaskLimits
+from triptych.messages import MAX_BEAMS, MAX_STOPS
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -52,6 +53,12 @@ class GatewaySettings(BaseSettings):
     max_client_batch_size: int = Field(
         default=32, ge=1, le=1024, description="Texts or pictures in one request."
     )
+    max_best_of: int = Field(
+        default=MAX_BEAMS, ge=1, le=MAX_BEAMS, description="Answers to one prompt."
+    )
+    max_stop_sequences: int = Field(
+        default=4, ge=1, le=MAX_STOPS, description="Texts that may end an answer."
+    )
     payload_limit: int = Field(
         default=20_000_000, ge=1024, description="Bytes of a request's body."
     )
@@ -83,5 +90,7 @@ class GatewaySettings(BaseSettings):
         return TaskLimits(
             max_input_tokens=self.max_input_tokens,
             max_client_batch_size=self.max_client_batch_size,
+            max_best_of=self.max_best_of,
+            max_stop_sequences=self.max_stop_sequences,
             image=ImageLimits(max_pixels=self.max_image_pixels),
         )

@@ -111,6 +111,7 @@ def _speaks(model: LoadedModel, source: str | None, target: str | None) -> bool:
 def _line(model: LoadedModel, settings: GatewaySettings) -> Model:
     manifest = model.manifest
     own = manifest.limits.max_input_tokens
+    generates = "generate" in manifest.tasks
     return Model(
         id=manifest.name,
         version=manifest.version,
@@ -125,5 +126,7 @@ def _line(model: LoadedModel, settings: GatewaySettings) -> Model:
             max_client_batch_size=settings.max_client_batch_size,
             max_image_pixels=settings.max_image_pixels if manifest.image else None,
             max_labels=MAX_LABELS if "zero-shot" in manifest.tasks else None,
+            max_stop_sequences=settings.max_stop_sequences if generates else None,
+            max_best_of=settings.max_best_of if generates else None,
         ),
     )

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serving.errors import InternalError, PayloadTooLarge
 from serving.gateway.errors import error_response
 from serving.gateway.metrics import Metrics
+from serving.gateway.server_events import STREAM_FAILURE
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class Edge:
         route = getattr(scope.get("route"), "path", "unmatched")
         if not (exchange.status or exchange.failure):
             exchange.failure = CANCELLED
+        exchange.failure = exchange.failure or scope.get(STREAM_FAILURE)
         self._metrics.answered(route, duration_s, exchange.failure)
         log.info(
             "answered",

@@ -1,4 +1,4 @@
-"""Calls to Triton: a stateless batch is one ModelInfer, a sequence is one stream, collected.
+"""Calls to Triton: a stateless batch is one ModelInfer, a sequence is one stream.
 
 The rest of the gateway knows the protocol `Inference` alone; tests put an in-memory one there.
 """
@@ -6,7 +6,7 @@ The rest of the gateway knows the protocol `Inference` alone; tests put an in-me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Protocol
 
 import grpc
@@ -18,8 +18,22 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 from serving.errors import DeadlineExceeded, InternalError, Unavailable
 from serving.gateway.incarnations import Incarnations
 from serving.gateway.triton_errors import from_triton
-from serving.interface import FINISH_REASON, NO_TOKEN, OPTIONS, SCORES, SEQUENCES, USAGE
+from serving.generation import Overrides
+from serving.interface import (
+    ALIGNMENT,
+    FINISH_REASON,
+    LOG_PROBS,
+    NO_TOKEN,
+    OPTIONS,
+    SCORES,
+    SEQUENCES,
+    TOKEN_IDS,
+    TOP_IDS,
+    TOP_LOG_PROBS,
+    USAGE,
+)
 from serving.tasks.call import Array, GenerateCall, Generated, InferCall
+from serving.tasks.tokens import Tokens, Top
 
 _INCARNATION = "incarnation"
 
@@ -29,6 +43,18 @@ class Inference(Protocol):
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
         """One sequence's hypotheses.
+
+        Raises:
+            TriptychError: what the model answered, or why there is no answer.
+        """
+        ...
+
+    def stream(
+        self, call: GenerateCall, timeout_s: float
+    ) -> AsyncGenerator[Tokens | Generated, None]:
+        """One sequence's tokens as they are chosen, at last the whole.
+
+        Closing the iterator ends the work.
 
         Raises:
             TriptychError: what the model answered, or why there is no answer.
@@ -65,7 +91,27 @@ class TritonInference:
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
         """One stream, cancelled when the caller is: the engine then frees the sequence's slots."""
-        return await self._incarnations.guarded(call.model, self._generate(call, timeout_s))
+        work = self._generate(call, timeout_s, call.options, lambda tokens: None)
+        return await self._incarnations.guarded(call.model, work)
+
+    async def stream(
+        self, call: GenerateCall, timeout_s: float
+    ) -> AsyncGenerator[Tokens | Generated, None]:
+        """The same, told as it comes."""
+        told: asyncio.Queue[Tokens | None] = asyncio.Queue()
+        options = call.options.model_copy(update={"stream": True})
+        work = self._generate(call, timeout_s, options, told.put_nowait)
+        running = asyncio.ensure_future(self._incarnations.guarded(call.model, work))
+        running.add_done_callback(lambda _: told.put_nowait(None))
+        try:
+            while (tokens := await told.get()) is not None:
+                yield tokens
+            yield running.result()
+        finally:
+            running.cancel()
+            await asyncio.wait((running,))
+            if not running.cancelled():
+                running.exception()  # told above, or nobody asks any more
 
     async def infer(self, call: InferCall, timeout_s: float) -> Array:
         """One unary request; Triton joins it with others of equal shape."""
@@ -83,9 +129,15 @@ class TritonInference:
         """Close the channel."""
         await self._client.close()
 
-    async def _generate(self, call: GenerateCall, timeout_s: float) -> Generated:
+    async def _generate(
+        self,
+        call: GenerateCall,
+        timeout_s: float,
+        options: Overrides,
+        tell: Callable[[Tokens], None],
+    ) -> Generated:
         deadline_ms = max(1, int(timeout_s * 1000))
-        options = call.options.model_copy(update={"deadline_ms": deadline_ms})
+        options = options.model_copy(update={"deadline_ms": deadline_ms})
         encoded = options.model_dump_json(exclude_none=True).encode()
         inputs = {**call.inputs, OPTIONS: np.array([encoded], dtype=np.object_)}
         stream = self._client.stream_infer(
@@ -97,7 +149,7 @@ class TritonInference:
         )
         try:
             async with asyncio.timeout(timeout_s):
-                return await _last_response(stream, call.model)
+                return await _collected(stream, call.model, tell)
         except TimeoutError:
             raise DeadlineExceeded(f"{call.model} did not finish in time") from None
         except (InferenceServerException, grpc.RpcError) as error:
@@ -133,28 +185,70 @@ async def _once(**request: Any) -> AsyncIterator[dict[str, Any]]:
     yield request
 
 
-async def _last_response(stream: Any, model: str) -> Generated:
+async def _collected(stream: Any, model: str, tell: Callable[[Tokens], None]) -> Generated:
     """The response that holds the hypotheses; it is the last."""
     last: InferResult | None = None
     async for result, error in stream:
         if error is not None:
             raise error
         last = result
+        tokens = _tokens(result)
+        if tokens.ids:
+            tell(tokens)
     if last is None:
         # What a dead generator's stream looks like once the server has been healed or stopped.
         raise Unavailable(f"{model} ended without an answer: try again", retry_after_s=1)
+    return _generated(last, model)
+
+
+def _tokens(result: InferResult) -> Tokens:
+    """The newly chosen tokens of a response; log-probabilities of the last ones are of its end."""
+    array = result.as_numpy(TOKEN_IDS)
+    ids = () if array is None else tuple(array.tolist())
+    count = len(ids)
+    if not count or (log_probs := result.as_numpy(LOG_PROBS)) is None:
+        return Tokens(ids)
+    # A piece tells of its own tokens; the last response of all, of which these are the last.
+    length = count if (sequences := result.as_numpy(SEQUENCES)) is None else sequences.shape[1]
+    own = slice(length - count, length)
+    return Tokens(ids, tuple(log_probs[0, own].tolist()), _tops(result, 0)[own])
+
+
+def _generated(last: InferResult, model: str) -> Generated:
     usage = _output(last, USAGE, model)
+    sequences = tuple(
+        tuple(int(token) for token in row if token != NO_TOKEN)
+        for row in _output(last, SEQUENCES, model)
+    )
+    log_probs, alignment = last.as_numpy(LOG_PROBS), last.as_numpy(ALIGNMENT)
     return Generated(
-        sequences=tuple(
-            tuple(int(token) for token in row if token != NO_TOKEN)
-            for row in _output(last, SEQUENCES, model)
-        ),
+        sequences=sequences,
         scores=tuple(float(score) for score in _output(last, SCORES, model)),
         finish_reasons=tuple(
             reason.decode() for reason in _output(last, FINISH_REASON, model).reshape(-1)
         ),
         prompt_tokens=int(usage[0]),
         completion_tokens=int(usage[1]),
+        log_probs=()
+        if log_probs is None
+        else tuple(
+            tuple(row[: len(ids)].tolist()) for row, ids in zip(log_probs, sequences, strict=True)
+        ),
+        top=()
+        if log_probs is None
+        else tuple(_tops(last, rank)[: len(ids)] for rank, ids in enumerate(sequences)),
+        alignments=() if alignment is None else tuple(alignment),
+    )
+
+
+def _tops(result: InferResult, rank: int) -> tuple[Top, ...]:
+    """At each place of a hypothesis the best tokens; none where none were asked for."""
+    ids, log_probs = result.as_numpy(TOP_IDS), result.as_numpy(TOP_LOG_PROBS)
+    if ids is None or log_probs is None:
+        return ()
+    return tuple(
+        tuple((number, value) for number, value in zip(*place, strict=True) if number != NO_TOKEN)
+        for place in zip(ids[rank].tolist(), log_probs[rank].tolist(), strict=True)
     )
 
 

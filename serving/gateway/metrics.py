@@ -23,6 +23,12 @@ class Metrics:
         self.inference = self._seconds(
             "request_inference_duration", "Triton, its own queue included."
         )
+        self.first_token = self._seconds(
+            "request_time_to_first_token", "From a streamed request to its first token."
+        )
+        self.inter_token = self._seconds(
+            "request_inter_token", "Between two tokens of one sequence, as they arrive."
+        )
         self.queue_size = Gauge(
             "triptych_queue_size", "Calls that wait for a turn.", registry=self.registry
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 from collections.abc import Awaitable
 from typing import Any, TypeVar
@@ -11,16 +10,21 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
-from starlette.requests import ClientDisconnect
 
 from serving.errors import Unauthorized, Unavailable
 from serving.gateway.body import read_message, read_upload, schema
 from serving.gateway.health import Readiness
-from serving.gateway.service import Answer, Service
+from serving.gateway.leaving import unless_left
+from serving.gateway.plans import Answer
+from serving.gateway.server_events import ServerEvents
+from serving.gateway.service import Service
+from serving.gateway.streams import PieceStream
 from triptych.messages import (
     CaptionRequest,
     CaptionResponse,
     ErrorResponse,
+    GenerateRequest,
+    GenerateResponse,
     ModelList,
     TranslateRequest,
     TranslateResponse,
@@ -47,6 +51,8 @@ def task_routes(service: Service) -> APIRouter:
     async def translate(request: Request) -> Response:
         """Texts in another language; paragraphs keep their line breaks."""
         message = await read_message(request, TranslateRequest, service)
+        if message.stream:
+            return await _streamed(request, service.translate_stream(message))
         return _answered(await _unless_left(request, service.translate(message)))
 
     @router.post(
@@ -57,8 +63,21 @@ def task_routes(service: Service) -> APIRouter:
     async def caption(request: Request) -> Response:
         """Pictures in words."""
         upload = await read_upload(request, CaptionRequest, service)
+        if upload.message.stream:
+            stream = service.caption_stream(upload.message, upload.pictures)
+            return await _streamed(request, stream)
         work = service.caption(upload.message, upload.pictures)
         return _answered(await _unless_left(request, work))
+
+    @router.post(
+        "/generate", response_model=GenerateResponse, openapi_extra=schema(GenerateRequest)
+    )
+    async def generate(request: Request) -> Response:
+        """Prompts continued, below an instruction and examples if you like."""
+        message = await read_message(request, GenerateRequest, service)
+        if message.stream:
+            return await _streamed(request, service.generate_stream(message))
+        return _answered(await _unless_left(request, service.generate(message)))
 
     @router.post(
         "/zero-shot",
@@ -139,22 +158,17 @@ async def _unless_left(request: Request, work: Awaitable[T]) -> T:
     Raises:
         ClientDisconnect: the client left.
     """
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
+    return await unless_left(request.receive, work)
+
+
+async def _streamed(request: Request, stream: PieceStream) -> Response:
+    """The stream as the answer, once its first piece is there: what fails before has a status."""
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
-        return working.result()
-    finally:
-        leaving.cancel()
-        working.cancel()
-        await asyncio.gather(leaving, working, return_exceptions=True)
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        await _unless_left(request, stream.begun())
+    except BaseException:
+        await stream.close()
+        raise
+    return ServerEvents(stream)
 
 
 def _answered(answer: Answer[Any]) -> Response:

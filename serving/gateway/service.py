@@ -1,6 +1,7 @@
 """The tasks behind both protocols: validated request in, response out.
 
 prepare (thread pool) → admitted by tokens → calls, each in its turn → finish (thread pool).
+A stream goes the same way; its pieces are told while the calls run.
 """
 
 from __future__ import annotations
@@ -8,26 +9,46 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
-from serving.errors import DeadlineExceeded, TriptychError, Unavailable
+from serving.errors import DeadlineExceeded, InternalError, TriptychError, Unavailable
 from serving.gateway.admission import Admission
 from serving.gateway.catalog import Catalog
 from serving.gateway.inference import Inference
 from serving.gateway.metrics import Metrics
+from serving.gateway.pace import Beat, Pace
+from serving.gateway.plans import Answer, Plan, StreamPlan, Timings
+from serving.gateway.streams import PieceStream, Tell
 from serving.settings import GatewaySettings
-from serving.tasks import caption, translate, zero_shot
-from serving.tasks.call import Call, GenerateCall, Outcome, Result
+from serving.tasks import caption, generate, translate, zero_shot
+from serving.tasks.call import (
+    Call,
+    GenerateCall,
+    Generated,
+    InferCall,
+    Outcome,
+    Result,
+    ended_early,
+)
+from serving.tasks.caption import CaptionPlan
 from serving.tasks.embeddings import EmbeddingCache
+from serving.tasks.generate import GeneratePlan
 from serving.tasks.picture import Picture
+from serving.tasks.stream import Streaming
+from serving.tasks.tokens import LiveText
+from serving.tasks.translate import TranslatePlan
 from triptych.messages import (
     CaptionRequest,
     CaptionResponse,
+    GenerateRequest,
+    GenerateResponse,
     ModelList,
+    Piece,
     TranslateRequest,
     TranslateResponse,
     ZeroShotRequest,
@@ -35,39 +56,9 @@ from triptych.messages import (
 )
 
 T = TypeVar("T")
-Response_co = TypeVar("Response_co", covariant=True)
 
-
-class Plan(Protocol[Response_co]):
-    """What every task prepares."""
-
-    @property
-    def calls(self) -> Sequence[Call]:
-        """What to ask of models."""
-        ...
-
-    def finish(self, outcomes: Sequence[Outcome]) -> Response_co:
-        """The response, given one outcome for each call."""
-        ...
-
-
-@dataclass(frozen=True)
-class Timings:
-    """Where a request's time went, so that a slow one names its own cause."""
-
-    tokenization_s: float
-    queue_s: float
-    """The longest wait of one of its calls."""
-    inference_s: float
-    """From the first call's turn to the last outcome."""
-
-
-@dataclass(frozen=True)
-class Answer(Generic[T]):
-    """A response and its timings."""
-
-    response: T
-    timings: Timings
+STREAM_PRIORITY = 10
+"""Somebody is reading a stream while it is made: it goes before whole answers, of priority 0."""
 
 
 class Service:
@@ -103,17 +94,32 @@ class Service:
 
     async def translate(self, request: TranslateRequest) -> Answer[TranslateResponse]:
         """Texts in another language."""
-        model = self.catalog.resolve("translate", request.model, request.source, request.target)
-        prepare = partial(translate.prepare, request, model, self._limits)
-        return await self._answer("translate", prepare)
+        return await self._answer("translate", self._translation(request))
+
+    def translate_stream(self, request: TranslateRequest) -> PieceStream:
+        """The same, piece by piece."""
+        asked = request.model_copy(update={"stream": True})
+        return self._stream("translate", self._translation(asked))
 
     async def caption(
         self, request: CaptionRequest, pictures: Sequence[Picture]
     ) -> Answer[CaptionResponse]:
         """Pictures in words; `pictures` stand for the request's own."""
-        model = self.catalog.resolve("caption", request.model)
-        prepare = partial(caption.prepare, request, pictures, model, self._limits)
-        return await self._answer("caption", prepare)
+        return await self._answer("caption", self._caption(request, pictures))
+
+    def caption_stream(self, request: CaptionRequest, pictures: Sequence[Picture]) -> PieceStream:
+        """The same, piece by piece."""
+        asked = request.model_copy(update={"stream": True})
+        return self._stream("caption", self._caption(asked, pictures))
+
+    async def generate(self, request: GenerateRequest) -> Answer[GenerateResponse]:
+        """Prompts continued."""
+        return await self._answer("generate", self._generation(request))
+
+    def generate_stream(self, request: GenerateRequest) -> PieceStream:
+        """The same, piece by piece."""
+        asked = request.model_copy(update={"stream": True})
+        return self._stream("generate", self._generation(asked))
 
     async def zero_shot(
         self, request: ZeroShotRequest, pictures: Sequence[Picture]
@@ -134,17 +140,22 @@ class Service:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, work, *arguments)
 
-    async def perform(self, call: Call, timeout_s: float) -> Result:
+    async def perform(self, call: Call, timeout_s: float, pace: Pace | None = None) -> Result:
         """One call, without admission (canaries).
+
+        Args:
+            pace: Where a call that may end early counts its tokens' times.
 
         Raises:
             TriptychError: what became of it.
         """
         result: Result
-        if isinstance(call, GenerateCall):
+        if isinstance(call, InferCall):
+            result = await self.inference.infer(call, timeout_s)
+        elif call.read is None:
             result = await self.inference.generate(call, timeout_s)
         else:
-            result = await self.inference.infer(call, timeout_s)
+            result = await self._read(call, call.read(), timeout_s, pace)
         self.last_answer_s[call.model] = time.monotonic()
         return result
 
@@ -153,20 +164,34 @@ class Service:
         self._pool.shutdown(wait=False, cancel_futures=True)
         await self.inference.close()
 
+    def _translation(self, request: TranslateRequest) -> Callable[[], TranslatePlan]:
+        model = self.catalog.resolve("translate", request.model, request.source, request.target)
+        return partial(translate.prepare, request, model, self._limits)
+
+    def _caption(
+        self, request: CaptionRequest, pictures: Sequence[Picture]
+    ) -> Callable[[], CaptionPlan]:
+        model = self.catalog.resolve("caption", request.model)
+        return partial(caption.prepare, request, pictures, model, self._limits)
+
+    def _generation(self, request: GenerateRequest) -> Callable[[], GeneratePlan]:
+        model = self.catalog.resolve("generate", request.model)
+        return partial(generate.prepare, request, model, self._limits)
+
     async def _answer(self, task: str, prepare: Callable[[], Plan[T]]) -> Answer[T]:
-        if self.is_draining:
-            raise Unavailable("the gateway is shutting down: try another", retry_after_s=1)
+        self._refuse_if_draining()
         with self._admission.request():
             return await self._within_deadline(self._run(task, prepare))
 
     async def _run(self, task: str, prepare: Callable[[], Plan[T]]) -> Answer[T]:
         deadline_s = time.monotonic() + self.settings.request_timeout
         started_s = time.monotonic()
+        pace = Pace(self.metrics, _route(task), started_s)
         plan = await self.in_pool(prepare)
         tokenized_s = time.monotonic()
         with self._admission.reserved(sum(call.tokens for call in plan.calls)):
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._turn(c, deadline_s)) for c in plan.calls]
+                tasks = [group.create_task(self._turn(c, deadline_s, pace)) for c in plan.calls]
         turns = [task.result() for task in tasks]
         done_s = time.monotonic()
         response = await self.in_pool(plan.finish, [outcome for outcome, _ in turns])
@@ -178,14 +203,94 @@ class Service:
         self._observe(task, timings)
         return Answer(response, timings)
 
-    async def _turn(self, call: Call, deadline_s: float) -> tuple[Outcome, float]:
+    async def _turn(self, call: Call, deadline_s: float, pace: Pace) -> tuple[Outcome, float]:
         """A call's outcome, and when its turn came."""
         async with self._admission.turn():
             turn_s = time.monotonic()
             try:
-                return await self.perform(call, max(0.001, deadline_s - turn_s)), turn_s
+                return await self.perform(call, max(0.001, deadline_s - turn_s), pace), turn_s
             except TriptychError as error:
                 return error, turn_s
+
+    async def _read(
+        self, call: GenerateCall, live: LiveText, timeout_s: float, pace: Pace | None
+    ) -> Generated:
+        """A call's answer, ended as soon as a stop string is found in its text."""
+        beat = pace.beat() if pace else None
+        async with aclosing(self.inference.stream(call, timeout_s)) as stream:
+            async for told in stream:
+                if isinstance(told, Generated):
+                    return told
+                if beat:
+                    beat.tokens(len(told.ids))
+                live.add(told)
+                if live.is_stopped:
+                    return ended_early(call, live)
+        raise InternalError(f"{call.model} ended without an answer")
+
+    def _stream(self, task: str, prepare: Callable[[], StreamPlan]) -> PieceStream:
+        """Pieces of a request that is not admitted yet: the first wait tells whether it is."""
+        self._refuse_if_draining()
+
+        async def produce(tell: Tell) -> None:
+            with self._admission.request():
+                await self._within_deadline(self._run_stream(task, prepare, tell))
+
+        return PieceStream(produce)
+
+    async def _run_stream(self, task: str, prepare: Callable[[], StreamPlan], tell: Tell) -> None:
+        """The pieces of a request, told as they come.
+
+        Raises:
+            TriptychError: no item has an answer, or the request as a whole failed.
+        """
+        started_s = time.monotonic()
+        pace = Pace(self.metrics, _route(task), started_s)
+        plan = await self.in_pool(prepare)
+        tokenized_s = time.monotonic()
+        streaming = plan.streaming()
+
+        async def turn(number: int) -> float:
+            async with self._admission.turn():
+                turn_s = time.monotonic()
+                timeout_s = started_s + self.settings.request_timeout - turn_s
+                pieces = self._pieces(number, plan.calls[number], streaming, timeout_s, pace.beat())
+                async with aclosing(pieces):
+                    async for ready in pieces:
+                        tell(ready)
+                return turn_s
+
+        with self._admission.reserved(sum(call.tokens for call in plan.calls)):
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(turn(number)) for number in range(len(plan.calls))]
+        if streaming.failure:
+            raise streaming.failure
+        turns = [task.result() for task in tasks]
+        queue_s, inference_s = max(turns) - tokenized_s, time.monotonic() - min(turns)
+        self._observe(task, Timings(tokenized_s - started_s, queue_s, inference_s))
+
+    async def _pieces(
+        self, number: int, call: GenerateCall, streaming: Streaming, timeout_s: float, beat: Beat
+    ) -> AsyncGenerator[list[Piece], None]:
+        """What one call adds to a stream; it is ended as soon as nothing more of it is wanted."""
+        if not streaming.wants(number):
+            return
+        options = call.options.model_copy(update={"priority": STREAM_PRIORITY})
+        call = replace(call, options=options)
+        try:
+            async with aclosing(self.inference.stream(call, max(0.001, timeout_s))) as stream:
+                async for told in stream:
+                    if isinstance(told, Generated):
+                        self.last_answer_s[call.model] = time.monotonic()
+                        yield streaming.end(number, told)
+                        return
+                    beat.tokens(len(told.ids))
+                    yield streaming.add(number, told)
+                    if not streaming.wants(number):
+                        yield streaming.end(number)
+                        return
+        except TriptychError as error:
+            yield streaming.fail(number, error)
 
     async def _within_deadline(self, work: Awaitable[T]) -> T:
         limit_s = self.settings.request_timeout
@@ -195,8 +300,16 @@ class Service:
         except TimeoutError:
             raise DeadlineExceeded(f"no answer within {limit_s:g} s: ask for less") from None
 
+    def _refuse_if_draining(self) -> None:
+        if self.is_draining:
+            raise Unavailable("the gateway is shutting down: try another", retry_after_s=1)
+
     def _observe(self, task: str, timings: Timings) -> None:
-        route = f"/v1/{task}"
+        route = _route(task)
         self.metrics.tokenization.labels(route).observe(timings.tokenization_s)
         self.metrics.queue.labels(route).observe(timings.queue_s)
         self.metrics.inference.labels(route).observe(timings.inference_s)
+
+
+def _route(task: str) -> str:
+    return f"/v1/{task}"

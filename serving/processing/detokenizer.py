@@ -117,3 +117,21 @@ class Stripping:
         """Nothing: what was held back is space at the end."""
         self._held = ""
         return ""
+
+
+class LeadingSpace:
+    """`str.removeprefix(" ")`."""
+
+    def __init__(self) -> None:
+        self._has_begun = False
+
+    def add(self, text: str) -> str:
+        """All but a space that begins the text."""
+        if self._has_begun or not text:
+            return text
+        self._has_begun = True
+        return text.removeprefix(" ")
+
+    def finish(self) -> str:
+        """Nothing."""
+        return ""

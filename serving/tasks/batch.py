@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from serving.errors import TriptychError
-from triptych.messages import Caption, Classification, ItemError, Translation
+from triptych.messages import Caption, Classification, Generation, ItemError, Translation
 
 In = TypeVar("In")
 Out = TypeVar("Out")
-Item = TypeVar("Item", Translation, Caption, Classification)
+Item = TypeVar("Item", Translation, Caption, Classification, Generation)
 
 
 def attempt_each(
@@ -36,9 +36,7 @@ def attempt_each(
 def in_place(results: Sequence[Item | TriptychError], item: type[Item]) -> list[Item]:
     """Items in the order asked, an error standing in its item's place."""
     return [
-        item(index=index, error=_item_error(result))
-        if isinstance(result, TriptychError)
-        else result
+        item(index=index, error=item_error(result)) if isinstance(result, TriptychError) else result
         for index, result in enumerate(results)
     ]
 
@@ -54,5 +52,6 @@ def unwrap(outcome: Out | TriptychError) -> Out:
     return outcome
 
 
-def _item_error(error: TriptychError) -> ItemError:
+def item_error(error: TriptychError) -> ItemError:
+    """What stands in an item's place."""
     return ItemError(type=error.wire, message=error.message, field=error.field)

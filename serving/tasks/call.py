@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from serving.errors import TriptychError
-from serving.generation import Overrides
+from serving.generation import FinishReason, Overrides
+from serving.tasks.tokens import LiveText, Top
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -25,11 +26,18 @@ class GenerateCall:
     version: int
     inputs: Mapping[str, Array]
     options: Overrides
+    read: Callable[[], LiveText] | None = None
+    """Makes the reader of a sequence that may end early: at a stop string."""
 
     @property
     def tokens(self) -> int:
         """What it costs at admission."""
         return sum(cost(array) for array in self.inputs.values())
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that the user brought, as the engine counts them: pictures have none."""
+        return sum(array.size for array in self.inputs.values() if array.dtype != np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +68,26 @@ class Generated:
     finish_reasons: tuple[str, ...] = field(default=())
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    log_probs: tuple[tuple[float, ...], ...] = ()
+    """Of each sequence's tokens, if asked."""
+    top: tuple[tuple[Top, ...], ...] = ()
+    """At each place of each sequence the best tokens, if asked."""
+    alignments: tuple[Array, ...] = ()
+    """(tokens, S) float32 for each sequence, if asked."""
+
+
+def ended_early(call: GenerateCall, live: LiveText) -> Generated:
+    """What a call generated until a stop string was found; its score is not divided by length."""
+    tokens = live.tokens
+    return Generated(
+        sequences=(tokens.ids,),
+        scores=(sum(tokens.log_probs),),
+        finish_reasons=(FinishReason.STOP,),
+        prompt_tokens=call.prompt_tokens,
+        completion_tokens=len(tokens.ids),
+        log_probs=(tokens.log_probs,),
+        top=(tokens.top,),
+    )
 
 
 Result: TypeAlias = Generated | Array

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from serving.errors import TooLong, TriptychError
+from serving.errors import InternalError, TooLong, TriptychError
 from serving.interface import PIXELS, PROMPT_IDS
+from serving.processing.detokenizer import Stripping
 from serving.processing.image import Pixels
+from serving.tasks.alignment import side_by_side, weights_of
 from serving.tasks.batch import attempt_each, in_place, unwrap
 from serving.tasks.call import GenerateCall, Generated, Outcome
 from serving.tasks.model import LoadedModel, TaskLimits
 from serving.tasks.picture import Picture, prepare_pictures
+from serving.tasks.stream import Part, StreamedItem, Streaming, check_stream
+from serving.tasks.tokens import LiveText
 from serving.tasks.translate import usage
-from triptych.messages import Alternative, Caption, CaptionRequest, CaptionResponse
+from triptych.messages import Alternative, Attention, Caption, CaptionRequest, CaptionResponse
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class CaptionPlan:
     """For each picture its call's number, or why it has none."""
     calls: tuple[GenerateCall, ...]
     with_alternatives: bool
+    grid: tuple[int, int] | None
+    """Rows and columns of patches, where attention was asked for."""
 
     def finish(self, outcomes: Sequence[Outcome]) -> CaptionResponse:
         """The answer, given one outcome for each call.
@@ -48,6 +55,17 @@ class CaptionPlan:
             usage=usage([outcome for outcome in outcomes if isinstance(outcome, Generated)]),
         )
 
+    def streaming(self) -> Streaming:
+        """The answer as pieces."""
+        items = [
+            place if isinstance(place, TriptychError) else StreamedItem((Part(place, self._read),))
+            for place in self.places
+        ]
+        return Streaming(items, self.calls)
+
+    def _read(self) -> LiveText:
+        return LiveText(self.model.tokenizer, begins_with=self.prompt_ids, trim=Stripping())
+
     def _caption(self, index: int, generated: Generated) -> Caption:
         decode = self.model.tokenizer.decode
         hypotheses = [
@@ -59,6 +77,15 @@ class CaptionPlan:
             text=hypotheses[0].text,
             score=hypotheses[0].score,
             alternatives=hypotheses if self.with_alternatives else None,
+            attention=self._attention(generated) if self.grid else None,
+        )
+
+    def _attention(self, generated: Generated) -> Attention:
+        assert self.grid is not None
+        return Attention(
+            tokens=self.model.tokenizer.pieces(generated.sequences[0]),
+            grid=list(self.grid),
+            weights=side_by_side([weights_of(generated, last=math.prod(self.grid))]),
         )
 
 
@@ -80,7 +107,15 @@ def prepare(
         num_beams=request.num_beams,
         alternatives=request.alternatives,
         max_new_tokens=request.max_new_tokens,
+        return_alignment=request.return_attention or None,
+        stream=request.stream,
     )
+    check_stream(
+        request.stream,
+        alternatives=request.alternatives,
+        return_attention=request.return_attention,
+    )
+    grid = _grid(model) if request.return_attention else None
     prompt_ids = _prompt_ids(request.prompt or "", model, limits)
     inputs = {PROMPT_IDS: np.array(prompt_ids, dtype=np.int64)} if prompt_ids else {}
     pixels = prepare_pictures(pictures, model, limits)
@@ -98,7 +133,14 @@ def prepare(
 
     places = attempt_each(pixels, placed)
     alternatives = request.alternatives is not None
-    return CaptionPlan(model, tuple(prompt_ids), places, tuple(calls), alternatives)
+    return CaptionPlan(model, tuple(prompt_ids), places, tuple(calls), alternatives, grid)
+
+
+def _grid(model: LoadedModel) -> tuple[int, int]:
+    spec = model.alignment("patches", "return_attention")
+    if spec.grid is None:
+        raise InternalError(f"{model.name} does not say how its patches lie: export it again")
+    return spec.grid
 
 
 def _prompt_ids(prompt: str, model: LoadedModel, limits: TaskLimits) -> list[int]:

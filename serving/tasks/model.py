@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from serving.bundle import Bundle, ImageSpec, Manifest
+from serving.bundle import AlignmentSpec, Bundle, ImageSpec, Manifest, Role
 from serving.errors import BundleError, InvalidRequest, TooLong
 from serving.generation import Generation, Overrides
 from serving.processing.image import ImageLimits
@@ -21,6 +22,10 @@ class TaskLimits:
     """Tokens of one text, all its sentences together."""
     max_client_batch_size: int = 32
     """Texts or pictures in one request."""
+    max_best_of: int = 16
+    """Answers to one prompt that are generated at once."""
+    max_stop_sequences: int = 4
+    """Texts that may end an answer."""
     image: ImageLimits = field(default_factory=ImageLimits)
 
     def check_batch(self, items: int, name: str) -> None:
@@ -58,6 +63,26 @@ class LoadedModel:
         assert self.manifest.generation is not None
         return self.manifest.generation
 
+    @property
+    def reads_source(self) -> bool:
+        """Whether texts go to an encoder; otherwise they are what the decoder continues."""
+        admit = self.manifest.graphs.get("admit")
+        return admit is not None and admit.input(Role.SOURCE_TOKENS) is not None
+
+    def alignment(self, over: Literal["tokens", "patches"], field: str) -> AlignmentSpec:
+        """What the model can tell of where it looked.
+
+        Raises:
+            InvalidRequest: nothing of that kind.
+        """
+        spec = self.manifest.alignment
+        if spec is None or spec.over != over:
+            raise InvalidRequest(
+                f"{self.name} does not tell what its tokens looked at: leave {field} out",
+                field=field,
+            )
+        return spec
+
     def encode(
         self, text: str, field: str, limits: TaskLimits, *, special: bool = True
     ) -> list[int]:
@@ -91,13 +116,15 @@ class LoadedModel:
         alternatives: int | None,
         length_penalty: float | None = None,
         max_new_tokens: int | None = None,
+        return_alignment: bool | None = None,
+        stream: bool | None = None,
     ) -> Overrides:
         """What a request changes in the model's way of generating.
 
         Asking for alternatives widens the beam as far as it takes, unless `num_beams` is given.
 
         Raises:
-            InvalidRequest: more alternatives than beams.
+            InvalidRequest: more alternatives than beams, or beams or what they tell in a stream.
         """
         hypotheses = alternatives or 1
         if num_beams is not None and hypotheses > num_beams:
@@ -106,16 +133,24 @@ class LoadedModel:
                 "ask for as many beams at least",
                 field="alternatives",
             )
+        beams = num_beams or max(self.generation.num_beams, hypotheses)
+        if stream and beams > 1:
+            who = "num_beams is" if num_beams else f"{self.name} searches with num_beams"
+            raise InvalidRequest(
+                f"{who} {beams}, and beams cannot stream: ask for num_beams 1", field="num_beams"
+            )
         return Overrides(
-            num_beams=num_beams or max(self.generation.num_beams, hypotheses),
+            num_beams=beams,
             num_return_sequences=hypotheses,
             length_penalty=length_penalty,
             max_new_tokens=max_new_tokens,
+            return_alignment=return_alignment,
         )
 
 
 _NEEDS = {
     "translate": ("generate",),
+    "generate": ("generate",),
     "caption": ("generate", "image recipe"),
     "zero-shot": ("image", "text", "image recipe", "logit_scale"),
 }

@@ -12,10 +12,14 @@ from serving.errors import InvalidRequest, TooLong, TriptychError
 from serving.generation import Overrides
 from serving.interface import SOURCE_IDS
 from serving.processing.sentences import Paragraph, split_sentences
+from serving.tasks.alignment import check_size, side_by_side, weights_of
 from serving.tasks.batch import attempt_each, in_place, unwrap
 from serving.tasks.call import GenerateCall, Generated, Outcome
 from serving.tasks.model import LoadedModel, TaskLimits
+from serving.tasks.stream import Part, StreamedItem, Streaming, check_stream
+from serving.tasks.tokens import LiveText
 from triptych.messages import (
+    Alignment,
     Alternative,
     TranslateRequest,
     TranslateResponse,
@@ -43,6 +47,7 @@ class TranslatePlan:
     texts: tuple[Text | TriptychError, ...]
     calls: tuple[GenerateCall, ...]
     with_alternatives: bool
+    with_alignment: bool
 
     def finish(self, outcomes: Sequence[Outcome]) -> TranslateResponse:
         """The answer, given one outcome for each call.
@@ -61,6 +66,23 @@ class TranslatePlan:
             data=in_place(results, Translation),
             usage=usage(generated),
         )
+
+    def streaming(self) -> Streaming:
+        """The answer as pieces: sentences in order, each as it is translated."""
+        return Streaming([self._streamed(text) for text in self.texts], self.calls)
+
+    def _streamed(self, text: Text | TriptychError) -> StreamedItem | TriptychError:
+        if isinstance(text, TriptychError):
+            return text
+        gaps = text.paragraph.gaps
+        parts = tuple(
+            Part(call, self._read, before)
+            for call, before in zip(range(text.first, text.last), gaps[:-1], strict=True)
+        )
+        return StreamedItem(parts, after=gaps[-1])
+
+    def _read(self) -> LiveText:
+        return LiveText(self.model.tokenizer)
 
     def _translation(self, index: int, text: Text, outcomes: Sequence[Outcome]) -> Translation:
         sentences = [unwrap(outcome) for outcome in outcomes[text.first : text.last]]
@@ -83,6 +105,21 @@ class TranslatePlan:
             text=hypotheses[0].text,
             score=hypotheses[0].score,
             alternatives=hypotheses if self.with_alternatives else None,
+            alignment=self._alignment(text, generated) if self.with_alignment else None,
+        )
+
+    def _alignment(self, text: Text, sentences: Sequence[Generated]) -> Alignment:
+        sources = [call.inputs[SOURCE_IDS] for call in self.calls[text.first : text.last]]
+        pieces = self.model.tokenizer.pieces
+        return Alignment(
+            source_tokens=[p for ids in sources for p in pieces(ids.tolist(), of_source=True)],
+            target_tokens=[p for found in sentences for p in pieces(found.sequences[0])],
+            weights=side_by_side(
+                [
+                    weights_of(found, columns=len(ids))
+                    for found, ids in zip(sentences, sources, strict=True)
+                ]
+            ),
         )
 
 
@@ -98,6 +135,13 @@ def prepare(request: TranslateRequest, model: LoadedModel, limits: TaskLimits) -
         num_beams=request.num_beams,
         alternatives=request.alternatives,
         length_penalty=request.length_penalty,
+        return_alignment=request.return_alignment or None,
+        stream=request.stream,
+    )
+    if request.return_alignment:
+        model.alignment("tokens", "return_alignment")
+    check_stream(
+        request.stream, alternatives=request.alternatives, return_alignment=options.return_alignment
     )
     prefix = _target_prefix(request.target, model)
     calls: list[GenerateCall] = []
@@ -110,7 +154,15 @@ def prepare(request: TranslateRequest, model: LoadedModel, limits: TaskLimits) -
         return Text(paragraph, first, len(calls))
 
     texts = attempt_each(request.texts, planned)
-    return TranslatePlan(model, texts, tuple(calls), request.alternatives is not None)
+    if request.return_alignment:
+        check_size([call.tokens for call in calls])
+    return TranslatePlan(
+        model,
+        texts,
+        tuple(calls),
+        with_alternatives=request.alternatives is not None,
+        with_alignment=bool(request.return_alignment),
+    )
 
 
 def usage(generated: Sequence[Generated]) -> Usage:

@@ -9,6 +9,7 @@ from PIL import Image
 
 from serving.bundle import ImageSpec, Limits, Manifest, SourceInfo, TokenizerSpec
 from serving.generation import Generation
+from serving.processing.detokenizer import Detokenizer
 from serving.tasks.model import LoadedModel
 
 
@@ -27,6 +28,12 @@ class WordTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(self.words[number] for number in ids if number > 2)
+
+    def detokenizer(self) -> Detokenizer:
+        return Detokenizer(self.decode)
+
+    def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
+        return [self.words[number] for number in ids]
 
 
 def manifest(task: str, **fields: object) -> Manifest:

@@ -1,0 +1,59 @@
+"""The few-shot layout of a prompt: instruction, solved examples, and the one to solve.
+
+```
+Translate English to French:
+
+sea otter => loutre de mer
+cheese =>
+```
+
+As in Brown et al. 2020 (arXiv 2005.14165, figure 2.1). There is no space after the last `=>`: in
+byte-level BPE it belongs to the answer, from which it is taken off. A line break ends the answer.
+Prompts of one header share their beginning, token for token, so the engine computes it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from serving.errors import InvalidRequest
+from triptych.messages import Example
+
+SEPARATOR = " =>"
+STOP = "\n"
+
+
+def header(instruction: str | None, examples: Sequence[Example]) -> str:
+    """What stands before each prompt; empty without instruction and examples.
+
+    Raises:
+        InvalidRequest: an example is empty or has a line break.
+    """
+    parts = [f"{instruction.strip()}\n\n"] if instruction and instruction.strip() else []
+    for index, example in enumerate(examples):
+        given = _line(example.input, f"examples.{index}.input")
+        answer = _line(example.output, f"examples.{index}.output")
+        parts.append(f"{given}{SEPARATOR} {answer}{STOP}")
+    return "".join(parts)
+
+
+def laid_out(header: str, prompt: str, field: str) -> str:
+    """A prompt below its header, ready to be continued.
+
+    Raises:
+        InvalidRequest: it is empty or has a line break.
+    """
+    return f"{header}{_line(prompt, field)}{SEPARATOR}"
+
+
+def _line(text: str, field: str) -> str:
+    line = text.strip()
+    if not line:
+        raise InvalidRequest(f"{field} is empty", field=field)
+    if len(line.splitlines()) > 1:
+        raise InvalidRequest(
+            f"{field} has a line break, which ends an example: keep it to one line, "
+            "or lay out the prompt yourself, without instruction and examples",
+            field=field,
+        )
+    return line
