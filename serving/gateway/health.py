@@ -10,7 +10,7 @@ import numpy as np
 from serving.errors import Overloaded, TriptychError
 from serving.gateway.service import Service
 from serving.generation import Overrides
-from serving.interface import EMBEDDING, LENGTHS, PIXELS, SOURCE_IDS, TOKEN_IDS
+from serving.interface import EMBEDDING, LENGTHS, PIXELS, PROMPT_IDS, SOURCE_IDS, TOKEN_IDS
 from serving.tasks.call import Array, Call, GenerateCall, InferCall
 from serving.tasks.model import LoadedModel
 
@@ -59,7 +59,8 @@ def canaries(model: LoadedModel) -> list[Call]:
     ids = np.array(model.tokenizer.encode("a"), dtype=np.int64)
     found: list[Call] = []
     if "generate" in manifest.parts:
-        inputs: dict[str, Array] = {SOURCE_IDS: ids} if image is None else {PIXELS: image}
+        text = SOURCE_IDS if model.reads_source else PROMPT_IDS
+        inputs: dict[str, Array] = {text: ids} if image is None else {PIXELS: image}
         once = Overrides(num_beams=1, num_return_sequences=1, max_new_tokens=1)
         found.append(GenerateCall(manifest.parts["generate"], manifest.version, inputs, once))
     if "image" in manifest.parts and image is not None:

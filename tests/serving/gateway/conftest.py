@@ -1,7 +1,8 @@
 """A gateway over an in-memory `Inference`, spoken to through ASGI: no socket, no Triton."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import httpx
 import numpy as np
@@ -14,14 +15,16 @@ from serving.gateway.catalog import Catalog
 from serving.gateway.health import Readiness
 from serving.gateway.metrics import Metrics
 from serving.gateway.service import Service
+from serving.generation import Generation
 from serving.settings import GatewaySettings
 from serving.tasks.call import Array, GenerateCall, Generated, InferCall
 from serving.tasks.model import LoadedModel
+from serving.tasks.tokens import Tokens
 from tests.serving.tasks.conftest import IMAGE, WordTokenizer, embedded, manifest
 
 
 class FakeInference:
-    """Answers at once: generators repeat their source (or say "picture"), encoders average."""
+    """Answers at once: generators repeat what they read (or say "picture"), encoders average."""
 
     def __init__(self) -> None:
         self.calls: list[GenerateCall | InferCall] = []
@@ -29,21 +32,64 @@ class FakeInference:
         self.failures: dict[str, TriptychError] = {}
         self.hold: asyncio.Event | None = None
         """While set and unset in turn: calls wait for it."""
+        self.steps: asyncio.Semaphore | None = None
+        """Where there is one, each token of a stream takes one of it."""
+        self.breaks: dict[int, TriptychError] = {}
+        """A stream's failure after so many tokens."""
         self.running = 0
         self.cancelled = 0
         self.most_running = 0
         self.is_closed = False
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
-        await self._work(call)
+        async with self._work(call):
+            pass
+        return self._generated(call)
+
+    async def stream(
+        self, call: GenerateCall, timeout_s: float
+    ) -> AsyncGenerator[Tokens | Generated, None]:
+        async with self._work(call):
+            whole = self._generated(call)
+            for place in range(len(whole.sequences[0])):
+                if place in self.breaks:
+                    raise self.breaks[place]
+                if self.steps is not None:
+                    await self.steps.acquire()
+                one = slice(place, place + 1)
+                log_probs, top = whole.log_probs or ((),), whole.top or ((),)
+                yield Tokens(whole.sequences[0], log_probs[0], top[0])[one]
+            yield whole
+
+    def _generated(self, call: GenerateCall) -> Generated:
         ids = call.inputs.get("source_ids")
+        if ids is None and "pixels" not in call.inputs:
+            ids = call.inputs["prompt_ids"]
         sequence = tuple(ids.tolist()) if ids is not None else (3, 1)
         count = call.options.num_return_sequences or 1
         scores = tuple(-0.5 - rank for rank in range(count))
-        return Generated((sequence,) * count, scores, ("stop",) * count, len(sequence), 2)
+        wanted = call.options.top_log_probs
+        best = ((4, -0.25), (5, -1.5))[: wanted or 0]
+        return Generated(
+            (sequence,) * count,
+            scores,
+            ("stop",) * count,
+            call.prompt_tokens,
+            2,
+            log_probs=() if wanted is None else ((-0.25,) * len(sequence),) * count,
+            top=() if wanted is None else ((best,) * len(sequence),) * count,
+            alignments=(self._alignment(call, len(sequence)),) * count
+            if call.options.return_alignment
+            else (),
+        )
+
+    def _alignment(self, call: GenerateCall, rows: int) -> Array:
+        columns = call.inputs["source_ids"].size if "source_ids" in call.inputs else 5
+        return np.full((rows + 1, columns), 1 / columns, np.float32)  # a row of padding
 
     async def infer(self, call: InferCall, timeout_s: float) -> Array:
-        await self._work(call)
+        async with self._work(call):
+            pass
         if "pixels" in call.inputs:
             return embedded(call.inputs["pixels"].mean(axis=(1, 2)) + 1.0)
         rows = call.inputs["token_ids"].sum(axis=1).astype(float)
@@ -55,7 +101,8 @@ class FakeInference:
     async def close(self) -> None:
         self.is_closed = True
 
-    async def _work(self, call: GenerateCall | InferCall) -> None:
+    @asynccontextmanager
+    async def _work(self, call: GenerateCall | InferCall) -> AsyncIterator[None]:
         self.calls.append(call)
         if failure := self.failures.get(call.model):
             raise failure
@@ -64,11 +111,15 @@ class FakeInference:
         try:
             if self.hold is not None:
                 await self.hold.wait()
-        except asyncio.CancelledError:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
             self.cancelled += 1
             raise
         finally:
             self.running -= 1
+
+
+GREEDY = Generation(pad_token_id=0, max_new_tokens=20)
 
 
 def loaded(task: str, **fields: object) -> LoadedModel:
@@ -83,6 +134,7 @@ def all_models() -> list[LoadedModel]:
         loaded("translate", languages=(("es", "en"),)),
         loaded("caption", image=IMAGE, limits=Limits(max_total_tokens=16)),
         loaded("zero-shot", image=IMAGE, parts=parts, logit_scale=10.0, generation=None),
+        loaded("generate", generation=GREEDY),
     ]
 
 

@@ -78,6 +78,7 @@ async def test_models(front: Front) -> None:
         "tiny-translate",
         "tiny-caption",
         "tiny-zero-shot",
+        "tiny-generate",
     ]
     assert (answer.data[0].languages[0].source, answer.data[0].languages[0].target) == ("es", "en")
 

@@ -121,6 +121,7 @@ class TestReady:
         assert response.status_code == 200
         assert {call.model for call in house.inference.calls} == {
             "tiny-translate", "tiny-caption", "tiny-zero-shot", "tiny-zero-shot-text",
+            "tiny-generate",
         }  # fmt: skip
         assert (await house.http.get("/v2/health/ready")).status_code == 200
         assert (await house.http.get("/v2/health/live")).status_code == 200

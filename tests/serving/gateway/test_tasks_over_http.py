@@ -139,7 +139,7 @@ async def test_client_of_the_package_speaks_to_it(house: House) -> None:
         assert (await client.caption(picture("red"))).data[0].text == "picture"
         zero_shot = await client.zero_shot(picture("red"), labels=["red", "blue"])
         assert len(zero_shot.data[0].labels) == 2
-        assert len((await client.models()).data) == 3
+        assert len((await client.models()).data) == 4
         assert await client.ready()
 
 
