@@ -27,6 +27,9 @@ response, for all tokens. N hypotheses, best first, L the longest:
 | `alignment`     | FP32 (N, L, S)  | what each token looked at, if asked; padded with 0           |
 | `usage`         | INT32 (2,)   | prompt (source) tokens, generated tokens over all hypotheses    |
 
+A client that loses interest sends the request once more on the same stream, with the same request
+id and the parameter `call_off`: both end, without a further response, before the next step.
+
 An error of a user's making comes back as a Triton error whose text is `<wire name>: <message>`
 (`serving.errors`), so that the gateway can answer with the right status.
 
@@ -41,6 +44,8 @@ SOURCE_IDS = "source_ids"
 PIXELS = "pixels"
 PROMPT_IDS = "prompt_ids"
 OPTIONS = "options"
+CALL_OFF = "call_off"
+"""A parameter of the request, not a tensor."""
 
 TOKEN_IDS = "token_ids"
 SEQUENCES = "sequences"

@@ -34,6 +34,7 @@ class Engine:
         self._decoder = Decoder(runner, self._capacity)
         self._inbox: deque[Sequence] = deque()
         self._is_closed = False
+        self._is_asleep = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self._thread.start()
@@ -42,6 +43,11 @@ class Engine:
     def metrics(self) -> Metrics:
         """Counters; read only."""
         return self._decoder.metrics
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether its thread waits for work, so that no step is to be expected."""
+        return self._is_asleep and self._thread.is_alive()
 
     def submit(self, request: Request, listener: Listener) -> Sequence:
         """Accepts a request; its listener is called from the engine's thread.
@@ -132,7 +138,9 @@ class Engine:
         with self._changed:
             self._changed.notify_all()
             while self._decoder.is_idle and not self._inbox and not self._is_closed:
+                self._is_asleep = True
                 self._changed.wait()
+                self._is_asleep = False
             while self._inbox:
                 self._decoder.add(self._inbox.popleft())
             return not self._is_closed

@@ -1,7 +1,7 @@
 """Triton backend `autoregressive`: hosts an engine beside its caches (decision D3).
 
-One decoupled request is one sequence (`serving/interface.py`). `execute` blocks while the engine
-has no room, so that what cannot run waits in Triton's queue; answers leave by the responder.
+One decoupled request is one sequence (`serving/interface.py`). `execute` only takes requests into
+the hall, where they wait for the engine; answers leave by the responder.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy as np
 import triton_python_backend_utils as pb
 
 from serving import interface
+from serving.backends.autoregressive.hall import Hall
+from serving.backends.autoregressive.heartbeat import Heartbeat, Meter
 from serving.backends.autoregressive.responder import Conversation, Responder
 from serving.backends.autoregressive.wire import Arrays, read_request
 from serving.backends.interpreter import assert_interpreter
@@ -21,9 +23,10 @@ from serving.bundle import Bundle, Role, open_bundle
 from serving.engine.engine import Engine
 from serving.engine.intake import Intake
 from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Failed, Request
+from serving.engine.request import Cancelled, Failed, Request
 from serving.errors import BundleError
 from serving.generation import Generation
+from serving.heartbeat import COUNTERS, GAUGES, PREFIX, labels
 
 INPUTS = (interface.SOURCE_IDS, interface.PIXELS, interface.PROMPT_IDS, interface.OPTIONS)
 
@@ -42,37 +45,46 @@ class TritonPythonModel:
         if bundle.manifest.generation is None:
             raise BundleError(f"{bundle.manifest.name} has no generation defaults: export again")
         self._defaults = bundle.manifest.generation
-        runner = OrtRunner(bundle, _threads(json.loads(args["model_config"])))
+        config = json.loads(args["model_config"])
+        runner = OrtRunner(bundle, int(_parameter(config, "intra_op_thread_count", "0")))
         self._engine = Engine(runner, Intake(bundle.manifest))
         self._responder = Responder()
+        self._hall = Hall(self._engine, self._responder)
         for beams in sorted({1, self._defaults.num_beams}):
             self._engine.generate(_warm_up_request(bundle, self._defaults, beams))
+        incarnation = _parameter(config, "incarnation", "0")
+        self._meters = _Meters(labels(args["model_name"], args["model_version"], incarnation))
+        self._heartbeat = Heartbeat(self._engine, self._meters.by_name)
 
     def execute(self, requests: list[Any]) -> None:
-        """Hand requests to the engine, waiting while nothing fits."""
+        """Take requests in; one that calls an earlier one off gets an empty answer."""
         for request in requests:
             conversation = self._responder.open(_TritonChannel(request))
             try:
-                self._submit(request, conversation)
+                if interface.CALL_OFF in json.loads(request.parameters() or "{}"):
+                    self._hall.call_off(request.request_id())
+                    self._responder.tell(conversation, Cancelled())
+                else:
+                    self._take_in(request, conversation)
             except Exception as error:  # the protocol's edge: every request gets its end
                 self._responder.tell(conversation, Failed(error))
 
     def finalize(self) -> None:
-        """End every sequence with an error, wake `execute`, free the model."""
+        """End every sequence with an error, free the model."""
+        self._heartbeat.close()
+        self._meters.close()
         self._engine.close()
+        self._hall.close()
         self._responder.close()
 
-    def _submit(self, request: Any, conversation: Conversation) -> None:
+    def _take_in(self, request: Any, conversation: Conversation) -> None:
         tensors = {
             name: tensor.as_numpy()
             for name in INPUTS
             if (tensor := pb.get_input_tensor_by_name(request, name)) is not None
         }
         wanted = read_request(tensors, self._defaults)
-        self._engine.wait_for_room()  # we alone submit, so the room stays ours
-        conversation.sequence = self._engine.submit(
-            wanted, lambda event: self._responder.tell(conversation, event)
-        )
+        self._hall.enter(request.request_id(), conversation, wanted)
 
 
 class _TritonChannel:
@@ -97,6 +109,26 @@ class _TritonChannel:
         return bool(self._sender.is_cancelled())
 
 
+class _Meters:
+    """Triton's numbers of this engine, all at 0. Models share a family that has the same name."""
+
+    def __init__(self, series: dict[str, str]) -> None:
+        kinds = {name: (pb.MetricFamily.COUNTER, text) for name, text in COUNTERS.items()}
+        kinds |= {name: (pb.MetricFamily.GAUGE, text) for name, text in GAUGES.items()}
+        self._families = {
+            name: pb.MetricFamily(name=PREFIX + name, description=text, kind=kind)
+            for name, (kind, text) in kinds.items()
+        }
+        self.by_name: dict[str, Meter] = {
+            name: family.Metric(series) for name, family in self._families.items()
+        }
+
+    def close(self) -> None:
+        """Takes the series from the endpoint; Triton wants them to go before their families."""
+        self.by_name.clear()
+        self._families.clear()
+
+
 def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Request:
     """A prefill and a step on the smallest input that the model takes."""
     rules = defaults.model_copy(
@@ -113,7 +145,6 @@ def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Reques
     )
 
 
-def _threads(config: dict[str, Any]) -> int:
-    """Intra-op threads from the configuration; 0 leaves the choice to ONNX Runtime."""
-    parameter = config.get("parameters", {}).get("intra_op_thread_count", {})
-    return int(parameter.get("string_value", 0))
+def _parameter(config: dict[str, Any], name: str, default: str) -> str:
+    """A parameter of the model's configuration."""
+    return str(config.get("parameters", {}).get(name, {}).get("string_value", default))

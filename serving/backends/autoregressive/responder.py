@@ -24,7 +24,8 @@ from serving.backends.autoregressive.wire import (
 from serving.engine.request import Event, Failed, Finished, Piece
 from serving.engine.sequence import Sequence
 
-CANCELLATION_POLL_S = 0.05
+CANCELLATION_POLL_S = 0.1
+"""For clients of Triton's own; the gateway says so when one leaves (`hall.py`)."""
 
 log = logging.getLogger(__name__)
 Ts = TypeVarTuple("Ts")
@@ -56,12 +57,20 @@ class Conversation:
 
     Attributes:
         sequence: The engine's handle, once it has accepted the request.
+        is_called_off: Whether the client has left.
         unsent: Tokens told and not yet sent.
     """
 
     channel: Channel
     sequence: Sequence | None = None
+    is_called_off: bool = False
     unsent: list[int] = field(default_factory=list)
+
+    def call_off(self) -> None:
+        """Ends the sequence before its next step, from any thread."""
+        self.is_called_off = True  # first, so that whoever submits just now sees it
+        if self.sequence is not None:
+            self.sequence.cancel()
 
 
 _Told = tuple[Conversation, Event | None] | None
@@ -125,7 +134,7 @@ class Responder:
             elif isinstance(event, Piece):
                 conversation.unsent += event.token_ids
                 streaming[conversation] = None
-            else:
+            elif conversation in self._live:  # the first end is the end
                 streaming.pop(conversation, None)
                 self._live.discard(conversation)
                 _attempt(_send_end, conversation, event)
@@ -134,15 +143,15 @@ class Responder:
         return True
 
     def _poll(self) -> None:
-        """Cancels the sequences whose clients have left."""
-        for conversation in list(self._live):
-            if conversation.sequence is not None:
-                _attempt(self._cancel_if_left, conversation, conversation.sequence)
+        """Calls off the conversations whose clients have left."""
+        for conversation in self._live:
+            if not conversation.is_called_off:
+                _attempt(_call_off_if_left, conversation)
 
-    def _cancel_if_left(self, conversation: Conversation, sequence: Sequence) -> None:
-        if conversation.channel.is_cancelled():
-            sequence.cancel()
-            self._live.discard(conversation)
+
+def _call_off_if_left(conversation: Conversation) -> None:
+    if conversation.channel.is_cancelled():
+        conversation.call_off()
 
 
 def _send_piece(conversation: Conversation) -> None:
