@@ -13,6 +13,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "clip": "export.models.clip",
     "gpt2": "export.models.gpt2_lm",
     "bahdanau": "export.models.bahdanau",
+    "show-attend-tell": "export.models.show_attend_tell",
 }
 
 

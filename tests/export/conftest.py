@@ -88,7 +88,8 @@ def bundles(twins: Twins, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
 
 
 def _image(checkpoint: Checkpoint) -> ImageSpec:
-    section = checkpoint.config.get("encoder") or checkpoint.config["vision_config"]
+    config = checkpoint.config
+    section = config.get("encoder") or config.get("vision_config") or config
     size = section["image_size"]
     height, width = (size, size) if isinstance(size, int) else size
     return ImageSpec(

@@ -13,6 +13,7 @@ from export.layers import additive_attention, attention, recurrent
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.attention import Heads, Rows, attend, within
 from export.layers.recurrent import GatedUnit
+from export.models import show_attend_tell
 from export.models.bahdanau import Decoder
 
 Fault = Callable[[Any], Any]
@@ -196,6 +197,68 @@ BAHDANAU: dict[str, Fault] = {
         )
     ),
     "a readout's bias is dropped": _change(lambda net: net.decoder.readout.bias.zero_()),
+}
+
+
+def _column_by_column(encoder: Any, pixels: torch.Tensor) -> torch.Tensor:
+    features = encoder.convolutions(encoder.pixel_norm(pixels))
+    return features.transpose(2, 3).flatten(2).transpose(1, 2)
+
+
+def _memory_as_it_is(
+    cell: Any, x: torch.Tensor, hidden: torch.Tensor, memory: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    keep, write, show, new = cell.gates(torch.cat([x, hidden], dim=-1)).chunk(4, dim=-1)
+    memory = keep.sigmoid() * memory + write.sigmoid() * new.tanh()
+    return show.sigmoid() * memory, memory
+
+
+def _from_first_cell(decoder: Any, annotations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    first = annotations[:, 0]
+    return decoder.initial_hidden(first).tanh(), decoder.initial_cell(first).tanh()
+
+
+def _swap_gates(linear: nn.Linear, first: int, second: int) -> None:
+    order = list(range(4))
+    order[first], order[second] = second, first
+    for weights in (linear.weight, linear.bias):
+        weights.copy_(weights.unflatten(0, (4, -1))[order].flatten(0, 1))
+
+
+SHOW_ATTEND_TELL: dict[str, Fault] = {
+    "the grid is read column by column": lambda net: patch.object(
+        show_attend_tell.Encoder, "features", _column_by_column
+    ),
+    "memory is shown without its tanh": lambda net: patch.object(
+        show_attend_tell.LSTMCell, "forward", _memory_as_it_is
+    ),
+    "the state starts from one cell": lambda net: patch.object(
+        show_attend_tell.Decoder, "start", _from_first_cell
+    ),
+    "input and forget gates are swapped": _change(
+        lambda net: _swap_gates(net.decoder.lstm.gates, 0, 1)
+    ),
+    "output gate and candidate are swapped": _change(
+        lambda net: _swap_gates(net.decoder.lstm.gates, 2, 3)
+    ),
+    "first state and first memory are swapped": _change(
+        lambda net: _swap_modules(net.decoder, "initial_hidden", "initial_cell")
+    ),
+    "the context is not gated": _change(lambda net: net.decoder.gate.bias.fill_(50)),
+    "the attention is one cell off": BAHDANAU["the alignment is one word off"],
+    "cells do not know their place": _change(lambda net: net.encoder.positions.zero_()),
+    "another epsilon in batch normalisation": _change(
+        lambda net: setattr(net.encoder.convolutions[1].norm, "eps", 1e-3)
+    ),
+    "pictures are normalised by their batch": _change(
+        lambda net: net.encoder.convolutions[0].norm.train()
+    ),
+    "red and blue are swapped": _change(
+        lambda net: net.encoder.convolutions[0].filter.weight.copy_(
+            net.encoder.convolutions[0].filter.weight.flip(1)
+        )
+    ),
+    "the context's bias is dropped": _change(lambda net: net.decoder.from_context.bias.zero_()),
 }
 
 

@@ -110,12 +110,36 @@ def _bahdanau(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
         yield f"alignment of row {row}", alignment, alignments[row]
 
 
+def _show_attend_tell(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
+    generator = torch.Generator().manual_seed(0)
+    image = twin.prepared.image
+    assert image is not None
+    pixels = torch.randint(0, 256, (3, *image.shape), generator=generator, dtype=torch.uint8)
+    target = torch.randint(0, 64, (3, 6), generator=generator)
+    annotations, keys, *states = graphs.lowerings["admit"].module(pixels)
+    steps = []
+    for column in target.split(1, dim=1):
+        step = graphs.lowerings["step"].module
+        logits, *states, attention = step(column, *states, annotations, keys)
+        steps.append((logits, attention))
+    scores, alignments = (torch.stack(each, dim=1) for each in zip(*steps, strict=True))
+    pictures = normalised(pixels, image).permute(0, 2, 3, 1).double().numpy()
+    for row, picture in enumerate(pictures):
+        seen = torch.from_numpy(twin.reference.annotations(picture)).float()
+        yield f"annotations of row {row}", seen, annotations[row]
+        wanted = twin.reference.decode(picture, target[row].tolist())
+        logits, alignment = (torch.from_numpy(value).float() for value in wanted)
+        yield f"row {row}", logits, scores[row]
+        yield f"attention of row {row}", alignment, alignments[row]
+
+
 _COMPARISONS = {
     "marian": _marian,
     "vision-encoder-decoder": _captioner,
     "gpt2": _gpt2,
     "clip": _clip,
     "bahdanau": _bahdanau,
+    "show-attend-tell": _show_attend_tell,
 }
 
 

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from export.verify import TOLERANCE, ParityError, bundle_path, verify
 from serving.bundle import Bundle
 from tests.export.conftest import Bundles, Twins
-from tests.export.faults import BAHDANAU, CAPTIONER, GPT2, MARIAN, Fault
+from tests.export.faults import BAHDANAU, CAPTIONER, GPT2, MARIAN, SHOW_ATTEND_TELL, Fault
 from tests.export.oracle import compare, difference
 
 FAULTS = [
@@ -21,6 +21,7 @@ FAULTS = [
         ("vision-encoder-decoder", "strict", CAPTIONER),
         ("gpt2", "odd-heads", GPT2),
         ("bahdanau", "odd-sizes", BAHDANAU),
+        ("show-attend-tell", "odd-sizes", SHOW_ATTEND_TELL),
     )
     for title, fault in faults.items()
 ]

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from export.registry import architecture as declared
-from tests.export.bahdanau_paper import Paper
+from tests.export import bahdanau_paper, show_attend_tell_paper
 
 MARIAN = {
     "vocab_size": 64,
@@ -78,6 +78,19 @@ BAHDANAU = {
     "decoder_start_token_id": 2,
     "eos_token_id": 0,
     "pad_token_id": 3,
+}
+SHOW_ATTEND_TELL = {
+    "image_size": 16,
+    "channels": [6, 12],
+    "strides": [2, 2],
+    "vocab_size": 64,
+    "embedding_size": 24,
+    "hidden_size": 20,
+    "attention_size": 16,
+    "max_tokens": 32,
+    "decoder_start_token_id": 1,
+    "eos_token_id": 1,
+    "pad_token_id": 1,
 }
 
 CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
@@ -171,14 +184,31 @@ CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "unscaled": GPT2 | {"scale_attn_weights": False, "activation_function": "gelu"},
     },
+    "show-attend-tell": {
+        "plain": SHOW_ATTEND_TELL,
+        "odd-sizes": SHOW_ATTEND_TELL
+        | {
+            "image_size": [18, 26],  # a grid of 5 x 7
+            "channels": [4, 6, 10],
+            "strides": [2, 1, 2],
+            "embedding_size": 9,
+            "hidden_size": 13,
+            "attention_size": 7,
+        },
+    },
     "bahdanau": {
         "plain": BAHDANAU,
         "odd-sizes": BAHDANAU
         | {"embedding_size": 9, "hidden_size": 13, "attention_size": 7, "readout_size": 5},
     },
 }
-PAPERS: dict[str, Callable[[Any], Any]] = {"bahdanau": Paper}
-"""Architectures that `transformers` lacks → the paper, given the checkpoint's tensors."""
+PAPERS: dict[str, Callable[[Any, Any], Any]] = {
+    "bahdanau": lambda weights, config: bahdanau_paper.Paper(weights),
+    "show-attend-tell": show_attend_tell_paper.Paper,
+}
+"""Architectures that `transformers` lacks → the paper, given a checkpoint's tensors and config."""
+
+_NORMS = nn.LayerNorm | nn.BatchNorm2d  # the latter's mean and variance too
 
 
 def make_twin(architecture: str, config: str, folder: Path) -> Any:
@@ -194,7 +224,7 @@ def make_twin(architecture: str, config: str, folder: Path) -> Any:
 def randomise(model: nn.Module, seed: int = 0) -> None:
     """Draws every parameter and saved buffer anew."""
     generator = torch.Generator().manual_seed(seed)
-    norms = {name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)}
+    norms = {name for name, module in model.named_modules() if isinstance(module, _NORMS)}
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
     with torch.no_grad():
         for name, tensor in tensors.items():
@@ -217,7 +247,7 @@ def _own_twin(architecture: str, values: dict[str, Any], folder: Path) -> Any:
     save_file(network.state_dict(), folder / "model.safetensors")
     config = {"model_type": architecture, **values}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return PAPERS[architecture](load_file(folder / "model.safetensors"))
+    return PAPERS[architecture](load_file(folder / "model.safetensors"), config)
 
 
 def _build(architecture: str, values: dict[str, Any]) -> nn.Module:

@@ -1,0 +1,340 @@
+"""Image captioner with soft attention: a small CNN and an LSTM that looks at its features.
+
+Paper: Xu et al. 2015, "Show, Attend and Tell", §3 and §4.2 (arXiv 1502.03044); numbers in brackets
+below are its equations.
+Checkpoints: `model_type: show-attend-tell`, our own format; `transformers` has no such model.
+
+Legend: B pictures, R rows (B x beams), N grid cells, D width of an annotation, A width of the
+attention, E width of a word, H width of the LSTM, V vocabulary.
+
+Differences from the paper: a small CNN with batch normalisation instead of VGG; annotations carry a
+learned position, because a cell of the grid cannot tell where it lies. The doubly stochastic
+penalty is training's (`export/examples/train_show_attend_tell.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Fields, Graphs, Lowering
+from export.layers.additive_attention import AdditiveAttention
+from export.layers.vision import PixelNorm, check_recipe
+from export.rename import Rename
+from serving.bundle import AlignmentSpec, Graph, Growth, ImageSpec, Limits, Role, State
+from serving.bundle import Tensor as Port
+from serving.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config:
+    """What `config.json` says of the network."""
+
+    image: tuple[int, int]
+    """Height and width."""
+    channels: tuple[int, ...]
+    """Of each convolution; the last is D."""
+    strides: tuple[int, ...]
+    vocabulary_size: int
+    word_width: int
+    hidden_width: int
+    attention_width: int
+    max_tokens: int
+    """An LSTM has no table that ends; this says how far it was trained."""
+
+    @property
+    def annotation_width(self) -> int:
+        """D."""
+        return self.channels[-1]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of annotations: a convolution of stride s leaves ⌈size / s⌉."""
+        height, width = self.image
+        for stride in self.strides:
+            height, width = -(-height // stride), -(-width // stride)
+        return height, width
+
+    @property
+    def cells(self) -> int:
+        """N."""
+        return self.grid[0] * self.grid[1]
+
+    @property
+    def limits(self) -> Limits:
+        """Prompt and caption together."""
+        return Limits(max_total_tokens=self.max_tokens)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration.
+
+    Raises:
+        CheckpointError: a field is missing or does not fit.
+    """
+    fields = Fields(values)
+    channels, strides = values.get("channels"), values.get("strides")
+    for name, numbers in (("channels", channels), ("strides", strides)):
+        if not isinstance(numbers, list) or not all(isinstance(n, int) and n > 0 for n in numbers):
+            raise CheckpointError(f"config.json: {name} must be a list of sizes, not {numbers!r}")
+    if not channels or len(channels) != len(strides):
+        raise CheckpointError("config.json: channels and strides need one number a convolution")
+    return Config(
+        image=fields.pair("image_size", 224),
+        channels=tuple(channels),
+        strides=tuple(strides),
+        vocabulary_size=fields.integer("vocab_size"),
+        word_width=fields.integer("embedding_size"),
+        hidden_width=fields.integer("hidden_size"),
+        attention_width=fields.integer("attention_size"),
+        max_tokens=fields.integer("max_tokens"),
+    )
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+class Convolution(nn.Module):
+    """3 x 3 convolution, batch normalisation (Ioffe 2015, arXiv 1502.03167), ReLU."""
+
+    def __init__(self, inner: int, outer: int, stride: int) -> None:
+        super().__init__()
+        self.filter = nn.Conv2d(inner, outer, 3, stride, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(outer)
+        self.norm.register_buffer("num_batches_tracked", None)  # the momentum is constant
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, inner, h, w) → (B, outer, ⌈h / stride⌉, ⌈w / stride⌉)."""
+        return self.norm(self.filter(x)).relu()
+
+
+class LSTMCell(nn.Module):
+    """(1) to (3): gates from word, context and state, and what they let through."""
+
+    def __init__(self, inner: int, width: int) -> None:
+        super().__init__()
+        self.gates = nn.Linear(inner + width, 4 * width)
+
+    def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """(R, inner) and states (R, H) → new states (R, H)."""
+        joined = self.gates(torch.cat([x, hidden], dim=-1))
+        keep, write, show, new = joined.chunk(4, dim=-1)
+        cell = keep.sigmoid() * cell + write.sigmoid() * new.tanh()
+        return show.sigmoid() * cell.tanh(), cell
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Encoder(nn.Module):
+    """Pixels → one annotation a cell of the grid (§3.1.1)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.pixel_norm: nn.Module = nn.Identity()
+        sizes = zip((3, *config.channels), config.channels, config.strides, strict=False)
+        self.convolutions = nn.Sequential(*(Convolution(*size) for size in sizes))
+        self.positions = nn.Parameter(torch.zeros(config.cells, config.annotation_width))
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Puts the recipe's normalisation in front.
+
+        Raises:
+            CheckpointError: the recipe gives another size.
+        """
+        check_recipe(image, self.config.image)
+        self.pixel_norm = PixelNorm(image)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8, or (B, 3, height, width) normalised → (B, N, D)."""
+        return self.features(pixels) + self.positions
+
+    def features(self, pixels: Tensor) -> Tensor:
+        """What each cell shows, without where it lies: (B, N, D), row by row."""
+        return self.convolutions(self.pixel_norm(pixels)).flatten(2).transpose(1, 2)
+
+
+class Decoder(nn.Module):
+    """Words and annotations → scores of the next word (§3.1.2)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        words, hidden, width = config.word_width, config.hidden_width, config.annotation_width
+        self.vocabulary_size = config.vocabulary_size
+        self.words = nn.Embedding(config.vocabulary_size, words)
+        self.initial_hidden = nn.Linear(width, hidden)
+        self.initial_cell = nn.Linear(width, hidden)
+        self.attention = AdditiveAttention(hidden, width, config.attention_width)
+        self.gate = nn.Linear(hidden, width)
+        self.lstm = LSTMCell(words + width, hidden)
+        self.from_hidden = nn.Linear(hidden, words)
+        self.from_context = nn.Linear(width, words)
+        self.output = nn.Linear(words, config.vocabulary_size)
+
+    def start(self, annotations: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, N, D) → the first state and memory (B, H), from the mean of what is seen."""
+        mean = annotations.mean(dim=1)
+        return self.initial_hidden(mean).tanh(), self.initial_cell(mean).tanh()
+
+    def forward(
+        self, tokens: Tensor, hidden: Tensor, cell: Tensor, annotations: Tensor, keys: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(R,) tokens → logits (R, V), new states (R, H) and attention (R, N)."""
+        words = self.words(tokens)
+        context, attention = self.attention(hidden, keys, annotations)  # (4) to (6), (13)
+        context = self.gate(hidden).sigmoid() * context  # §4.2.1
+        hidden, cell = self.lstm(torch.cat([words, context], dim=-1), hidden, cell)
+        deep = words + self.from_hidden(hidden) + self.from_context(context)  # (7)
+        return self.output(deep), hidden, cell, attention
+
+
+class ShowAttendTell(nn.Module):
+    """Both halves."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+class Admit(nn.Module):
+    """`admit`: a picture → what the decoder looks at, and its first state."""
+
+    def __init__(self, network: ShowAttendTell) -> None:
+        super().__init__()
+        self.encoder, self.decoder = network.encoder, network.decoder
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        """(B, height, width, 3) → annotations, keys, hidden, cell."""
+        annotations = self.encoder(pixels)
+        keys = self.decoder.attention.memorise(annotations)
+        return annotations, keys, *self.decoder.start(annotations)
+
+
+class Step(nn.Module):
+    """`step`: one word a row."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, tokens: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        """(R, 1) tokens, hidden, cell, annotations, keys → logits, hidden, cell, attention."""
+        return self.decoder(tokens[:, 0], *states)
+
+
+def graphs(model: ShowAttendTell, image: ImageSpec | None) -> Graphs:
+    """`admit` (B dynamic) and `step` (R, B dynamic; one token a call)."""
+    assert image is not None
+    model.encoder.prepare(image)
+    held, replaced = _held(model.config), _replaced(model.config)
+    pixels = Port(name="pixels", dtype="uint8", shape=("B", *image.shape), role=Role.PIXELS)
+    admit = Graph(
+        file="admit.onnx",
+        inputs=(pixels,),
+        outputs=tuple(_port(state.admit_output, "B", state) for state in (*held, *replaced)),
+    )
+    config = model.config
+    step = Graph(
+        file="step.onnx",
+        inputs=(
+            Port(name="tokens", dtype="int64", shape=("R", 1), role=Role.TOKENS),
+            *(_port(state.step_input, "R", state) for state in replaced),
+            *(_port(state.step_input, "B", state) for state in held),
+        ),
+        outputs=(
+            Port(
+                name="logits",
+                dtype="float32",
+                shape=("R", config.vocabulary_size),
+                role=Role.LOGITS,
+            ),
+            *(_port(state.step_output, "R", state) for state in replaced),
+            Port(name="attention", dtype="float32", shape=("R", config.cells), role=Role.EMIT),
+        ),
+        max_tokens_per_call=1,
+    )
+    lowerings = {
+        "admit": Lowering(Admit(model), admit),
+        "step": Lowering(Step(model.decoder), step),
+    }
+    return Graphs(lowerings, (*replaced, *held))
+
+
+def _held(config: Config) -> tuple[State, ...]:
+    widths = {"annotations": config.annotation_width, "keys": config.attention_width}
+    return tuple(
+        State(
+            name=name,
+            growth=Growth.HOLD,
+            dtype="float32",
+            shape=("B", config.cells, width),
+            step_input=name,
+            admit_output=name,
+        )
+        for name, width in widths.items()
+    )
+
+
+def _replaced(config: Config) -> tuple[State, ...]:
+    return tuple(
+        State(
+            name=name,
+            growth=Growth.REPLACE,
+            dtype="float32",
+            shape=("R", config.hidden_width),
+            step_input=name,
+            step_output=f"next_{name}",
+            admit_output=f"first_{name}",
+        )
+        for name in ("hidden", "cell")
+    )
+
+
+def _port(name: str | None, rows: str, state: State) -> Port:
+    assert name is not None
+    return Port(name=name, dtype="float32", shape=(rows, *state.shape[1:]), role=Role.STATE)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+_MODULES = (
+    "encoder.convolutions.*.filter",
+    "encoder.convolutions.*.norm",
+    "decoder.words",
+    "decoder.initial_hidden",
+    "decoder.initial_cell",
+    "decoder.attention.query",
+    "decoder.attention.key",
+    "decoder.attention.score",
+    "decoder.gate",
+    "decoder.lstm.gates",
+    "decoder.from_hidden",
+    "decoder.from_context",
+    "decoder.output",
+)
+
+ARCHITECTURE = Architecture(
+    name="show-attend-tell",
+    tasks=("caption",),
+    read_config=read_config,
+    build=ShowAttendTell,
+    rename=lambda config: Rename({name: name for name in (*_MODULES, "encoder.positions")}),
+    graphs=graphs,
+    tokenizer="tokenizers",
+    has_image=True,
+    details=lambda network: {
+        "alignment": AlignmentSpec(over="patches", grid=network.config.grid),
+    },
+)
