@@ -14,6 +14,7 @@ from rich.console import Console
 
 from export.architecture import Architecture
 from export.checkpoint import Checkpoint, load, open_checkpoint
+from export.int8_parity import lower_precision
 from export.manifest import (
     Request,
     build_manifest,
@@ -23,6 +24,7 @@ from export.manifest import (
     tasks,
 )
 from export.publish import next_version, publish, published, staging
+from export.quantize import Precision
 from export.registry import architecture
 from export.to_onnx import to_onnx
 from export.verify import Report, summary, verify
@@ -40,22 +42,26 @@ def export(
     default: Annotated[bool, typer.Option("--default", help="Answers when no model is named.")] = (
         False
     ),
+    precision: Annotated[
+        Precision,
+        typer.Option(
+            help="int8: smaller and faster; int8-fast: faster still, rows influence others."
+        ),
+    ] = Precision.FP32,
 ) -> None:
     """Turns a checkpoint into a verified bundle that Triton can load."""
     try:
-        _export(source, name, task, repository, default)
+        checkpoint = open_checkpoint(source)
+        request = Request(bundle_name(name, checkpoint), task, default, precision)
+        _export(checkpoint, request, repository)
     except (SetupError, OSError) as error:  # a full disk, a folder that may not be written
         Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
 
 
-def _export(
-    source: str, name: str | None, task: str | None, repository: Path, is_default: bool
-) -> None:
-    checkpoint = open_checkpoint(source)
+def _export(checkpoint: Checkpoint, request: Request, repository: Path) -> None:
     declared = architecture(checkpoint.config.get("model_type"))
-    request = Request(bundle_name(name, checkpoint), task, is_default)
-    tasks(declared, task)
+    tasks(declared, request.task)
     version = published(repository, request.name, content_hash(checkpoint, request))
     if version is not None:
         console.print(f"{request.name} version {version} is up to date")
@@ -94,6 +100,9 @@ def _build(
             (folder / file).write_bytes(content)
         with phase("verifying against PyTorch"):
             report = verify(graphs, Bundle(folder, manifest))
+        if request.precision is not Precision.FP32:
+            with phase(f"lowering to {request.precision}"):
+                lower_precision(report, graphs, Bundle(folder, manifest), request.precision)
         report.warnings = warnings
         text = json.dumps(report.as_json(), indent=2, ensure_ascii=False)
         (folder / manifest.report).write_text(text + "\n", encoding="utf-8")

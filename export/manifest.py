@@ -13,11 +13,11 @@ from export.architecture import Architecture, Graphs
 from export.checkpoint import Checkpoint
 from export.generation import generation_defaults
 from export.image import image_spec
+from export.quantize import Precision
 from export.tokenizer import TokenizerFiles, fast_tokenizer, languages, sentencepiece_pair
 from serving.bundle import ImageSpec, Manifest, SourceInfo, TokenizerSpec
 from serving.errors import CheckpointError
 
-PRECISION = "fp32"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _LICENCE = re.compile(r"^license:\s*(\S+)\s*$", re.MULTILINE)
 
@@ -29,6 +29,7 @@ class Request:
     name: str
     task: str | None = None
     is_default: bool = False
+    precision: Precision = Precision.FP32
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preproc
 def content_hash(checkpoint: Checkpoint, request: Request) -> str:
     """SHA-256 over the checkpoint's files, what was asked, and the exporter's own source."""
     digest = hashlib.sha256(checkpoint.content_hash().encode())
-    digest.update(json.dumps([request.name, request.task, request.is_default, PRECISION]).encode())
+    asked = [request.name, request.task, request.is_default, request.precision]
+    digest.update(json.dumps(asked).encode())
     package = Path(__file__).parent
     for path in sorted(
         [*package.glob("*.py"), *package.glob("layers/*"), *package.glob("models/*")]
@@ -119,7 +121,7 @@ def build_manifest(
             content_hash=content_hash(checkpoint, request),
         ),
         licence=_licence(checkpoint),
-        precision=PRECISION,
+        precision=request.precision.value,
         tasks=tasks(architecture, request.task),
         languages=languages(checkpoint) if "translate" in architecture.tasks else (),
         default=request.is_default,

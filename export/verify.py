@@ -7,8 +7,9 @@ through the very engine that serves, batched and alone (`docs/architecture.md`, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,8 @@ class Report:
     tokens: dict[str, Any] = field(default_factory=dict)
     graph_bytes: dict[str, int] = field(default_factory=dict)
     milliseconds: dict[str, float] = field(default_factory=dict)
+    int8: dict[str, Any] = field(default_factory=dict)
+    """What lowering the precision cost (`Int8Parity`); the parity above is float32's, before it."""
     warnings: list[str] = field(default_factory=list)
     """Wishes of the checkpoint that serving does not honour."""
     tools: dict[str, str] = field(default_factory=dict)
@@ -72,12 +75,10 @@ def verify(graphs: Graphs, bundle: Bundle) -> Report:
     """
     report = Report(tools={"torch": torch.__version__, "onnxruntime": onnxruntime.__version__})
     files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
-    report.graph_bytes = {key: path.stat().st_size for key, path in files.items()}
-    sessions = {key: onnxruntime.InferenceSession(str(path)) for key, path in files.items()}
-    runs = torch_run(graphs), onnx_run(sessions)
-    for want, got in zip(*(_observe(graphs, bundle, run) for run in runs), strict=True):
+    runs = torch_run(graphs), open_sessions(files)
+    for want, got in zip(*(observe(graphs, bundle, run) for run in runs), strict=True):
         _compare(report, want, got)
-    report.milliseconds = _timings(graphs, bundle, runs[1])
+    measure(report, graphs, bundle)
     if "step" not in graphs.lowerings:
         _compare_alone(report, graphs, bundle, runs[1])
     else:
@@ -87,7 +88,14 @@ def verify(graphs: Graphs, bundle: Bundle) -> Report:
     return report
 
 
-def bundle_path(bundle: Bundle, key: str) -> Any:
+def measure(report: Report, graphs: Graphs, bundle: Bundle) -> None:
+    """Writes down how large and how fast the files are, as they lie now."""
+    files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
+    report.graph_bytes = {key: path.stat().st_size for key, path in files.items()}
+    report.milliseconds = _timings(graphs, bundle, open_sessions(files))
+
+
+def bundle_path(bundle: Bundle, key: str) -> Path:
     """Where one graph's file lies; parts are siblings of the manifest's folder."""
     manifest = bundle.manifest
     part = manifest.parts.get(key, manifest.name)
@@ -109,6 +117,12 @@ def torch_run(graphs: Graphs) -> Run:
     return run
 
 
+def open_sessions(files: Mapping[str, Path]) -> Run:
+    """ONNX Runtime over the files of a bundle's graphs."""
+    sessions = {key: onnxruntime.InferenceSession(str(path)) for key, path in files.items()}
+    return onnx_run(sessions)
+
+
 def onnx_run(sessions: dict[str, onnxruntime.InferenceSession]) -> Run:
     """The sessions, called with arrays."""
 
@@ -119,7 +133,8 @@ def onnx_run(sessions: dict[str, onnxruntime.InferenceSession]) -> Run:
     return run
 
 
-def _observe(graphs: Graphs, bundle: Bundle, run: Run) -> Iterator[Observation]:
+def observe(graphs: Graphs, bundle: Bundle, run: Run) -> Iterator[Observation]:
+    """What a bundle says to the probe's inputs, which are the same at every call."""
     probe = _probe(graphs, bundle)
     if "step" in graphs.lowerings:
         yield from observe_decoder(run, bundle.manifest, probe)
@@ -192,7 +207,7 @@ def _timings(graphs: Graphs, bundle: Bundle, run: Run) -> dict[str, float]:
         spent[key].append(1000 * (time.perf_counter() - started_s))
         return outputs
 
-    _exhaust(_observe(graphs, bundle, timed))
+    _exhaust(observe(graphs, bundle, timed))
     return {key: round(float(np.median(times)), 3) for key, times in spent.items()}
 
 
@@ -212,4 +227,13 @@ def summary(report: Report) -> Sequence[str]:
             f"{report.tokens['compared']} hypotheses generated alike, "
             f"{report.tokens['ties']} of them by a tie"
         )
+    if report.int8:
+        lines.append(
+            "{precision}: {layers} layers and {tables} tables, cosine of scores at least "
+            "{least_cosine:.4f}, {mean_cosine:.5f} on average".format_map(report.int8)
+        )
+        if report.int8["rows_alone"]:
+            lines.append(
+                "{rows_alone} rows alone as in their batch, bit for bit".format_map(report.int8)
+            )
     return lines

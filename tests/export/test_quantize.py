@@ -1,0 +1,221 @@
+"""Int8: close to float32, and bit for bit the same whoever shares the batch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from numpy.typing import NDArray
+from onnx import TensorProto
+from torch import nn
+
+from export.architecture import Lowering
+from export.int8_parity import lower_precision
+from export.quantize import Precision, per_channel, quantize
+from export.to_onnx import to_onnx
+from export.verify import ParityError, Report, bundle_path, open_sessions
+from serving.bundle import Bundle, Graph, Role, Tensor
+from serving.engine.decoder import decode
+from serving.engine.ort_runner import OrtRunner
+from serving.engine.request import Request
+from tests.export.conftest import Bundles, Twins
+
+Floats = NDArray[np.float32]
+Run = Callable[[Floats], Floats]
+Layers = Callable[[str], Run]
+NAMES = ["marian", "vision-encoder-decoder", "clip", "bahdanau", "gpt2"]
+CONFIGS = {"bahdanau": "odd-sizes"}
+
+
+def _bundle(name: str, twins: Twins, bundles: Bundles, folder: Path, precision: str) -> Bundle:
+    """A twin's bundle, copied and lowered."""
+    config = CONFIGS.get(name, "odd-heads")
+    original = bundles(name, config)
+    shutil.copytree(original.folder.parent, folder / "stage")
+    bundle = Bundle(folder / "stage" / original.folder.name, original.manifest)
+    report = Report()
+    lower_precision(report, twins(name, config).graphs(), bundle, Precision(precision))
+    (bundle.folder / "report.json").write_text(json.dumps(report.as_json()))
+    return bundle
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory: pytest.TempPathFactory) -> Layers:
+    """Precision → a session over one linear layer, lowered."""
+
+    @cache
+    def build(precision: str) -> Run:
+        x = Tensor(name="x", dtype="float32", shape=("B", "T", 64))
+        y = Tensor(name="y", dtype="float32", shape=("B", "T", 40))
+        path = tmp_path_factory.mktemp("layer") / "layer.onnx"
+        to_onnx(Lowering(_linear(), Graph(file=path.name, inputs=(x,), outputs=(y,))), path)
+        if precision != "fp32":
+            quantize(path, Precision(precision))
+        session = onnxruntime.InferenceSession(str(path))
+        return lambda rows: session.run(None, {"x": rows})[0]
+
+    return build
+
+
+def _linear() -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(64, 40)
+
+
+def _rows(count: int, positions: int) -> Floats:
+    return np.random.default_rng(count).normal(size=(count, positions, 64)).astype(np.float32)
+
+
+def test_layer_is_close_to_float32(layers: Layers) -> None:
+    rows = _rows(8, 3)
+    exact, rounded = (layers(precision)(rows) for precision in ("fp32", "int8"))
+    assert 0 < np.abs(exact - rounded).max() < 0.02 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("positions", [1, 2, 5, 17])
+def test_row_is_bit_identical_whatever_stands_beside_it(layers: Layers, positions: int) -> None:
+    run = layers("int8")
+    rows = _rows(8, positions)
+    alone = run(rows[3:4])
+    loud = rows.copy()
+    loud[:3] *= 1e6
+    loud[4:] *= 1e-6
+    np.testing.assert_array_equal(run(rows)[3:4], alone)
+    np.testing.assert_array_equal(run(loud)[3:4], alone)
+
+
+def test_fast_row_is_moved_by_its_neighbours(layers: Layers) -> None:
+    run = layers("int8-fast")
+    rows = _rows(8, 1)
+    loud = rows.copy()
+    loud[:3] *= 1e3
+    assert np.abs(run(loud)[3] - run(rows)[3]).max() > 0.1
+
+
+def test_row_of_zeros_gives_the_bias(layers: Layers) -> None:
+    rows = _rows(2, 1)
+    rows[0] = 0
+    bias = _linear().bias.detach().numpy()
+    np.testing.assert_array_equal(layers("int8")(rows)[0, 0], bias)
+
+
+def test_weights_keep_one_scale_a_channel() -> None:
+    weight = np.outer(np.linspace(-1, 1, 9), [1e-3, 1, 1e3, 0]).astype(np.float32)
+    quantised, scale = per_channel(weight, axis=0)
+    assert np.abs(quantised).max(axis=0).tolist() == [127, 127, 127, 0]
+    np.testing.assert_allclose(quantised * scale, weight, atol=float(scale.max()) / 2)
+
+
+@pytest.mark.parametrize("precision", ["int8", "int8-fast"])
+@pytest.mark.parametrize("name", NAMES)
+def test_lowered_bundle_passes_its_gate(
+    name: str, precision: str, twins: Twins, bundles: Bundles, tmp_path: Path
+) -> None:
+    bundle = _bundle(name, twins, bundles, tmp_path, precision)
+    report = json.loads((bundle.folder / "report.json").read_text())
+    assert report["int8"]["layers"] >= 5
+    assert (report["int8"]["rows_alone"] > 0) == (precision == "int8")
+    assert 0.98 <= report["int8"]["least_cosine"] < 1
+    assert sum(report["graph_bytes"].values()) < report["int8"]["original_bytes"]
+
+
+@pytest.mark.parametrize("new", [1, 3, 5])
+def test_decoder_row_is_deaf_to_loud_neighbours(
+    new: int, twins: Twins, bundles: Bundles, tmp_path: Path
+) -> None:
+    bundle = _bundle("marian", twins, bundles, tmp_path, "int8")
+    graph = bundle.manifest.graphs["step"]
+    run = open_sessions({"step": bundle_path(bundle, "step")})
+    feeds = _step_feeds(graph, rows=8, new=new)
+    alone = {name: value[5:6] if value.ndim else value for name, value in feeds.items()}
+    want = run("step", alone)["logits"]
+    for port in graph.inputs:
+        if port.role is Role.STATE:
+            feeds[port.name][:5] *= 1e4
+            feeds[port.name][6:] *= 1e4
+    together = run("step", feeds)["logits"]
+    np.testing.assert_array_equal(together[5:6], want)
+    assert np.abs(together[0]).max() > 0  # the neighbours are real rows too
+
+
+def _step_feeds(graph: Graph, rows: int, new: int) -> dict[str, NDArray[np.generic]]:
+    """A decoder's inputs after 7 - new positions, with memories of 6."""
+    random = np.random.default_rng(0)
+    sizes = {"R": rows, "B": rows, "T": new, "P": 8, "S": 6}
+    controls: dict[Role, NDArray[np.generic]] = {
+        Role.TOKENS: random.integers(0, 60, (rows, new)),
+        Role.LENGTHS: np.full(rows, new if new > 1 else 7, np.int32),
+        Role.TOTAL: np.array(new if new > 1 else 7, np.int32),
+        Role.LAST: np.full(rows, new - 1, np.int64),
+        Role.SOURCE: np.full(rows, 6, np.int32),
+    }
+    return {
+        port.name: random.normal(
+            size=[sizes[d] if isinstance(d, str) else d for d in port.shape]
+        ).astype(np.float32)
+        if port.role is Role.STATE
+        else controls[port.role]
+        for port in graph.inputs
+        if port.role is not None
+    }
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_tokens_alone_are_those_of_the_batch(
+    beams: int, twins: Twins, bundles: Bundles, tmp_path: Path
+) -> None:
+    bundle = _bundle("marian", twins, bundles, tmp_path, "int8")
+    assert bundle.manifest.generation is not None
+    rules = bundle.manifest.generation.model_copy(
+        update={"num_beams": beams, "num_return_sequences": beams, "max_new_tokens": 12}
+    )
+    random = np.random.default_rng(1)
+    asked = [Request(rules, source_ids=random.integers(0, 60, n)) for n in (3, 12, 1, 7, 5, 2)]
+    runner = OrtRunner(bundle, threads=1)
+    for request, together in zip(asked, decode(runner, asked), strict=True):
+        (alone,) = decode(runner, [request])
+        for a, b in zip(together.hypotheses, alone.hypotheses, strict=True):
+            assert a.token_ids == b.token_ids
+            assert a.score == pytest.approx(b.score, abs=1e-5)
+    runner.close()
+
+
+def test_tied_table_is_stored_once(twins: Twins, bundles: Bundles, tmp_path: Path) -> None:
+    bundle = _bundle("marian", twins, bundles, tmp_path, "int8")
+    model = onnx.load(str(bundle_path(bundle, "step")))
+    width = 30
+    large = [t for t in model.graph.initializer if sorted(t.dims) == [width, 64]]
+    assert [t.data_type for t in large] == [TensorProto.INT8]
+    kept = [t.name for t in model.graph.initializer if t.data_type == TensorProto.FLOAT]
+    used = {name for node in model.graph.node for name in node.input}
+    assert set(kept) <= used
+
+
+def test_gate_refuses_scales_of_the_wrong_axis(
+    twins: Twins, bundles: Bundles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(weight: Floats, axis: int) -> tuple[NDArray[np.int8], Floats]:
+        quantised, scale = per_channel(weight, axis)
+        return quantised, np.roll(scale, 1) * np.linspace(0.2, 2, len(scale), dtype=np.float32)
+
+    monkeypatch.setattr("export.quantize.per_channel", wrong)
+    with pytest.raises(ParityError, match="too far"):
+        _bundle("clip", twins, bundles, tmp_path, "int8")
+
+
+def test_gate_refuses_rows_that_neighbours_move(
+    twins: Twins, bundles: Bundles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "export.int8_parity.quantize", lambda path, precision: quantize(path, Precision.INT8_FAST)
+    )
+    with pytest.raises(ParityError, match="depends on its neighbours"):
+        _bundle("marian", twins, bundles, tmp_path, "int8")
