@@ -1,0 +1,184 @@
+import math
+
+import numpy as np
+import pytest
+
+from serving.bundle import Graph, Limits, Role, Tensor
+from serving.errors import DeadlineExceeded, InvalidRequest, TooLong
+from serving.generation import Generation
+from serving.tasks.call import Generated, ended_early
+from serving.tasks.generate import GeneratePlan, prepare
+from serving.tasks.model import LoadedModel, TaskLimits
+from serving.tasks.tokens import Tokens
+from tests.serving.tasks.conftest import WordTokenizer, manifest
+from triptych.messages import Example, GenerateRequest
+
+LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)
+SHOTS = [Example(input="uno", output="one")]
+
+
+@pytest.fixture
+def model() -> LoadedModel:
+    defaults = Generation(pad_token_id=0, max_new_tokens=20, length_penalty=2.0)
+    tokenizer = WordTokenizer()
+    tokenizer.words += ["\n", "one", "two", "three"]  # 3, 4, 5, 6
+    return LoadedModel(
+        manifest("generate", generation=defaults, limits=Limits(max_total_tokens=16)), tokenizer
+    )
+
+
+def plan(model: LoadedModel, *prompts: str, **fields: object) -> GeneratePlan:
+    return prepare(GenerateRequest(prompts=list(prompts), **fields), model, LIMITS)
+
+
+def test_each_prompt_is_one_call_as_it_is_written(model: LoadedModel) -> None:
+    first, second = plan(model, "a b", "c").calls
+    assert model.tokenizer.decode(first.inputs["prompt_ids"]) == "a b"
+    assert first.inputs["prompt_ids"].dtype == np.int64
+    assert list(second.inputs) == ["prompt_ids"]
+    assert first.read is None
+    assert (first.model, first.version) == ("tiny-generate", 3)
+
+
+def test_prompts_are_laid_out_below_instruction_and_examples(model: LoadedModel) -> None:
+    (call,) = plan(model, "dos", instruction="Translate:", examples=SHOTS).calls
+    text = model.tokenizer.decode(call.inputs["prompt_ids"])
+    assert text == "Translate: uno => one dos =>"
+
+
+def test_an_encoder_reads_the_prompt_where_there_is_one(model: LoadedModel) -> None:
+    source = Tensor(name="ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
+    admit = Graph(file="admit.onnx", inputs=(source,), outputs=())
+    reads = LoadedModel(
+        model.manifest.model_copy(update={"graphs": {"admit": admit}}), model.tokenizer
+    )
+    (call,) = plan(reads, "a b").calls
+    assert list(call.inputs) == ["source_ids"]
+
+
+def test_a_line_ends_an_answer_of_the_layout(model: LoadedModel) -> None:
+    made = plan(model, "dos", examples=SHOTS)
+    outcome = Generated(((4, 5, 3, 6, 1),), (-9.0,), ("stop",), log_probs=((-0.5,) * 5,))
+    answer = made.finish([outcome])
+    (item,) = answer.data
+    assert (item.text, item.finish_reason) == ("one two ", "stop")
+    assert item.score == pytest.approx(-1.5 / 3**2.0)
+    assert answer.usage.completion_tokens == 3
+    assert item.logprobs is None
+    assert item.alternatives is None
+
+
+def test_asked_stops_take_the_place_of_the_line(model: LoadedModel) -> None:
+    made = plan(model, "dos", examples=SHOTS, stop="three")
+    (item,) = made.finish([Generated(((4, 3, 6, 5),), (-1.0,), ("length",))]).data
+    assert (item.text, item.finish_reason, item.score) == ("one \n ", "stop", None)
+
+
+def test_an_answer_without_its_stop_is_whole(model: LoadedModel) -> None:
+    made = plan(model, "dos", stop=["four", "three four"])
+    outcome = Generated(((4, 5, 6),), (-1.0,), ("length",), 3, 3, log_probs=((-0.5,) * 3,))
+    answer = made.finish([outcome])
+    (item,) = answer.data
+    assert (item.text, item.finish_reason, item.score) == ("one two three", "length", -1.0)
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 3)
+
+
+def test_a_call_that_ended_early_answers_as_the_whole_would(model: LoadedModel) -> None:
+    made = plan(model, "dos", stop="two", logprobs=1)
+    (call,) = made.calls
+    whole = Tokens((4, 5, 6, 1), (-0.5, -0.25, -1.0, -1.0), (((4, -0.5),),) * 4)
+    live = call.read()
+    live.add(whole[:1])
+    live.add(whole[1:])
+    assert live.is_stopped
+    early = made.finish([ended_early(call, live)])
+    late = made.finish(
+        [
+            Generated(
+                (whole.ids,), (-2.75,), ("stop",), call.prompt_tokens, 4,
+                log_probs=(whole.log_probs,), top=(whole.top,),
+            )
+        ]
+    )  # fmt: skip
+    assert early == late
+    (item,) = early.data
+    assert [(entry.token, entry.logprob) for entry in item.logprobs] == [
+        ("one", -0.5), ("two", -0.25),
+    ]  # fmt: skip
+    assert item.logprobs[0].top[0].token == "one"
+    assert item.score == pytest.approx(-0.75 / 4)
+    assert early.usage.prompt_tokens == 2  # the word, and the end that this tokenizer adds
+
+
+def test_only_one_row_can_end_early(model: LoadedModel) -> None:
+    assert plan(model, "a", stop="x").calls[0].read is not None
+    assert plan(model, "a", stop="x", n=2).calls[0].read is None
+    assert plan(model, "a", stop="x", best_of=2).calls[0].read is None
+    assert plan(model, "a", stop="x", num_beams=2).calls[0].read is None
+
+
+def test_alternatives_are_cut_each_for_itself(model: LoadedModel) -> None:
+    made = plan(model, "a", stop="two", n=2, logprobs=0)
+    outcome = Generated(
+        ((4, 5, 6), (6, 1)), (-1.0, -2.0), ("length", "stop"), 1, 5,
+        log_probs=((-0.5, -0.5, -0.5), (-0.1, -0.2)), top=(((),) * 3, ((),) * 2),
+    )  # fmt: skip
+    answer = made.finish([outcome])
+    (item,) = answer.data
+    assert [(a.text, a.finish_reason) for a in item.alternatives] == [
+        ("one ", "stop"), ("three", "stop"),
+    ]  # fmt: skip
+    assert item.text == "one "
+    assert answer.usage.completion_tokens == 4
+    assert [len(a.logprobs) for a in item.alternatives] == [2, 2]
+    assert item.logprobs == item.alternatives[0].logprobs
+
+
+def test_bad_prompts_are_reported_in_their_place(model: LoadedModel) -> None:
+    made = plan(model, "a", "b " * 20, "c")
+    outcomes = [Generated(((4,),), (0.0,), ("stop",)), DeadlineExceeded("late")]
+    first, second, third = made.finish(outcomes).data
+    assert first.text == "one"
+    assert (second.error.type, second.error.field) == ("too_long", "prompts.1")
+    assert third.error.type == "deadline_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "fields", "kind", "field"),
+    [
+        (["a"] * 4, {}, InvalidRequest, "prompts"),
+        (["x " * 16], {}, TooLong, "prompts.0"),
+        (["x " * 31], {}, TooLong, "prompts.0"),
+        (["x" * 4000], {}, TooLong, "prompts.0"),
+        (["a\nb"], {"examples": SHOTS}, InvalidRequest, "prompts.0"),
+        ([" "], {"instruction": "Do:"}, InvalidRequest, "prompts.0"),
+        (["a"], {"examples": [Example(input="", output="x")]}, InvalidRequest, "examples.0.input"),
+    ],
+)
+def test_what_cannot_be_continued_is_refused(
+    model: LoadedModel, prompts: list[str], fields: dict, kind: type, field: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        plan(model, *prompts, **fields)
+    assert caught.value.field == field
+
+
+def test_an_empty_prompt_needs_start_tokens(model: LoadedModel) -> None:
+    class Plain(WordTokenizer):
+        def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+            return super().encode(text, add_special_tokens=False)
+
+    bare = LoadedModel(model.manifest, Plain())
+    with pytest.raises(InvalidRequest, match=r"prompts.0 is empty"):
+        plan(bare, "")
+    starts = model.generation.model_copy(update={"decoder_start_ids": (2,)})
+    begun = LoadedModel(model.manifest.model_copy(update={"generation": starts}), Plain())
+    assert plan(begun, "").calls[0].inputs["prompt_ids"].size == 0
+    with pytest.raises(TooLong, match="15 with its answer"):
+        plan(begun, "x " * 15)
+
+
+def test_a_score_is_that_of_a_whole_answer(model: LoadedModel) -> None:
+    made = plan(model, "a", stop="two", length_penalty=0.5)
+    outcome = Generated(((4, 5),), (-3.0,), ("length",), log_probs=((-1.0, -2.0),))
+    assert made.finish([outcome]).data[0].score == pytest.approx(-3 / math.sqrt(2))
