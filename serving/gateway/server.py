@@ -19,10 +19,10 @@ from serving.gateway.catalog import load_catalog
 from serving.gateway.grpc_front import create_grpc_server
 from serving.gateway.health import Readiness
 from serving.gateway.inference import Inference, TritonInference
-from serving.gateway.logs import configure_logs
 from serving.gateway.metrics import Metrics
 from serving.gateway.ports import listening
 from serving.gateway.service import Service
+from serving.logs import configure_logs
 from serving.settings import GatewaySettings
 
 log = logging.getLogger(__name__)

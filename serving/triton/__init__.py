@@ -1,7 +1,7 @@
 """Find, start, supervise and heal a Triton server (decision D1: a real Triton everywhere)."""
 
 from serving.triton.server import TritonServer
-from serving.triton.settings import TritonSettings
+from serving.triton.settings import TritonSettings, program_from_environment
 from serving.triton.supervisor import run_triton
 
-__all__ = ["TritonServer", "TritonSettings", "run_triton"]
+__all__ = ["TritonServer", "TritonSettings", "program_from_environment", "run_triton"]

@@ -1,8 +1,10 @@
-"""Triton's model control over HTTP: load one version by name, read what is loaded."""
+"""Triton's control over HTTP: load one version by name, read what is loaded and how it does."""
 
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,28 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
 from serving.errors import BundleError, SetupError
+from serving.heartbeat import Vitals, read_vitals
+
+_QUICK_S = 2.0
+_PENDING = re.compile(r"^nv_inference_pending_request_count\{.*\} (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How a server does at one moment, in its own words.
+
+    Attributes:
+        engines: By model; those that have none (encoders) are not in it.
+        pending: Requests that wait in Triton's queues.
+    """
+
+    engines: dict[str, Vitals]
+    pending: int
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything that can be seen from here."""
+        return not self.pending and not any(vital.is_busy for vital in self.engines.values())
 
 
 class ModelControl:
@@ -18,10 +42,12 @@ class ModelControl:
 
     Args:
         address: `host:port` of Triton's HTTP endpoint.
+        metrics_address: `host:port` of its metrics.
         timeout_s: Longest wait for one answer; loading a model is one.
     """
 
-    def __init__(self, address: str, timeout_s: float) -> None:
+    def __init__(self, address: str, metrics_address: str, timeout_s: float) -> None:
+        self._metrics = f"http://{metrics_address}/metrics"
         self._http = httpx.Client(base_url=f"http://{address}", timeout=timeout_s, trust_env=False)
 
     def close(self) -> None:
@@ -31,9 +57,17 @@ class ModelControl:
     def is_live(self) -> bool:
         """Whether the server answers."""
         try:
-            return self._http.get("/v2/health/live", timeout=2.0).is_success
+            return self._http.get("/v2/health/live", timeout=_QUICK_S).is_success
         except httpx.HTTPError:
             return False
+
+    def condition(self) -> Condition | None:
+        """How the server does, None where it does not answer."""
+        try:
+            text = self._http.get(self._metrics, timeout=_QUICK_S).text
+        except httpx.HTTPError:
+            return None
+        return Condition(read_vitals(text), sum(int(float(n)) for n in _PENDING.findall(text)))
 
     def load(self, model: str, config: dict[str, Any]) -> None:
         """Load a model, or replace it by what the configuration says; returns when it is done.
@@ -41,15 +75,15 @@ class ModelControl:
         Raises:
             SetupError: Triton refused, with Triton's own words.
         """
-        parameters = {"parameters": {"config": json.dumps(config)}}
-        try:
-            answer = self._http.post(f"/v2/repository/models/{model}/load", json=parameters)
-        except httpx.HTTPError as error:
-            raise SetupError(
-                f"Triton gave no answer while loading {model!r}: {type(error).__name__}"
-            ) from error
-        if answer.is_error:
-            raise SetupError(f"Triton cannot load {model!r}: {_reason(answer)}")
+        self._change(model, "load", {"parameters": {"config": json.dumps(config)}})
+
+    def unload(self, model: str) -> None:
+        """Take a model out of service; returns before its last requests have ended.
+
+        Raises:
+            SetupError: Triton refused, with Triton's own words.
+        """
+        self._change(model, "unload", {})
 
     def version(self, model: str) -> int | None:
         """The version that answers, None where the model is not loaded."""
@@ -60,6 +94,16 @@ class ModelControl:
         if answer.is_error:
             return None
         return max((int(version) for version in answer.json().get("versions", ())), default=None)
+
+    def _change(self, model: str, verb: str, body: dict[str, Any]) -> None:
+        try:
+            answer = self._http.post(f"/v2/repository/models/{model}/{verb}", json=body)
+        except httpx.HTTPError as error:
+            raise SetupError(
+                f"Triton gave no answer while asked to {verb} {model!r}: {type(error).__name__}"
+            ) from error
+        if answer.is_error:
+            raise SetupError(f"Triton cannot {verb} {model!r}: {_reason(answer)}")
 
 
 def model_config(model_folder: Path, version: int, incarnation: int = 0) -> dict[str, Any]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_TICK_S = 0.1
 
 # Runs in the child between fork and exec; a `preexec_fn` would run Python in a copy of a process
 # with threads. The parent is compared because it may have died before prctl was called.
@@ -57,20 +60,52 @@ def launch(
     )
 
 
-def end(process: subprocess.Popen[str], timeout_s: float) -> None:
-    """SIGTERM, then SIGKILL for the whole session; returns when every member is gone."""
+def end(process: subprocess.Popen[str], is_over: Callable[[], bool]) -> None:
+    """SIGTERM, then SIGKILL for the whole session; returns when every member is gone.
+
+    Args:
+        process: Leader of the session.
+        is_over: Whether it had time enough to end by itself.
+    """
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout_s)
+    while process.poll() is None and not is_over():
+        await_end([process.pid], _TICK_S)
     deadline = time.monotonic() + 10
     while members := session_members(process.pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill_session(process.pid)
         if time.monotonic() > deadline:
             raise RuntimeError(f"processes {members} of Triton's session survive SIGKILL")
         time.sleep(0.02)
     process.wait()
+
+
+def kill_session(leader: int) -> None:
+    """SIGKILL for every member, if there is any."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, which reaches stopped processes too."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def await_end(pids: Iterable[int], timeout_s: float) -> None:
+    """Return as soon as one of the processes has ended, or when the time is over."""
+    with contextlib.ExitStack() as opened:
+        ends = select.poll()
+        for pid in pids:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                return
+            except OSError:  # a sandbox without pidfd: the time alone decides
+                continue
+            opened.callback(os.close, descriptor)
+            ends.register(descriptor, select.POLLIN)
+        ends.poll(timeout_s * 1000)
 
 
 def children(pid: int) -> list[Child]:
@@ -100,8 +135,7 @@ def end_children() -> None:
     """
     while left := children(os.getpid()):
         for child in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGKILL)
+            kill(child.pid)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(child.pid, 0)
 

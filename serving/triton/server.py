@@ -7,7 +7,7 @@ import logging
 import subprocess
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +17,7 @@ from serving import bundle
 from serving.errors import SetupError
 from serving.triton import process as processes
 from serving.triton.belongings import Belongings
-from serving.triton.control import ModelControl, model_config
+from serving.triton.control import Condition, ModelControl, model_config
 from serving.triton.installation import Installation, find_installation
 from serving.triton.ports import claim_ports
 from serving.triton.settings import TritonSettings
@@ -30,6 +30,13 @@ triton_log = logging.getLogger(f"{__name__}.output")
 
 _LEVELS = {"E": logging.ERROR, "W": logging.WARNING, "F": logging.CRITICAL}
 _LOADS_AT_ONCE = 4
+_UNLOAD_S = 3.0
+"""Triton unloads within a second or two of its last answer, or for ever: 2.51 forgets some requests
+whose clients left in the moment of their end, and keeps their models loaded."""
+_LOOK_S = 0.2
+_QUIET_S = 1.2
+"""Longer than two heartbeats: what came in just before the last one is seen."""
+_EMPTY = "All models are stopped"  # what Triton logs when the last request has ended
 _GPU = Path("/dev/nvidiactl")
 _NO_GPU = "CudaDriverHelper has not been initialized"  # an error line on each CPU-only start
 
@@ -54,7 +61,10 @@ class TritonServer:
         self._control: ModelControl | None = None
         self._ports: dict[str, int] = {}
         self._tail: deque[str] = deque(maxlen=40)
-        self._incarnations: dict[str, int] = {}
+        self._loaded: set[str] = set()
+        self._heals: Counter[str] = Counter()  # counts on over restarts: clients compare it
+        self._is_hurried = False
+        self._empty_since_s = float("inf")
         self._stubs = StubWatch(self._living_stubs)
 
     def __enter__(self) -> TritonServer:
@@ -97,7 +107,7 @@ class TritonServer:
     @property
     def models(self) -> tuple[str, ...]:
         """Triton models that were loaded, further parts included."""
-        return tuple(sorted(self._incarnations))
+        return tuple(sorted(self._loaded))
 
     def start(self) -> None:
         """Start the server and load every complete bundle.
@@ -117,20 +127,32 @@ class TritonServer:
             self.stop()
             raise
         took = time.monotonic() - began
-        self._progress(f"Triton ready with {len(self._incarnations)} models in {took:.1f} s")
+        self._progress(f"Triton ready with {len(self._loaded)} models in {took:.1f} s")
 
-    def stop(self) -> None:
-        """End the server and all its processes, and remove its files; harmless when repeated."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """End the server and all its processes, and remove its files; harmless when repeated.
+
+        Args:
+            at_once: Without the time that requests in flight have otherwise.
+        """
+        deadline = time.monotonic() + (0.0 if at_once else self.settings.stop_timeout_s + 1.0)
+        if self.dead_stubs:
+            # Triton would wait in vain for a model whose stub is dead, so we wait ourselves.
+            self._await_idle(deadline)
+            deadline = min(deadline, time.monotonic() + 1.0)
         if self._control:
             self._control.close()
         if self._process:
-            # Triton waits in vain for a model whose stub is dead.
-            grace = self.settings.stop_timeout_s if not self.dead_stubs else 1.0
-            processes.end(self._process, grace + 1.0)
+            processes.end(self._process, lambda: self._is_over(deadline))
         self._cleanup.close()
         self._process, self._control, self.dead_stubs = None, None, 0
-        self._incarnations.clear()
+        self._loaded.clear()
+        self._empty_since_s = float("inf")
         self._stubs = StubWatch(self._living_stubs)
+
+    def hurry(self) -> None:
+        """Let a stop that is going on wait for nobody; may be called by a signal's handler."""
+        self._is_hurried = True
 
     def load(self, name: str, version: int | None = None) -> int:
         """Load a bundle with all its parts, at its newest complete version or a given one.
@@ -149,27 +171,68 @@ class TritonServer:
         )
         return self._load_bundle(chosen)
 
+    @property
+    def has_lost_stubs(self) -> bool:
+        """Whether a model's process has died since it was loaded."""
+        return bool(self._stubs.lost())
+
+    def await_loss(self, timeout_s: float) -> None:
+        """Return as soon as the server or a model's process dies, or when the time is over."""
+        pids = self._stubs.pids | ({self.pid} if self.pid else set())
+        processes.await_end(pids, timeout_s)
+
+    def condition(self) -> Condition | None:
+        """How the server does by its own metrics; None where it does not answer."""
+        return self._require_control().condition()
+
+    def kill_stubs(self, model: str) -> None:
+        """End a model's processes, for `heal` to find; requests that they had end with an error."""
+        for pid in self._stubs.of(model):
+            processes.kill(pid)
+
     def heal(self) -> list[str]:
         """Replace every model that lost a stub; returns their names.
 
-        Triton neither restarts a dead stub nor stops calling its model ready. A load makes a new
-        instance; the dead one keeps its shared memory until the server ends, so it is counted.
+        Triton neither restarts a dead stub nor stops calling its model ready, and what the stub had
+        accepted hangs. So the model is unloaded first, by which clients know at once that their
+        requests are lost, then loaded anew. The dead instance may keep its shared memory until the
+        server ends, so it is counted.
 
         Raises:
             SetupError: a model cannot be loaded again.
         """
-        healed = []
+        lost: dict[str, int] = {}
         for model, count in self._stubs.lost().items():
             version = self._require_control().version(model)
             if version is None:
                 self._stubs.forget(model)
                 continue
-            self.dead_stubs += count
             log.warning("model %s lost %d of its processes; loading it again", model, count)
-            self._incarnations[model] += 1
-            self._load_model(model, version)
-            healed.append(model)
-        return healed
+            self.dead_stubs += count
+            self._require_control().unload(model)
+            lost[model] = version
+        if not lost:
+            return []
+        self._heals.update(lost.keys())
+        with ThreadPoolExecutor(_LOADS_AT_ONCE) as pool:
+            list(pool.map(self._load_model, lost.keys(), lost.values()))
+        return list(lost)
+
+    def _await_idle(self, deadline: float) -> None:
+        """Wait until nobody has waited for an answer for a while; a silent server is no reason."""
+        quiet_since = time.monotonic()
+        while not self._is_over(deadline) and time.monotonic() - quiet_since < _QUIET_S:
+            condition = self._control.condition() if self._control else None
+            if condition is None:
+                return
+            if not condition.is_idle:
+                quiet_since = time.monotonic()
+            time.sleep(_LOOK_S)
+
+    def _is_over(self, deadline: float) -> bool:
+        """Whether a stop has waited enough."""
+        now = time.monotonic()
+        return self._is_hurried or now > deadline or now - self._empty_since_s > _UNLOAD_S
 
     def _launch(self, installation: Installation) -> None:
         settings = self.settings
@@ -193,7 +256,9 @@ class TritonServer:
         reader = threading.Thread(target=self._read_output, name="triton-output", daemon=True)
         reader.start()
         self._cleanup.callback(reader.join, 2.0)
-        self._control = ModelControl(self.http_address, self.settings.ready_timeout_s)
+        self._control = ModelControl(
+            self.http_address, self.metrics_address, self.settings.ready_timeout_s
+        )
 
     def _command(self, installation: Installation, belongings: Belongings) -> list[str]:
         settings = self.settings
@@ -251,10 +316,9 @@ class TritonServer:
         return version
 
     def _load_model(self, model: str, version: int) -> None:
-        incarnation = self._incarnations.get(model, 0)
-        config = model_config(self.settings.repository / model, version, incarnation)
+        config = model_config(self.settings.repository / model, version, self._heals[model])
         self._require_control().load(model, config)
-        self._incarnations[model] = incarnation
+        self._loaded.add(model)
         self._stubs.note(model)
 
     def _living_stubs(self) -> Living:
@@ -270,6 +334,8 @@ class TritonServer:
             for line in lines:
                 text = line.rstrip()
                 self._tail.append(text)
+                if _EMPTY in text:
+                    self._empty_since_s = time.monotonic()
                 is_glog = len(text) > 5 and text[1:5].isdecimal()
                 is_news = is_glog and _NO_GPU not in text
                 level = _LEVELS.get(text[0], logging.DEBUG) if is_news else logging.DEBUG

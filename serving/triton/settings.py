@@ -23,10 +23,15 @@ class TritonSettings:
     """The `tritonserver` to run; None: the one on PATH, else the one in the PyPI wheel."""
     ready_timeout_s: float = 120.0
     """For the start of the server, and again for the loading of all bundles."""
-    stop_timeout_s: float = 10.0
+    stop_timeout_s: float = 30.0
     """How long requests in flight may take to finish after SIGTERM."""
+    stuck_after_s: float = 30.0
+    """A model whose heart stands still so long is killed and loaded again, a server that does not
+    answer is restarted. More than the longest prefill takes, for busy is not dead."""
     max_dead_stubs: int = 8
     """A dead stub keeps its shared memory until the server stops: restart beyond this many."""
+    idle_before_restart_s: float = 60.0
+    """With fewer dead stubs, restart once nobody has asked for anything for so long."""
     max_restarts: int = 5
     """Restarts without a healthy minute between them before we give up."""
 

@@ -30,6 +30,15 @@ class StubWatch:
         """Take the model's stubs of this moment as what it should have."""
         self._known[model] = self._living().get(model, set())
 
+    @property
+    def pids(self) -> set[int]:
+        """The stubs that there should be."""
+        return set().union(*self._known.values())
+
+    def of(self, model: str) -> set[int]:
+        """Those of one model that live."""
+        return self._living().get(model, set())
+
     def forget(self, model: str) -> None:
         """Expect nothing of a model any more (it was unloaded)."""
         self._known.pop(model, None)

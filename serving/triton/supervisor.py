@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from pathlib import Path
-from types import FrameType
+from collections.abc import Callable
 from typing import NoReturn
 
 from serving.errors import SetupError
+from serving.logs import configure_logs
 from serving.triton import process as processes
+from serving.triton.pulse import Pulse
 from serving.triton.server import TritonServer
-from serving.triton.settings import TritonSettings, program_from_environment
+from serving.triton.settings import TritonSettings
 
 WATCH_PERIOD_S = 0.5
 HEALTHY_AFTER_S = 60.0
@@ -22,12 +23,18 @@ log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Keeps one started server serving: heals its models, restarts it, gives up in the end."""
+    """Keeps one started server serving: heals its models, restarts it, gives up in the end.
 
-    def __init__(self, server: TritonServer) -> None:
+    Args:
+        server: Started.
+        clock: Seconds.
+    """
+
+    def __init__(self, server: TritonServer, clock: Callable[[], float] = time.monotonic) -> None:
         self._server = server
+        self._clock = clock
         self._restarts = 0
-        self._started_at = time.monotonic()
+        self._began()
 
     def run(self) -> NoReturn:
         """Watch until an exception ends it: a signal's, or this one.
@@ -36,7 +43,7 @@ class Supervisor:
             SetupError: the server could not be kept up.
         """
         while True:
-            time.sleep(WATCH_PERIOD_S)
+            self._server.await_loss(WATCH_PERIOD_S)
             self.check()
             if self._server.pid is not None:
                 processes.reap(except_for=self._server.pid)
@@ -47,18 +54,38 @@ class Supervisor:
         Raises:
             SetupError: too many restarts without a healthy minute between them.
         """
-        if time.monotonic() - self._started_at > HEALTHY_AFTER_S:
+        if self._clock() - self._started_s > HEALTHY_AFTER_S:
             self._restarts = 0
-        if not self._server.is_alive:
+        server, settings = self._server, self._server.settings
+        if not server.is_alive:
             self._restart("tritonserver ended")
-            return
+        elif server.has_lost_stubs and server.dead_stubs >= settings.max_dead_stubs:
+            self._restart(f"{server.dead_stubs} dead stubs hold shared memory, and one more died")
+        else:
+            self._heal()
+            self._look()
+
+    def _heal(self) -> None:
         try:
             self._server.heal()
         except SetupError as error:
             self._restart(error.message)
+
+    def _look(self) -> None:
+        """Ask how the server does: end what stands still, renew what is worn when nobody asks."""
+        condition = self._server.condition()
+        for model in self._pulse.look(condition.engines if condition else None):
+            stuck_s = self._server.settings.stuck_after_s
+            log.error("model %s has had no heartbeat for %g s; ending its process", model, stuck_s)
+            self._server.kill_stubs(model)
+        if self._pulse.is_silent:
+            self._restart("tritonserver does not answer")
             return
-        if self._server.dead_stubs > self._server.settings.max_dead_stubs:
-            self._restart(f"{self._server.dead_stubs} dead stubs hold shared memory")
+        if condition is None or not condition.is_idle:
+            self._busy_s = self._clock()
+        is_long_idle = self._clock() - self._busy_s > self._server.settings.idle_before_restart_s
+        if self._server.dead_stubs and is_long_idle:
+            self._restart(f"{self._server.dead_stubs} dead stubs hold shared memory, all is idle")
 
     def _restart(self, reason: str) -> None:
         """Stop and start; a start that fails leaves a dead server, which is the next check's."""
@@ -66,20 +93,24 @@ class Supervisor:
             raise SetupError(f"gave up after {self._restarts} restarts: {reason}")
         self._restarts += 1
         log.error("restarting Triton (%d): %s", self._restarts, reason)
-        self._server.stop()
+        self._server.stop(at_once=True)
         try:
             self._server.start()
         except SetupError as error:
             log.error("Triton did not start: %s", error)
-        self._started_at = time.monotonic()
+        self._began()
+
+    def _began(self) -> None:
+        """Forget what was seen of the server before it started."""
+        self._pulse = Pulse(self._server.settings.stuck_after_s, self._clock)
+        self._started_s = self._busy_s = self._clock()
 
 
-def run_triton(
-    repository: Path, host: str, http_port: int, grpc_port: int, metrics_port: int
-) -> int:
+def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
     """Start Triton and keep it up until SIGTERM or SIGINT; the body of `triptych triton`.
 
-    Call it from the main thread.
+    Call it from the main thread. Requests in flight get `stop_timeout_s`; a second signal ends
+    them.
 
     Returns:
         0: the exit code after a wanted stop.
@@ -87,15 +118,14 @@ def run_triton(
     Raises:
         SetupError: it does not start, or does not stay up.
     """
+    configure_logs(as_json=json_output)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
+    server = TritonServer(settings)
     for number in _STOP_SIGNALS:
-        signal.signal(number, _stop)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each health request
+        signal.signal(number, lambda *_: _stop(server))
     processes.adopt_orphans()
-    settings = TritonSettings(
-        repository, host, http_port, grpc_port, metrics_port, program_from_environment()
-    )
     try:
-        with TritonServer(settings) as server:
+        with server:
             Supervisor(server).run()
     except _Stopped:
         log.info("Triton stopped")
@@ -108,7 +138,7 @@ class _Stopped(BaseException):
     """SIGTERM or SIGINT arrived: leave whatever is going on, a long start too."""
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    for further in _STOP_SIGNALS:
-        signal.signal(further, signal.SIG_IGN)  # stopping is bounded in time; let it finish
+def _stop(server: TritonServer) -> None:
+    for further in _STOP_SIGNALS:  # stopping is bounded in time; let it finish
+        signal.signal(further, lambda *_: server.hurry())
     raise _Stopped

@@ -20,9 +20,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from serving.errors import BundleError, SetupError
+from serving.heartbeat import Vitals
 from serving.triton import TritonServer, TritonSettings, process
 from serving.triton.belongings import SHARED_MEMORY, Belongings
-from serving.triton.control import model_config
+from serving.triton.control import Condition, model_config
 from serving.triton.installation import BACKENDS, STUB, Installation, find_installation
 from serving.triton.ports import claim_ports
 from serving.triton.stubs import StubWatch, living_stubs
@@ -217,20 +218,31 @@ def test_program_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 class FakeServer:
-    """A server that dies or fails as told."""
+    """A server that dies, hangs or fails as told."""
 
     def __init__(self, *, is_alive: bool = True, dead_stubs: int = 0, starts: bool = True) -> None:
-        self.settings = SimpleNamespace(max_dead_stubs=2, max_restarts=3)
+        self.settings = SimpleNamespace(
+            max_dead_stubs=2, max_restarts=3, stuck_after_s=10, idle_before_restart_s=60
+        )
         self.is_alive = is_alive
         self.dead_stubs = dead_stubs
         self.starts = starts
+        self.has_lost_stubs = False
+        self.engines: dict[str, Vitals] | None = {"a": vitals(1)}
         self.calls: list[str] = []
 
     def heal(self) -> list[str]:
         self.calls.append("heal")
         return []
 
-    def stop(self) -> None:
+    def condition(self) -> Condition | None:
+        return None if self.engines is None else Condition(self.engines, pending=0)
+
+    def kill_stubs(self, model: str) -> None:
+        self.calls.append(f"kill {model}")
+
+    def stop(self, *, at_once: bool) -> None:
+        assert at_once, "a broken server is waited for"
         self.calls.append("stop")
         self.is_alive, self.dead_stubs = False, 0
 
@@ -241,8 +253,26 @@ class FakeServer:
         self.is_alive = True
 
 
-def supervise(server: FakeServer) -> Supervisor:
-    return Supervisor(cast(TritonServer, server))
+def vitals(beats: int, rows: int = 0) -> Vitals:
+    return Vitals(0, {"beats": beats, "rows_in_use": rows})
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def supervise(server: FakeServer, clock: Clock | None = None) -> Supervisor:
+    return Supervisor(cast(TritonServer, server), clock or Clock())
+
+
+def watch(supervisor: Supervisor, clock: Clock, seconds: int) -> None:
+    for _ in range(seconds):
+        clock.now_s += 1
+        supervisor.check()
 
 
 def test_healthy_server_is_left_alone() -> None:
@@ -251,10 +281,11 @@ def test_healthy_server_is_left_alone() -> None:
     assert server.calls == ["heal"]
 
 
-def test_too_many_dead_stubs_restart_the_server() -> None:
-    server = FakeServer(dead_stubs=3)
+def test_one_dead_stub_too_many_restarts_the_server_instead_of_healing() -> None:
+    server = FakeServer(dead_stubs=2)
+    server.has_lost_stubs = True
     supervise(server).check()
-    assert server.calls == ["heal", "stop", "start"]
+    assert server.calls == ["stop", "start"]
 
 
 def test_supervisor_gives_up_after_restarts_in_a_row() -> None:
@@ -265,6 +296,54 @@ def test_supervisor_gives_up_after_restarts_in_a_row() -> None:
     with pytest.raises(SetupError, match="gave up after 3 restarts"):
         supervisor.check()
     assert server.calls == ["stop", "start"] * 3
+
+
+def test_model_whose_heart_stands_still_is_killed() -> None:
+    server, clock = FakeServer(), Clock()
+    supervisor = supervise(server, clock)
+    for beats in range(20):
+        server.engines = {"a": vitals(beats), "b": vitals(7 if beats > 7 else beats)}
+        watch(supervisor, clock, 1)
+    assert {call for call in server.calls if "kill" in call} == {"kill b"}
+
+
+def test_heart_that_is_slow_is_not_dead() -> None:
+    server, clock = FakeServer(), Clock()
+    supervisor = supervise(server, clock)
+    for beats in range(5):
+        server.engines = {"a": vitals(beats, rows=64)}
+        watch(supervisor, clock, 9)
+    assert set(server.calls) == {"heal"}
+
+
+def test_time_in_which_nobody_looked_does_not_count() -> None:
+    server, clock = FakeServer(), Clock()
+    supervisor = supervise(server, clock)
+    supervisor.check()
+    clock.now_s += 3600  # the machine slept
+    supervisor.check()
+    assert set(server.calls) == {"heal"}
+
+
+def test_server_that_does_not_answer_is_restarted() -> None:
+    server, clock = FakeServer(), Clock()
+    server.engines = None
+    watch(supervise(server, clock), clock, 11)
+    assert server.calls[-2:] == ["stop", "start"]
+
+
+def test_dead_stubs_are_got_rid_of_when_nobody_asks_for_anything() -> None:
+    server, clock = FakeServer(dead_stubs=1), Clock()
+    supervisor = supervise(server, clock)
+    for beats in range(100):
+        server.engines = {"a": vitals(beats, rows=beats % 2)}
+        watch(supervisor, clock, 1)
+    assert set(server.calls) == {"heal"}, "it was restarted under load"
+    for beats in range(100, 200):
+        server.engines = {"a": vitals(beats)}
+        watch(supervisor, clock, 1)
+    assert server.calls.count("start") == 1
+    assert server.dead_stubs == 0
 
 
 # A real server
@@ -401,11 +480,10 @@ def test_installation_laid_out_like_nvidias_container_serves(
 # `triptych triton`: a process of its own
 
 KEEPER = """
-import logging, sys
+import sys
 from pathlib import Path
-from serving.triton import run_triton
-logging.basicConfig(level=logging.INFO, stream=sys.stdout)
-sys.exit(run_triton(Path(sys.argv[1]), "127.0.0.1", *map(int, sys.argv[2:])))
+from serving.triton import TritonSettings, run_triton
+sys.exit(run_triton(TritonSettings(Path(sys.argv[1]), "127.0.0.1", *map(int, sys.argv[2:]))))
 """
 
 

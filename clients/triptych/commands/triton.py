@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +20,27 @@ def triton(
     http_port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
     grpc_port: Annotated[int, typer.Option(min=0, max=65535)] = 8001,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535)] = 8002,
+    graceful_termination_timeout: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=3600,
+            envvar="TRIPTYCH_GRACEFUL_TERMINATION_TIMEOUT",
+            help="Seconds that requests may go on after SIGTERM; a second one ends them.",
+        ),
+    ] = 30.0,
+    stuck_after: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            max=3600,
+            envvar="TRIPTYCH_STUCK_AFTER",
+            help="Seconds without a heartbeat after which a model is started anew.",
+        ),
+    ] = 30.0,
+    json_output: Annotated[
+        bool, typer.Option(envvar="TRIPTYCH_JSON_OUTPUT", help="Log lines as JSON.")
+    ] = False,
 ) -> int:
     """Start NVIDIA Triton on a model repository, watch it and heal it; ends with SIGTERM.
 
@@ -28,6 +48,15 @@ def triton(
     triptych triton --repository model_repository
     """
     server = imported("serving.triton", "serve-cpu")
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    code: int = server.run_triton(repository, host, http_port, grpc_port, metrics_port)
+    settings = server.TritonSettings(
+        repository=repository,
+        host=host,
+        http_port=http_port,
+        grpc_port=grpc_port,
+        metrics_port=metrics_port,
+        program=server.program_from_environment(),
+        stop_timeout_s=graceful_termination_timeout,
+        stuck_after_s=stuck_after,
+    )
+    code: int = server.run_triton(settings, json_output=json_output)
     return code
