@@ -13,9 +13,8 @@ from functools import cache
 from random import Random
 
 from export.examples import english, french
-from export.examples.gazette_phrases import Nominal, Words, noun_phrase, words
+from export.examples.gazette_phrases import Nominal, Words, adjectives_of, noun_phrase, words
 from export.examples.gazette_words import (
-    ADJECTIVES,
     CITIES,
     DAYS,
     MONTHS,
@@ -33,6 +32,8 @@ WITHHELD_PAIRS = frozenset({"noun:area|adjectives:european economic"})
 
 _EVERY_KIND = frozenset({"document", "body", "person", "topic"})
 _TENSES = {"past": 10, "future": 5, "must": 2, "can": 1, "pluperfect": 2}
+# Those whose forms all occur elsewhere, so that a verb can be withheld from one.
+_COMPOSED_TENSES = ("must", "can", "pluperfect")
 _COPULA_TENSES = {"present": 5, "past": 5, "future": 2, "must": 1}
 _PAST_YEARS, _FUTURE_YEARS = range(1945, 2025), range(2027, 2041)
 _PAST_TIMES = [
@@ -212,8 +213,7 @@ def _active_verb(
 def _describing(rng: Random) -> Words:
     """The national budget will be complex."""
     subject = noun_phrase(rng, _EVERY_KIND)
-    outer = [adjective for adjective in ADJECTIVES if adjective.position == "outer"]
-    adjective = rng.choice(outer)
+    adjective = rng.choice(adjectives_of(subject.head.kind, "outer"))
     tense, is_negated = _weighted(rng, _COPULA_TENSES), rng.random() < 0.2
     form = french.agree(adjective.french, subject.gender, subject.is_plural)
     be = _be(tense, subject.is_plural)
@@ -253,8 +253,9 @@ def _negated(verb: tuple[str, ...]) -> tuple[str, ...]:
 def _verb_pairs(verb: GazetteVerb, thing: Nominal, tense: str, is_negated: bool) -> tuple[str, ...]:
     name = f"verb:{verb.english[0]}"
     noun: GazetteNoun = thing.head
+    composed = (f"{name}|{tense}",) if tense in _COMPOSED_TENSES else ()
     negated = (f"{name}|negated {tense}",) if is_negated else ()
-    return (f"{name}|{tense}", f"{name}|object:{noun.english}", *negated)
+    return (f"{name}|object:{noun.english}", *composed, *negated)
 
 
 def _place(rng: Random) -> Words:

@@ -6,6 +6,7 @@ model's attention can be held against it.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 
 from export.examples import english, french
@@ -76,10 +77,6 @@ _BY_KIND = {
     kind: tuple(noun for noun in NOUNS if noun.kind == kind)
     for kind in ("document", "body", "person", "topic")
 }
-_BY_POSITION = {
-    position: tuple(adjective for adjective in ADJECTIVES if adjective.position == position)
-    for position in ("before", "outer", "origin", "type")
-}
 _CHANCES: dict[Position, float] = {"before": 0.15, "outer": 0.12, "origin": 0.45, "type": 0.45}
 # English, then French m, f: of one thing, of several.
 _SINGULAR = [
@@ -99,6 +96,16 @@ _PLURAL = [
 ]
 
 
+@cache
+def adjectives_of(kind: Kind, position: Position) -> tuple[GazetteAdjective, ...]:
+    """The adjectives of one place that fit a kind of noun."""
+    return tuple(
+        adjective
+        for adjective in ADJECTIVES
+        if adjective.position == position and (kind == "document" or not adjective.is_of_documents)
+    )
+
+
 def country(rng: Random) -> Nominal:
     """A country; French has an article, English none."""
     noun = rng.choice(COUNTRIES)
@@ -110,7 +117,7 @@ def noun_phrase(rng: Random, kinds: frozenset[str], depth: int = 0) -> Nominal:
     """A noun of one of the kinds with determiner, adjectives and perhaps what it is about."""
     kind: Kind = rng.choice(sorted(kinds))  # type: ignore[assignment]
     noun = rng.choice(_BY_KIND[kind])
-    chosen = _adjectives(rng)
+    chosen = _adjectives(rng, kind)
     has_plural = not noun.is_uncountable and kind != "topic"
     is_plural = has_plural and rng.random() < 0.3
     is_name = _is_name(rng, noun, chosen, is_plural)
@@ -120,9 +127,9 @@ def noun_phrase(rng: Random, kinds: frozenset[str], depth: int = 0) -> Nominal:
     return Nominal(whole, noun, is_plural)
 
 
-def _adjectives(rng: Random) -> dict[Position, GazetteAdjective]:
+def _adjectives(rng: Random, kind: Kind) -> dict[Position, GazetteAdjective]:
     return {
-        position: rng.choice(_BY_POSITION[position])
+        position: rng.choice(adjectives_of(kind, position))
         for position, chance in _CHANCES.items()
         if rng.random() < chance
     }

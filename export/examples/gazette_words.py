@@ -34,6 +34,8 @@ class GazetteAdjective:
     english: str
     french: str
     position: Position
+    is_of_documents: bool = False
+    """Whether nothing else can be so: detailed, long."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ _NOUNS: dict[Kind, str] = {
         defense défense f *; cooperation coopération f *; integration intégration f *;
         growth croissance f *""",
 }
-# Adjectives that English capitalizes wherever they stand are written so.
+# Adjectives that English capitalizes wherever they stand are written so; a trailing * marks those
+# of documents only.
 _ADJECTIVES: dict[Position, str] = {
     "origin": """European européen; American américain; international international;
         national national; French français; German allemand; Spanish espagnol; Italian italien;
@@ -92,13 +95,13 @@ _ADJECTIVES: dict[Position, str] = {
         environmental environnemental; constitutional constitutionnel; fiscal fiscal;
         nuclear nucléaire; maritime maritime; electoral électoral; historical historique;
         private privé""",
-    "outer": """important important; secret secret; complex complexe; recent récent;
+    "outer": """important important; secret secret; complex complexe *; recent récent *;
         controversial controversé; necessary nécessaire; difficult difficile; useful utile;
-        detailed détaillé; independent indépendant; provisional provisoire; official officiel;
-        confidential confidentiel; ambitious ambitieux; temporary temporaire;
-        definitive définitif; modern moderne; dangerous dangereux""",
+        detailed détaillé *; independent indépendant; provisional provisoire; official officiel;
+        confidential confidentiel *; ambitious ambitieux; temporary temporaire;
+        definitive définitif *; modern moderne; dangerous dangereux""",
     "before": """new nouveau; former ancien; first premier; second deuxième; last dernier;
-        long long; good bon; great grand""",
+        long long *; good bon; great grand""",
 }
 # Kinds of the object -> "english french", irregular forms after a slash:
 # "base/past/participle infinitive/participle/future stem".
@@ -171,9 +174,9 @@ def _two(table: str) -> tuple[tuple[str, str], ...]:
 
 NOUNS = _nouns()
 ADJECTIVES = tuple(
-    GazetteAdjective(english, french, position)
+    GazetteAdjective(english, french, position, bool(mark))
     for position, table in _ADJECTIVES.items()
-    for english, french in _entries(table)
+    for english, french, *mark in _entries(table)
 )
 VERBS = _verbs()
 MONTHS, DAYS, CITIES, NUMBERS = map(_two, (_MONTHS, _DAYS, _CITIES, _NUMBERS))
