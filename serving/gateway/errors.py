@@ -45,7 +45,9 @@ def from_validation(error: ValidationError | RequestValidationError) -> InvalidR
     if first["type"] == "json_invalid":
         reason = first.get("ctx", {}).get("error", "invalid")
         return MalformedBody(f"the body is not JSON: {reason}")
-    field = ".".join(str(part) for part in first["loc"]) or None
+    # Keys of a map are the user's text, so the map is named instead.
+    place = first["loc"][:1] if "logit_bias" in first["loc"] else first["loc"]
+    field = ".".join(str(part) for part in place) or None
     value = first.get("input")
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     got = f", got {value}" if is_number and abs(value) < 1e15 else ""

@@ -70,6 +70,7 @@ class Streaming:
             if isinstance(item, TriptychError)
         ]
         self._unfinished = len(self._live)
+        self._has_begun = False
         self._has_success = False
         self._usage = Usage()
         self.failure: TriptychError | None = None
@@ -112,7 +113,8 @@ class Streaming:
     def fail(self, call: int, error: TriptychError) -> list[Piece]:
         """The end of a call without an answer: its item has none, the others go on.
 
-        When no item is left and none has an answer, the error is the request's `failure`.
+        Told with the next piece while nothing else has been told: when no item is left and none has
+        an answer, the error is the request's `failure`.
         """
         item, _ = self._places[call]
         if item.is_failed:
@@ -122,7 +124,12 @@ class Streaming:
             self._unfinished = 0
             self.failure = error
             return []
-        return self._last(Piece(index=item.index, error=item_error(error)))
+        piece = Piece(index=item.index, error=item_error(error))
+        if not self._has_begun:
+            self._unfinished -= 1
+            self._bad.append(piece)
+            return []
+        return self._last(piece)
 
     def _count(self, prompt_tokens: int, completion_tokens: int) -> None:
         self._usage = Usage(
@@ -138,7 +145,8 @@ class Streaming:
         return self._told(piece)
 
     def _told(self, piece: Piece) -> list[Piece]:
-        """A piece; before the first, the items that were bad from the beginning."""
+        """A piece; before the first, the items that were bad until then."""
+        self._has_begun = True
         bad, self._bad = self._bad, []
         return [*bad, piece]
 

@@ -150,6 +150,11 @@ class House:
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
 
+    def word(self, number: int) -> str:
+        """A token of the tiny generator."""
+        model = self.service.catalog.resolve("generate", None)
+        return model.tokenizer.pieces([number])[0]
+
     async def close(self) -> None:
         await self.http.aclose()
         await self.service.close()

@@ -1,0 +1,479 @@
+"""Streams over HTTP: events, failures before and after the headers, readers that leave."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from serving.errors import Overloaded, Unavailable
+from serving.gateway.service import STREAM_PRIORITY
+from serving.generation import Generation
+from tests.serving.gateway.conftest import House, MakeHouse, all_models, error_of, loaded
+from tests.serving.gateway.test_house import until
+from tests.serving.tasks.conftest import picture
+from triptych.messages import GenerateResponse, Piece, TokenLogprob, TopToken, Usage
+
+RED = base64.b64encode(picture("red")).decode()
+PROMPT = {"prompts": "one two three", "stream": True}
+BODIES = {
+    "generate": PROMPT,
+    "translate": {"texts": "one two three", "num_beams": 1, "stream": True},
+    "caption": {"images": RED, "prompt": "a", "num_beams": 1, "stream": True},
+}
+
+
+def events(body: str) -> list[str]:
+    """Data of each event; an error's event is named."""
+    found = []
+    assert body.endswith("\n\n")
+    for event in body.removesuffix("\n\n").split("\n\n"):
+        *names, data = event.split("\n")
+        assert data.startswith("data: ")
+        assert names in ([], ["event: error"])
+        assert bool(names) == ('"error"' in data and '"index"' not in data)
+        found.append(data.removeprefix("data: "))
+    return found
+
+
+def pieces(body: str) -> list[Piece]:
+    """The pieces of a stream that came to its end."""
+    *told, last = events(body)
+    assert last == "[DONE]"
+    return [Piece.model_validate_json(data) for data in told]
+
+
+async def stream(house: House, task: str, **fields: object) -> list[Piece]:
+    response = await house.http.post(f"/v1/{task}", json={**BODIES[task], **fields})
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+    return pieces(response.text)
+
+
+class Reader:
+    """A client on the ASGI interface that sees each message as it is sent, and may leave."""
+
+    def __init__(self, house: House, task: str, **fields: object) -> None:
+        body = json.dumps({**BODIES[task], **fields}).encode()
+        self._incoming = iter([{"type": "http.request", "body": body, "more_body": False}])
+        self._house = house
+        self._path = f"/v1/{task}"
+        self._leave = asyncio.Event()
+        self.sent: list[dict] = []
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator["Reader"]:
+        scope = {
+            "type": "http", "method": "POST", "path": self._path,
+            "raw_path": self._path.encode(), "query_string": b"",
+            "headers": [(b"content-type", b"application/json")],
+            "http_version": "1.1", "scheme": "http", "server": ("gateway", 80), "client": ("a", 1),
+        }  # fmt: skip
+        request = asyncio.ensure_future(self._house.app(scope, self._receive, self._send))
+        try:
+            yield self
+        finally:
+            self._leave.set()
+            await request
+
+    @property
+    def bodies(self) -> list[str]:
+        return [
+            message["body"].decode()
+            for message in self.sent
+            if message["type"] == "http.response.body" and message["body"]
+        ]
+
+    async def _receive(self) -> dict:
+        message = next(self._incoming, None)
+        if message is None:
+            await self._leave.wait()
+            return {"type": "http.disconnect"}
+        return message
+
+    async def _send(self, message: dict) -> None:
+        self.sent.append(message)
+
+
+@pytest.mark.parametrize(
+    ("task", "text"),
+    [("generate", "one two three"), ("translate", "one two three"), ("caption", "a picture")],
+)
+async def test_events_together_are_the_answer(house: House, task: str, text: str) -> None:
+    told = await stream(house, task)
+    assert "".join(piece.text for piece in told) == text
+    assert [piece.finish_reason for piece in told[:-1]] == [None] * (len(told) - 1)
+    assert told[-1].finish_reason == "stop"
+    assert told[-1].usage is not None
+    assert {piece.index for piece in told} == {0}
+
+
+async def test_a_token_is_told_before_the_next_is_made(house: House) -> None:
+    house.inference.steps = asyncio.Semaphore(0)
+    async with Reader(house, "generate").reading() as reader:
+        await until(lambda: house.inference.running == 1)
+        assert reader.sent == []  # nothing is promised yet
+        told = []
+        for word in ("one", " two", " three"):
+            house.inference.steps.release()
+            told.append(f'data: {{"index":0,"text":"{word}"}}\n\n')
+            await until(lambda: "".join(reader.bodies) == "".join(told))
+        house.inference.steps.release()
+        await until(lambda: reader.bodies[-1] == "data: [DONE]\n\n")
+    start = reader.sent[0]
+    assert (start["type"], start["status"]) == ("http.response.start", 200)
+    headers = dict(start["headers"])
+    assert headers[b"cache-control"] == b"no-cache"
+    assert headers[b"x-request-id"]
+
+
+async def test_tokens_that_are_ready_together_travel_together(house: House) -> None:
+    async with Reader(house, "generate").reading() as reader:
+        await until(lambda: reader.bodies and reader.bodies[-1] == "data: [DONE]\n\n")
+    assert len(reader.bodies) == 2
+    (piece, done) = events("".join(reader.bodies))
+    assert Piece.model_validate_json(piece).text == "one two three"
+    assert done == "[DONE]"
+
+
+async def test_several_prompts_stream_side_by_side(house: House) -> None:
+    house.inference.steps = asyncio.Semaphore(0)
+    async with Reader(house, "generate", prompts=["a b", "c d"]).reading() as reader:
+        await until(lambda: house.inference.running == 2)
+        for _ in range(2):
+            house.inference.steps.release()
+            house.inference.steps.release()
+            await until(lambda: house.inference.steps._value == 0)
+        for _ in range(2):
+            house.inference.steps.release()
+        await until(lambda: reader.bodies and reader.bodies[-1].endswith("data: [DONE]\n\n"))
+    told = pieces("".join(reader.bodies))
+    texts = {0: "", 1: ""}
+    for piece in told:
+        texts[piece.index] += piece.text
+    assert texts == {0: "a b", 1: "c d"}
+    first_ends = next(n for n, piece in enumerate(told) if piece.finish_reason)
+    assert {piece.index for piece in told[:first_ends]} == {0, 1}
+    assert told[-1].usage == Usage(prompt_tokens=6, completion_tokens=6)
+
+
+async def test_a_paragraph_streams_as_it_stands(house: House) -> None:
+    told = await stream(house, "translate", texts=["uno dos. tres\n\ncuatro", "cinco"])
+    texts = {0: "", 1: ""}
+    for piece in told:
+        texts[piece.index] += piece.text
+    assert texts == {0: "uno dos. tres\n\ncuatro", 1: "cinco"}
+
+
+async def test_pictures_stream_from_a_form_too(house: House) -> None:
+    files = [("images", ("a.png", picture("red")))]
+    data = {"stream": "true", "num_beams": "1"}
+    response = await house.http.post("/v1/caption", files=files, data=data)
+    assert "".join(piece.text for piece in pieces(response.text)) == "picture"
+
+
+async def test_log_probabilities_come_with_their_tokens(house: House) -> None:
+    told = await stream(house, "generate", prompts="one", logprobs=1)
+    entries = [entry for piece in told for entry in piece.logprobs or ()]
+    top = [TopToken(token=house.word(4), logprob=-0.25)]
+    assert entries == [
+        TokenLogprob(token="one", logprob=-0.25, top=top),
+        TokenLogprob(token="</s>", logprob=-0.25, top=top),
+    ]
+
+
+async def test_a_stop_string_ends_the_call_at_once(house: House) -> None:
+    house.inference.steps = asyncio.Semaphore(2)  # the third token is never made
+    told = await stream(house, "generate", stop=["wo", "x"])
+    assert "".join(piece.text for piece in told) == "one t"
+    assert told[-1].finish_reason == "stop"
+    assert told[-1].usage == Usage(prompt_tokens=4, completion_tokens=2)
+    assert (house.inference.cancelled, house.inference.running) == (1, 0)
+
+
+async def test_a_stop_string_ends_a_whole_answer_at_once_too(house: House) -> None:
+    house.inference.steps = asyncio.Semaphore(2)
+    body = {"prompts": "one two three", "stop": "two", "logprobs": 0}
+    response = await house.http.post("/v1/generate", json=body)
+    answer = GenerateResponse.model_validate_json(response.content)
+    (item,) = answer.data
+    assert (item.text, item.finish_reason, item.score) == ("one ", "stop", -0.25)
+    assert [entry.token for entry in item.logprobs] == ["one", "two"]
+    assert answer.usage == Usage(prompt_tokens=4, completion_tokens=2)
+    assert (house.inference.cancelled, house.inference.running) == (1, 0)
+
+
+async def test_without_a_stop_string_nothing_streams_inside(house: House) -> None:
+    house.inference.steps = asyncio.Semaphore(0)
+    response = await house.http.post("/v1/generate", json={"prompts": "one"})
+    assert response.json()["data"][0] == {
+        "index": 0, "text": "one", "finish_reason": "stop", "score": -0.5,
+    }  # fmt: skip
+
+
+async def test_streams_go_before_whole_answers(house: House) -> None:
+    await stream(house, "generate")
+    await house.http.post("/v1/generate", json={"prompts": "one"})
+    first, second = house.inference.calls
+    assert first.options.priority == STREAM_PRIORITY > second.options.priority == 0
+
+
+class TestBeforeTheHeaders:
+    """A failure has a status while nothing has been told."""
+
+    WRONG = {
+        "beams": ("translate", {"num_beams": 2}, "num_beams"),
+        "beams by default": ("translate", {"num_beams": None}, "num_beams"),
+        "alternatives": ("caption", {"alternatives": 1}, "alternatives"),
+        "n": ("generate", {"n": 2}, "n"),
+        "empty": ("translate", {"texts": ""}, "texts.0"),
+        "stops": ("generate", {"stop": ["a", "b", "c", "d", "e"]}, "stop"),
+    }
+
+    @pytest.mark.parametrize(("task", "fields", "field"), WRONG.values(), ids=WRONG)
+    async def test_what_cannot_stream_is_422(
+        self, house: House, task: str, fields: dict, field: str
+    ) -> None:
+        response = await house.http.post(f"/v1/{task}", json={**BODIES[task], **fields})
+        assert response.status_code == 422
+        assert error_of(response)["field"] == field
+        assert house.inference.calls == []
+
+    async def test_an_unknown_model_is_404(self, house: House) -> None:
+        response = await house.http.post("/v1/generate", json={**PROMPT, "model": "nobody"})
+        assert response.status_code == 404
+
+    async def test_a_full_house_is_429(self, make_house: MakeHouse) -> None:
+        house = make_house(max_concurrent_requests=1)
+        house.inference.steps = asyncio.Semaphore(1)
+        async with Reader(house, "generate").reading() as reader:
+            await until(lambda: reader.bodies)
+            refused = await house.http.post("/v1/generate", json=PROMPT)
+            assert (refused.status_code, error_of(refused)["type"]) == (429, "overloaded")
+        assert (await stream(make_house(), "generate"))[-1].finish_reason
+
+    async def test_too_many_tokens_are_429(self, make_house: MakeHouse) -> None:
+        house = make_house(max_concurrent_tokens=6)
+        house.inference.steps = asyncio.Semaphore(1)
+        async with Reader(house, "generate").reading() as reader:
+            await until(lambda: reader.bodies)
+            refused = await house.http.post("/v1/generate", json=PROMPT)
+            assert refused.status_code == 429
+
+    async def test_a_refusal_of_triton_is_its_status(self, house: House) -> None:
+        house.inference.failures["tiny-generate"] = Overloaded("busy", retry_after_s=2)
+        response = await house.http.post("/v1/generate", json={**PROMPT, "prompts": ["a", "b"]})
+        assert (response.status_code, error_of(response)["type"]) == (429, "overloaded")
+        assert response.headers["retry-after"] == "2"
+
+    async def test_silence_is_504(self, make_house: MakeHouse) -> None:
+        house = make_house(request_timeout=0.05)
+        house.inference.steps = asyncio.Semaphore(0)
+        response = await house.http.post("/v1/generate", json=PROMPT)
+        assert response.status_code == 504
+        assert (house.inference.cancelled, house.inference.running) == (1, 0)
+
+    async def test_draining_is_503(self, house: House) -> None:
+        house.service.is_draining = True
+        assert (await house.http.post("/v1/generate", json=PROMPT)).status_code == 503
+
+    async def test_a_key_is_asked_for(self, make_house: MakeHouse) -> None:
+        house = make_house(api_key="sesame")
+        assert (await house.http.post("/v1/generate", json=PROMPT)).status_code == 401
+        assert house.inference.calls == []
+
+
+class TestAfterTheHeaders:
+    """What has been told stands; a failure is an event, and the end without [DONE]."""
+
+    async def test_a_failure_is_an_error_event(self, house: House) -> None:
+        house.inference.breaks[2] = Unavailable("the model was restarted")
+        response = await house.http.post("/v1/generate", json=PROMPT)
+        assert response.status_code == 200
+        *told, last = events(response.text)
+        assert "".join(json.loads(data)["text"] for data in told) == "one two"
+        assert json.loads(last) == {
+            "error": {"type": "unavailable", "message": "the model was restarted"}
+        }
+        text = (await house.http.get("/metrics")).text
+        assert 'request_failure_total{route="/v1/generate",type="unavailable"} 1.0' in text
+
+    async def test_one_prompts_failure_leaves_the_others_alone(self, house: House) -> None:
+        house.inference.breaks[2] = Unavailable("down")
+        told = await stream(house, "generate", prompts=["one two three", "a"])
+        ends = {piece.index: piece for piece in told if piece.finish_reason or piece.error}
+        assert ends[0].error.type == "unavailable"
+        assert ends[1].finish_reason == "stop"
+        assert told[-1].usage == Usage(prompt_tokens=2, completion_tokens=2)
+
+    async def test_a_bad_prompt_leaves_the_others_alone(self, house: House) -> None:
+        told = await stream(house, "generate", prompts=["x " * 20, "a"])
+        assert (told[0].index, told[0].error.type) == (0, "too_long")
+        assert "".join(piece.text for piece in told) == "a"
+
+    async def test_the_deadline_is_an_error_event(self, make_house: MakeHouse) -> None:
+        house = make_house(request_timeout=0.2)
+        house.inference.steps = asyncio.Semaphore(1)
+        response = await house.http.post("/v1/generate", json=PROMPT)
+        first, last = events(response.text)
+        assert json.loads(first) == {"index": 0, "text": "one"}
+        assert json.loads(last)["error"]["type"] == "deadline_exceeded"
+        assert (house.inference.cancelled, house.inference.running) == (1, 0)
+
+    async def test_a_bug_is_an_error_event_without_its_text(
+        self, house: House, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        house.inference.breaks[1] = ValueError("secret")  # type: ignore[assignment]
+        response = await house.http.post("/v1/generate", json=PROMPT)
+        assert json.loads(events(response.text)[-1])["error"]["type"] == "internal"
+        assert "secret" not in response.text
+        assert "secret" in caplog.text
+
+
+class TestLeaving:
+    """A reader that leaves ends the work, wherever it is."""
+
+    async def test_while_tokens_come(self, make_house: MakeHouse) -> None:
+        house = make_house(max_concurrent_requests=1)
+        house.inference.steps = asyncio.Semaphore(1)
+        async with Reader(house, "generate", prompts=["one two", "three"]).reading() as reader:
+            await until(lambda: reader.bodies)
+            assert house.inference.running == 2
+        assert (house.inference.cancelled, house.inference.running) == (2, 0)
+        assert "data: [DONE]\n\n" not in reader.bodies
+        text = (await house.http.get("/metrics")).text
+        assert 'request_failure_total{route="/v1/generate",type="cancelled"} 1.0' in text
+        house.inference.steps = None
+        assert (await stream(house, "generate"))[-1].finish_reason == "stop"
+
+    async def test_before_the_first_token(self, house: House) -> None:
+        house.inference.steps = asyncio.Semaphore(0)
+        async with Reader(house, "translate").reading() as reader:
+            await until(lambda: house.inference.running == 1)
+        assert (house.inference.cancelled, house.inference.running) == (1, 0)
+        assert reader.sent == []
+
+    async def test_while_waiting_for_a_turn(self, make_house: MakeHouse) -> None:
+        house = make_house(max_concurrent_sequences=1)
+        house.inference.steps = asyncio.Semaphore(1)
+        async with Reader(house, "generate").reading() as first:
+            await until(lambda: first.bodies)
+            async with Reader(house, "generate").reading() as second:
+                await until(lambda: "triptych_queue_size 1.0" in exposed(house))
+            assert second.sent == []
+            assert "triptych_queue_size 0.0" in exposed(house)
+        assert house.inference.running == 0
+        assert "triptych_tokens_in_flight 0.0" in exposed(house)
+
+    async def test_a_slow_reader_keeps_no_slot_busy(self, house: House) -> None:
+        gate = asyncio.Event()
+        reader = Reader(house, "generate")
+        send = reader._send
+
+        async def slow(message: dict) -> None:
+            await send(message)
+            await gate.wait()
+
+        reader._send = slow
+        async with reader.reading():
+            await until(lambda: reader.sent)
+            await until(lambda: "triptych_tokens_in_flight 0.0" in exposed(house))
+            assert house.inference.running == 0
+            assert len(reader.sent) == 1
+            gate.set()
+            await until(lambda: reader.bodies and reader.bodies[-1] == "data: [DONE]\n\n")
+
+
+def exposed(house: House) -> str:
+    return house.service.metrics.exposition().decode()
+
+
+async def test_time_to_first_token_and_between_tokens_are_measured(house: House) -> None:
+    await stream(house, "generate", prompts=["one two three", "four"])
+    await house.http.post("/v1/generate", json={"prompts": "a b c", "stop": "c"})
+    await house.http.post("/v1/generate", json={"prompts": "a b c"})
+    samples = {
+        (sample.name, sample.labels.get("route")): sample.value
+        for family in text_string_to_metric_families(exposed(house))
+        for sample in family.samples
+    }
+    route = "/v1/generate"
+    assert samples["triptych_request_time_to_first_token_seconds_count", route] == 2
+    assert samples["triptych_request_inter_token_seconds_count", route] == 3 + 1 + 2
+    assert samples["triptych_request_inference_duration_seconds_count", route] == 3
+
+
+async def test_which_model_generates_is_found_as_for_other_tasks(make_house: MakeHouse) -> None:
+    greedy = Generation(pad_token_id=0, max_new_tokens=9)
+    house = make_house([*all_models(), loaded("generate", name="other", generation=greedy)])
+    refused = await house.http.post("/v1/generate", json={"prompts": "a"})
+    assert "tiny-generate, other" in error_of(refused)["message"]
+    chosen = await house.http.post("/v1/generate", json={"prompts": "a", "model": "other"})
+    assert chosen.json()["model"] == "other"
+
+
+async def test_limits_of_generation_are_listed(make_house: MakeHouse) -> None:
+    house = make_house(max_stop_sequences=3, max_best_of=2)
+    models = {model["id"]: model for model in (await house.http.get("/v1/models")).json()["data"]}
+    limits = models["tiny-generate"]["limits"]
+    assert (limits["max_stop_sequences"], limits["max_best_of"]) == (3, 2)
+    assert "max_best_of" not in models["tiny-translate"]["limits"]
+
+
+async def test_no_users_text_is_logged(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="serving"):
+        await stream(house, "generate", prompts="secreto")
+    (record,) = [record for record in caplog.records if record.name.startswith("serving")]
+    assert (record.status, record.route) == (200, "/v1/generate")
+    assert "secreto" not in str(vars(record))
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"prompts": []}, "prompts"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": "1"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_k": 10**9}, "top_k"),
+        ({"seed": 2**63}, "seed"),
+        ({"n": 17}, "n"),
+        ({"stop": []}, "stop"),
+        ({"stop": [""]}, "stop.0"),
+        ({"stop": ["x" * 257]}, "stop.0"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"logit_bias": {"hunter2": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 1e9}}, "logit_bias"),
+        ({"examples": [{"input": "a"}]}, "examples.0.output"),
+        ({"examples": [{"input": "a", "output": "b", "x": 1}]}, "examples.0.x"),
+        ({"examples": [{"input": "a", "output": "b"}] * 101}, "examples"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"priority": 1}, "priority"),
+        ({"stream": "yes"}, "stream"),
+    ],
+)
+async def test_wrong_field_is_422_and_named(house: House, fields: dict, field: str) -> None:
+    response = await house.http.post("/v1/generate", json={"prompts": "a", **fields})
+    assert response.status_code == 422
+    assert error_of(response)["field"] == field
+    assert "hunter2" not in response.text
+
+
+async def test_numbers_that_are_none_are_refused(house: House) -> None:
+    for number in (b"NaN", b"Infinity", b"1e400"):
+        body = b'{"prompts": "a", "temperature": %s}' % number
+        headers = {"content-type": "application/json"}
+        response = await house.http.post("/v1/generate", content=body, headers=headers)
+        assert (response.status_code, error_of(response)["field"]) == (422, "temperature")
+
+
+async def test_a_plain_reader_gets_lines_as_they_come(house: House) -> None:
+    async with house.http.stream("POST", "/v1/generate", json=PROMPT) as response:
+        lines = [line async for line in response.aiter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    assert isinstance(response, httpx.Response)
