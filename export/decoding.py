@@ -17,6 +17,8 @@ from export.layers.attention import Heads, KeyValue, Rows
 from serving.bundle import Graph, Growth, Role, State
 from serving.bundle import Tensor as Port
 
+_DEEP = 6  # layers
+
 
 class Decoder(Protocol):
     """What a model's decoder must offer."""
@@ -169,12 +171,14 @@ def image_admit_lowering(
 
 
 def alignment_layer(layers: int) -> int:
-    """The layer, counted from 0, whose cross-attention aligns best: the last but one.
+    """The layer, counted from 0, whose cross-attention aligns best.
 
-    Garg et al. 2019, "Jointly Learning to Align and Translate with Transformer Models", §4.1
-    (arXiv 1909.02074).
+    In a deep decoder that is the last but one (Garg et al. 2019, "Jointly Learning to Align and
+    Translate with Transformer Models", §4.1, arXiv 1909.02074). In the examples, of two and three
+    layers, it is the last: `export/examples/inversions.py` counts 99.8 % of inverted words aligned
+    there and 94.5 % one below, `glances.py` 93 % of looks on the thing named and 60 %.
     """
-    return max(layers - 2, 0)
+    return layers - 2 if layers >= _DEEP else layers - 1
 
 
 def align_lowering(encoder: nn.Module, decoder: nn.Module, admit: Graph, layer: int) -> Lowering:

@@ -157,6 +157,8 @@ class AlignmentSpec(_Frozen):
     over: Literal["tokens", "patches"]
     grid: tuple[int, int] | None = None
     """Rows and columns of patches; the last rows x columns positions of S are the grid."""
+    layer: int | None = None
+    """For people: whose cross-attention `align` tells, counted from 0."""
 
 
 class Limits(_Frozen):

@@ -329,5 +329,7 @@ ARCHITECTURE = Architecture(
     rename=rename,
     graphs=graphs,
     tokenizer="sentencepiece_pair",
-    details=lambda network: {"alignment": AlignmentSpec(over="tokens")},
+    details=lambda network: {
+        "alignment": AlignmentSpec(over="tokens", layer=alignment_layer(network.decoder.layers))
+    },
 )

@@ -128,6 +128,10 @@ ARCHITECTURE = Architecture(
     tokenizer="tokenizers",
     has_image=True,
     details=lambda network: {
-        "alignment": AlignmentSpec(over="patches", grid=network.config.encoder.grid)
+        "alignment": AlignmentSpec(
+            over="patches",
+            grid=network.config.encoder.grid,
+            layer=alignment_layer(network.decoder.layers),
+        )
     },
 )

@@ -106,7 +106,7 @@ def test_align_graph_has_standard_operators_only(name: str, bundles: Bundles) ->
 def test_manifest_says_what_alignments_are_over(twins: Twins, bundles: Bundles) -> None:
     text = bundles("marian", "odd-heads").manifest.alignment
     assert text is not None
-    assert (text.over, text.grid) == ("tokens", None)
+    assert (text.over, text.grid, text.layer) == ("tokens", None, 1)
     twin = twins("vision-encoder-decoder", "not-square")
     image = twin.architecture.details(twin.network)["alignment"]
     assert (image.over, image.grid) == ("patches", (4, 3))
@@ -115,8 +115,12 @@ def test_manifest_says_what_alignments_are_over(twins: Twins, bundles: Bundles) 
     assert emitted.shape == (1, "T", 1 + 4 * 3)  # the class token, then the grid
 
 
+def test_a_deep_decoder_aligns_one_layer_earlier() -> None:
+    assert [alignment_layer(layers) for layers in (1, 2, 3, 6, 12)] == [0, 1, 2, 4, 10]
+
+
 def test_gate_fails_for_the_alignment_of_another_layer(twins: Twins, bundles: Bundles) -> None:
     graphs = twins("marian", "odd-heads").graphs()
-    graphs.lowerings["align"].module.layer = 1
+    graphs.lowerings["align"].module.layer = 0
     with pytest.raises(ParityError, match="align"):
         verify(graphs, bundles("marian", "odd-heads"))
