@@ -14,6 +14,7 @@ from serving.bundle import Bundle, Manifest, Role
 from serving.engine.decoder import decode
 from serving.engine.ort_runner import OrtRunner
 from serving.engine.request import Hypothesis, Request
+from serving.engine.runner import plain
 from serving.generation import Generation
 
 SCORE_TOLERANCE = 1e-4
@@ -64,13 +65,13 @@ def teacher_forced_score(runner: TorchRunner, request: Request, tokens: Sequence
     group = runner.group(1)
     vocabulary = runner.vocabulary_size
     total, rules = 0.0, request.rules
-    following = group.admit([request.prompt], vocabulary)
+    following = group.admit([request.prompt], [plain(vocabulary)])
     for position, token in enumerate(tokens):
         is_forced = position + 1 == rules.max_new_tokens and token == rules.forced_eos_token_id
         if not is_forced:
             place = np.flatnonzero(following.token_ids[0] == token)[0]
             total += float(following.log_probs[0, place])
-        following = group.step(np.array([token], np.int64), vocabulary)
+        following = group.step(np.array([token], np.int64), [plain(vocabulary)])
     return total / len(tokens) ** rules.length_penalty
 
 

@@ -16,7 +16,9 @@ from torch.nn import functional
 
 from export.architecture import Graphs
 from serving.bundle import Growth, Manifest, Role, State
-from serving.engine.runner import Candidates, Prompt
+from serving.engine.edits import answer
+from serving.engine.runner import Ask, Candidates, Prompt
+from serving.errors import InvalidRequest
 
 
 class TorchRunner:
@@ -31,14 +33,33 @@ class TorchRunner:
         assert manifest.vocabulary_size is not None
         self.graphs = graphs
         self.vocabulary_size = manifest.vocabulary_size
-        rules = manifest.generation
-        excluded = rules.always_banned if rules and rules.renormalize_logits else ()
-        self.bias = torch.zeros(self.vocabulary_size)
-        self.bias[list(excluded)] = -torch.inf
 
     def group(self, width: int) -> TorchGroup:
         """A new, empty group."""
-        return TorchGroup(self.graphs, width, self.bias)
+        return TorchGroup(self.graphs, width)
+
+    @torch.no_grad()
+    def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
+        """What each generated token looked at, (tokens, S); see `Runner.align`."""
+        align = self.graphs.lowerings.get("align")
+        if align is None:
+            raise InvalidRequest("this model tells no alignment", field="return_alignment")
+        forced = np.array([*prompt.token_ids, *token_ids[:-1]], np.int64)
+        feeds = []
+        for port in align.graph.inputs:
+            if port.role is Role.SOURCE:
+                feeds.append(torch.tensor([len(prompt.source_ids)], dtype=torch.int32))
+            elif port.role is Role.PIXELS:
+                feeds.append(torch.from_numpy(prompt.pixels)[None])
+            else:
+                ids = forced if port.role is Role.TOKENS else prompt.source_ids
+                feeds.append(torch.from_numpy(ids)[None])
+        names = [port.name for port in align.graph.outputs]
+        outputs = align.module(*feeds)
+        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+        output = align.graph.output(Role.EMIT)
+        weights = dict(zip(names, outputs, strict=True))[output.name]
+        return weights[0, len(prompt.token_ids) - 1 :].numpy()
 
     def close(self) -> None:
         """Nothing to free: the modules are the caller's."""
@@ -47,9 +68,9 @@ class TorchRunner:
 class TorchGroup:
     """The live sequences of one beam width; see `serving.engine.runner.Group`."""
 
-    def __init__(self, graphs: Graphs, width: int, bias: Tensor) -> None:
+    def __init__(self, graphs: Graphs, width: int) -> None:
         self.width = width
-        self._bias = bias  # (V,): minus infinity for tokens that get no probability
+        self._emitted: NDArray[np.float32] | None = None
         self._step = graphs.lowerings["step"]
         self._admit = graphs.lowerings.get("admit")
         self._states = graphs.states
@@ -58,13 +79,13 @@ class TorchGroup:
         self._sources = torch.zeros(0, dtype=torch.int32)  # (B,)
 
     @torch.no_grad()
-    def admit(self, prompts: Sequence[Prompt], k: int) -> Candidates:
+    def admit(self, prompts: Sequence[Prompt], asks: Sequence[Ask]) -> Candidates:
         """Encodes sources and prefills prompts, one row a prompt."""
         lengths = torch.tensor([len(prompt.token_ids) for prompt in prompts], dtype=torch.int32)
         tokens = right_padded([prompt.token_ids for prompt in prompts])
         sources, held = self._encode(prompts)
         values = held | self._empty_rows(len(prompts), tokens.shape[1])
-        logits = self._call(values, tokens, lengths, sources, last=lengths.long() - 1)
+        logits = self._prefill(values, tokens, lengths, sources)
         for state in self._states:
             new = values[state.name]
             if state.growth is not Growth.HOLD:
@@ -72,10 +93,10 @@ class TorchGroup:
             self._values[state.name] = joined(self._values.get(state.name), new, state)
         self._lengths = torch.cat([self._lengths, lengths])
         self._sources = torch.cat([self._sources, sources])
-        return candidates(logits + self._bias, k)
+        return answer(logits.numpy().copy(), asks, rank, self._emitted)
 
     @torch.no_grad()
-    def step(self, token_ids: NDArray[np.int64], k: int) -> Candidates:
+    def step(self, token_ids: NDArray[np.int64], asks: Sequence[Ask]) -> Candidates:
         """Appends one token to every row."""
         self._lengths = self._lengths + 1
         room = int(self._lengths.max())
@@ -87,7 +108,7 @@ class TorchGroup:
         logits = self._call(
             self._values, tokens, lengths, self._sources, torch.zeros_like(lengths).long()
         )
-        return candidates(logits + self._bias, k)
+        return answer(logits.numpy().copy(), asks, rank, self._emitted)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Gives rows the state of other rows."""
@@ -107,6 +128,25 @@ class TorchGroup:
             kept = slots if state.growth is Growth.HOLD else rows
             self._values[state.name] = self._values[state.name][kept]
         self._lengths, self._sources = self._lengths[slots], self._sources[slots]
+
+    def _prefill(
+        self, values: dict[str, Tensor], tokens: Tensor, lengths: Tensor, sources: Tensor
+    ) -> Tensor:
+        """Logits after each prompt, (m, V); `values` holds the prompts' states afterwards."""
+        if self._step.graph.max_tokens_per_call != 1:
+            return self._call(values, tokens, lengths, sources, last=lengths.long() - 1)
+        logits, emitted = [], []
+        for row, length in enumerate(lengths.tolist()):
+            own = {name: value[row : row + 1] for name, value in values.items()}
+            for place in range(length):
+                token, reached = tokens[row, place].view(1, 1), lengths.new_tensor([place + 1])
+                said = self._call(own, token, reached, sources[row : row + 1], torch.zeros(1).long())
+            logits.append(said)
+            emitted.append(self._emitted)
+            for name, value in own.items():
+                values[name][row] = value[0]
+        self._emitted = None if emitted[0] is None else np.concatenate(emitted)
+        return torch.cat(logits)
 
     def _encode(self, prompts: Sequence[Prompt]) -> tuple[Tensor, dict[str, Tensor]]:
         """Source lengths (0 where there is no text) and what `admit` computes, by state name."""
@@ -170,14 +210,23 @@ class TorchGroup:
                 values[state.name] = outputs[state.step_output]
         logits = self._step.graph.output(Role.LOGITS)
         assert logits is not None
+        emitted = self._step.graph.output(Role.EMIT)
+        self._emitted = outputs[emitted.name].numpy() if emitted else None
         return outputs[logits.name]
 
 
-def candidates(logits: Tensor, k: int) -> Candidates:
-    """The k best of each row; of equal ones the lowest id first."""
-    log_probs = logits.log_softmax(dim=-1)
-    order = logits.sort(dim=-1, descending=True, stable=True).indices[:, :k]
-    return Candidates(order.numpy(), log_probs.gather(1, order).numpy())
+def rank(
+    logits: NDArray[np.float32], k: int, temperatures: NDArray[np.float32] | None
+) -> Candidates:
+    """The k best of each row, of equal ones the lowest id first; see `edits.Rank`."""
+    scores = torch.from_numpy(logits)
+    order = scores.sort(dim=-1, descending=True, stable=True).indices[:, :k]
+    log_probs = scores.log_softmax(dim=-1).gather(1, order)
+    masses = None
+    if temperatures is not None:
+        below = scores - scores.amax(dim=-1, keepdim=True)
+        masses = (below / torch.from_numpy(temperatures)).exp().sum(dim=-1).numpy()
+    return Candidates(order.numpy(), log_probs.numpy(), masses)
 
 
 def right_padded(rows: Sequence[NDArray[np.int64] | None]) -> Tensor:

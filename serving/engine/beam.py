@@ -14,8 +14,9 @@ import numpy as np
 
 from serving.engine.choosing import Constraint, Policy, allowed, normalised
 from serving.engine.request import Hypothesis, Request
-from serving.engine.runner import Candidates
+from serving.engine.runner import Ask, Candidates, plain
 from serving.engine.search import Advance
+from serving.engine.trail import Mark, Trail
 from serving.errors import InvalidRequest
 
 
@@ -26,6 +27,7 @@ class Beam:
     token_ids: tuple[int, ...]
     score: np.float32
     row: int
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,17 @@ class Continuation:
     token_id: int
     score: np.float32
     finish_reason: str | None
+    mark: Mark | None = None
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The beam's tokens and this one."""
+        return (*self.parent.token_ids, self.token_id)
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The beam's marks and this one's."""
+        return self.parent.marks if self.mark is None else (*self.parent.marks, self.mark)
 
 
 class BeamSearch:
@@ -47,21 +60,22 @@ class BeamSearch:
         self._prompt = request.decoder_ids
         self._policy = Policy(request.rules)
         self._kept = max(2, 1 + len(request.rules.eos_token_ids)) * self._width
+        self._trail = Trail(request)
         self._finished: list[Hypothesis] = []
         self._follow([Beam((), np.float32(0), 0)])
 
     @property
-    def candidates_needed(self) -> int:
+    def asks(self) -> tuple[Ask, ...]:
         """All that are looked at may come from one row, after its banned tokens are dropped."""
-        return self._kept + max(len(constraint.banned) for constraint in self._constraints)
+        return self._asks
 
-    def advance(self, candidates: Candidates) -> Advance | None:
+    def advance(self, candidates: Candidates, first: int) -> Advance | None:
         """Chooses the next beams; None when no beam can improve the answer.
 
         Raises:
             InvalidRequest: the rules ban every token.
         """
-        ranked = self._rank(candidates)
+        ranked = self._rank(candidates, first)
         if not ranked:
             raise InvalidRequest("the generation rules ban every token: allow at least one")
         length = len(self._beams[0].token_ids) + 1
@@ -85,19 +99,27 @@ class BeamSearch:
         self._constraints: list[Constraint] = [
             self._policy.constraint(self._prompt, beam.token_ids) for beam in beams
         ]
+        asks = [plain(1)] * self._width  # of rows without a beam
+        for beam, constraint in zip(beams, self._constraints, strict=True):
+            asks[beam.row] = constraint.ask(max(self._kept, self._trail.count))
+        self._asks = tuple(asks)
 
-    def _rank(self, candidates: Candidates) -> list[Continuation]:
+    def _rank(self, candidates: Candidates, first: int) -> list[Continuation]:
         """The best continuations of all beams; of equal scores, the better beam's first."""
         parents: list[Beam] = []
         token_ids: list[int] = []
         scores = []
+        marks: list[Mark | None] = []
         for beam, constraint in zip(self._beams, self._constraints, strict=True):
+            row = first + beam.row
             ids, log_probs = allowed(
-                constraint, candidates.token_ids[beam.row], candidates.log_probs[beam.row]
+                constraint, candidates.token_ids[row], candidates.log_probs[row]
             )
             parents += [beam] * len(ids)
             token_ids += ids
             scores.append(log_probs + beam.score)
+            if self._trail.is_kept:
+                marks += [self._trail.mark(p, ids, log_probs, candidates, row) for p in log_probs]
         total = np.concatenate(scores)
         order = np.argsort(-total, kind="stable")[: self._kept].tolist()
         length = len(self._beams[0].token_ids) + 1
@@ -106,16 +128,23 @@ class BeamSearch:
             token: self._policy.finish_reason(token, length, constraint) for token in set(token_ids)
         }
         return [
-            Continuation(parents[i], token_ids[i], total[i], reasons[token_ids[i]]) for i in order
-        ]
+            Continuation(
+                parents[i], token_ids[i], total[i], reasons[token_ids[i]],
+                marks[i] if marks else None,
+            )
+            for i in order
+        ]  # fmt: skip
 
     def _finish(self, best: Sequence[Continuation], length: int) -> None:
         """Keeps the best `width` finished hypotheses, older first among equals."""
         for one in best:
             if one.finish_reason is not None:
                 score = normalised(one.score, length, self._rules.length_penalty)
-                tokens = (*one.parent.token_ids, one.token_id)
-                self._finished.append(Hypothesis(tokens, float(score), one.finish_reason))
+                self._finished.append(
+                    self._trail.hypothesis(
+                        one.token_ids, float(score), one.finish_reason, one.marks
+                    )
+                )
         self._finished.sort(key=lambda hypothesis: -hypothesis.score)
         del self._finished[self._width :]
 
@@ -156,4 +185,4 @@ def place(parents: Sequence[int], width: int) -> tuple[list[int], tuple[tuple[in
 
 
 def _grown(one: Continuation, row: int) -> Beam:
-    return Beam((*one.parent.token_ids, one.token_id), one.score, row)
+    return Beam(one.token_ids, one.score, row, one.marks)

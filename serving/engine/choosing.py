@@ -1,31 +1,50 @@
-"""Which tokens a row may take next: forced and banned tokens, as `transformers` defines them.
+"""Which tokens a row may take next, and what is done to their scores, as `transformers` defines it.
 
-The chooser graph answers with each row's best tokens; what is not allowed is dropped here. A row
-with n banned tokens asks for n more candidates, so that enough are left: exact, and no
-vocabulary-wide tensor is edited.
+Order of the processors (`transformers` 5, `GenerationMixin._get_logits_processor`): bias,
+repetition penalty, n-grams, bad words, end tokens that come too early, forced first token, forced
+last token, suppressed tokens. Presence and frequency penalties, which it does not have, follow the
+repetition penalty. One difference: a forced token that is suppressed as well stays forced (there, every score
+becomes minus infinity and token 0 wins).
 
-Order of the processors (`transformers` 5, `GenerationMixin._get_logits_processor`): n-grams, bad
-words, forced first token, forced last token, suppressed tokens. One difference: a forced token that
-is suppressed as well stays forced (there, every score becomes minus infinity and token 0 wins).
+Bans are dropped from the candidates here: a row with n banned tokens asks for n more. Where what is
+left must share the whole probability (sampling, `renormalize_logits`), and with penalties, they
+become a sparse `Edit` of the row's scores instead, which the runner applies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.engine.runner import Ask, Edit, plain
 from serving.generation import FinishReason, Generation
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Constraint:
-    """What one row's next token must or must not be. A forced token has log-probability 0."""
+    """What one row's next token must or must not be. A forced token has log-probability 0.
+
+    Attributes:
+        banned: To be dropped from the candidates; what `edit` bans is not among them.
+    """
 
     forced: int | None = None
     banned: frozenset[int] = frozenset()
+    edit: Edit | None = None
+
+    def ask(self, count: int, temperature: float | None = None) -> Ask:
+        """What to ask the runner for, so that `count` candidates are left."""
+        if self.forced is not None:
+            return plain(1)
+        count += len(self.banned)
+        if self.edit is None and temperature is None:
+            return plain(count)
+        return Ask(count, self.edit, temperature)
 
 
 class Policy:
@@ -33,20 +52,31 @@ class Policy:
 
     def __init__(self, rules: Generation) -> None:
         self._rules = rules
-        self._always = Constraint(banned=rules.always_banned)
         self._long_words = [word for word in rules.bad_words_ids if len(word) > 1]
+        self._counts = rules.presence_penalty != 0 or rules.frequency_penalty != 0
+        self._follows_history = bool(
+            self._long_words
+            or rules.no_repeat_ngram_size
+            or rules.repetition_penalty != 1
+            or self._counts
+        )
+        self._early_bans = rules.always_banned | frozenset(rules.eos_token_ids)
+        self._early = self._constraint(self._early_bans, (), ())
+        self._always = self._constraint(rules.always_banned, (), ())
 
     def constraint(self, prompt: Sequence[int], generated: Sequence[int]) -> Constraint:
-        """The constraint on the token after `prompt + generated`."""
+        """The constraint on the token after `prompt + generated`; the same object if it can be."""
         forced = self._forced(len(prompt), len(generated))
         if forced is not None:
             return Constraint(forced=forced)
-        if not self._long_words and not self._rules.no_repeat_ngram_size:
-            return self._always
+        is_early = len(generated) < self._rules.min_new_tokens
+        if not self._follows_history:
+            return self._early if is_early else self._always
+        banned = self._early_bans if is_early else self._rules.always_banned
         history = (*prompt, *generated)
         repeats = repeated_ngram_ends(history, self._rules.no_repeat_ngram_size)
         words = {word[-1] for word in self._long_words if _ends_with(history, word[:-1])}
-        return Constraint(banned=self._always.banned | repeats | words)
+        return self._constraint(banned | repeats | words, prompt, generated)
 
     def finish_reason(self, token_id: int, length: int, constraint: Constraint) -> str | None:
         """Why a sequence ends with this token as its `length`-th generated one, if it does.
@@ -65,6 +95,61 @@ class Policy:
         if prompt_length + generated == 1:
             return rules.forced_bos_token_id
         return None
+
+    def _constraint(
+        self, banned: frozenset[int], prompt: Sequence[int], generated: Sequence[int]
+    ) -> Constraint:
+        rules = self._rules
+        shares_all = rules.do_sample or rules.renormalize_logits
+        changes = rules.logit_bias or rules.repetition_penalty != 1 or (self._counts and generated)
+        if not changes:
+            is_edited = shares_all and banned
+            return Constraint(edit=ban(banned)) if is_edited else Constraint(banned=banned)
+        is_beam = rules.num_beams > 1
+        bans_by_edit = shares_all or is_beam
+        edit = penalties(rules, prompt, generated, banned if bans_by_edit else frozenset())
+        return Constraint(banned=frozenset() if bans_by_edit else banned, edit=edit)
+
+
+@lru_cache(maxsize=256)
+def ban(token_ids: frozenset[int]) -> Edit:
+    """The edit that takes all probability from some tokens; one object for all rows."""
+    ids = np.array(sorted(token_ids), np.int64)
+    zeros = np.zeros(len(ids), np.float32)
+    return Edit(ids, bias=zeros, factor=zeros + 1, offset=zeros - np.float32(np.inf))
+
+
+def penalties(
+    rules: Generation,
+    prompt: Sequence[int],
+    generated: Sequence[int],
+    banned: Collection[int] = (),
+) -> Edit:
+    """Bias, repetition, presence and frequency penalties, then bans, as one edit.
+
+    Of beams they change log-probabilities (`GenerationMixin._beam_search`), else logits.
+    """
+    penalised = {*prompt, *generated} if rules.repetition_penalty != 1 else set()
+    has_counts = rules.presence_penalty != 0 or rules.frequency_penalty != 0
+    counts = Counter(generated) if has_counts else Counter[int]()
+    ids = sorted({*rules.logit_bias, *penalised, *counts, *banned})
+
+    def offset(token: int) -> float:
+        if token in banned:
+            return -np.inf
+        count = counts[token]
+        return -(rules.presence_penalty * bool(count) + rules.frequency_penalty * count)
+
+    return Edit(
+        token_ids=np.array(ids, np.int64),
+        bias=np.array([rules.logit_bias.get(token, 0.0) for token in ids], np.float32),
+        factor=np.array(
+            [rules.repetition_penalty if t in penalised else 1 for t in ids], np.float32
+        ),
+        offset=np.array([offset(token) for token in ids], np.float32),
+        is_of_log_probs=rules.num_beams > 1,
+        renormalises=rules.renormalize_logits,
+    )
 
 
 def repeated_ngram_ends(history: Sequence[int], size: int) -> set[int]:
@@ -92,9 +177,13 @@ def allowed(
     if constraint.forced is not None:
         return [constraint.forced], np.zeros(1, np.float32)
     ids: list[int] = token_ids.tolist()
-    if constraint.banned.isdisjoint(ids):
+    if constraint.edit is None and constraint.banned.isdisjoint(ids):
         return ids, log_probs
-    kept = [index for index, token in enumerate(ids) if token not in constraint.banned]
+    kept = [
+        index
+        for index, token in enumerate(ids)
+        if token not in constraint.banned and log_probs[index] > -np.inf
+    ]
     return [ids[index] for index in kept], log_probs[kept]
 
 

@@ -84,7 +84,7 @@ class Decoder:
             return
         width = self._joining[0].width
         if width not in self._lanes:
-            self._lanes[width] = Lane(self._runner.group(width))
+            self._lanes[width] = Lane(self._runner.group(width), self._runner.align)
         self._lanes[width].admit(self._joining)
         self.metrics.admitted += len(self._joining)
         self._joining = []

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from serving.engine.runner import Candidates, Group
-from serving.engine.sequence import Sequence
+from serving.engine.sequence import Align, Sequence
 
 
 class Lane:
     """Slot i of the group holds `sequences[i]`; every change is made to both."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, align: Align) -> None:
         self.group = group
+        self._align = align
         self.sequences: list[Sequence] = []
 
     @property
@@ -31,16 +32,16 @@ class Lane:
     def admit(self, batch: list[Sequence]) -> None:
         """Prefills new sequences and takes their first step."""
         first = len(self.sequences)
-        k = max(sequence.candidates_needed for sequence in batch)
-        candidates = self.group.admit([sequence.request.prompt for sequence in batch], k)
+        asks = [sequence.asks[0] for sequence in batch]
+        candidates = self.group.admit([sequence.request.prompt for sequence in batch], asks)
         self.sequences += batch
         self._advance(candidates, first, rows_each=1)
 
     def step(self) -> None:
         """Takes every sequence one token further."""
         token_ids = np.array([s.next_ids for s in self.sequences], np.int64).reshape(-1)
-        k = max(sequence.candidates_needed for sequence in self.sequences)
-        self._advance(self.group.step(token_ids, k), 0, rows_each=self.group.width)
+        asks = [ask for sequence in self.sequences for ask in sequence.asks]
+        self._advance(self.group.step(token_ids, asks), 0, rows_each=self.group.width)
 
     def _advance(self, candidates: Candidates, first: int, rows_each: int) -> None:
         """Lets the searches choose, then moves state: beams first, then holes."""
@@ -48,10 +49,8 @@ class Lane:
         targets: list[int] = []
         ended: list[int] = []
         for slot in range(first, len(self.sequences)):
-            start = (slot - first) * rows_each
-            rows = slice(start, start + rows_each)
             advance = self.sequences[slot].advance(
-                Candidates(candidates.token_ids[rows], candidates.log_probs[rows])
+                candidates, (slot - first) * rows_each, self._align
             )
             if advance is None:
                 ended.append(slot)

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from serving.bundle import Bundle, Graph, Growth, Manifest, Role, Tensor
 from serving.engine.chooser import Chooser
-from serving.engine.runner import Candidates, Prompt
+from serving.engine.edits import answer
+from serving.engine.runner import Ask, Candidates, Prompt
 from serving.engine.state import FloatArray, GroupState
-from serving.errors import BundleError
+from serving.errors import BundleError, InvalidRequest
 
 _SLOW_FUSIONS = ["SkipLayerNormFusion"]  # slower than what it replaces on the CPU provider
 
@@ -44,9 +45,9 @@ class OrtRunner:
         self.admit = _open(bundle.path(admit.file), options) if admit else None
         assert manifest.vocabulary_size is not None
         self.vocabulary_size = manifest.vocabulary_size
-        rules = manifest.generation
-        excluded = rules.always_banned if rules and rules.renormalize_logits else ()
-        self.chooser = Chooser(options, excluded, self.vocabulary_size)
+        align = manifest.graphs.get("align")
+        self._aligner = _open(bundle.path(align.file), options) if align else None
+        self.chooser = Chooser(options)
         self._logits = np.zeros((0, self.vocabulary_size), np.float32)
 
     def group(self, width: int) -> OrtGroup:
@@ -61,9 +62,24 @@ class OrtRunner:
             )
         return self._logits[:rows]
 
+    def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
+        """What each generated token looked at, (tokens, S); see `Runner.align`."""
+        if self._aligner is None:
+            raise InvalidRequest("this model tells no alignment", field="return_alignment")
+        graph = self.manifest.graphs["align"]
+        forced = np.array([*prompt.token_ids, *token_ids[:-1]], np.int64)[None]
+        feeds = {
+            tensor.name: forced if tensor.role is Role.TOKENS else _feed(tensor, [prompt])
+            for tensor in graph.inputs
+        }
+        output = graph.output(Role.EMIT)
+        assert output is not None
+        (weights,) = self._aligner.run([output.name], feeds)
+        return weights[0, len(prompt.token_ids) - 1 :]  # type: ignore[no-any-return]
+
     def close(self) -> None:
         """Drops the sessions."""
-        del self.step, self.admit, self.chooser
+        del self.step, self.admit, self.chooser, self._aligner
 
 
 class OrtGroup:
@@ -81,7 +97,7 @@ class OrtGroup:
         """Bytes of this group's arenas."""
         return self._state.nbytes
 
-    def admit(self, prompts: Sequence[Prompt], k: int) -> Candidates:
+    def admit(self, prompts: Sequence[Prompt], asks: Sequence[Ask]) -> Candidates:
         """Encodes sources, prefills prompts; see `Group.admit`."""
         state, first, count = self._state, len(self._state), len(prompts)
         lengths = [len(prompt.token_ids) for prompt in prompts]
@@ -90,7 +106,7 @@ class OrtGroup:
         self._write_initial(prompts, first)
         for length, source in zip(lengths, sources, strict=True):
             state.admit(length, source)
-        candidates = self._prefill([prompt.token_ids for prompt in prompts], first, k)
+        candidates = self._prefill([prompt.token_ids for prompt in prompts], first, asks)
         for index in range(count - 1, 0, -1):  # from the last, so that no row is overwritten
             row = first * self.width + index
             if self.width > 1:
@@ -98,7 +114,7 @@ class OrtGroup:
         self._call = None
         return candidates
 
-    def step(self, token_ids: NDArray[np.int64], k: int) -> Candidates:
+    def step(self, token_ids: NDArray[np.int64], asks: Sequence[Ask]) -> Candidates:
         """Appends one token to every row; see `Group.step`."""
         state = self._state
         state.reserve(len(state), max(state.lengths) + 1)
@@ -106,7 +122,8 @@ class OrtGroup:
         if self._call is None or self._call.layout != state.layout:
             rows, slots = slice(0, len(state) * self.width), slice(0, len(state))
             self._call = StepCall(self._runner, state, rows, slots, tokens=1)
-        return self._call.run(token_ids[:, None], _repeat(state.lengths, self.width), k)
+        self._call.run(token_ids[:, None], _repeat(state.lengths, self.width))
+        return self._answer(self._call.logits, asks, self._call.emitted)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copies rows; see `Group.copy`."""
@@ -130,32 +147,43 @@ class OrtGroup:
             else:
                 arena.write(start, values[arena.state.admit_output])
 
-    def _prefill(self, token_ids: list[NDArray[np.int64]], first: int, k: int) -> Candidates:
+    def _prefill(
+        self, token_ids: list[NDArray[np.int64]], first: int, asks: Sequence[Ask]
+    ) -> Candidates:
         """Runs the prompts on one row each, [first x width, first x width + m)."""
         if self._graph.max_tokens_per_call == 1:
-            return self._prefill_singly(token_ids, first, k)
+            return self._prefill_singly(token_ids, first, asks)
         lengths = [len(ids) for ids in token_ids]
         rows = slice(first * self.width, first * self.width + len(token_ids))
         slots = slice(first, first + len(token_ids))
         call = StepCall(self._runner, self._state, rows, slots, tokens=max(lengths))
-        return call.run(_right_padded(token_ids), np.array(lengths, np.int32), k)
+        call.run(_right_padded(token_ids), np.array(lengths, np.int32))
+        return self._answer(call.logits, asks, call.emitted)
 
-    def _prefill_singly(self, token_ids: list[NDArray[np.int64]], first: int, k: int) -> Candidates:
+    def _prefill_singly(
+        self, token_ids: list[NDArray[np.int64]], first: int, asks: Sequence[Ask]
+    ) -> Candidates:
         """Token by token, sequence by sequence, for decoders that cannot take a padded T."""
-        rows = []
+        logits, emitted = self._runner.logits(len(token_ids)), []
         for index, ids in enumerate(token_ids):
             row, slot = first * self.width + index, first + index
             call = StepCall(
-                self._runner, self._state, slice(row, row + 1), slice(slot, slot + 1), tokens=1
-            )
+                self._runner, self._state, slice(row, row + 1), slice(slot, slot + 1), tokens=1,
+                logits=logits[index : index + 1],
+            )  # fmt: skip
             for position, token in enumerate(ids.tolist()):
-                length = np.array([position + 1], np.int32)
-                candidates = call.run(np.array([[token]], np.int64), length, k)
-            rows.append(candidates)
-        return Candidates(
-            np.concatenate([row.token_ids for row in rows]),
-            np.concatenate([row.log_probs for row in rows]),
-        )
+                call.run(np.array([[token]], np.int64), np.array([position + 1], np.int32))
+            if call.emitted is not None:
+                emitted.append(call.emitted)
+        return self._answer(logits, asks, np.concatenate(emitted) if emitted else None)
+
+    def _answer(
+        self,
+        logits: NDArray[np.float32],
+        asks: Sequence[Ask],
+        emitted: NDArray[np.float32] | None,
+    ) -> Candidates:
+        return answer(logits, asks, self._runner.chooser.rank, emitted)
 
 
 class StepCall:
@@ -165,10 +193,21 @@ class StepCall:
         rows: The rows that take part.
         slots: The sequences that these rows belong to, for what is held once a sequence.
         tokens: T, new positions of each row.
+        logits: Where to write (rows, V); the runner's scratch if not given.
+
+    Attributes:
+        logits: (rows, V), after `run`.
+        emitted: (rows, S), after `run`, where the graph has an EMIT output.
     """
 
     def __init__(
-        self, runner: OrtRunner, state: GroupState, rows: slice, slots: slice, tokens: int
+        self,
+        runner: OrtRunner,
+        state: GroupState,
+        rows: slice,
+        slots: slice,
+        tokens: int,
+        logits: NDArray[np.float32] | None = None,
     ) -> None:
         self.layout = state.layout
         self._runner = runner
@@ -179,14 +218,16 @@ class StepCall:
         self._total = np.zeros((), np.int32)
         self._last = np.zeros(count, np.int64)
         self._source = np.array(state.source_lengths[slots], np.int32)
-        self._logits = runner.logits(count)
+        self.logits = runner.logits(count) if logits is None else logits
+        self.emitted: NDArray[np.float32] | None = None
         self._replaced: list[tuple[NDArray[np.generic], NDArray[np.generic]]] = []
         self._bound: list[NDArray[np.generic]] = []  # keeps the addresses alive
         self._binding = runner.step.io_binding()
         self._bind_controls(runner.manifest.graphs["step"])
         self._bind_states(state)
+        self._bind_emitted(runner.manifest.graphs["step"].output(Role.EMIT), state)
 
-    def run(self, token_ids: NDArray[np.int64], lengths: NDArray[np.int32], k: int) -> Candidates:
+    def run(self, token_ids: NDArray[np.int64], lengths: NDArray[np.int32]) -> None:
         """One call.
 
         Args:
@@ -201,7 +242,6 @@ class StepCall:
         self._runner.step.run_with_iobinding(self._binding)
         for current, following in self._replaced:
             current[:] = following
-        return self._runner.chooser.best(self._logits, k)
 
     def _bind_controls(self, graph: Graph) -> None:
         arrays: dict[Role, NDArray[np.generic]] = {
@@ -216,7 +256,17 @@ class StepCall:
                 self._bind_input(tensor.name, arrays[tensor.role])
         logits = graph.output(Role.LOGITS)
         assert logits is not None
-        self._bind_output(logits.name, self._logits)
+        self._bind_output(logits.name, self.logits)
+
+    def _bind_emitted(self, tensor: Tensor | None, state: GroupState) -> None:
+        """Binds the EMIT output, (R, S); S is as wide as what is held of the source."""
+        if tensor is None:
+            return
+        held = [(arena, arena.state.shape) for arena in state.of(Growth.HOLD)]
+        sizes = [arena.length for arena, shape in held if "S" in shape]
+        width = tensor.shape[1] if isinstance(tensor.shape[1], int) else sizes[0]
+        self.emitted = np.zeros((len(self._tokens), width), np.float32)
+        self._bind_output(tensor.name, self.emitted)
 
     def _bind_states(self, state: GroupState) -> None:
         for arena in state.of(Growth.HOLD):

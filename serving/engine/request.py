@@ -96,9 +96,11 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Piece:
-    """Tokens just chosen, for a request that streams."""
+    """Tokens just chosen, for a request that streams; their log-probabilities if it asked."""
 
     token_ids: tuple[int, ...]
+    log_probs: tuple[float, ...] = ()
+    top: tuple[tuple[tuple[int, float], ...], ...] = ()
 
 
 @dataclass(frozen=True)

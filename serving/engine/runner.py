@@ -9,8 +9,9 @@ Legend: B sequences in a group, R = B x width rows, T new positions, S source po
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -33,16 +34,70 @@ class Prompt:
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
-    """The best next tokens of each row.
+class Edit:
+    """A sparse change of one row's scores, in the order of `transformers`' processors.
+
+    bias is added, then what is positive is divided by factor and what is negative multiplied, then
+    offset is added. Rows that share one `Edit` are changed together.
 
     Attributes:
-        token_ids: (rows, k) int64, highest logit first; of equal logits the lowest id first.
-        log_probs: (rows, k) float32: log-softmax of the raw logits over the whole vocabulary.
+        token_ids: (n,) int64, distinct.
+        bias: (n,) float32.
+        factor: (n,) float32, 1 where nothing is penalised.
+        offset: (n,) float32; minus infinity bans.
+        is_of_log_probs: Change log-probabilities and leave them as they come out, as beam search
+            does; otherwise logits are changed, and log-probabilities are taken of the result.
+        renormalises: Of changed log-probabilities: take log-softmax once more.
+    """
+
+    token_ids: NDArray[np.int64]
+    bias: NDArray[np.float32]
+    factor: NDArray[np.float32]
+    offset: NDArray[np.float32]
+    is_of_log_probs: bool = False
+    renormalises: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """What one row wants to know of its next token. Compared by identity: share what is alike.
+
+    Attributes:
+        count: Candidates; a row may be given more, because a neighbour asked for them.
+        edit: Applied before the candidates are ranked.
+        temperature: Tell the row's `mass` at this temperature.
+    """
+
+    count: int
+    edit: Edit | None = None
+    temperature: float | None = None
+
+
+@lru_cache(maxsize=1024)
+def plain(count: int) -> Ask:
+    """The ask for so many candidates and nothing else, one object for all rows."""
+    return Ask(count)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The best next tokens of each row, after its edit.
+
+    Attributes:
+        token_ids: (rows, k) int64, highest score first; of equal ones the lowest id first.
+        log_probs: (rows, k) float32: log-softmax over the whole vocabulary at temperature 1.
+        masses: (rows,) float32: sum over the vocabulary of exp((score - best) / temperature),
+            where some row asked for it.
+        emitted: (rows, S) float32: what the model looked at to score these candidates, where
+            `step` has an EMIT output. A view; copy what is to be kept.
+        whole: One row's candidates over the whole vocabulary; only until the runner's next call.
     """
 
     token_ids: NDArray[np.int64]
     log_probs: NDArray[np.float32]
+    masses: NDArray[np.float32] | None = None
+    emitted: NDArray[np.float32] | None = None
+    whole: Callable[[int], Candidates] | None = None
 
 
 class Group(Protocol):
@@ -54,19 +109,25 @@ class Group(Protocol):
 
     width: int
 
-    def admit(self, prompts: Sequence[Prompt], k: int) -> Candidates:
+    def admit(self, prompts: Sequence[Prompt], asks: Sequence[Ask]) -> Candidates:
         """Adds sequences in slots [B, B + m): encodes sources, prefills prompts.
 
         Prefill happens once a sequence, not once a beam: only the first row of each new slot has
         state afterwards, the others get theirs by `copy`.
+
+        Args:
+            asks: One a prompt.
 
         Returns:
             One row a prompt, (m, k): what may follow the prompt's last token.
         """
         ...
 
-    def step(self, token_ids: NDArray[np.int64], k: int) -> Candidates:
+    def step(self, token_ids: NDArray[np.int64], asks: Sequence[Ask]) -> Candidates:
         """Appends one token to every row, (R,) int64; all rows are one longer afterwards.
+
+        Args:
+            asks: One a row.
 
         Returns:
             (R, k): what may follow.
@@ -92,6 +153,14 @@ class Runner(Protocol):
 
     def group(self, width: int) -> Group:
         """A new, empty group. The search keeps one for each width in use."""
+        ...
+
+    def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
+        """What each of the generated tokens looked at, (tokens, S), by the graph `align`.
+
+        Raises:
+            InvalidRequest: the model has no such graph.
+        """
         ...
 
     def close(self) -> None:

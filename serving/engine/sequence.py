@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
 from serving.engine.beam import BeamSearch
 from serving.engine.greedy import GreedySearch
-from serving.engine.request import Cancelled, Event, Failed, Finished, Listener, Piece, Request
-from serving.engine.runner import Candidates
+from serving.engine.request import (
+    Cancelled,
+    Event,
+    Failed,
+    Finished,
+    Hypothesis,
+    Listener,
+    Piece,
+    Request,
+)
+from serving.engine.runner import Ask, Candidates, Prompt
 from serving.engine.search import Advance, Search
 from serving.errors import DeadlineExceeded, InvalidRequest
+
+Align = Callable[[Prompt, tuple[int, ...]], NDArray[np.float32]]
+"""`Runner.align`."""
 
 
 class Sequence:
@@ -15,23 +33,24 @@ class Sequence:
 
     Attributes:
         next_ids: The token that each of its rows takes at the next step, (width,).
-        generated: Tokens chosen so far, per beam.
+        generated: Tokens chosen so far, per row.
     """
 
     def __init__(self, request: Request, listener: Listener) -> None:
         self.request = request
-        self.width = request.rules.num_beams
+        self.width = request.rules.rows
         self.next_ids: tuple[int, ...] = ()
         self.generated = 0
         self._listener = listener
-        self._search: Search = BeamSearch(request) if self.width > 1 else GreedySearch(request)
+        self._streams = request.stream and self.width == 1
+        self._search = _search(request)
         self._is_cancelled = False
         self._has_ended = False
 
     @property
-    def candidates_needed(self) -> int:
-        """Candidates that each of its rows needs at the next step."""
-        return self._search.candidates_needed
+    def asks(self) -> tuple[Ask, ...]:
+        """What each of its rows must be told at the next step; for the prefill, only the first."""
+        return self._search.asks
 
     def cancel(self) -> None:
         """Asks for the end, from any thread; takes effect before the next step."""
@@ -51,19 +70,28 @@ class Sequence:
             )
         return None
 
-    def advance(self, candidates: Candidates) -> Advance | None:
-        """Chooses next tokens and tells the listener; None when the sequence has ended."""
+    def advance(self, candidates: Candidates, first: int, align: Align) -> Advance | None:
+        """Chooses next tokens and tells the listener; None when the sequence has ended.
+
+        Args:
+            first: The sequence's first row in the candidates.
+            align: Asked once a returned hypothesis, if it must be.
+        """
         try:
-            advance = self._search.advance(candidates)
+            advance = self._search.advance(candidates, first)
+            self.generated += 1
+            if advance is None:
+                self._tell_end(align)
+                return None
         except InvalidRequest as error:
             self.tell(Failed(error))
             return None
-        self.generated += 1
-        if advance is None:
-            self._tell_end()
-        else:
-            self.next_ids = advance.token_ids
-            self._tell_piece(advance.token_ids[0])
+        self.next_ids = advance.token_ids
+        if self._streams:
+            mark = advance.mark
+            is_told = mark is not None and self.request.rules.top_log_probs is not None
+            marks = ((mark.log_prob,), (mark.top,)) if mark and is_told else ((), ())
+            self.tell(Piece(advance.token_ids[:1], *marks))
         return advance
 
     def tell(self, event: Event) -> None:
@@ -73,11 +101,23 @@ class Sequence:
         self._has_ended = not isinstance(event, Piece)
         self._listener(event)
 
-    def _tell_end(self) -> None:
-        hypotheses = self._search.hypotheses()
-        self._tell_piece(hypotheses[0].token_ids[-1])
-        self.tell(Finished(hypotheses, self.request.prompt_tokens))
+    def _tell_end(self, align: Align) -> None:
+        found = self._search.hypotheses()
+        if self.request.rules.return_alignment:
+            found = tuple(self._aligned(hypothesis, align) for hypothesis in found)
+        if self._streams:
+            best = found[0]
+            self.tell(Piece(best.token_ids[-1:], best.log_probs[-1:], best.top[-1:]))
+        self.tell(Finished(found, self.request.prompt_tokens))
 
-    def _tell_piece(self, token_id: int) -> None:
-        if self.request.stream and self.width == 1:
-            self.tell(Piece((token_id,)))
+    def _aligned(self, hypothesis: Hypothesis, align: Align) -> Hypothesis:
+        """The hypothesis with its alignment, where `step` emitted none."""
+        if hypothesis.alignment is not None:
+            return hypothesis
+        return replace(hypothesis, alignment=align(self.request.prompt, hypothesis.token_ids))
+
+
+def _search(request: Request) -> Search:
+    if request.rules.num_beams > 1:
+        return BeamSearch(request)
+    return GreedySearch(request)

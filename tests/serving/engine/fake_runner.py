@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.runner import Candidates, Prompt
+from serving.engine.edits import answer
+from serving.engine.runner import Ask, Candidates, Prompt
+from serving.errors import InvalidRequest
 
 History = tuple[int, ...]
 Logits = Callable[[History, History], NDArray[np.float32]]
@@ -43,19 +45,19 @@ class FakeGroup:
         self.rows: list[Row | None] = []
         self._logits = logits
 
-    def admit(self, prompts: Sequence[Prompt], k: int) -> Candidates:
+    def admit(self, prompts: Sequence[Prompt], asks: Sequence[Ask]) -> Candidates:
         admitted = []
         for prompt in prompts:
             source = () if prompt.source_ids is None else tuple(prompt.source_ids.tolist())
             admitted.append(Row(source, tuple(prompt.token_ids.tolist())))
             self.rows += [admitted[-1], *[None] * (self.width - 1)]
-        return self._candidates(admitted, k)
+        return self._candidates(admitted, asks)
 
-    def step(self, token_ids: NDArray[np.int64], k: int) -> Candidates:
+    def step(self, token_ids: NDArray[np.int64], asks: Sequence[Ask]) -> Candidates:
         assert token_ids.shape == (len(self.rows),)
         grown = zip(self.rows, token_ids.tolist(), strict=True)
         self.rows = [row and Row(row.source, (*row.history, token)) for row, token in grown]
-        return self._candidates(self.rows, k)
+        return self._candidates(self.rows, asks)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         assert not set(sources) & set(targets)
@@ -70,18 +72,25 @@ class FakeGroup:
         self.rows[slot * self.width : (slot + 1) * self.width] = last
         del self.rows[len(self.rows) - self.width :]
 
-    def _candidates(self, rows: Sequence[Row | None], k: int) -> Candidates:
-        logits = np.stack([self._row_logits(row) for row in rows])
-        ids = np.argsort(-logits, axis=1, kind="stable")[:, :k]
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        return Candidates(ids, np.take_along_axis(log_probs, ids, axis=1).astype(np.float32))
+    def _candidates(self, rows: Sequence[Row | None], asks: Sequence[Ask]) -> Candidates:
+        assert len(asks) == len(rows)
+        return answer(np.stack([self._row_logits(row) for row in rows]), asks, rank)
 
     def _row_logits(self, row: Row | None) -> NDArray[np.float32]:
         """A row without a beam still costs a place in the batch; its numbers mean nothing."""
         if row is None:
             return np.zeros_like(self._logits((), (0,)))
         return self._logits(row.source, row.history)
+
+
+def rank(
+    logits: NDArray[np.float32], k: int, temperatures: NDArray[np.float32] | None
+) -> Candidates:
+    ids = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+    below = logits - logits.max(axis=1, keepdims=True)
+    log_probs = below - np.log(np.exp(below).sum(axis=1, keepdims=True))
+    masses = None if temperatures is None else np.exp(below / temperatures).sum(axis=1)
+    return Candidates(ids, np.take_along_axis(log_probs, ids, axis=1).astype(np.float32), masses)
 
 
 @dataclass
@@ -94,6 +103,9 @@ class FakeRunner:
     def group(self, width: int) -> FakeGroup:
         self.groups.append(FakeGroup(self.logits, width))
         return self.groups[-1]
+
+    def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
+        raise InvalidRequest("this model tells no alignment", field="return_alignment")
 
     def close(self) -> None:
         self.is_closed = True

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.engine.chooser import Chooser, chooser_graph
+from serving.engine.chooser import Chooser, chooser_graph, mass_graph
 from serving.engine.decoder import Decoder, answer, decode
+from serving.engine.edits import answer as answer_asks
 from serving.engine.ort_runner import OrtRunner, session_options
 from serving.engine.request import Event, Finished, Request
-from serving.engine.runner import Prompt
+from serving.engine.runner import Prompt, plain
 from serving.engine.scheduler import Capacity
 from serving.engine.sequence import Sequence as Live
 from serving.errors import BundleError
@@ -124,29 +125,30 @@ def test_state_shrinks_when_a_long_sequence_leaves(attention: OrtRunner) -> None
         Prompt(np.zeros(200, np.int64), np.array([1])),
         Prompt(np.array([0]), np.array([1])),
     )
-    group.admit([long, short], k=1)
+    group.admit([long, short], [plain(1)] * 2)
     large = group.state_bytes
     group.retire(0)
-    group.step(np.array([2]), k=1)
+    group.step(np.array([2]), [plain(1)])
     assert group.state_bytes < large / 2
 
 
 def test_chooser_prefers_the_lower_id_among_equals() -> None:
     logits = np.array([[1, 3, 3, 0], [2, 2, 2, 2]], np.float32)
-    best = Chooser(session_options(threads=1)).best(logits, k=3)
+    best = Chooser(session_options(threads=1)).rank(logits, 3)
     assert best.token_ids.tolist() == [[1, 2, 0], [0, 1, 2]]
     assert np.exp(best.log_probs[1]) == pytest.approx([0.25] * 3)
 
 
-def test_chooser_never_asks_for_more_than_the_vocabulary() -> None:
-    best = Chooser(session_options(threads=1)).best(np.zeros((1, 4), np.float32), k=9)
+def test_no_more_than_the_vocabulary_is_asked_for() -> None:
+    chooser = Chooser(session_options(threads=1))
+    best = answer_asks(np.zeros((1, 4), np.float32), [plain(9)], chooser.rank)
     assert best.token_ids.shape == (1, 4)
 
 
 def test_chooser_needs_no_more_than_a_native_triton_would_take() -> None:
-    model = chooser_graph()
-    assert model.ir_version <= 10
-    assert model.opset_import[0].version <= 20
+    for model in (chooser_graph(), mass_graph()):
+        assert model.ir_version <= 10
+        assert model.opset_import[0].version <= 20
 
 
 def test_damaged_graph_is_a_bundle_error(tmp_path: Path) -> None:
