@@ -135,12 +135,12 @@ class TorchGroup:
         """Logits after each prompt, (m, V); `values` holds the prompts' states afterwards."""
         if self._step.graph.max_tokens_per_call != 1:
             return self._call(values, tokens, lengths, sources, last=lengths.long() - 1)
-        logits, emitted = [], []
+        logits, emitted, last = [], [], torch.zeros(1).long()
         for row, length in enumerate(lengths.tolist()):
             own = {name: value[row : row + 1] for name, value in values.items()}
             for place in range(length):
                 token, reached = tokens[row, place].view(1, 1), lengths.new_tensor([place + 1])
-                said = self._call(own, token, reached, sources[row : row + 1], torch.zeros(1).long())
+                said = self._call(own, token, reached, sources[row : row + 1], last)
             logits.append(said)
             emitted.append(self._emitted)
             for name, value in own.items():

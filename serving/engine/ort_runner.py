@@ -151,9 +151,9 @@ class OrtGroup:
         self, token_ids: list[NDArray[np.int64]], first: int, asks: Sequence[Ask]
     ) -> Candidates:
         """Runs the prompts on one row each, [first x width, first x width + m)."""
-        if self._graph.max_tokens_per_call == 1:
-            return self._prefill_singly(token_ids, first, asks)
         lengths = [len(ids) for ids in token_ids]
+        if self._graph.max_tokens_per_call == 1 and max(lengths) > 1:
+            return self._prefill_singly(token_ids, first, asks)
         rows = slice(first * self.width, first * self.width + len(token_ids))
         slots = slice(first, first + len(token_ids))
         call = StepCall(self._runner, self._state, rows, slots, tokens=max(lengths))
@@ -163,7 +163,7 @@ class OrtGroup:
     def _prefill_singly(
         self, token_ids: list[NDArray[np.int64]], first: int, asks: Sequence[Ask]
     ) -> Candidates:
-        """Token by token, sequence by sequence, for decoders that cannot take a padded T."""
+        """Token by token, sequence by sequence: recurrent decoders cannot take a padded T."""
         logits, emitted = self._runner.logits(len(token_ids)), []
         for index, ids in enumerate(token_ids):
             row, slot = first * self.width + index, first + index
