@@ -1,52 +1,91 @@
-"""Ready means: every model is loaded, has answered lately, and the gateway is not draining."""
+"""Ready means: every model is loaded, lives, and the gateway is not draining.
+
+A generator lives when its heart beats (`serving.heartbeat`), however busy it is; only an idle model
+that has answered nobody lately is asked something, a canary.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 import numpy as np
 
 from serving.errors import Overloaded, TriptychError
 from serving.gateway.service import Service
 from serving.generation import Overrides
+from serving.heartbeat import Vitals
 from serving.interface import EMBEDDING, LENGTHS, PIXELS, PROMPT_IDS, SOURCE_IDS, TOKEN_IDS
 from serving.tasks.call import Array, Call, GenerateCall, InferCall
 from serving.tasks.model import LoadedModel
 
 CANARY_TIMEOUT_S = 5.0
 FRESH_S = 10.0
-"""A model that answered anybody within this time is alive; canaries run only when it is idle."""
+"""A model that answered anybody within this time is alive; a heart may stand still so long."""
+
+
+async def _unknown() -> dict[str, Vitals]:
+    return {}
 
 
 class Readiness:
-    """Asked by `/ready` and gRPC health; one round of canaries at a time."""
+    """Asked by `/ready` and gRPC health; one round at a time.
 
-    def __init__(self, service: Service) -> None:
+    Args:
+        service: Whose models.
+        look: Reads the engines' vitals, by model (of Triton).
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        look: Callable[[], Awaitable[dict[str, Vitals]]] = _unknown,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._service = service
-        self._canaries = tuple(
-            canary for model in service.catalog.models for canary in canaries(model)
-        )
+        self._look = look
+        self._clock = clock
+        self._seen: dict[str, tuple[Vitals, float]] = {}
+        """What was read last, and when its beat was new."""
         self._lock = asyncio.Lock()
 
     async def problem(self) -> str | None:
         """Why the gateway is not ready; None when it is."""
         if self._service.is_draining:
             return "the gateway is shutting down"
+        calls = [call for model in self._service.catalog.models for call in canaries(model)]
         async with self._lock:
-            problems = await asyncio.gather(*map(self._problem, self._canaries))
+            self._note(await self._look())
+            problems = await asyncio.gather(*map(self._problem, calls))
         return next((problem for problem in problems if problem), None)
+
+    def _note(self, engines: dict[str, Vitals]) -> None:
+        now_s = self._clock()
+        for model, vitals in engines.items():
+            before, since_s = self._seen.get(model, (None, now_s))
+            is_new = before is None or (before.incarnation, before.beats) != (
+                vitals.incarnation,
+                vitals.beats,
+            )
+            self._seen[model] = (vitals, now_s if is_new else since_s)
+        self._seen = {model: self._seen[model] for model in engines}
 
     async def _problem(self, canary: Call) -> str | None:
         if not await self._service.inference.is_ready(canary.model, canary.version):
             return f"{canary.model} version {canary.version} is not loaded"
+        vitals, since_s = self._seen.get(canary.model, (None, 0.0))
+        if vitals and self._clock() - since_s > FRESH_S:
+            return f"{canary.model} has had no heartbeat for {self._clock() - since_s:.0f} s"
         last_s = self._service.last_answer_s.get(canary.model, float("-inf"))
-        if time.monotonic() - last_s < FRESH_S:
-            return None
+        is_busy = vitals is not None and vitals.is_busy
+        if is_busy or self._clock() - last_s < FRESH_S:
+            return None  # busy is not dead
         try:
             await self._service.perform(canary, CANARY_TIMEOUT_S)
         except Overloaded:
-            return None  # busy is not dead
+            return None
         except TriptychError as error:
             return f"{canary.model} did not answer a canary ({error.wire})"
         return None
@@ -59,8 +98,8 @@ def canaries(model: LoadedModel) -> list[Call]:
     ids = np.array(model.tokenizer.encode("a"), dtype=np.int64)
     found: list[Call] = []
     if "generate" in manifest.parts:
-        text = SOURCE_IDS if model.reads_source else PROMPT_IDS
-        inputs: dict[str, Array] = {text: ids} if image is None else {PIXELS: image}
+        name = SOURCE_IDS if model.reads_source else PROMPT_IDS
+        inputs: dict[str, Array] = {name: ids} if image is None else {PIXELS: image}
         once = Overrides(num_beams=1, num_return_sequences=1, max_new_tokens=1)
         found.append(GenerateCall(manifest.parts["generate"], manifest.version, inputs, once))
     if "image" in manifest.parts and image is not None:

@@ -8,9 +8,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from serving.errors import Overloaded
+from serving.bundle import AlignmentSpec
+from serving.errors import Overloaded, Unavailable
 from serving.gateway.grpc_front import NAME, create_grpc_server
-from tests.serving.gateway.conftest import House, MakeHouse
+from tests.serving.gateway.conftest import House, MakeHouse, loaded
 from tests.serving.processing.test_image import png_header
 from tests.serving.tasks.conftest import picture
 from triptych import triptych_pb2 as pb
@@ -81,6 +82,142 @@ async def test_models(front: Front) -> None:
         "tiny-generate",
     ]
     assert (answer.data[0].languages[0].source, answer.data[0].languages[0].target) == ("es", "en")
+
+
+async def test_generate(front: Front) -> None:
+    request = pb.GenerateRequest(
+        prompts=["uno dos", "x " * 50], n=2, logprobs=1, logit_bias={3: -1.0}, stop=["dos"]
+    )
+    answer = await front.stub.Generate(request)
+    first, second = answer.data
+    assert (first.text, first.finish_reason, first.score) == ("uno ", "stop", -0.25)
+    assert [a.text for a in first.alternatives] == ["uno ", "uno "]
+    assert first.logprobs[0].token == "uno"
+    assert first.logprobs[0].top[0].logprob == -0.25
+    assert second.error.type == "too_long"
+    assert front.house.inference.calls[0].options.logit_bias == {3: -1.0}
+
+
+STREAMS = {
+    "TranslateStream": (pb.TranslateRequest(texts=["uno. dos", "tres"], num_beams=1), "uno. dos"),
+    "CaptionStream": (
+        pb.CaptionRequest(images=[picture("red")], prompt="a", num_beams=1),
+        "a picture",
+    ),
+    "GenerateStream": (pb.GenerateRequest(prompts=["uno dos"], stream=True), "uno dos"),
+}
+
+
+@pytest.mark.parametrize("method", STREAMS)
+async def test_pieces_together_are_the_answer(front: Front, method: str) -> None:
+    request, text = STREAMS[method]
+    call = getattr(front.stub, method)(request, metadata=(("x-request-id", "abc"),))
+    pieces = [piece async for piece in call]
+    assert "".join(piece.text for piece in pieces if piece.index == 0) == text
+    assert pieces[-1].finish_reason == "stop"
+    assert [piece.HasField("usage") for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert dict(await call.trailing_metadata())["x-request-id"] == "abc"
+
+
+async def test_a_stream_is_told_as_it_is_made(front: Front) -> None:
+    steps = front.house.inference.steps = asyncio.Semaphore(1)
+    call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
+    assert (await call.read()).text == "uno"
+    steps.release()
+    assert (await call.read()).text == " dos"
+    steps.release()
+    assert (await call.read()).finish_reason == "stop"
+    assert await call.read() is grpc.aio.EOF
+
+
+async def streamed_failure(call: grpc.aio.UnaryStreamCall) -> tuple[list, tuple]:
+    pieces: list = []
+
+    async def read() -> None:
+        async for piece in call:
+            pieces.append(piece)  # noqa: PERF401
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await read()
+    trailing = dict(caught.value.trailing_metadata())
+    body = pb.ErrorBody.FromString(trailing["triptych-error-bin"])
+    return pieces, (caught.value.code(), body.type, body.field, trailing)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "kind", "field"),
+    [
+        ("GenerateStream", pb.GenerateRequest(), "invalid_request", "prompts"),
+        ("GenerateStream", pb.GenerateRequest(prompts=["a"], n=2), "invalid_request", "n"),
+        ("GenerateStream", pb.GenerateRequest(prompts=["a"], seed=-1), "invalid_request", "seed"),
+        ("GenerateStream", pb.GenerateRequest(prompts=["a " * 50]), "too_long", "prompts.0"),
+        ("TranslateStream", pb.TranslateRequest(texts=["a"]), "invalid_request", "num_beams"),
+        (
+            "CaptionStream",
+            pb.CaptionRequest(images=[b"x"], num_beams=1),
+            "unsupported_image",
+            "images.0",
+        ),
+    ],
+)
+async def test_bad_stream_is_invalid_argument(
+    front: Front, method: str, request_: object, kind: str, field: str
+) -> None:
+    pieces, (code, *named, trailing) = await streamed_failure(getattr(front.stub, method)(request_))
+    assert pieces == []
+    assert (code, *named) == (grpc.StatusCode.INVALID_ARGUMENT, kind, field)
+    assert trailing["x-request-id"]
+
+
+async def test_stream_that_fails_in_the_middle_has_a_status(front: Front) -> None:
+    front.house.inference.breaks[1] = Unavailable("restarted", retry_after_s=1)
+    call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
+    pieces, (code, kind, _, trailing) = await streamed_failure(call)
+    assert "".join(piece.text for piece in pieces) == "uno"
+    assert (code, kind) == (grpc.StatusCode.UNAVAILABLE, "unavailable")
+    assert trailing["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("method", ["Translate", "Caption", "Generate"])
+async def test_a_method_of_one_answer_does_not_stream(front: Front, method: str) -> None:
+    requests = {
+        "Translate": pb.TranslateRequest(texts=["a"], stream=True),
+        "Caption": pb.CaptionRequest(images=[picture("red")], stream=True),
+        "Generate": pb.GenerateRequest(prompts=["a"], stream=True),
+    }
+    _, body, _ = await failure(getattr(front.stub, method)(requests[method]))
+    assert (body.type, body.field) == ("invalid_request", "stream")
+
+
+async def test_reader_that_leaves_ends_the_stream(front: Front) -> None:
+    inference = front.house.inference
+    inference.steps = asyncio.Semaphore(1)
+    call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
+    assert (await call.read()).text == "uno"
+    call.cancel()
+    async with asyncio.timeout(5):
+        while not inference.cancelled:
+            await asyncio.sleep(0.001)
+    assert inference.running == 0
+
+
+async def test_stream_asks_for_the_key(make_house: MakeHouse) -> None:
+    async with Front(make_house(grpc_port=0, api_key="sesame")) as front:
+        call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["a"]))
+        _, (code, *_) = await streamed_failure(call)
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+        assert front.house.inference.calls == []
+
+
+async def test_alignments_travel(make_house: MakeHouse) -> None:
+    spec = AlignmentSpec(over="tokens")
+    models = [loaded("translate", alignment=spec)]
+    async with Front(make_house(models, grpc_port=0)) as front:
+        request = pb.TranslateRequest(texts=["uno dos"], return_alignment=True)
+        (item,) = (await front.stub.Translate(request)).data
+    assert list(item.alignment.source_tokens) == ["uno", "dos", "</s>"]
+    third = pytest.approx(1 / 3, abs=1e-6)
+    assert [list(row.values) for row in item.alignment.weights] == [[third] * 3] * 3
 
 
 BAD = {

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import grpc
 import numpy as np
@@ -20,13 +21,16 @@ from serving.errors import (
 from serving.gateway.inference import TritonInference
 from serving.gateway.triton_errors import from_triton
 from serving.generation import Overrides
+from serving.interface import CALL_OFF
 from serving.tasks.call import GenerateCall, InferCall
+from serving.tasks.tokens import Tokens
 
 TYPES = {"int64": "INT64", "int32": "INT32", "float32": "FP32", "object": "BYTES", "uint8": "UINT8"}
 
 
 def response(**arrays: np.ndarray) -> service_pb2.ModelInferResponse:
     answer = service_pb2.ModelInferResponse(model_name="m", model_version="3")
+    answer.parameters["triton_final_response"].bool_param = "sequences" in arrays
     for name, array in arrays.items():
         kind = TYPES[str(array.dtype)]
         answer.outputs.add(name=name, datatype=kind, shape=array.shape)
@@ -51,8 +55,9 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.answer = service_pb2.ModelInferResponse()
         self.refusal: tuple[grpc.StatusCode, str] | None = None
         self.hangs = False
+        self.is_deaf = False
         self.left = asyncio.Event()
-        self.incarnation = "0"
+        self.incarnation: str | None = "0"
 
     async def ModelInfer(self, request, context):  # noqa: N802
         self.requests.append(request)
@@ -63,20 +68,24 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         return self.answer
 
     async def ModelStreamInfer(self, requests, context):  # noqa: N802
-        async for request in requests:
-            self.requests.append(request)
+        incoming = aiter(requests)
+        self.requests.append(await anext(incoming))
         if self.refusal:
             await context.abort(*self.refusal)
         for answer in self.stream:
             yield answer
         if self.hangs:
-            try:
+            if self.is_deaf:
                 await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                self.left.set()
-                raise
+            self.requests.append(await anext(incoming))
+            self.left.set()
+        if self.stream or self.hangs:
+            async for further in incoming:
+                self.requests.append(further)
 
     async def ModelConfig(self, request, context):  # noqa: N802
+        if self.incarnation is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown model: it has no versions")
         answer = service_pb2.ModelConfigResponse()
         answer.config.parameters["incarnation"].string_value = self.incarnation
         return answer
@@ -102,6 +111,7 @@ async def triton() -> AsyncIterator[tuple[FakeTriton, TritonInference]]:
 SEQUENCE = GenerateCall(
     "m", 3, {"source_ids": np.array([5, 6, 1])}, Overrides(num_beams=2, num_return_sequences=2)
 )
+GREEDY = GenerateCall("m", 3, {"prompt_ids": np.array([5, 6])}, Overrides(num_beams=1))
 BATCH = InferCall(
     "m",
     3,
@@ -117,12 +127,13 @@ LAST = response(
 )
 
 
+def told(*answers: service_pb2.ModelInferResponse) -> list[service_pb2.ModelStreamInferResponse]:
+    return [service_pb2.ModelStreamInferResponse(infer_response=answer) for answer in answers]
+
+
 async def test_sequence_is_one_stream_collected(triton) -> None:
     fake, inference = triton
-    piece = response(token_ids=np.array([7]))
-    fake.stream = [
-        service_pb2.ModelStreamInferResponse(infer_response=answer) for answer in (piece, LAST)
-    ]
+    fake.stream = told(response(token_ids=np.array([7])), LAST)
     generated = await inference.generate(SEQUENCE, 2.0)
     assert generated.sequences == ((7, 8, 1), (9, 1))
     assert generated.scores == (-0.5, -1.25)
@@ -179,7 +190,7 @@ async def test_silence_is_a_deadline(triton, call) -> None:
         await work(call, 0.2)
 
 
-async def test_cancelled_sequence_cancels_its_stream(triton) -> None:
+async def test_cancelled_sequence_is_called_off_on_its_stream(triton) -> None:
     fake, inference = triton
     fake.hangs = True
     work = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
@@ -187,9 +198,162 @@ async def test_cancelled_sequence_cancels_its_stream(triton) -> None:
         while not fake.requests:
             await asyncio.sleep(0.001)
         work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        await fake.left.wait()
+        while inference._reading:
+            await asyncio.sleep(0.001)
+    asked, called_off = fake.requests
+    assert called_off.parameters[CALL_OFF].bool_param
+    assert CALL_OFF not in asked.parameters
+    assert asked.id == called_off.id != ""
+
+
+async def test_sequence_that_has_ended_is_not_called_off(triton) -> None:
+    fake, inference = triton
+    fake.stream = [service_pb2.ModelStreamInferResponse(infer_response=LAST)]
+    for _ in range(2):
+        await inference.generate(SEQUENCE, 5.0)
+    async with asyncio.timeout(5):
+        while inference._reading:
+            await asyncio.sleep(0.001)
+    assert len(fake.requests) == 2
+    assert len({request.id for request in fake.requests}) == 2
+
+
+async def test_stream_of_a_dead_process_is_left_alone_after_a_while(triton, monkeypatch) -> None:
+    fake, inference = triton
+    monkeypatch.setattr("serving.gateway.sequence_stream.PATIENCE_S", 0.01)
+    fake.stream = [service_pb2.ModelStreamInferResponse(infer_response=response())]
+    fake.hangs = fake.is_deaf = True
+    work = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
+    async with asyncio.timeout(5):
+        while not fake.requests:
+            await asyncio.sleep(0.001)
+        work.cancel()
+        while inference._reading:
+            await asyncio.sleep(0.001)
+
+
+async def test_stream_tells_tokens_as_they_come(triton) -> None:
+    fake, inference = triton
+    fake.stream = told(
+        response(token_ids=np.array([7])),
+        response(token_ids=np.array([8, 9])),
+        response(
+            token_ids=np.array([1]),
+            sequences=np.array([[7, 8, 9, 1]]),
+            scores=np.array([-0.5], np.float32),
+            finish_reason=np.array([b"stop"], dtype=object),
+            usage=np.array([3, 4], np.int32),
+        ),
+    )
+    *pieces, whole = [event async for event in inference.stream(GREEDY, 2.0)]
+    assert pieces == [Tokens((7,)), Tokens((8, 9)), Tokens((1,))]
+    assert (whole.sequences, whole.finish_reasons) == (((7, 8, 9, 1),), ("stop",))
+    _, _, raw = tensors(fake.requests[0])["options"]
+    sent = Overrides.model_validate_json(raw[4:])
+    assert (sent.stream, sent.deadline_ms) == (True, 2000)
+
+
+async def test_log_probabilities_come_with_their_tokens(triton) -> None:
+    fake, inference = triton
+    fake.stream = told(
+        response(
+            token_ids=np.array([7, 8]),
+            log_probs=np.array([[-0.5, -0.25]], np.float32),
+            top_ids=np.array([[[7, 9], [8, -1]]]),
+            top_log_probs=np.array([[[-0.5, -1.0], [-0.25, 0.0]]], np.float32),
+        ),
+        response(  # the last tells of all tokens, of which it brings one
+            token_ids=np.array([1]),
+            sequences=np.array([[7, 8, 1]]),
+            scores=np.array([-0.5], np.float32),
+            finish_reason=np.array([b"stop"], dtype=object),
+            usage=np.array([3, 3], np.int32),
+            log_probs=np.array([[-0.5, -0.25, -2.0]], np.float32),
+            top_ids=np.array([[[7, 9], [8, -1], [1, 4]]]),
+            top_log_probs=np.array([[[-0.5, -1.0], [-0.25, 0.0], [-2.0, -4.0]]], np.float32),
+        ),
+    )
+    first, second, whole = [event async for event in inference.stream(GREEDY, 2.0)]
+    assert first == Tokens((7, 8), (-0.5, -0.25), (((7, -0.5), (9, -1.0)), ((8, -0.25),)))
+    assert second == Tokens((1,), (-2.0,), (((1, -2.0), (4, -4.0)),))
+    assert whole.log_probs == ((-0.5, -0.25, -2.0),)
+    assert whole.top == (first.top + second.top,)
+
+
+async def test_every_hypothesis_has_its_own_length(triton) -> None:
+    fake, inference = triton
+    extra = response(
+        log_probs=np.array([[-0.5, -0.5, -0.5], [-1, -1, 0]], np.float32),
+        top_ids=np.zeros((2, 3, 0), np.int64),
+        top_log_probs=np.zeros((2, 3, 0), np.float32),
+        alignment=np.arange(12, dtype=np.float32).reshape(2, 3, 2),
+    )
+    answer = service_pb2.ModelInferResponse.FromString(LAST.SerializeToString())
+    answer.MergeFrom(extra)
+    fake.stream = told(answer)
+    whole = await inference.generate(SEQUENCE, 2.0)
+    assert whole.log_probs == ((-0.5, -0.5, -0.5), (-1.0, -1.0))
+    assert whole.top == (((), (), ()), ((), ()))
+    np.testing.assert_array_equal(whole.alignments[1], [[6, 7], [8, 9], [10, 11]])
+
+
+async def test_reader_that_leaves_cancels_its_stream(triton) -> None:
+    fake, inference = triton
+    fake.hangs = True
+    fake.stream = told(response(token_ids=np.array([7])))
+    async with asyncio.timeout(5):
+        async with aclosing(inference.stream(GREEDY, 30.0)) as stream:
+            assert await anext(stream) == Tokens((7,))
+        await fake.left.wait()
+    assert not inference._incarnations._running["m"]
+
+
+async def test_reader_that_is_cancelled_cancels_its_stream(triton) -> None:
+    fake, inference = triton
+    fake.hangs = True
+
+    async def read() -> None:
+        async with aclosing(inference.stream(GREEDY, 30.0)) as stream:
+            async for _ in stream:
+                raise AssertionError("nothing was told")
+
+    reading = asyncio.create_task(read())
+    async with asyncio.timeout(5):
+        while not fake.requests:
+            await asyncio.sleep(0.001)
+        reading.cancel()
         await fake.left.wait()
     with pytest.raises(asyncio.CancelledError):
-        await work
+        await reading
+
+
+async def test_stream_that_breaks_off_keeps_what_was_told(triton) -> None:
+    fake, inference = triton
+    fake.stream = [
+        *told(response(token_ids=np.array([7]))),
+        service_pb2.ModelStreamInferResponse(error_message="unavailable: the engine stopped"),
+    ]
+    stream = inference.stream(GREEDY, 2.0)
+    assert await anext(stream) == Tokens((7,))
+    with pytest.raises(Unavailable, match="the engine stopped"):
+        await anext(stream)
+
+
+async def test_stream_of_a_replaced_process_is_given_up(triton, monkeypatch) -> None:
+    fake, inference = triton
+    monkeypatch.setattr(inference._incarnations, "_poll_s", 0.01)
+    fake.hangs = True
+    fake.stream = told(response(token_ids=np.array([7])))
+    stream = inference.stream(GREEDY, 30.0)
+    async with asyncio.timeout(5):
+        assert await anext(stream) == Tokens((7,))
+        await asyncio.sleep(0.1)
+        fake.incarnation = "1"
+        with pytest.raises(Unavailable, match="was restarted"):
+            await anext(stream)
 
 
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
@@ -209,6 +373,21 @@ async def test_call_of_a_replaced_process_is_given_up(triton, call, monkeypatch)
     fake.hangs = False
     fake.answer = response(embedding=np.zeros((2, 2), np.float32))
     assert (await inference.infer(BATCH, 5.0)).shape == (2, 2)
+
+
+@pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
+async def test_call_of_a_model_taken_out_of_service_is_given_up(triton, call, monkeypatch) -> None:
+    fake, inference = triton
+    monkeypatch.setattr(inference._incarnations, "_poll_s", 0.01)
+    fake.hangs = True
+    work = inference.generate if isinstance(call, GenerateCall) else inference.infer
+    running = asyncio.create_task(work(call, 30.0))
+    async with asyncio.timeout(5):
+        while not fake.requests:
+            await asyncio.sleep(0.001)
+        fake.incarnation = None
+        with pytest.raises(Unavailable, match="was restarted"):
+            await running
 
 
 async def test_idle_models_are_not_watched(triton) -> None:
