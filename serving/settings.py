@@ -29,6 +29,10 @@ class GatewaySettings(BaseSettings):
         default=Path("model_repository"), description="Folder that `triptych export` fills."
     )
     triton: str = Field(default="127.0.0.1:8001", description="Triton's gRPC address.")
+    triton_metrics: str | None = Field(
+        default=None,
+        description="Triton's metrics address: by its heartbeat a busy model is told from a dead.",
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     http_port: Port = Field(default=8080, description="0 takes any free port.")
     grpc_port: Port = Field(default=8081, description="0 takes any free port.")

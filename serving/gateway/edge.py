@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 CANCELLED = "cancelled"
+PROBES = {"/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"}
+"""Asked every few seconds by machines: logged only when the answer is news."""
 
 
 def request_id(asked: str | None) -> str:
@@ -82,7 +84,8 @@ class Edge:
             exchange.failure = CANCELLED
         exchange.failure = exchange.failure or scope.get(STREAM_FAILURE)
         self._metrics.answered(route, duration_s, exchange.failure)
-        log.info(
+        log.log(
+            logging.DEBUG if route in PROBES and exchange.status == 200 else logging.INFO,
             "answered",
             extra={
                 "request_id": exchange.request_id,

@@ -1,8 +1,9 @@
 """Ends calls that a dead process of Triton will never answer.
 
 After a model's process is killed, calls that it had accepted hang, while Triton goes on calling the
-model ready. `triptych triton` heals the model and counts that in its loaded configuration; when the
-count changes, whatever ran until then is given up.
+model ready. `triptych triton` takes the model out of service at once, then loads it again and
+counts that in its configuration. When the model is gone, or the count has changed, whatever ran
+until then is given up.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from serving.errors import Unavailable
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-POLL_S = 0.5
+GONE = "gone"
+"""The incarnation of a model that Triton does not serve."""
+POLL_S = 0.25
 UNWATCHED_S = 0.1
 """Calls that are done within this time cost no look; no healing is as fast."""
 
@@ -27,7 +30,8 @@ class Incarnations:
     """Watches the models that have calls running. Used on one event loop.
 
     Args:
-        read: A model's incarnation as Triton has it now; None when nobody says.
+        read: A model's incarnation as Triton has it now, GONE where it is not loaded; None when
+            nobody says.
         poll_s: Seconds between two looks at a busy model; idle ones are not asked about.
     """
 
@@ -67,12 +71,19 @@ class Incarnations:
         await asyncio.sleep(min(UNWATCHED_S, self._poll_s))
         before = await self._read(model)
         while True:
+            if before == GONE:
+                self._give_up(model)
             await asyncio.sleep(self._poll_s)
-            now = await self._read(model)
-            if before is not None and now not in (None, before):
-                lost = list(self._running[model])
-                log.warning("model restarted", extra={"model": model, "calls_lost": len(lost)})
-                self._given_up.update(lost)
-                for task in lost:
-                    task.cancel()
-            before = now if now is not None else before
+            now = await self._read(model) or before
+            if now != before and before not in (None, GONE):
+                self._give_up(model)
+            before = now
+
+    def _give_up(self, model: str) -> None:
+        lost = [task for task in self._running[model] if task not in self._given_up]
+        if not lost:
+            return
+        log.warning("model restarted", extra={"model": model, "calls_lost": len(lost)})
+        self._given_up.update(lost)
+        for task in lost:
+            task.cancel()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import grpc
 import numpy as np
@@ -16,7 +16,8 @@ from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from serving.errors import DeadlineExceeded, InternalError, Unavailable
-from serving.gateway.incarnations import Incarnations
+from serving.gateway.incarnations import GONE, Incarnations
+from serving.gateway.sequence_stream import SequenceStream
 from serving.gateway.triton_errors import from_triton
 from serving.generation import Overrides
 from serving.interface import (
@@ -36,6 +37,7 @@ from serving.tasks.call import Array, GenerateCall, Generated, InferCall
 from serving.tasks.tokens import Tokens, Top
 
 _INCARNATION = "incarnation"
+_FAREWELL_S = 2.0
 
 
 class Inference(Protocol):
@@ -88,9 +90,10 @@ class TritonInference:
     def __init__(self, address: str) -> None:
         self._client = InferenceServerClient(address)
         self._incarnations = Incarnations(self._incarnation)
+        self._reading: set[asyncio.Task[None]] = set()
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
-        """One stream, cancelled when the caller is: the engine then frees the sequence's slots."""
+        """One stream, called off when the caller is cancelled: the engine then frees its slots."""
         work = self._generate(call, timeout_s, call.options, lambda tokens: None)
         return await self._incarnations.guarded(call.model, work)
 
@@ -126,7 +129,9 @@ class TritonInference:
         return bool(ready)
 
     async def close(self) -> None:
-        """Close the channel."""
+        """Let streams that were called off end, then close the channel."""
+        if self._reading:
+            await asyncio.wait(self._reading, timeout=_FAREWELL_S)
         await self._client.close()
 
     async def _generate(
@@ -140,22 +145,23 @@ class TritonInference:
         options = options.model_copy(update={"deadline_ms": deadline_ms})
         encoded = options.model_dump_json(exclude_none=True).encode()
         inputs = {**call.inputs, OPTIONS: np.array([encoded], dtype=np.object_)}
-        stream = self._client.stream_infer(
-            _once(
-                model_name=call.model,
-                model_version=str(call.version),
-                inputs=[_input(name, array) for name, array in inputs.items()],
-            )
+        stream = SequenceStream(
+            self._client,
+            model_name=call.model,
+            model_version=str(call.version),
+            inputs=[_input(name, array) for name, array in inputs.items()],
         )
+        self._reading.add(stream.reading)
+        stream.reading.add_done_callback(self._reading.discard)
         try:
             async with asyncio.timeout(timeout_s):
-                return await _collected(stream, call.model, tell)
+                return await _collected(stream.responses(), call.model, tell)
         except TimeoutError:
             raise DeadlineExceeded(f"{call.model} did not finish in time") from None
         except (InferenceServerException, grpc.RpcError) as error:
             raise from_triton(error, call.model) from error
         finally:
-            stream.cancel()
+            stream.leave()
 
     async def _infer(self, call: InferCall, timeout_s: float) -> Array:
         inputs = [_input(name, _columns(array)) for name, array in call.inputs.items()]
@@ -175,22 +181,18 @@ class TritonInference:
         """How often the model was healed, as `triptych triton` writes it."""
         try:
             answer = await self._client.get_model_config(model, client_timeout=5.0)
-        except InferenceServerException:
-            return None
+        except InferenceServerException as error:
+            return GONE if error.status() == "StatusCode.NOT_FOUND" else None
         parameters = answer.config.parameters
         return str(parameters[_INCARNATION].string_value) if _INCARNATION in parameters else None
 
 
-async def _once(**request: Any) -> AsyncIterator[dict[str, Any]]:
-    yield request
-
-
-async def _collected(stream: Any, model: str, tell: Callable[[Tokens], None]) -> Generated:
+async def _collected(
+    responses: AsyncIterator[InferResult], model: str, tell: Callable[[Tokens], None]
+) -> Generated:
     """The response that holds the hypotheses; it is the last."""
     last: InferResult | None = None
-    async for result, error in stream:
-        if error is not None:
-            raise error
+    async for result in responses:
         last = result
         tokens = _tokens(result)
         if tokens.ids:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from serving.gateway.app import create_app
 from serving.gateway.catalog import load_catalog
 from serving.gateway.grpc_front import create_grpc_server
 from serving.gateway.health import Readiness
+from serving.gateway.heartbeats import Heartbeats
 from serving.gateway.inference import Inference, TritonInference
 from serving.gateway.metrics import Metrics
 from serving.gateway.ports import listening
@@ -26,6 +26,9 @@ from serving.logs import configure_logs
 from serving.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
+
+_LAST_WORDS_S = 5
+"""For writing out the answers of requests that have ended."""
 
 
 def run_gateway(settings: GatewaySettings) -> int:
@@ -48,14 +51,16 @@ async def _serve(settings: GatewaySettings, connect: Callable[[], Inference]) ->
     catalog = load_catalog(settings.repository)
     with contextlib.closing(listening(settings.host, settings.http_port, "HTTP")) as http_socket:
         service = Service(catalog, connect(), settings, Metrics())
+        heartbeats = Heartbeats(settings.triton_metrics)
         try:
-            readiness = Readiness(service)
+            readiness = Readiness(service, heartbeats.look)
             grpc_server, grpc_port = create_grpc_server(service, readiness)
             await grpc_server.start()
             ports = {"http_port": http_socket.getsockname()[1], "grpc_port": grpc_port}
             log.info("listening", extra={**ports, "models": ",".join(catalog.names)})
             await _until_signal(service, _http_server(service, readiness), http_socket, grpc_server)
         finally:
+            await heartbeats.close()
             await service.close()
     log.info("stopped")
 
@@ -66,24 +71,33 @@ async def _until_signal(
     http_socket: socket.socket,
     grpc_server: grpc.aio.Server,
 ) -> None:
-    """Serve; the first signal lets running requests finish, a second one stops at once."""
+    """Serve; the first signal lets running requests finish, a second one ends them with an error.
+
+    While they finish, both fronts go on answering, so that whoever comes late is told to go
+    elsewhere and is not met by a closed door.
+    """
     grace_s = service.settings.graceful_termination_timeout
-    stopping = asyncio.Event()
+    stopping, hurrying = asyncio.Event(), asyncio.Event()
 
-    def stop() -> None:
-        http_server.force_exit = service.is_draining
-        service.is_draining = http_server.should_exit = True
-        stopping.set()
-        log.info("draining", extra={"within_s": grace_s})
+    def on_signal() -> None:
+        (hurrying if stopping.is_set() else stopping).set()
 
-    async def stop_grpc() -> None:
+    async def stop() -> None:
         await stopping.wait()
-        await grpc_server.stop(grace_s)
+        service.is_draining = True
+        log.info("draining", extra={"within_s": grace_s})
+        async with asyncio.TaskGroup() as waits:
+            emptied = waits.create_task(service.emptied(grace_s))
+            emptied.add_done_callback(lambda _: hurrying.set())
+            await hurrying.wait()
+            service.send_away()
+        http_server.should_exit = True
+        await grpc_server.stop(_LAST_WORDS_S)
 
-    with _signals(stop):
+    with _signals(on_signal):
         async with asyncio.TaskGroup() as group:
             group.create_task(http_server.serve([http_socket]))
-            group.create_task(stop_grpc())
+            group.create_task(stop())
 
 
 class _HttpServer(uvicorn.Server):
@@ -102,7 +116,7 @@ def _http_server(service: Service, readiness: Readiness) -> uvicorn.Server:
         lifespan="off",
         ws="none",
         server_header=False,
-        timeout_graceful_shutdown=math.ceil(service.settings.graceful_termination_timeout),
+        timeout_graceful_shutdown=_LAST_WORDS_S,
     )
     return _HttpServer(config)
 

@@ -159,6 +159,14 @@ class Service:
         self.last_answer_s[call.model] = time.monotonic()
         return result
 
+    async def emptied(self, timeout_s: float) -> bool:
+        """Waits until no request is in the house; whether that came to pass in time."""
+        return await self._admission.emptied(timeout_s)
+
+    def send_away(self) -> None:
+        """Ends every request in the house with an error."""
+        self._admission.send_away()
+
     async def close(self) -> None:
         """Give threads and connection back."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -47,6 +47,7 @@ def serve(
             "gateway": [
                 *(*program, "gateway", *shared, "--host", host, *gateway),
                 *("--triton", f"127.0.0.1:{back['grpc']}"),
+                *("--triton-metrics", f"127.0.0.1:{back['metrics']}"),
             ],
         }
     )

@@ -2,11 +2,15 @@
 
 import asyncio
 import json
+import logging
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.errors import DeadlineExceeded, Overloaded, Unavailable
+from serving.gateway import health
+from serving.gateway.health import Readiness
+from serving.heartbeat import Vitals
 from tests.serving.gateway.conftest import House, MakeHouse, error_of
 
 BODY = {"texts": "hola"}
@@ -150,12 +154,68 @@ class TestReady:
         assert "tiny-caption" in {call.model for call in house.inference.calls}
 
     async def test_stops_being_when_a_model_dies(self, house: House, monkeypatch) -> None:
-        import serving.gateway.health as health
-
         assert (await house.http.get("/ready")).status_code == 200
         monkeypatch.setattr(health, "FRESH_S", 0.0)
         house.inference.failures["tiny-caption"] = Unavailable("down")
         assert (await house.http.get("/ready")).status_code == 503
+
+    async def test_not_when_a_heart_stands_still_and_again_when_it_moves(
+        self, house: House
+    ) -> None:
+        clock, engines = Clock(), {"tiny-caption": vitals(1)}
+        readiness = Readiness(house.service, lambda: reading(engines), clock)
+        assert await readiness.problem() is None
+        clock.now_s += health.FRESH_S + 1
+        assert await readiness.problem() == "tiny-caption has had no heartbeat for 11 s"
+        engines["tiny-caption"] = vitals(2)
+        assert await readiness.problem() is None
+
+    async def test_busy_engine_needs_no_canary_while_its_heart_beats(self, house: House) -> None:
+        clock, engines = Clock(), {}
+        readiness = Readiness(house.service, lambda: reading(engines), clock)
+        house.inference.failures["tiny-caption"] = DeadlineExceeded("hours of work before it")
+        for beats in range(5):
+            engines["tiny-caption"] = vitals(beats, rows=64)
+            assert await readiness.problem() is None
+            clock.now_s += health.FRESH_S - 1
+        assert "tiny-caption" not in {call.model for call in house.inference.calls}
+        engines["tiny-caption"] = vitals(9, rows=0)
+        assert "did not answer a canary" in (await readiness.problem() or "")
+
+    async def test_new_incarnation_starts_afresh(self, house: House) -> None:
+        clock, engines = Clock(), {"tiny-caption": vitals(7)}
+        readiness = Readiness(house.service, lambda: reading(engines), clock)
+        await readiness.problem()
+        clock.now_s += health.FRESH_S + 1
+        engines["tiny-caption"] = Vitals(1, vitals(7).figures)
+        assert await readiness.problem() is None
+
+
+class Clock:
+    now_s = 1e12
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def vitals(beats: int, rows: int = 0) -> Vitals:
+    return Vitals(0, {"beats": beats, "rows_in_use": rows})
+
+
+async def reading(engines: dict[str, Vitals]) -> dict[str, Vitals]:
+    return dict(engines)
+
+
+async def test_probes_are_logged_only_when_the_answer_is_news(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for path in ("/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"):
+        assert (await house.http.get(path)).status_code == 200
+    assert "answered" not in caplog.messages
+    house.service.is_draining = True
+    await house.http.get("/ready")
+    assert caplog.messages.count("answered") == 1
 
 
 class TestKey:

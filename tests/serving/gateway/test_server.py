@@ -109,21 +109,72 @@ async def test_running_requests_finish_before_the_end(
         while running.inference.running < 2:
             await asyncio.sleep(0.001)
         os.kill(os.getpid(), number)
-        while True:  # the sockets close a moment later
-            try:
-                async with httpx.AsyncClient() as other:
-                    response = await other.get(f"{running.url}/ready")
-                assert response.status_code == 503
-            except httpx.ConnectError:
-                break
-            await asyncio.sleep(0.01)
+        async with httpx.AsyncClient(base_url=running.url) as late:
+            while (await late.get("/ready")).status_code == 200:
+                await asyncio.sleep(0.001)
+            refused = await late.post("/v1/translate", json={"texts": "hello"})
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+            assert (await late.get("/health")).status_code == 200
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await TriptychStub(channel).Translate(pb.TranslateRequest(texts=["hello"]))
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
         running.inference.hold.set()
         assert (await work).status_code == 200
         assert (await call).data[0].text == "hello"
         await channel.close()
 
 
-async def test_requests_beyond_the_grace_are_cancelled(settings: GatewaySettings) -> None:
+async def test_second_signal_ends_running_requests_with_an_error(settings: GatewaySettings) -> None:
+    running = Running(settings)
+    async with running, httpx.AsyncClient(base_url=running.url) as http:
+        running.inference.hold = asyncio.Event()
+        work = asyncio.ensure_future(http.post("/v1/translate", json={"texts": "hello"}))
+        channel = grpc.aio.insecure_channel(running.target)
+        call = TriptychStub(channel).Translate(pb.TranslateRequest(texts=["hello"]))
+        while running.inference.running < 2:
+            await asyncio.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+        while (await http.get("/ready")).status_code == 200:
+            await asyncio.sleep(0.001)
+        assert running.inference.running == 2
+        os.kill(os.getpid(), signal.SIGTERM)
+        answer = await work
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json()["error"]["type"] == "unavailable"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert running.inference.cancelled == 2
+        await channel.close()
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_stream_finishes_or_ends_with_an_error_event(
+    settings: GatewaySettings, signals: int
+) -> None:
+    running = Running(settings)
+    async with running, httpx.AsyncClient(base_url=running.url) as http:
+        running.inference.steps = steps = asyncio.Semaphore(4)
+        body = {"texts": "one two three", "stream": True, "num_beams": 1}
+        async with http.stream("POST", "/v1/translate", json=body) as answer:
+            chunks = answer.aiter_bytes()
+            told = await anext(chunks)
+            for _ in range(signals):
+                os.kill(os.getpid(), signal.SIGTERM)
+                while (await http.get("/ready")).status_code == 200:
+                    await asyncio.sleep(0.001)
+            for _ in range(99 if signals == 1 else 0):
+                steps.release()
+            told += b"".join([chunk async for chunk in chunks])
+    if signals == 1:
+        assert told.endswith(b"data: [DONE]\n\n")
+        assert b"error" not in told
+    else:
+        assert b"event: error" in told
+        assert b'"type":"unavailable"' in told
+
+
+async def test_requests_beyond_the_grace_end_with_an_error(settings: GatewaySettings) -> None:
     short = settings.model_copy(update={"graceful_termination_timeout": 0.0})
     running = Running(short)
     async with running, httpx.AsyncClient(base_url=running.url) as http:
@@ -135,7 +186,7 @@ async def test_requests_beyond_the_grace_are_cancelled(settings: GatewaySettings
         async with asyncio.timeout(5):
             await running.task
         assert running.inference.cancelled == 1
-        await asyncio.gather(work, return_exceptions=True)
+        assert (await work).status_code == 503
 
 
 @pytest.mark.parametrize("front", ["http_port", "grpc_port"])

@@ -30,7 +30,8 @@ TYPES = {"int64": "INT64", "int32": "INT32", "float32": "FP32", "object": "BYTES
 
 def response(**arrays: np.ndarray) -> service_pb2.ModelInferResponse:
     answer = service_pb2.ModelInferResponse(model_name="m", model_version="3")
-    answer.parameters["triton_final_response"].bool_param = "sequences" in arrays
+    if "sequences" in arrays:
+        answer.parameters["triton_final_response"].bool_param = True
     for name, array in arrays.items():
         kind = TYPES[str(array.dtype)]
         answer.outputs.add(name=name, datatype=kind, shape=array.shape)
