@@ -3,8 +3,8 @@
 Order of the processors (`transformers` 5, `GenerationMixin._get_logits_processor`): bias,
 repetition penalty, n-grams, bad words, end tokens that come too early, forced first token, forced
 last token, suppressed tokens. Presence and frequency penalties, which it does not have, follow the
-repetition penalty. One difference: a forced token that is suppressed as well stays forced (there, every score
-becomes minus infinity and token 0 wins).
+repetition penalty. One difference: a forced token that is suppressed as well stays forced (there,
+every score becomes minus infinity and token 0 wins).
 
 Bans are dropped from the candidates here: a row with n banned tokens asks for n more. Where what is
 left must share the whole probability (sampling, `renormalize_logits`), and with penalties, they

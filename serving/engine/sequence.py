@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,8 +22,11 @@ from serving.engine.request import (
     Request,
 )
 from serving.engine.runner import Ask, Candidates, Prompt
+from serving.engine.samples import SampleSearch
 from serving.engine.search import Advance, Search
 from serving.errors import DeadlineExceeded, InvalidRequest
+
+log = logging.getLogger(__name__)
 
 Align = Callable[[Prompt, tuple[int, ...]], NDArray[np.float32]]
 """`Runner.align`."""
@@ -70,6 +74,13 @@ class Sequence:
             )
         return None
 
+    def end_if_due(self, now_s: float) -> bool:
+        """Ends the sequence if it must end before the next step; whether it did."""
+        ending = self.ending(now_s)
+        if ending is not None:
+            self.tell(ending)
+        return ending is not None
+
     def advance(self, candidates: Candidates, first: int, align: Align) -> Advance | None:
         """Chooses next tokens and tells the listener; None when the sequence has ended.
 
@@ -99,7 +110,11 @@ class Sequence:
         if self._has_ended:
             return
         self._has_ended = not isinstance(event, Piece)
-        self._listener(event)
+        try:
+            self._listener(event)
+        except Exception:  # whoever listens must not end the others
+            log.exception("a listener failed")
+            self.cancel()
 
     def _tell_end(self, align: Align) -> None:
         found = self._search.hypotheses()
@@ -120,4 +135,6 @@ class Sequence:
 def _search(request: Request) -> Search:
     if request.rules.num_beams > 1:
         return BeamSearch(request)
+    if request.rules.do_sample:
+        return SampleSearch(request)
     return GreedySearch(request)

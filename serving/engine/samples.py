@@ -1,0 +1,150 @@
+"""Sampling: one or several samples of one request, on neighbouring rows that share its prefill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.engine.choosing import Constraint, Policy, normalised
+from serving.engine.request import Hypothesis, Request
+from serving.engine.runner import Ask, Candidates, plain
+from serving.engine.sampling import candidates_wanted, draw, kept, mass_temperature, uniforms
+from serving.engine.search import Advance
+from serving.engine.trail import Mark, Trail
+from serving.errors import InvalidRequest
+from serving.generation import Generation
+
+
+@dataclass
+class Sample:
+    """One continuation in the making; its row is its place among the samples."""
+
+    uniforms: np.random.Generator
+    constraint: Constraint
+    ask: Ask
+    tokens: list[int] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    score: np.float32 = field(default_factory=np.float32)
+    finish_reason: str | None = None
+
+
+class SampleSearch:
+    """`rules.rows` samples. One that has ended idles until all have.
+
+    A sample's tokens follow from seed, sample number and its own history, so the first of several
+    is the lone one. Scores and log-probabilities are of the distribution after penalties and bans,
+    at temperature 1 and before truncation.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._rules = request.rules
+        self._prompt = request.decoder_ids
+        self._policy = Policy(request.rules)
+        self._trail = Trail(request)
+        self._count = max(candidates_wanted(request.rules), self._trail.count)
+        self._temperature = mass_temperature(request.rules)
+        constraint = self._policy.constraint(self._prompt, ())
+        ask = self._ask(constraint)
+        self._samples = [
+            Sample(uniforms(request.rules.seed, number), constraint, ask)
+            for number in range(request.rules.rows)
+        ]
+
+    @property
+    def asks(self) -> tuple[Ask, ...]:
+        """What each sample's row needs; little, once it has ended."""
+        return tuple(plain(1) if one.finish_reason else one.ask for one in self._samples)
+
+    def advance(self, candidates: Candidates, first: int) -> Advance | None:
+        """Draws each live sample's next token; None when all have ended.
+
+        Raises:
+            InvalidRequest: the rules ban every token.
+        """
+        is_prefill = not self._samples[0].tokens
+        for row, sample in enumerate(self._samples):
+            if sample.finish_reason is None:
+                self._extend(sample, candidates, first if is_prefill else first + row)
+        live = [row for row, one in enumerate(self._samples) if one.finish_reason is None]
+        if not live:
+            return None
+        copies = tuple((0, row) for row in live if row) if is_prefill else ()
+        marks = self._samples[0].marks
+        token_ids = tuple(sample.tokens[-1] for sample in self._samples)  # the ended repeat theirs
+        return Advance(token_ids, copies, marks[-1] if marks else None)
+
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """In the order of sampling; with `best_of` the best, by mean log-probability."""
+        found = [self._hypothesis(sample) for sample in self._samples]
+        if self._rules.best_of is not None:
+            means = [one.score / len(one.tokens) for one in self._samples]
+            best = sorted(range(len(found)), key=lambda row: -means[row])
+            found = [found[row] for row in best]
+        return tuple(found[: self._rules.num_return_sequences])
+
+    def _ask(self, constraint: Constraint) -> Ask:
+        return constraint.ask(self._count, self._temperature)
+
+    def _extend(self, sample: Sample, candidates: Candidates, row: int) -> None:
+        """Takes one more token of a sample."""
+        uniform = sample.uniforms.random()  # also for a forced token, so that t-th stays t-th
+        forced = sample.constraint.forced
+        if forced is None:
+            ids, log_probs, rank = self._drawn(candidates, row, uniform)
+        else:
+            ids, log_probs, rank = np.array([forced]), np.zeros(1, np.float32), 0
+        sample.tokens.append(int(ids[rank]))
+        sample.score += log_probs[rank]
+        if self._trail.is_kept:
+            alive = log_probs > -np.inf
+            best = ids[alive][: self._trail.count].tolist()
+            mark = self._trail.mark(log_probs[rank], best, log_probs[alive], candidates, row)
+            sample.marks.append(mark)
+        length = len(sample.tokens)
+        sample.finish_reason = self._policy.finish_reason(
+            sample.tokens[-1], length, sample.constraint
+        )
+        if sample.finish_reason is None:
+            constraint = self._policy.constraint(self._prompt, sample.tokens)
+            if constraint is not sample.constraint:
+                sample.constraint, sample.ask = constraint, self._ask(constraint)
+
+    def _drawn(
+        self, candidates: Candidates, row: int, uniform: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
+        """The row's candidates, their log-probabilities, and the rank of the drawn one."""
+        ids, log_probs = candidates.token_ids[row], candidates.log_probs[row]
+        if not log_probs[0] > -np.inf:  # not a number where nothing is left
+            raise InvalidRequest("the generation rules ban every token: allow at least one")
+        mass = float(np.exp(-np.float64(log_probs[0])))
+        if self._temperature is not None and candidates.masses is not None:
+            mass = float(candidates.masses[row])
+        rank = _rank(log_probs, self._rules, mass, uniform, is_whole=False)
+        if rank is None:
+            assert candidates.whole is not None
+            whole = candidates.whole(row)
+            ids, log_probs = whole.token_ids[0], whole.log_probs[0]
+            rank = _rank(log_probs, self._rules, mass, uniform, is_whole=True)
+        assert rank is not None, "the whole vocabulary decides every draw"
+        return ids, log_probs, rank
+
+    def _hypothesis(self, sample: Sample) -> Hypothesis:
+        assert sample.finish_reason is not None
+        score = normalised(sample.score, len(sample.tokens), self._rules.length_penalty)
+        return self._trail.hypothesis(
+            sample.tokens, float(score), sample.finish_reason, sample.marks
+        )
+
+
+def _rank(
+    log_probs: NDArray[np.float32],
+    rules: Generation,
+    mass: float,
+    uniform: float,
+    *,
+    is_whole: bool,
+) -> int | None:
+    found = kept(log_probs, rules, mass, is_whole=is_whole)
+    return None if found is None else draw(found, uniform)
