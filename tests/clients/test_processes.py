@@ -105,7 +105,9 @@ def test_even_a_killed_parent_leaves_no_orphan(
     assert_all_stopped(tmp_path)
 
 
-def test_a_second_signal_does_not_wait(parent: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_second_signal_does_not_wait_for_long(
+    parent: subprocess.Popen[str], tmp_path: Path
+) -> None:
     os.kill(child(tmp_path, "two"), signal.SIGSTOP)  # cannot answer SIGTERM
     parent.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -113,3 +115,39 @@ def test_a_second_signal_does_not_wait(parent: subprocess.Popen[str], tmp_path: 
     parent.send_signal(signal.SIGINT)
     assert parent.wait(20) == 130
     assert not any(is_alive(child(tmp_path, name)) for name in ("one", "two"))
+
+
+STUBBORN = """
+import os, pathlib, signal, sys
+asked = 0
+def stop(*_):
+    global asked
+    asked += 1
+    if asked == 2:
+        pathlib.Path(sys.argv[1] + ".stopped").touch()
+        sys.exit(0)
+    pathlib.Path(sys.argv[1] + ".asked").touch()
+signal.signal(signal.SIGTERM, stop)
+pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+while True:
+    signal.pause()
+"""
+
+
+def test_a_second_signal_reaches_a_child_that_is_finishing_its_work(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(child=STUBBORN), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "two.asked").exists():
+        assert time.monotonic() < deadline, "the first signal did not arrive"
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(30) == 0
+    assert_all_stopped(tmp_path)
+    process.communicate()

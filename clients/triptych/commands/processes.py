@@ -17,6 +17,8 @@ from triptych.errors import TriptychError
 
 POLL_S = 0.1
 STOP_TIMEOUT_S = 60.0
+HASTE_S = 5.0
+"""For a child that has been asked twice."""
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
@@ -40,7 +42,7 @@ class Processes:
     def run(self, is_ready: Callable[[], bool], on_ready: Callable[[], None]) -> int:
         """Start all, call `on_ready` once `is_ready`, stop all on SIGINT or SIGTERM.
 
-        A second signal does not wait for children that take their time.
+        A second signal is passed on, and children that take their time even then are killed.
 
         Returns:
             0 after SIGTERM.
@@ -81,9 +83,12 @@ class Processes:
         """One after the other, the last started first, which leans on those before it."""
         for child in reversed(self._children.values()):
             child.terminate()
-            deadline = time.monotonic() + STOP_TIMEOUT_S
-            while child.poll() is None and time.monotonic() < deadline and not self._in_haste:
+            deadline, is_asked_twice = time.monotonic() + STOP_TIMEOUT_S, False
+            while child.poll() is None and time.monotonic() < deadline:
                 time.sleep(POLL_S)
+                if self._in_haste and not is_asked_twice:
+                    child.terminate()
+                    deadline, is_asked_twice = time.monotonic() + HASTE_S, True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)  # the child, or what it left behind
             child.wait()
