@@ -41,6 +41,7 @@ def translate(
     num_beams: int | None = None,
     alternatives: int | None = None,
     length_penalty: float | None = None,
+    return_alignment: bool | None = None,
 ) -> Call[messages.TranslateResponse]:
     """Texts in another language, in the order given.
 
@@ -52,11 +53,12 @@ def translate(
         num_beams: Width of the search; the checkpoint's own by default.
         alternatives: How many translations to return, best first; at most `num_beams`.
         length_penalty: Exponent of the length by which scores are divided.
+        return_alignment: Tell which source tokens each token looked at.
 
     Raises:
         TriptychError: See `triptych.errors`.
     """
-    request = _validated(
+    request = validated(
         messages.TranslateRequest,
         texts=texts if isinstance(texts, str) else list(texts),
         source=source,
@@ -65,8 +67,42 @@ def translate(
         num_beams=num_beams,
         alternatives=alternatives,
         length_penalty=length_penalty,
+        return_alignment=return_alignment,
     )
     return Call("Translate", "/v1/translate", request, messages.TranslateResponse)
+
+
+def translate_stream(
+    texts: str | Iterable[str],
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    model: str | None = None,
+) -> Call[messages.Piece]:
+    """Texts in another language, piece by piece as they are translated.
+
+    Pieces of several texts come side by side, each with its text's `index`. Tokens are chosen one
+    by one: beams cannot stream.
+
+    Args:
+        texts: One or many paragraphs.
+        source: ISO 639-1, e.g. `es`.
+        target: ISO 639-1, e.g. `en`.
+        model: May be left out when only one fits.
+
+    Raises:
+        TriptychError: See `triptych.errors`; after the first piece nothing is tried again.
+    """
+    request = validated(
+        messages.TranslateRequest,
+        texts=texts if isinstance(texts, str) else list(texts),
+        source=source,
+        target=target,
+        model=model,
+        num_beams=1,
+        stream=True,
+    )
+    return Call("TranslateStream", "/v1/translate", request, messages.Piece)
 
 
 def caption(
@@ -77,6 +113,7 @@ def caption(
     num_beams: int | None = None,
     alternatives: int | None = None,
     max_new_tokens: int | None = None,
+    return_attention: bool | None = None,
 ) -> Call[messages.CaptionResponse]:
     """Pictures in words, in the order given.
 
@@ -87,11 +124,12 @@ def caption(
         num_beams: Width of the search; the checkpoint's own by default.
         alternatives: How many captions to return, best first; at most `num_beams`.
         max_new_tokens: Where to stop at the latest.
+        return_attention: Tell which patches of the picture each token looked at.
 
     Raises:
         TriptychError: See `triptych.errors`.
     """
-    request = _validated(
+    request = validated(
         messages.CaptionRequest,
         images=_encoded(images),
         prompt=prompt,
@@ -99,8 +137,42 @@ def caption(
         num_beams=num_beams,
         alternatives=alternatives,
         max_new_tokens=max_new_tokens,
+        return_attention=return_attention,
     )
     return Call("Caption", "/v1/caption", request, messages.CaptionResponse)
+
+
+def caption_stream(
+    images: Image | Iterable[Image],
+    *,
+    prompt: str | None = None,
+    model: str | None = None,
+    max_new_tokens: int | None = None,
+) -> Call[messages.Piece]:
+    """Pictures in words, piece by piece as they are found.
+
+    Pieces of several pictures come side by side, each with its picture's `index`. Tokens are chosen
+    one by one: beams cannot stream.
+
+    Args:
+        images: One or many: paths, bytes, open files, Pillow images, data-URIs or base64.
+        prompt: Words that the caption begins with.
+        model: May be left out when only one fits.
+        max_new_tokens: Where to stop at the latest.
+
+    Raises:
+        TriptychError: See `triptych.errors`; after the first piece nothing is tried again.
+    """
+    request = validated(
+        messages.CaptionRequest,
+        images=_encoded(images),
+        prompt=prompt,
+        model=model,
+        num_beams=1,
+        max_new_tokens=max_new_tokens,
+        stream=True,
+    )
+    return Call("CaptionStream", "/v1/caption", request, messages.Piece)
 
 
 def zero_shot(
@@ -121,7 +193,7 @@ def zero_shot(
     Raises:
         TriptychError: See `triptych.errors`.
     """
-    request = _validated(
+    request = validated(
         messages.ZeroShotRequest,
         images=_encoded(images),
         labels=[labels] if isinstance(labels, str) else list(labels),
@@ -148,7 +220,12 @@ def _encoded(images: Image | Iterable[Image]) -> list[str]:
     return [pictures.encode(image) for image in images]  # type: ignore[union-attr, arg-type]
 
 
-def _validated(request: type[_Request], **fields: Any) -> _Request:
+def validated(request: type[_Request], **fields: Any) -> _Request:
+    """A request of these fields.
+
+    Raises:
+        InvalidArgument: They break the rules of the message.
+    """
     try:
         return request(**fields)
     except ValidationError as error:

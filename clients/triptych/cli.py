@@ -15,6 +15,7 @@ import typer
 from triptych.commands.caption import caption
 from triptych.commands.export import export
 from triptych.commands.gateway import gateway
+from triptych.commands.generate import generate
 from triptych.commands.models import models
 from triptych.commands.serve import serve
 from triptych.commands.translate import translate
@@ -40,6 +41,7 @@ app.command()(models)
 app.command()(translate)
 app.command()(caption)
 app.command("zero-shot")(zero_shot)
+app.command()(generate)
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, closing
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import httpx
 
-from triptych import calls, http_exchange
+from triptych import calls, generation, http_exchange
 from triptych.calls import Answer_co, Call
 from triptych.errors import InvalidArgument, TriptychError
-from triptych.methods import awaitable, blocking
+from triptych.methods import async_iterating, awaitable, blocking, iterating
 from triptych.retries import Retries
+
+T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_TIMEOUT_S = 60.0
@@ -57,6 +61,10 @@ class Client:
     translate = blocking(calls.translate)
     caption = blocking(calls.caption)
     zero_shot = blocking(calls.zero_shot)
+    generate = blocking(generation.generate)
+    translate_stream = iterating(calls.translate_stream)
+    caption_stream = iterating(calls.caption_stream)
+    generate_stream = iterating(generation.generate_stream)
     models = blocking(calls.models)
 
     def health(self) -> bool:
@@ -99,9 +107,29 @@ class Client:
 
         return self._retries.until_answered(attempt)
 
-    def _attempt(self, request: httpx.Request) -> httpx.Response:
+    def _stream(self, call: Call[Answer_co]) -> Iterator[Answer_co]:
+        """The pieces of an answer; closing the iterator ends the request."""
+
+        def begin() -> httpx.Response:
+            response = self._attempt(http_exchange.request(self._http, call), stream=True)
+            if not response.is_success:
+                with closing(response):
+                    response.read()
+                    raise http_exchange.error(response)
+            return response
+
+        with closing(self._retries.until_answered(begin)) as response:
+            events = http_exchange.Events(call, response)
+            try:
+                for data in response.iter_bytes():
+                    yield from events.read(data)
+            except httpx.TransportError as failure:
+                raise http_exchange.transport_error(failure, response.url) from failure
+            events.check_end()
+
+    def _attempt(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
         try:
-            return self._http.send(request)
+            return self._http.send(request, stream=stream)
         except httpx.TransportError as failure:
             raise http_exchange.transport_error(failure, request.url) from failure
 
@@ -135,6 +163,10 @@ class AsyncClient:
     translate = awaitable(calls.translate)
     caption = awaitable(calls.caption)
     zero_shot = awaitable(calls.zero_shot)
+    generate = awaitable(generation.generate)
+    translate_stream = async_iterating(calls.translate_stream)
+    caption_stream = async_iterating(calls.caption_stream)
+    generate_stream = async_iterating(generation.generate_stream)
     models = awaitable(calls.models)
 
     async def health(self) -> bool:
@@ -171,11 +203,38 @@ class AsyncClient:
         await self.close()
 
     async def _send(self, call: Call[Answer_co]) -> Answer_co:
+        async def attempt() -> Answer_co:
+            response = await self._attempt(http_exchange.request(self._http, call))
+            return http_exchange.answer(call, response)
+
+        return await self._until_answered(attempt)
+
+    async def _stream(self, call: Call[Answer_co]) -> AsyncIterator[Answer_co]:
+        """The pieces of an answer; closing the iterator ends the request."""
+
+        async def begin() -> httpx.Response:
+            response = await self._attempt(http_exchange.request(self._http, call), stream=True)
+            if not response.is_success:
+                async with aclosing(response):
+                    await response.aread()
+                    raise http_exchange.error(response)
+            return response
+
+        async with aclosing(await self._until_answered(begin)) as response:
+            events = http_exchange.Events(call, response)
+            try:
+                async for data in response.aiter_bytes():
+                    for piece in events.read(data):
+                        yield piece
+            except httpx.TransportError as failure:
+                raise http_exchange.transport_error(failure, response.url) from failure
+            events.check_end()
+
+    async def _until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
         failed = 0
         while True:
             try:
-                response = await self._attempt(http_exchange.request(self._http, call))
-                return http_exchange.answer(call, response)
+                return await attempt()
             except TriptychError as error:
                 failed += 1
                 wait_s = self._retries.wait_s(failed, error)
@@ -183,9 +242,9 @@ class AsyncClient:
                     raise
             await asyncio.sleep(wait_s)
 
-    async def _attempt(self, request: httpx.Request) -> httpx.Response:
+    async def _attempt(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
         try:
-            return await self._http.send(request)
+            return await self._http.send(request, stream=stream)
         except httpx.TransportError as failure:
             raise http_exchange.transport_error(failure, request.url) from failure
 

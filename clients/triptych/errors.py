@@ -4,7 +4,7 @@
 TriptychError
 ├── InvalidArgument        the call breaks the protocol's rules; nothing was sent
 │   └── UnreadableImage    what was given as a picture cannot be read
-├── ConnectionFailed       no gateway at that address, or the connection broke
+├── ConnectionFailed       no gateway at that address, or the connection or a stream broke
 ├── Timeout                no answer within the client's timeout
 ├── InvalidAnswer          an answer that is not the protocol's: wrong address or version
 └── ApiError               the gateway answered with an error
@@ -36,7 +36,7 @@ class UnreadableImage(InvalidArgument):
 
 
 class ConnectionFailed(TriptychError):
-    """No gateway at that address, or the connection broke."""
+    """No gateway at that address, or the connection or a stream broke."""
 
 
 class Timeout(TriptychError):
@@ -105,6 +105,24 @@ class DeadlineExceeded(ApiError):
 class ServerError(ApiError):
     """A failure of the server's own."""
 
+
+STATUS_OF_TYPE: dict[str, int] = {
+    "malformed_body": 400,
+    "unauthorized": 401,
+    "unknown_model": 404,
+    "unknown_route": 404,
+    "method_not_allowed": 405,
+    "payload_too_large": 413,
+    "unsupported_image": 415,
+    "invalid_request": 422,
+    "too_long": 422,
+    "overloaded": 429,
+    "internal": 500,
+    "unavailable": 503,
+    "deadline_exceeded": 504,
+}
+"""The HTTP status of an error by its wire name, where it travels without one: in streams, over
+gRPC."""
 
 BY_STATUS: dict[int, type[ApiError]] = {
     400: InvalidRequest,

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import ValidationError
 
-from triptych import calls
+from triptych import calls, generation
 from triptych import triptych_pb2 as pb
 from triptych.calls import Answer_co, Call
 from triptych.client import DEFAULT_TIMEOUT_S
 from triptych.conversion import from_proto, to_proto
 from triptych.errors import (
     BY_STATUS,
+    STATUS_OF_TYPE,
     ConnectionFailed,
     InvalidAnswer,
     ServerError,
@@ -24,7 +26,7 @@ from triptych.errors import (
     TriptychError,
 )
 from triptych.http_exchange import headers, seconds
-from triptych.methods import blocking
+from triptych.methods import blocking, iterating
 from triptych.retries import Retries
 from triptych.triptych_pb2_grpc import TriptychStub
 
@@ -42,13 +44,6 @@ _HTTP_STATUS = {
     grpc.StatusCode.UNAVAILABLE: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
-_HTTP_STATUS_OF_TYPE = {
-    "malformed_body": 400,
-    "method_not_allowed": 405,
-    "payload_too_large": 413,
-    "unsupported_image": 415,
-}
-"""Where several HTTP statuses share one of gRPC."""
 
 
 class GrpcClient:
@@ -90,6 +85,10 @@ class GrpcClient:
     translate = blocking(calls.translate)
     caption = blocking(calls.caption)
     zero_shot = blocking(calls.zero_shot)
+    generate = blocking(generation.generate)
+    translate_stream = iterating(calls.translate_stream)
+    caption_stream = iterating(calls.caption_stream)
+    generate_stream = iterating(generation.generate_stream)
     models = blocking(calls.models)
 
     def health(self) -> bool:
@@ -132,9 +131,35 @@ class GrpcClient:
         method = getattr(self._stub, call.verb)
         try:
             message = method(request, timeout=self._timeout_s, metadata=self._metadata)
-            return from_proto(message, call.answer)
         except grpc.RpcError as failure:
             raise self._error(failure) from failure
+        return self._read(message, call)
+
+    def _stream(self, call: Call[Answer_co]) -> Iterator[Answer_co]:
+        """The answers of a call; closing the iterator ends it."""
+        assert call.request is not None
+        request, method = to_proto(call.request), getattr(self._stub, call.verb)
+
+        def begin() -> tuple[Any, Message | None]:
+            stream = method(request, timeout=self._timeout_s, metadata=self._metadata)
+            try:
+                return stream, next(stream, None)
+            except grpc.RpcError as failure:
+                raise self._error(failure) from failure
+
+        stream, message = self._retries.until_answered(begin)
+        try:
+            while message is not None:
+                yield self._read(message, call)
+                message = next(stream, None)
+        except grpc.RpcError as failure:
+            raise self._error(failure) from failure
+        finally:
+            stream.cancel()
+
+    def _read(self, message: Message, call: Call[Answer_co]) -> Answer_co:
+        try:
+            return from_proto(message, call.answer)
         except ValidationError as invalid:
             first = invalid.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(part) for part in first["loc"])
@@ -163,7 +188,7 @@ class GrpcClient:
             body = pb.ErrorBody(type="payload_too_large", message=failure.details())
         if body is None:
             body = pb.ErrorBody(type=f"grpc_{code.name.lower()}", message=failure.details())
-        status = _HTTP_STATUS_OF_TYPE.get(body.type, _HTTP_STATUS.get(code, 500))
+        status = STATUS_OF_TYPE.get(body.type, _HTTP_STATUS.get(code, 500))
         return BY_STATUS.get(status, ServerError)(
             body.message,
             status=status,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from pydantic import BaseModel
@@ -22,9 +22,13 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class _Blocking(Protocol):
     def _send(self, call: Call[Answer]) -> Answer: ...
 
+    def _stream(self, call: Call[Answer]) -> Iterator[Answer]: ...
+
 
 class _Async(Protocol):
     async def _send(self, call: Call[Answer]) -> Answer: ...
+
+    def _stream(self, call: Call[Answer]) -> AsyncIterator[Answer]: ...
 
 
 def blocking(
@@ -45,6 +49,32 @@ def awaitable(
 
     async def method(self: _Async, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
         return await self._send(verb(*args, **kwargs))
+
+    return _documented(method, verb)
+
+
+def iterating(
+    verb: Callable[Arguments, Call[Answer]],
+) -> Callable[Concatenate[_Blocking, Arguments], Iterator[Answer]]:
+    """A method that sends what `verb` makes, and gives the answer's pieces as they come."""
+
+    def method(
+        self: _Blocking, /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Iterator[Answer]:
+        return self._stream(verb(*args, **kwargs))
+
+    return _documented(method, verb)
+
+
+def async_iterating(
+    verb: Callable[Arguments, Call[Answer]],
+) -> Callable[Concatenate[_Async, Arguments], AsyncIterator[Answer]]:
+    """The same, for `async for`."""
+
+    def method(
+        self: _Async, /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> AsyncIterator[Answer]:
+        return self._stream(verb(*args, **kwargs))
 
     return _documented(method, verb)
 

@@ -34,11 +34,31 @@ class _Handler(BaseHTTPRequestHandler):
             error = {"type": "unknown_model", "message": "no model of that name"}
             return self._answer(404, {"error": error})
         data = [{"index": i, **item} for i, item in enumerate(ITEMS[self.path](body))]
+        if body.get("stream"):
+            return self._stream(data, body)
         return self._answer(200, {"model": "m", "data": data})
 
-    def _answer(self, status: int, body: Json) -> None:
-        payload = json.dumps(body).encode()
+    def _stream(self, items: list[Json], body: Json) -> None:
+        """Letter by letter, the last item first; "break" ends it in the middle."""
+        events: list[str] = []
+        for item in reversed(items):
+            index = item["index"]
+            if error := item.get("error"):
+                events.append(json.dumps({"index": index, "error": error}))
+                continue
+            events += [json.dumps({"index": index, "text": letter}) for letter in item["text"]]
+            events.append(json.dumps({"index": index, "text": "", "finish_reason": "stop"}))
+        lines = "".join(f"data: {event}\n\n" for event in events)
+        if "break" in str(body):
+            lines += 'event: error\ndata: {"error": {"type": "unavailable", "message": "gone"}}\n\n'
+        else:
+            lines += "data: [DONE]\n\n"
+        self._answer(200, lines, "text/event-stream; charset=utf-8")
+
+    def _answer(self, status: int, body: Json | str, kind: str = "application/json") -> None:
+        payload = (body if isinstance(body, str) else json.dumps(body)).encode()
         self.send_response(status)
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(payload)))
         self.send_header("x-request-id", "r-1")
         self.end_headers()
@@ -66,7 +86,29 @@ def _labels(body: Json) -> list[Json]:
     return [{"labels": labels} for _ in body["images"]]
 
 
-ITEMS = {"/v1/translate": _texts, "/v1/caption": _captions, "/v1/zero-shot": _labels}
+def _continuations(body: Json) -> list[Json]:
+    shots = "".join(f"{e['input']}={e['output']} " for e in body.get("examples", ()))
+    head = body.get("instruction", "")
+    return [
+        {
+            "text": f"{head}{shots}{prompt.upper()}",
+            "finish_reason": "stop",
+            **({"alternatives": ALTERNATIVES[: body["n"]]} if "n" in body else {}),
+        }
+        for prompt in body["prompts"]
+    ]
+
+
+ALTERNATIVES = [
+    {"text": "one", "finish_reason": "stop", "score": -0.5},
+    {"text": "two", "finish_reason": "length"},
+]
+ITEMS = {
+    "/v1/translate": _texts,
+    "/v1/caption": _captions,
+    "/v1/zero-shot": _labels,
+    "/v1/generate": _continuations,
+}
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 from tests.clients.fake_gateway import fake_gateway
 from triptych import cli
 
-COMMANDS = "export serve triton gateway models translate caption zero-shot".split()
+COMMANDS = "export serve triton gateway models translate caption zero-shot generate".split()
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +124,65 @@ def test_zero_shot_takes_labels_from_flags_and_files(triptych, tmp_path: Path) -
     )
 
 
+def test_generate_prints_a_line_for_each_prompt(triptych) -> None:
+    result = triptych("generate", "a", "b")
+    assert (result.code, result.out, result.err) == (0, "A\nB\n", "")
+
+
+def test_generate_sends_instruction_and_examples(triptych) -> None:
+    result = triptych("generate", "c", "-i", "Do: ", "-e", "x => y", "-e", "z =>  w")
+    assert result.out == "Do: x=y z= w C\n"
+
+
+def test_generate_prints_answers_below_the_best(triptych) -> None:
+    result = triptych("generate", "a", "-n", 2)
+    assert result.out == "A\n   -0.5000  one\n            two\n"
+
+
+def test_generate_as_json_is_the_answer(triptych) -> None:
+    item = {"index": 0, "text": "A", "finish_reason": "stop"}
+    assert json.loads(triptych("generate", "a", "--json").out)["data"] == [item]
+
+
+def test_generate_reads_stdin(triptych, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hola\n"))
+    assert triptych("generate", "-").out == "HOLA\n"
+
+
+class TestStream:
+    @pytest.mark.parametrize("command", ["translate", "generate"])
+    def test_prints_texts_in_order(self, triptych, command: str) -> None:
+        result = triptych(command, "ab", "cd", "--stream")  # the gateway sends the last first
+        assert (result.code, result.out, result.err) == (0, "AB\nCD\n", "")
+
+    def test_prints_names_of_several_pictures(self, triptych, tmp_path: Path) -> None:
+        first, second = tmp_path / "a.png", tmp_path / "b.png"
+        first.write_bytes(b"12")
+        second.write_bytes(b"123")
+        assert triptych("caption", first, "--stream").out == "2 bytes\n"
+        result = triptych("caption", first, second, "--stream")
+        assert result.out == f"{first}\t2 bytes\n{second}\t3 bytes\n"
+
+    def test_as_json_prints_pieces_as_they_come(self, triptych) -> None:
+        result = triptych("generate", "a", "b", "--stream", "--json")
+        pieces = [json.loads(line) for line in result.out.splitlines()]
+        assert [piece["index"] for piece in pieces] == [1, 1, 0, 0]
+        assert pieces[1] == {"index": 1, "text": "", "finish_reason": "stop"}
+
+    def test_prints_what_it_can_and_fails_for_the_rest(self, triptych) -> None:
+        result = triptych("translate", "a", "bad", "c", "--stream")
+        assert result.out == "A\nC\n"
+        assert_one_line(result, "item 2: too long")
+
+    def test_that_breaks_off_keeps_its_text_and_fails(self, triptych) -> None:
+        result = triptych("generate", "break", "--stream")
+        assert result.out == "BREAK\n"
+        assert_one_line(result, "gone (request r-1)")
+
+    def test_empty_text_is_an_empty_line(self, triptych) -> None:
+        assert triptych("generate", "a", "", "b", "--stream").out == "A\n\nB\n"
+
+
 def test_models_is_a_table(triptych) -> None:
     lines = triptych("models").out.splitlines()
     assert lines[0].split() == ["model", "version", "tasks", "languages", "precision"]
@@ -165,6 +224,19 @@ def test_help_names_every_command(triptych) -> None:
         (["translate", "a", "--url", "grpc://127.0.0.1:1"], "cannot reach 127.0.0.1:1"),
         (["translate", "a", "--url", "nowhere"], "not a URL"),
         (["translate", "a", "--url", "http://[::"], "not a URL"),
+        (["translate", "a", "--stream", "--num-beams", "2"], "--num-beams and --stream exclude"),
+        (["translate", "-f", "a.txt", "--stream"], "--file and --stream exclude"),
+        (["caption", "a.png", "--stream", "--alternatives", "2"], "--alternatives and --stream"),
+        (["generate"], "Missing argument"),
+        (["generate", "a", "-n", "2", "--stream"], "-n and --stream exclude each other"),
+        (["generate", "a", "--example", "b"], "--example is"),
+        (["generate", "a", "--example", " => b"], "--example is"),
+        (["generate", "a", "--temperature", "-1"], "--temperature"),
+        (["generate", "a", "--top-p", "0"], "top_p"),
+        (["generate", "a", "--stop", ""], "stop.0"),
+        (["generate", "a", "--model", "unknown", "--stream"], "no model of that name"),
+        (["generate", "a", "--stream", "--url", "http://127.0.0.1:1"], "cannot reach"),
+        (["generate", "a", "--stream", "--url", "grpc://127.0.0.1:1"], "cannot reach"),
         (["caption"], "Missing argument"),
         (["caption", "/nowhere/a.png"], "cannot read /nowhere/a.png"),
         (["zero-shot", "a.png"], "no labels"),

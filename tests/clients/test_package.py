@@ -3,11 +3,12 @@
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
 import triptych
-from triptych import calls, errors
+from triptych import calls, errors, generation, messages
 
 CLIENTS = (triptych.Client, triptych.AsyncClient, triptych.GrpcClient)
 
@@ -35,14 +36,46 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("verb", ["translate", "caption", "zero_shot", "models"])
-def test_each_client_has_each_verb_with_its_arguments(client: type, verb: str) -> None:
-    method, call = getattr(client, verb), getattr(calls, verb)
+@pytest.mark.parametrize(
+    "call",
+    [
+        calls.translate,
+        calls.caption,
+        calls.zero_shot,
+        calls.models,
+        calls.translate_stream,
+        calls.caption_stream,
+        generation.generate,
+        generation.generate_stream,
+    ],
+)
+def test_each_client_has_each_verb_with_its_arguments(client: type, call: Callable) -> None:
+    method = getattr(client, call.__name__)
     assert list(inspect.signature(method).parameters) == [
         "self",
         *inspect.signature(call).parameters,
     ]
     assert method.__doc__ == call.__doc__
+
+
+@pytest.mark.parametrize(
+    ("verb", "message", "unsaid"),
+    [
+        (calls.translate, messages.TranslateRequest, {"stream"}),
+        (calls.caption, messages.CaptionRequest, {"stream"}),
+        (calls.zero_shot, messages.ZeroShotRequest, set()),
+        (generation.generate, messages.GenerateRequest, {"stream"}),
+        (
+            generation.generate_stream,
+            messages.GenerateRequest,
+            {"stream", "n", "best_of", "num_beams", "length_penalty", "early_stopping"},
+        ),
+    ],
+)
+def test_each_verb_takes_every_field_of_its_message(
+    verb: Callable, message: type, unsaid: set[str]
+) -> None:
+    assert set(inspect.signature(verb).parameters) == set(message.model_fields) - unsaid
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -14,9 +14,11 @@ from triptych.commands.options import (
     AsJson,
     ModelName,
     NumBeams,
+    Stream,
     TimeoutS,
     Url,
     connect,
+    refuse_with_stream,
 )
 
 
@@ -26,6 +28,7 @@ def caption(
     max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Length at most.")] = None,
     num_beams: NumBeams = None,
     alternatives: Alternatives = None,
+    stream: Stream = False,
     model: ModelName = None,
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
@@ -37,12 +40,20 @@ def caption(
     \b
     triptych caption boat.png
     triptych caption *.jpg --num-beams 4 --alternatives 4
+    triptych caption boat.png --stream
     curl -s https://example.org/a.png | triptych caption -
     """
     from triptych.commands.pictures import pictures
-    from triptych.commands.printing import print_json, print_texts
+    from triptych.commands.printing import print_json, print_stream, print_texts
 
+    names = images if len(images) > 1 else None
+    refuse_with_stream(stream, num_beams=num_beams, alternatives=alternatives)
     with connect(url, api_key, timeout) as client:
+        if stream:
+            pieces = client.caption_stream(
+                pictures(images), prompt=prompt, model=model, max_new_tokens=max_new_tokens
+            )
+            return print_stream(pieces, names, as_json=as_json)
         answer = client.caption(
             pictures(images),
             prompt=prompt,
@@ -54,4 +65,4 @@ def caption(
     if as_json:
         print_json(answer)
         return int(any(item.error for item in answer.data))
-    return print_texts(answer.data, images if len(images) > 1 else None)
+    return print_texts(answer.data, names)

@@ -28,6 +28,9 @@ NumBeams = Annotated[int | None, typer.Option("--num-beams", min=1, help="Width 
 Alternatives = Annotated[
     int | None, typer.Option("--alternatives", min=1, help="How many answers, best first.")
 ]
+Stream = Annotated[
+    bool, typer.Option("--stream", help="Print text as it is generated; beams cannot stream.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as the server sent it.")]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -43,3 +46,11 @@ def connect(url: str, api_key: str | None, timeout_s: float) -> AnyClient:
     if url.startswith("grpc://"):
         return triptych.GrpcClient(url.removeprefix("grpc://"), api_key=api_key, timeout=timeout_s)
     return triptych.Client(url, api_key=api_key, timeout=timeout_s)
+
+
+def refuse_with_stream(stream: bool, **flags: object) -> None:
+    """Raises BadParameter for a flag that a stream cannot honour."""
+    for name, value in flags.items():
+        if stream and value is not None:
+            flag = "-n" if name == "n" else f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(f"{flag} and --stream exclude each other")

@@ -17,9 +17,11 @@ from triptych.commands.options import (
     AsJson,
     ModelName,
     NumBeams,
+    Stream,
     TimeoutS,
     Url,
     connect,
+    refuse_with_stream,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def translate(
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="A line that fails becomes a blank one.")
     ] = False,
+    stream: Stream = False,
     model: ModelName = None,
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
@@ -58,17 +61,26 @@ def translate(
     \b
     triptych translate "Hola, mundo." --source es --target en
     triptych translate "Hola." --num-beams 4 --alternatives 4
+    triptych translate "Hola. Adiós." --stream
     echo "Hola." | triptych translate -
     triptych translate -f spanish.txt -o english.txt -s es -t en
 
     Line i of the output belongs to line i of the input, blank lines included. Interrupted, the
     same command goes on where the output ends.
     """
+    from triptych.commands.printing import print_stream
+
     if (file is None) == (not texts):
         raise typer.BadParameter("give either TEXT or --file")
     if output is not None and file is None:
         raise typer.BadParameter("--output needs --file")
+    refuse_with_stream(stream, file=file, num_beams=num_beams, alternatives=alternatives)
     with connect(url, api_key, timeout) as client:
+        if stream:
+            pieces = client.translate_stream(
+                _read(texts or []), source=source, target=target, model=model
+            )
+            return print_stream(pieces, as_json=as_json)
         ask = functools.partial(
             client.translate,
             source=source,
@@ -87,11 +99,16 @@ def _translate_texts(
 ) -> int:
     from triptych.commands.printing import print_json, print_texts
 
-    answer = ask([sys.stdin.read().rstrip("\n") if text == "-" else text for text in texts])
+    answer = ask(_read(texts))
     if as_json:
         print_json(answer)
         return int(any(item.error for item in answer.data))
     return print_texts(answer.data)
+
+
+def _read(texts: list[str]) -> list[str]:
+    """Texts as given, and what stdin holds for `-`."""
+    return [sys.stdin.read().rstrip("\n") if text == "-" else text for text in texts]
 
 
 def _translate_lines(

@@ -1,0 +1,312 @@
+"""Streams of Client, AsyncClient and GrpcClient: pieces as they come, errors, ends."""
+
+# ruff: noqa: N802  (gRPC names its methods)
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+import triptych
+from tests.clients.test_client import QUICK, URL, Gateway, failed
+from tests.clients.test_grpc_client import FakeGateway, abort, served
+from triptych import errors, messages
+from triptych import triptych_pb2 as pb
+from triptych.conversion import from_proto, to_proto
+from triptych.messages import Piece, Usage
+from triptych.triptych_pb2_grpc import add_TriptychServicer_to_server
+
+PIECES = [
+    Piece(index=0, text="He"),
+    Piece(index=1, text="Bye"),
+    Piece(index=0, text="llo\n", finish_reason="length"),
+    Piece(index=1, finish_reason="stop", usage=Usage(prompt_tokens=3, completion_tokens=2)),
+]
+DONE = "data: [DONE]\n\n"
+GONE = 'event: error\ndata: {"error":{"type":"unavailable","message":"gone"}}\n\n'
+
+
+def sent(*pieces: Piece) -> str:
+    return "".join(f"data: {piece.model_dump_json(exclude_none=True)}\n\n" for piece in pieces)
+
+
+class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body in chunks, which may break; remembers how far it was read, and its end."""
+
+    def __init__(self, *chunks: bytes | str | Exception) -> None:
+        self.chunks, self.read, self.is_closed = chunks, 0, False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self.chunks:
+            self.read += 1
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk if isinstance(chunk, bytes) else chunk.encode()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self:
+            yield chunk
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+def streaming(*chunks: bytes | str | Exception) -> httpx.Response:
+    headers = {"content-type": "text/event-stream; charset=utf-8", "x-request-id": "r1"}
+    return httpx.Response(200, headers=headers, stream=Body(*chunks))
+
+
+class Streams:
+    """Either HTTP client; reads a stream, all of it or its beginning."""
+
+    def __init__(self, kind: type, handler: Callable) -> None:
+        transport = httpx.MockTransport(handler)
+        self._client = kind(URL, transport=transport, retries=QUICK)
+
+    def __call__(self, verb: str, *args: Any, most: int = 99, **kwargs: Any) -> list[Piece]:
+        self.seen: list[Piece] = []
+        pieces = getattr(self._client, verb)(*args, **kwargs)
+        if isinstance(self._client, triptych.AsyncClient):
+            asyncio.run(self._read(pieces, most))
+            return self.seen
+        for piece in pieces:
+            self.seen.append(piece)
+            if len(self.seen) == most:
+                pieces.close()
+                break
+        return self.seen
+
+    async def _read(self, pieces: AsyncIterator[Piece], most: int) -> None:
+        async for piece in pieces:
+            self.seen.append(piece)
+            if len(self.seen) == most:
+                await pieces.aclose()  # type: ignore[attr-defined]
+                break
+
+
+@pytest.fixture(params=[triptych.Client, triptych.AsyncClient])
+def connect(request: pytest.FixtureRequest) -> Callable[..., Streams]:
+    return lambda handler: Streams(request.param, handler)
+
+
+def test_pieces_come_as_they_were_sent(connect: Any) -> None:
+    gateway = Gateway(streaming(sent(*PIECES), DONE))
+    assert connect(gateway)("generate_stream", ["Hi", "Bye"]) == PIECES
+    assert gateway.body == {"prompts": ["Hi", "Bye"], "num_beams": 1, "stream": True}
+    assert str(gateway.requests[0].url) == f"{URL}/v1/generate"
+
+
+def test_chunks_may_cut_events_anywhere(connect: Any) -> None:
+    body = sent(Piece(index=0, text="ñ\u2028🙂"), *PIECES) + DONE
+    gateway = Gateway(streaming(*(bytes([byte]) for byte in body.encode())))
+    assert connect(gateway)("translate_stream", "a")[0].text == "ñ\u2028🙂"
+    assert gateway.body == {"texts": ["a"], "num_beams": 1, "stream": True}
+
+
+def test_comments_and_unknown_fields_are_passed_over(connect: Any) -> None:
+    body = f": keep-alive\n\nid: 7\n{sent(PIECES[0])}retry: 5\n\n{DONE}"
+    assert connect(Gateway(streaming(body)))("caption_stream", b"png") == PIECES[:1]
+
+
+def test_everything_asked_travels(connect: Any) -> None:
+    gateway = Gateway(streaming(DONE))
+    connect(gateway)(
+        "generate_stream",
+        (text for text in ["a"]),
+        instruction="Do",
+        examples=[("x", "y")],
+        stop=(text for text in ["\n"]),
+        logit_bias={5: -1.0},
+        temperature=0.5,
+    )
+    assert gateway.body == {
+        "prompts": ["a"], "instruction": "Do", "examples": [{"input": "x", "output": "y"}],
+        "stop": ["\n"], "logit_bias": {"5": -1.0}, "temperature": 0.5, "num_beams": 1,
+        "stream": True,
+    }  # fmt: skip
+
+
+def test_nothing_is_sent_before_the_first_piece_is_asked_for() -> None:
+    gateway = Gateway()
+    with triptych.Client(URL, transport=httpx.MockTransport(gateway)) as client:
+        pieces = client.generate_stream("a")
+        with pytest.raises(errors.InvalidArgument, match="temperature"):
+            client.generate_stream("a", temperature=-1)
+        pieces.close()
+    assert gateway.requests == []
+
+
+def test_leaving_a_stream_closes_it(connect: Any) -> None:
+    response = streaming(sent(PIECES[0]), sent(PIECES[1]), sent(*PIECES[2:]), DONE)
+    body = response.stream
+    assert connect(Gateway(response))("generate_stream", "a", most=1) == PIECES[:1]
+    assert body.is_closed
+    assert body.read == 1
+
+
+@pytest.mark.parametrize("refusal", [429, 503, httpx.ConnectError("refused")], ids=str)
+def test_what_fails_before_the_first_piece_is_tried_again(connect: Any, refusal: Any) -> None:
+    first = failed(refusal, **{"retry-after": "0"}) if isinstance(refusal, int) else refusal
+    gateway = Gateway(first, streaming(sent(*PIECES), DONE))
+    assert connect(gateway)("generate_stream", "a") == PIECES
+    assert len(gateway.requests) == 2
+
+
+def test_an_error_before_the_first_piece_is_the_usual_one(connect: Any) -> None:
+    with pytest.raises(errors.InvalidRequest) as caught:
+        connect(Gateway(failed(422, "too_long")))("generate_stream", "a")
+    assert (caught.value.type, caught.value.field) == ("too_long", "texts")
+
+
+def test_an_error_in_the_middle_is_raised_and_not_tried_again(connect: Any) -> None:
+    gateway = Gateway(streaming(sent(PIECES[0]), GONE), streaming(sent(*PIECES), DONE))
+    streams = connect(gateway)
+    with pytest.raises(errors.Unavailable, match="gone") as caught:
+        streams("generate_stream", "a")
+    assert streams.seen == PIECES[:1]
+    assert (caught.value.status, caught.value.request_id) == (503, "r1")
+    assert len(gateway.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "message"),
+    [
+        ("", errors.ConnectionFailed, "broke off"),
+        (httpx.ReadError("reset"), errors.ConnectionFailed, "reset"),
+        (httpx.RemoteProtocolError("incomplete"), errors.ConnectionFailed, "incomplete"),
+        (httpx.ReadTimeout("slow"), errors.Timeout, "no answer"),
+        ("data: hello\n\n", errors.InvalidAnswer, "does not answer as Triptych does"),
+        ('data: {"text": "no index"}\n\n', errors.InvalidAnswer, "index"),
+    ],
+    ids=str,
+)
+def test_a_stream_that_breaks_off_is_an_error(
+    connect: Any, end: str | Exception, kind: type, message: str
+) -> None:
+    gateway = Gateway(streaming(sent(PIECES[0]), end), streaming(sent(*PIECES), DONE))
+    streams = connect(gateway)
+    with pytest.raises(kind, match=message):
+        streams("generate_stream", "a")
+    assert streams.seen == PIECES[:1]
+    assert len(gateway.requests) == 1
+
+
+def test_an_answer_that_is_no_stream_is_refused(connect: Any) -> None:
+    with pytest.raises(errors.InvalidAnswer, match="where a stream was asked for"):
+        connect(Gateway(httpx.Response(200, json={})))("generate_stream", "a")
+
+
+def test_generate_answers_typed() -> None:
+    item = {"index": 0, "text": "b", "finish_reason": "stop", "score": -0.5}
+    gateway = Gateway(httpx.Response(200, json={"model": "m", "data": [item]}))
+    with triptych.Client(URL, transport=httpx.MockTransport(gateway)) as client:
+        answer = client.generate("a", n=1, stop="x", examples=[("p", "q")])
+    assert isinstance(answer, messages.GenerateResponse)
+    assert answer.data[0].finish_reason == "stop"
+    assert gateway.body["n"] == 1
+
+
+@pytest.mark.parametrize("examples", [[("a",)], [("a", 1)]])
+def test_what_is_no_example_is_refused(examples: list) -> None:
+    with triptych.Client(URL) as client, pytest.raises((errors.InvalidArgument, ValueError)):
+        client.generate("a", examples=examples)
+
+
+class StreamingGateway(FakeGateway):
+    """Sends `PIECES`; breaks after so many if told to."""
+
+    breaks_after: int | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = threading.Event()
+
+    def Generate(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._admit(context)
+        asked = from_proto(request, messages.GenerateRequest)
+        data = [messages.Generation(index=0, text=asked.prompts[0], finish_reason="stop")]
+        return to_proto(messages.GenerateResponse(model="m", data=data))
+
+    def GenerateStream(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        self._admit(context)
+        assert from_proto(request, messages.GenerateRequest).stream
+        for place, piece in enumerate(PIECES):
+            if place == self.breaks_after:
+                body = pb.ErrorBody(type="unavailable", message="gone")
+                abort(grpc.StatusCode.UNAVAILABLE, "gone", body)(context)
+            yield to_proto(piece)
+
+    def TranslateStream(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        context.add_callback(self.left.set)
+        yield to_proto(PIECES[0])
+        self.left.wait(10)
+
+    CaptionStream = GenerateStream
+
+
+@pytest.fixture
+def gateway() -> StreamingGateway:
+    return StreamingGateway()
+
+
+@pytest.fixture
+def client(gateway: StreamingGateway) -> Iterator[triptych.GrpcClient]:
+    with (
+        served(lambda server: add_TriptychServicer_to_server(gateway, server)) as target,
+        triptych.GrpcClient(target, timeout=10, retries=QUICK) as client,
+    ):
+        yield client
+
+
+def test_grpc_pieces_come_as_they_were_sent(client: triptych.GrpcClient) -> None:
+    assert list(client.generate_stream("a")) == PIECES
+    assert client.generate("a").data[0].text == "a"
+
+
+def test_grpc_refusal_is_tried_again_before_the_first_piece(
+    client: triptych.GrpcClient, gateway: StreamingGateway
+) -> None:
+    body = pb.ErrorBody(type="overloaded", message="busy")
+    gateway.refusals = [abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy", body, retry_after="0")]
+    assert list(client.generate_stream("a")) == PIECES
+    assert gateway.calls == 2
+
+
+def test_grpc_failure_in_the_middle_is_raised(
+    client: triptych.GrpcClient, gateway: StreamingGateway
+) -> None:
+    gateway.breaks_after = 2
+    seen = []
+    with pytest.raises(errors.Unavailable, match="gone"):
+        seen.extend(piece for piece in client.generate_stream("a"))
+    assert gateway.calls == 1
+
+
+def test_leaving_a_grpc_stream_cancels_it(
+    client: triptych.GrpcClient, gateway: StreamingGateway
+) -> None:
+    pieces = client.translate_stream("a")
+    assert next(pieces) == PIECES[0]
+    assert not gateway.left.is_set()
+    pieces.close()
+    assert gateway.left.wait(10)
+
+
+def test_every_error_has_the_status_of_its_name() -> None:
+    from serving import errors as server
+
+    kinds = {
+        kind
+        for kind in vars(server).values()
+        if isinstance(kind, type)
+        and issubclass(kind, server.TriptychError)
+        and not issubclass(kind, server.SetupError)
+    } - {server.TriptychError}
+    assert {kind.wire: kind.http_status for kind in kinds} == errors.STATUS_OF_TYPE
