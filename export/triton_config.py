@@ -49,6 +49,8 @@ def generator_config(name: str, admit: Graph | None) -> str:
 
     Args:
         admit: Its graph of the source; none for decoder-only models.
+
+    Outputs that a request did not ask for are left out of its responses.
     """
     inputs = []
     if admit is not None and admit.input(Role.SOURCE_TOKENS):
@@ -63,6 +65,10 @@ def generator_config(name: str, admit: Graph | None) -> str:
         _port("sequences", "TYPE_INT64", (-1, -1)),
         _port("scores", "TYPE_FP32", (-1,)),
         _port("finish_reason", "TYPE_STRING", (-1,)),
+        _port("log_probs", "TYPE_FP32", (-1, -1)),
+        _port("top_ids", "TYPE_INT64", (-1, -1, -1)),
+        _port("top_log_probs", "TYPE_FP32", (-1, -1, -1)),
+        _port("alignment", "TYPE_FP32", (-1, -1, -1)),
         _port("usage", "TYPE_INT32", (2,)),
     ]
     return _config(name, "autoregressive", 0, inputs, outputs) + (

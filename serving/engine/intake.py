@@ -21,6 +21,7 @@ class Intake:
         self._takes_source = bool(admit and admit.input(Role.SOURCE_TOKENS))
         self._pixel_shape = pixels.shape[1:] if pixels else None
         self._limits = manifest.limits
+        self._tells_alignment = manifest.alignment is not None
         self._vocabulary_size = manifest.vocabulary_size or 0
         self._source_vocabulary_size = manifest.source_vocabulary_size or self._vocabulary_size
 
@@ -34,6 +35,7 @@ class Intake:
         self._check_source(request)
         self._check_pixels(request)
         self._check_prompt(request)
+        self._check_rules(request)
         return self._within_positions(request)
 
     def _check_source(self, request: Request) -> None:
@@ -64,6 +66,18 @@ class Intake:
         if not self._takes_source and self._pixel_shape is None:
             self._check_length(len(request.decoder_ids), "prompt_ids")
         _check_ids(np.array(request.decoder_ids), self._vocabulary_size, "prompt_ids")
+
+    def _check_rules(self, request: Request) -> None:
+        rules = request.rules
+        if rules.return_alignment and not self._tells_alignment:
+            raise InvalidRequest("this model tells no alignment", field="return_alignment")
+        if request.stream and rules.rows > 1:
+            raise InvalidRequest(
+                f"a stream carries one sequence, not {rules.rows}: ask for one beam or one sample",
+                field="stream",
+            )
+        if rules.logit_bias:
+            _check_ids(np.array(list(rules.logit_bias)), self._vocabulary_size, "logit_bias")
 
     def _check_length(self, length: int, field: str) -> None:
         limit = self._limits.max_input_tokens

@@ -34,6 +34,10 @@ def test_generator_is_decoupled_and_queues_in_triton(bundles: Bundles) -> None:
         "sequences",
         "scores",
         "finish_reason",
+        "log_probs",
+        "top_ids",
+        "top_log_probs",
+        "alignment",
         "usage",
     }
 

@@ -58,13 +58,13 @@ class Conversation:
     Attributes:
         sequence: The engine's handle, once it has accepted the request.
         is_called_off: Whether the client has left.
-        unsent: Tokens told and not yet sent.
+        unsent: Pieces told and not yet sent.
     """
 
     channel: Channel
     sequence: Sequence | None = None
     is_called_off: bool = False
-    unsent: list[int] = field(default_factory=list)
+    unsent: list[Piece] = field(default_factory=list)
 
     def call_off(self) -> None:
         """Ends the sequence before its next step, from any thread."""
@@ -132,7 +132,7 @@ class Responder:
             if event is None:
                 self._live.add(conversation)
             elif isinstance(event, Piece):
-                conversation.unsent += event.token_ids
+                conversation.unsent.append(event)
                 streaming[conversation] = None
             elif conversation in self._live:  # the first end is the end
                 streaming.pop(conversation, None)
@@ -155,8 +155,8 @@ def _call_off_if_left(conversation: Conversation) -> None:
 
 
 def _send_piece(conversation: Conversation) -> None:
-    token_ids, conversation.unsent = conversation.unsent, []
-    conversation.channel.send(piece_arrays(token_ids), is_final=False)
+    pieces, conversation.unsent = conversation.unsent, []
+    conversation.channel.send(piece_arrays(pieces), is_final=False)
 
 
 def _send_end(conversation: Conversation, event: Event) -> None:

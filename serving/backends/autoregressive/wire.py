@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from pydantic import ValidationError
 
 from serving import interface
-from serving.engine.request import Finished, Request
+from serving.engine.request import Finished, Hypothesis, Piece, Request
 from serving.errors import InternalError, InvalidRequest, TriptychError
 from serving.generation import Generation, Overrides
 
@@ -38,26 +38,76 @@ def read_request(tensors: Mapping[str, NDArray[Any]], defaults: Generation) -> R
     )
 
 
-def piece_arrays(token_ids: Sequence[int]) -> Arrays:
-    """One piece of a stream."""
-    return {interface.TOKEN_IDS: np.array(token_ids, np.int64)}
+def piece_arrays(pieces: Sequence[Piece]) -> Arrays:
+    """Pieces of a stream that travel together; log-probabilities if it asked for them."""
+    joined = [
+        Hypothesis(
+            token_ids=tuple(token for piece in pieces for token in piece.token_ids),
+            score=0.0,
+            finish_reason="",
+            log_probs=tuple(value for piece in pieces for value in piece.log_probs),
+            top=tuple(place for piece in pieces for place in piece.top),
+        )
+    ]
+    return {
+        interface.TOKEN_IDS: np.array(joined[0].token_ids, np.int64),
+        **_log_prob_arrays(joined),
+    }
 
 
-def answer_arrays(finished: Finished, last_piece: Sequence[int]) -> Arrays:
+def answer_arrays(finished: Finished, unsent: Sequence[Piece]) -> Arrays:
     """The last response, with the tokens that have not been streamed yet."""
     found = finished.hypotheses
-    longest = max(len(hypothesis.token_ids) for hypothesis in found)
-    sequences = np.full((len(found), longest), interface.NO_TOKEN, np.int64)
-    for row, hypothesis in zip(sequences, found, strict=True):
-        row[: len(hypothesis.token_ids)] = hypothesis.token_ids
     reasons = [hypothesis.finish_reason.encode() for hypothesis in found]
     return {
-        **piece_arrays(last_piece),
-        interface.SEQUENCES: sequences,
+        interface.TOKEN_IDS: piece_arrays(unsent)[interface.TOKEN_IDS],
+        interface.SEQUENCES: _padded([h.token_ids for h in found], interface.NO_TOKEN, np.int64),
         interface.SCORES: np.array([hypothesis.score for hypothesis in found], np.float32),
         interface.FINISH_REASON: np.array(reasons, np.object_),
         interface.USAGE: np.array([finished.prompt_tokens, finished.generated_tokens], np.int32),
+        **_log_prob_arrays(found),
+        **_alignment_arrays(found),
     }
+
+
+def _log_prob_arrays(found: Sequence[Hypothesis]) -> Arrays:
+    """`log_probs`, `top_ids` and `top_log_probs`, where they were asked for."""
+    if not any(hypothesis.log_probs for hypothesis in found):
+        return {}
+    arrays: Arrays = {
+        interface.LOG_PROBS: _padded([h.log_probs for h in found], 0, np.float32),
+    }
+    most = max(len(place) for hypothesis in found for place in hypothesis.top)
+    if most:
+        shape = (*arrays[interface.LOG_PROBS].shape, most)
+        top_ids = np.full(shape, interface.NO_TOKEN, np.int64)
+        top_log_probs = np.zeros(shape, np.float32)
+        for row, hypothesis in enumerate(found):
+            for place, best in enumerate(hypothesis.top):
+                for rank, (token, log_prob) in enumerate(best):
+                    top_ids[row, place, rank], top_log_probs[row, place, rank] = token, log_prob
+        arrays |= {interface.TOP_IDS: top_ids, interface.TOP_LOG_PROBS: top_log_probs}
+    return arrays
+
+
+def _alignment_arrays(found: Sequence[Hypothesis]) -> Arrays:
+    """`alignment`, where it was asked for; shorter hypotheses end in zeros."""
+    given = [h.alignment for h in found if h.alignment is not None]
+    if not given:
+        return {}
+    longest = max(len(matrix) for matrix in given)
+    alignment = np.zeros((len(given), longest, given[0].shape[1]), np.float32)
+    for target, matrix in zip(alignment, given, strict=True):
+        target[: len(matrix)] = matrix
+    return {interface.ALIGNMENT: alignment}
+
+
+def _padded(rows: Sequence[Sequence[Any]], filling: int, dtype: DTypeLike) -> NDArray[Any]:
+    """Rows as (rows, longest), filled up behind."""
+    padded = np.full((len(rows), max(map(len, rows))), filling, dtype)
+    for target, row in zip(padded, rows, strict=True):
+        target[: len(row)] = row
+    return padded
 
 
 def error_text(error: Exception) -> str:

@@ -17,7 +17,13 @@ from tritonclient.utils import InferenceServerException
 
 from serving import interface
 from serving.backends.autoregressive.responder import Responder
-from serving.backends.autoregressive.wire import Arrays, answer_arrays, error_text, read_request
+from serving.backends.autoregressive.wire import (
+    Arrays,
+    answer_arrays,
+    error_text,
+    piece_arrays,
+    read_request,
+)
 from serving.engine.decoder import decode
 from serving.engine.request import Cancelled, Failed, Finished, Hypothesis, Piece, Request
 from serving.engine.sequence import Sequence
@@ -62,19 +68,53 @@ def test_request_keeps_no_memory_of_tritons() -> None:
     assert request.source_ids.tolist() == [3, 4]
 
 
-@pytest.mark.parametrize("text", [b"{", b'{"num_beams": 0}', b'{"temperature": 1}', b"\xff"])
+@pytest.mark.parametrize("text", [b"{", b'{"num_beams": 0}', b'{"temperature": 0}', b"\xff"])
 def test_bad_options_are_an_invalid_request(text: bytes) -> None:
     with pytest.raises(InvalidRequest):
         read_request({interface.OPTIONS: np.array([text], np.object_)}, DEFAULTS)
 
 
 def test_answer_is_padded_with_no_token() -> None:
-    arrays = answer_arrays(FINISHED, last_piece=[1])
+    arrays = answer_arrays(FINISHED, [Piece((1,))])
     assert arrays[interface.SEQUENCES].tolist() == [[5, 6, 1], [5, -1, -1]]
     assert arrays[interface.SCORES].tolist() == [-0.5, -0.75]
     assert arrays[interface.FINISH_REASON].tolist() == [b"stop", b"length"]
     assert arrays[interface.USAGE].tolist() == [4, 4]
     assert arrays[interface.TOKEN_IDS].tolist() == [1]
+
+
+def test_log_probabilities_travel_when_asked_for() -> None:
+    long = Hypothesis((5, 1), -1.0, "stop", (-0.5, -0.25), (((5, -0.5), (6, -0.75)), ((1, -0.25),)))
+    short = Hypothesis((7,), -2.0, "length", (-2.0,), (((5, -0.5), (7, -2.0)),))
+    arrays = answer_arrays(Finished((long, short), 3), [])
+    assert arrays[interface.LOG_PROBS].tolist() == [[-0.5, -0.25], [-2.0, 0.0]]
+    assert arrays[interface.TOP_IDS].tolist() == [[[5, 6], [1, -1]], [[5, 7], [-1, -1]]]
+    assert arrays[interface.TOP_LOG_PROBS].tolist() == [
+        [[-0.5, -0.75], [-0.25, 0]], [[-0.5, -2.0], [0, 0]],
+    ]  # fmt: skip
+    pieces = [Piece((5,), (-0.5,), (((5, -0.5),),)), Piece((1,), (-0.25,), (((1, -0.25),),))]
+    together = piece_arrays(pieces)
+    assert together[interface.TOKEN_IDS].tolist() == [5, 1]
+    assert together[interface.LOG_PROBS].tolist() == [[-0.5, -0.25]]
+    assert together[interface.TOP_IDS].tolist() == [[[5], [1]]]
+
+
+def test_chosen_tokens_alone_need_no_top() -> None:
+    arrays = piece_arrays([Piece((5,), (-0.5,), ((),))])
+    assert set(arrays) == {interface.TOKEN_IDS, interface.LOG_PROBS}
+
+
+def test_alignments_are_padded_with_zeros() -> None:
+    long = Hypothesis((5, 1), -1.0, "stop", alignment=np.full((2, 3), 0.5, np.float32))
+    short = Hypothesis((7,), -2.0, "length", alignment=np.full((1, 3), 0.25, np.float32))
+    arrays = answer_arrays(Finished((long, short), 3), [])
+    half, quarter = [0.5] * 3, [0.25] * 3
+    assert arrays[interface.ALIGNMENT].tolist() == [[half, half], [quarter, [0.0] * 3]]
+
+
+def test_what_was_not_asked_for_is_left_out() -> None:
+    asked = {interface.LOG_PROBS, interface.TOP_IDS, interface.TOP_LOG_PROBS, interface.ALIGNMENT}
+    assert not asked & set(answer_arrays(FINISHED, []))
 
 
 def test_errors_carry_their_wire_name() -> None:
