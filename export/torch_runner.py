@@ -17,12 +17,13 @@ from torch.nn import functional
 from export.architecture import Graphs
 from serving.bundle import Growth, Manifest, Role, State
 from serving.engine.edits import answer
+from serving.engine.footprint import Footprint
 from serving.engine.runner import Ask, Candidates, Prompt
 from serving.errors import InvalidRequest
 
 
 class TorchRunner:
-    """Eager modules behind `serving.engine.runner.Runner`.
+    """Eager modules behind `serving.engine.runner.Runner`; prompts are read whole.
 
     Args:
         graphs: The modules, in eager form.
@@ -33,6 +34,9 @@ class TorchRunner:
         assert manifest.vocabulary_size is not None
         self.graphs = graphs
         self.vocabulary_size = manifest.vocabulary_size
+        self.footprint = Footprint()
+        self.takes_chunks = False
+        self.shares_prefixes = False
 
     def group(self, width: int) -> TorchGroup:
         """A new, empty group."""
@@ -94,6 +98,14 @@ class TorchGroup:
         self._lengths = torch.cat([self._lengths, lengths])
         self._sources = torch.cat([self._sources, sources])
         return answer(logits.numpy().copy(), asks, rank, self._emitted)
+
+    @property
+    def state_bytes(self) -> int:
+        """Nobody counts them here."""
+        return 0
+
+    def tighten(self) -> None:
+        """States are tight already."""
 
     @torch.no_grad()
     def step(self, token_ids: NDArray[np.int64], asks: Sequence[Ask]) -> Candidates:

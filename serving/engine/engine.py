@@ -8,12 +8,13 @@ from collections import deque
 
 from serving.engine.decoder import Decoder, answer
 from serving.engine.intake import Intake
+from serving.engine.lane import failure
 from serving.engine.metrics import Metrics
 from serving.engine.request import Event, Finished, Listener, Piece, Request
 from serving.engine.runner import Runner
 from serving.engine.scheduler import Capacity
 from serving.engine.sequence import Sequence
-from serving.errors import InternalError, Overloaded, Unavailable
+from serving.errors import Overloaded, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,9 @@ class Engine:
             Overloaded: as many as may wait are waiting.
             Unavailable: the engine is closed.
         """
-        sequence = Sequence(self._intake.accept(request), listener)
+        accepted = self._intake.accept(request)
+        self._decoder.refuse_too_large(accepted)
+        sequence = Sequence(accepted, listener)
         with self._changed:
             if self._is_closed:
                 raise Unavailable("the engine is closed")
@@ -124,9 +127,7 @@ class Engine:
             except Exception as error:
                 log.exception("engine turn failed")
                 self._decoder.metrics.failures += 1
-                failure = InternalError(f"decoding failed: {error}")
-                failure.__cause__ = error
-                self._decoder.fail(failure)
+                self._decoder.fail(failure(error))
         self._decoder.fail(Unavailable("the engine was closed"))
 
     def _take_inbox(self) -> bool:

@@ -14,11 +14,16 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from serving.bundle import Bundle, Graph, Growth, Manifest, Role, Tensor
+from serving.bundle import Bundle, Growth, Manifest, Role
 from serving.engine.chooser import Chooser
 from serving.engine.edits import answer
-from serving.engine.runner import Ask, Candidates, Prompt
-from serving.engine.state import FloatArray, GroupState
+from serving.engine.footprint import Footprint
+from serving.engine.ort_admit import feed, right_padded, write_initial
+from serving.engine.ort_call import StepCall
+from serving.engine.ort_prefill import OrtBlock, OrtPrefill
+from serving.engine.prefix import Block
+from serving.engine.runner import Ask, Candidates, Prefill, Prompt
+from serving.engine.state import GroupState
 from serving.errors import BundleError, InvalidRequest
 
 _SLOW_FUSIONS = ["SkipLayerNormFusion"]  # slower than what it replaces on the CPU provider
@@ -49,10 +54,18 @@ class OrtRunner:
         self._aligner = _open(bundle.path(align.file), options) if align else None
         self.chooser = Chooser(options)
         self._logits = np.zeros((0, self.vocabulary_size), np.float32)
+        self.footprint = Footprint.of(manifest.states)
+        self.takes_chunks = True
+        growths = {state.growth for state in manifest.states}
+        self.shares_prefixes = self.admit is None and growths == {Growth.APPEND}
 
     def group(self, width: int) -> OrtGroup:
         """A new, empty group."""
         return OrtGroup(self, width)
+
+    def begin(self, prompt: Prompt, blocks: Sequence[Block]) -> OrtPrefill:
+        """Begins with a prompt that is read in pieces; see `Runner.begin`."""
+        return OrtPrefill(self, prompt, blocks)
 
     def logits(self, rows: int) -> NDArray[np.float32]:
         """Scratch for that many rows, (rows, V); every call of this runner writes to the same."""
@@ -69,7 +82,7 @@ class OrtRunner:
         graph = self.manifest.graphs["align"]
         forced = np.array([*prompt.token_ids, *token_ids[:-1]], np.int64)[None]
         feeds = {
-            tensor.name: forced if tensor.role is Role.TOKENS else _feed(tensor, [prompt])
+            tensor.name: forced if tensor.role is Role.TOKENS else feed(tensor, [prompt])
             for tensor in graph.inputs
         }
         output = graph.output(Role.EMIT)
@@ -102,17 +115,36 @@ class OrtGroup:
         state, first, count = self._state, len(self._state), len(prompts)
         lengths = [len(prompt.token_ids) for prompt in prompts]
         sources = [0 if p.source_ids is None else len(p.source_ids) for p in prompts]
+        self._call = None  # its buffers may be re-laid, and must not be kept alive
         state.reserve(first + count, max(lengths), max(sources))
-        self._write_initial(prompts, first)
+        write_initial(self._runner, state, prompts, first)
         for length, source in zip(lengths, sources, strict=True):
             state.admit(length, source)
-        candidates = self._prefill([prompt.token_ids for prompt in prompts], first, asks)
+        try:
+            candidates = self._prefill([prompt.token_ids for prompt in prompts], first, asks)
+        except Exception:
+            state.truncate(first)
+            raise
         for index in range(count - 1, 0, -1):  # from the last, so that no row is overwritten
             row = first * self.width + index
             if self.width > 1:
                 state.copy_row(row, (first + index) * self.width, lengths[index])
-        self._call = None
         return candidates
+
+    def join(self, prefill: Prefill, ask: Ask) -> Candidates:
+        """Reads what is left of a prompt, moves it into the next slot; see `Group.join`."""
+        assert isinstance(prefill, OrtPrefill), "another runner's prompt"
+        call, read = prefill.finish(), prefill.state
+        candidates = self._answer(call.logits, [ask], call.emitted)
+        self._call = None
+        self._state.reserve(len(self._state) + 1, read.lengths[0], read.source_lengths[0])
+        self._state.adopt(read)
+        return candidates
+
+    def cut(self, slot: int, start: int, stop: int) -> OrtBlock:
+        """Copies positions of a slot's first row; see `Group.cut`."""
+        row = slot * self.width
+        return OrtBlock([a.cut(row, start, stop) for a in self._state.of(Growth.APPEND)])
 
     def step(self, token_ids: NDArray[np.int64], asks: Sequence[Ask]) -> Candidates:
         """Appends one token to every row; see `Group.step`."""
@@ -134,18 +166,10 @@ class OrtGroup:
         """Drops a sequence; see `Group.retire`."""
         self._state.retire(slot)
 
-    def _write_initial(self, prompts: Sequence[Prompt], first: int) -> None:
-        """HOLD and REPLACE of new slots: what `admit` computes, zeros otherwise."""
-        values = _encode(self._runner, prompts)
-        for arena in self._state.of(Growth.HOLD):
-            assert arena.state.admit_output is not None
-            arena.write(first, values[arena.state.admit_output])
-        start = first * self.width
-        for arena in self._state.of(Growth.REPLACE):
-            if arena.state.admit_output is None:
-                arena.clear(start, start + len(prompts))
-            else:
-                arena.write(start, values[arena.state.admit_output])
+    def tighten(self) -> None:
+        """Gives back room; see `Group.tighten`."""
+        self._call = None
+        self._state.tighten()
 
     def _prefill(
         self, token_ids: list[NDArray[np.int64]], first: int, asks: Sequence[Ask]
@@ -157,7 +181,7 @@ class OrtGroup:
         rows = slice(first * self.width, first * self.width + len(token_ids))
         slots = slice(first, first + len(token_ids))
         call = StepCall(self._runner, self._state, rows, slots, tokens=max(lengths))
-        call.run(_right_padded(token_ids), np.array(lengths, np.int32))
+        call.run(right_padded(token_ids), np.array(lengths, np.int32))
         return self._answer(call.logits, asks, call.emitted)
 
     def _prefill_singly(
@@ -184,141 +208,6 @@ class OrtGroup:
         emitted: NDArray[np.float32] | None,
     ) -> Candidates:
         return answer(logits, asks, self._runner.chooser.rank, emitted)
-
-
-class StepCall:
-    """The `step` graph bound to rows of a group's arenas, to be run on these addresses.
-
-    Args:
-        rows: The rows that take part.
-        slots: The sequences that these rows belong to, for what is held once a sequence.
-        tokens: T, new positions of each row.
-        logits: Where to write (rows, V); the runner's scratch if not given.
-
-    Attributes:
-        logits: (rows, V), after `run`.
-        emitted: (rows, S), after `run`, where the graph has an EMIT output.
-    """
-
-    def __init__(
-        self,
-        runner: OrtRunner,
-        state: GroupState,
-        rows: slice,
-        slots: slice,
-        tokens: int,
-        logits: NDArray[np.float32] | None = None,
-    ) -> None:
-        self.layout = state.layout
-        self._runner = runner
-        self._rows, self._slots = rows, slots
-        count = rows.stop - rows.start
-        self._tokens = np.zeros((count, tokens), np.int64)
-        self._lengths = np.zeros(count, np.int32)
-        self._total = np.zeros((), np.int32)
-        self._last = np.zeros(count, np.int64)
-        self._source = np.array(state.source_lengths[slots], np.int32)
-        self.logits = runner.logits(count) if logits is None else logits
-        self.emitted: NDArray[np.float32] | None = None
-        self._replaced: list[tuple[NDArray[np.generic], NDArray[np.generic]]] = []
-        self._bound: list[NDArray[np.generic]] = []  # keeps the addresses alive
-        self._binding = runner.step.io_binding()
-        self._bind_controls(runner.manifest.graphs["step"])
-        self._bind_states(state)
-        self._bind_emitted(runner.manifest.graphs["step"].output(Role.EMIT), state)
-
-    def run(self, token_ids: NDArray[np.int64], lengths: NDArray[np.int32]) -> None:
-        """One call.
-
-        Args:
-            token_ids: (rows, T), right-padded.
-            lengths: (rows,) lengths after this call.
-        """
-        self._tokens[:] = token_ids
-        self._lengths[:] = lengths
-        self._total[...] = lengths.max()
-        if self._tokens.shape[1] > 1:
-            self._last[:] = lengths - 1
-        self._runner.step.run_with_iobinding(self._binding)
-        for current, following in self._replaced:
-            current[:] = following
-
-    def _bind_controls(self, graph: Graph) -> None:
-        arrays: dict[Role, NDArray[np.generic]] = {
-            Role.TOKENS: self._tokens,
-            Role.LENGTHS: self._lengths,
-            Role.TOTAL: self._total,
-            Role.LAST: self._last,
-            Role.SOURCE: self._source,
-        }
-        for tensor in graph.inputs:
-            if tensor.role in arrays:
-                self._bind_input(tensor.name, arrays[tensor.role])
-        logits = graph.output(Role.LOGITS)
-        assert logits is not None
-        self._bind_output(logits.name, self.logits)
-
-    def _bind_emitted(self, tensor: Tensor | None, state: GroupState) -> None:
-        """Binds the EMIT output, (R, S); S is as wide as what is held of the source."""
-        if tensor is None:
-            return
-        held = [(arena, arena.state.shape) for arena in state.of(Growth.HOLD)]
-        sizes = [arena.length for arena, shape in held if "S" in shape]
-        width = tensor.shape[1] if isinstance(tensor.shape[1], int) else sizes[0]
-        self.emitted = np.zeros((len(self._tokens), width), np.float32)
-        self._bind_output(tensor.name, self.emitted)
-
-    def _bind_states(self, state: GroupState) -> None:
-        for arena in state.of(Growth.HOLD):
-            self._bind_input(arena.state.step_input, arena.view(self._slots))
-        for arena in state.of(Growth.APPEND):
-            cells = arena.view(self._rows)
-            self._bind_input(arena.state.step_input, cells)
-            self._bind_output(arena.state.step_output, cells)
-        for arena in state.of(Growth.REPLACE):
-            current = arena.view(self._rows)
-            following = np.zeros_like(current)
-            self._bind_input(arena.state.step_input, current)
-            self._bind_output(arena.state.step_output, following)
-            self._replaced.append((current, following))
-
-    def _bind_input(self, name: str, array: NDArray[np.generic]) -> None:
-        self._bound.append(array)
-        self._binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-
-    def _bind_output(self, name: str | None, array: NDArray[np.generic]) -> None:
-        self._bound.append(array)
-        self._binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-
-
-def _encode(runner: OrtRunner, prompts: Sequence[Prompt]) -> dict[str, FloatArray]:
-    """Outputs of the `admit` graph that states start from, by name; {} without such a graph."""
-    if runner.admit is None:
-        return {}
-    states = runner.manifest.states
-    names = [state.admit_output for state in states if state.admit_output is not None]
-    feeds = {
-        tensor.name: _feed(tensor, prompts) for tensor in runner.manifest.graphs["admit"].inputs
-    }
-    return dict(zip(names, runner.admit.run(names, feeds), strict=True))
-
-
-def _feed(tensor: Tensor, prompts: Sequence[Prompt]) -> NDArray[np.generic]:
-    """One input of the `admit` graph for a batch of prompts."""
-    if tensor.role is Role.PIXELS:
-        return np.stack([prompt.pixels for prompt in prompts if prompt.pixels is not None])
-    sources = [prompt.source_ids for prompt in prompts if prompt.source_ids is not None]
-    if tensor.role is Role.SOURCE:
-        return np.array([len(ids) for ids in sources], np.int32)
-    return _right_padded(sources)
-
-
-def _right_padded(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Rows of ids as (rows, longest); 0 fills, which any vocabulary has and lengths mask."""
-    padded = np.zeros((len(rows), max(map(len, rows))), np.int64)
-    for target, row in zip(padded, rows, strict=True):
-        target[: len(row)] = row
-    return padded
 
 
 def _repeat(lengths: list[int], width: int) -> NDArray[np.int32]:

@@ -35,11 +35,10 @@ class PrefixStore(Generic[B]):
     Args:
         capacity_bytes: What all blocks may hold.
         block_tokens: Tokens of a block.
-        least_tokens: Shorter beginnings are not worth a lone call for what follows them: it reads
-            all weights, as one call for several whole prompts does.
+        least_tokens: Shorter beginnings are neither kept nor found.
     """
 
-    def __init__(self, capacity_bytes: int, block_tokens: int = 16, least_tokens: int = 48) -> None:
+    def __init__(self, capacity_bytes: int, block_tokens: int, least_tokens: int) -> None:
         self.block_tokens = block_tokens
         self.least_tokens = least_tokens
         self.nbytes = 0

@@ -17,6 +17,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.engine.footprint import Footprint
+from serving.engine.prefix import Block
+
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
@@ -100,6 +103,24 @@ class Candidates:
     whole: Callable[[int], Candidates] | None = None
 
 
+class Prefill(Protocol):
+    """One prompt on its way into a group, read in pieces beside what runs there."""
+
+    @property
+    def left(self) -> int:
+        """Tokens that have not been read; at least one until it joins a group."""
+        ...
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes held."""
+        ...
+
+    def read(self, count: int) -> None:
+        """Reads the next `count` tokens, fewer than are left."""
+        ...
+
+
 class Group(Protocol):
     """The live sequences of one beam width, and their state.
 
@@ -108,6 +129,11 @@ class Group(Protocol):
     """
 
     width: int
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes held."""
+        ...
 
     def admit(self, prompts: Sequence[Prompt], asks: Sequence[Ask]) -> Candidates:
         """Adds sequences in slots [B, B + m): encodes sources, prefills prompts.
@@ -120,7 +146,22 @@ class Group(Protocol):
 
         Returns:
             One row a prompt, (m, k): what may follow the prompt's last token.
+
+        Raises:
+            Exception: the group is as it was.
         """
+        ...
+
+    def join(self, prefill: Prefill, ask: Ask) -> Candidates:
+        """Reads what is left of a prompt and adds its sequence in slot B, as `admit` does.
+
+        Raises:
+            Exception: the group is as it was.
+        """
+        ...
+
+    def cut(self, slot: int, start: int, stop: int) -> Block:
+        """A copy of positions [start, stop) of a slot's first row, for `Runner.begin`."""
         ...
 
     def step(self, token_ids: NDArray[np.int64], asks: Sequence[Ask]) -> Candidates:
@@ -145,14 +186,32 @@ class Group(Protocol):
         """Drops a sequence; the last slot's rows move into the hole, so that slots stay dense."""
         ...
 
+    def tighten(self) -> None:
+        """Gives back all room that no sequence needs now."""
+        ...
+
 
 class Runner(Protocol):
     """One model, ready to decode."""
 
     vocabulary_size: int
+    footprint: Footprint
+    """How much memory groups take."""
+    takes_chunks: bool
+    """Whether prompts may be read in pieces, by `begin` and `join`."""
+    shares_prefixes: bool
+    """Whether a position's state depends on the tokens up to it and on nothing else."""
 
     def group(self, width: int) -> Group:
         """A new, empty group. The search keeps one for each width in use."""
+        ...
+
+    def begin(self, prompt: Prompt, blocks: Sequence[Block]) -> Prefill:
+        """Begins with a prompt: encodes its source, and takes over what was read of it before.
+
+        Args:
+            blocks: What `Group.cut` gave of the prompt's beginning, first to last.
+        """
         ...
 
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:

@@ -1,16 +1,21 @@
-"""Who runs next: a queue in order of arrival, bounded by rows and prefill tokens.
+"""Who runs next: an order by arrival and priority, bounded by rows, bytes and prefill tokens.
 
-Touches no tensor. The head of the queue is never overtaken by a sequence that does not share its
-prefill, so nothing starves; sequences behind it that have its beam width may come along.
+Touches no tensor. A priority is a head start: a request with priority p stands where it would had
+it come p seconds earlier, so that whoever waits long enough comes first and nothing starves. The
+head of the queue is overtaken in one case only: by short prompts, while another long prompt is
+being read, which ends.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from serving.engine.sequence import Sequence
 from serving.generation import MAX_BEAMS
+
+HEAD_START_S = 1.0  # of one step of priority
 
 
 @dataclass(frozen=True)
@@ -20,62 +25,168 @@ class Capacity:
     Attributes:
         rows: Live rows (sequences x beams) over all groups.
         waiting: Accepted sequences without rows: about one prefill batch. More are refused.
-        prefill_tokens: Padded tokens of one prefill batch, so that running streams do not stall;
-            a longer prompt is prefilled alone.
+        prefill_tokens: Padded tokens that one turn reads while nothing is being decoded.
+        prefill_tokens_beside: The same beside running streams, which wait for it. What cannot be
+            read in chunks (a source, a picture) and is longer goes alone.
+        chunk_tokens: Longer prompts are read in pieces of so many tokens, a piece a turn.
+        state_bytes: What all arenas may hold, the store of prefixes apart.
+        prefix_bytes: What the store of prefixes may hold; 0 for none.
+        prefix_block_tokens: Granularity of what is stored.
+        prefix_least_tokens: Shorter beginnings are read again: a call for the rest of one prompt
+            costs as much as one for several whole prompts.
     """
 
     rows: int = 64
     waiting: int = 16
     prefill_tokens: int = 2048
+    prefill_tokens_beside: int = 256
+    chunk_tokens: int = 128
+    state_bytes: int = 2 << 30
+    prefix_bytes: int = 256 << 20
+    prefix_block_tokens: int = 16
+    prefix_least_tokens: int = 48
 
     def __post_init__(self) -> None:
         assert self.rows >= MAX_BEAMS, "the widest request must fit"
         assert self.waiting >= 1
+        assert 1 <= self.chunk_tokens <= self.prefill_tokens_beside <= self.prefill_tokens
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a turn has left for sequences that wait.
+
+    Attributes:
+        tokens: Prefill tokens left.
+        is_fresh: Nothing was read yet in this turn: the head may take more than its share.
+        may_read_long: No long prompt is being read.
+        fits: Whether rows and memory would do for these sequences and for those that run, however
+            long they get.
+        stored: Tokens of a sequence's prompt that need not be read again.
+        opening: What a prompt shares with those that could profit from its being read first.
+    """
+
+    tokens: int
+    is_fresh: bool
+    may_read_long: bool
+    fits: Callable[[list[Sequence]], bool]
+    stored: Callable[[Sequence], int]
+    opening: Callable[[Sequence], tuple[int, ...] | None]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences of one width whose prompts are read together.
+
+    Attributes:
+        tokens: What reading them costs, padding included.
+        is_alone: One sequence that is read in chunks, or from a stored prefix on.
+    """
+
+    sequences: list[Sequence]
+    tokens: int
+    is_alone: bool = False
+
+
+@dataclass(order=True)
+class _Place:
+    """A place in the queue, in order."""
+
+    since_s: float
+    number: int
+    sequence: Sequence = field(compare=False)
 
 
 class Scheduler:
-    """Sequences that wait for rows."""
+    """Sequences that wait for rows.
 
-    def __init__(self, capacity: Capacity) -> None:
+    Args:
+        takes_chunks: Whether the model can read a prompt in pieces.
+    """
+
+    def __init__(self, capacity: Capacity, *, takes_chunks: bool = False) -> None:
         self._capacity = capacity
-        self._waiting: deque[Sequence] = deque()
+        self._takes_chunks = takes_chunks
+        self._waiting: list[_Place] = []
+        self._count = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: Sequence, now_s: float) -> None:
         """Queues a sequence."""
-        self._waiting.append(sequence)
+        since_s = now_s - HEAD_START_S * sequence.request.priority
+        insort(self._waiting, _Place(since_s, self._count, sequence))
+        self._count += 1
 
     def sweep(self, now_s: float) -> None:
         """Ends waiting sequences that were cancelled or whose time is up."""
-        for sequence in list(self._waiting):
-            ending = sequence.ending(now_s)
-            if ending is not None:
-                self._waiting.remove(sequence)
-                sequence.tell(ending)
+        self._waiting = [p for p in self._waiting if not p.sequence.end_if_due(now_s)]
 
-    def next_batch(self, rows_in_use: int) -> list[Sequence]:
-        """Takes the sequences to prefill now, all of one width; empty while the head must wait."""
-        batch: list[Sequence] = []
-        longest = 0
-        free = self._capacity.rows - rows_in_use
-        for sequence in list(self._waiting):
-            if batch and sequence.width != batch[0].width:
+    def next_batch(self, room: Room) -> Batch | None:
+        """Takes the sequences to read now; None while the head must wait."""
+        for index, place in enumerate(self._waiting):
+            head = place.sequence
+            if self._is_long(head, room) and not room.may_read_long:
                 continue
-            longest = max(longest, sequence.request.prefill_tokens)
-            padded = longest * (len(batch) + 1)
-            if (len(batch) + 1) * sequence.width > free:
-                break
-            if batch and padded > self._capacity.prefill_tokens:
-                break
-            batch.append(sequence)
-        for sequence in batch:
-            self._waiting.remove(sequence)
-        return batch
+            batch = self._batch(index, room)
+            taken = {id(sequence) for sequence in batch.sequences} if batch else ()
+            self._waiting = [p for p in self._waiting if id(p.sequence) not in taken]
+            return batch
+        return None
 
     def clear(self) -> list[Sequence]:
         """Takes everything that waits."""
-        taken = list(self._waiting)
+        taken = [place.sequence for place in self._waiting]
         self._waiting.clear()
         return taken
+
+    def _batch(self, index: int, room: Room) -> Batch | None:
+        """The sequence at that place and those behind it that come along."""
+        head = self._waiting[index].sequence
+        if not room.fits([head]):
+            return None
+        tokens = self._cost(head, room)
+        if tokens > room.tokens and not room.is_fresh:
+            return None
+        if self._goes_alone(head, room):
+            return Batch([head], tokens, is_alone=True)
+        return self._with_companions(head, index, room)
+
+    def _with_companions(self, head: Sequence, index: int, room: Room) -> Batch:
+        """Others of the head's width, as far as rows, memory and tokens go.
+
+        Who shares the head's opening waits for it to be read, and profits.
+        """
+        batch, longest = [head], self._cost(head, room)
+        openings = {room.opening(head)} - {None}
+        for place in self._waiting[index + 1 :]:
+            other = place.sequence
+            if other.width != head.width or self._goes_alone(other, room):
+                continue
+            opening = room.opening(other)
+            if opening in openings:
+                continue
+            grown = max(longest, self._cost(other, room))
+            if grown * (len(batch) + 1) > room.tokens or not room.fits([*batch, other]):
+                break
+            batch.append(other)
+            longest = grown
+            openings |= {opening} - {None}
+        return Batch(batch, longest * len(batch))
+
+    def _cost(self, sequence: Sequence, room: Room) -> int:
+        """Tokens to read in this turn."""
+        request = sequence.request
+        rest = len(request.decoder_ids) - room.stored(sequence)
+        if self._takes_chunks:
+            rest = min(rest, self._capacity.chunk_tokens)
+        return request.encoder_tokens + rest
+
+    def _goes_alone(self, sequence: Sequence, room: Room) -> bool:
+        return room.stored(sequence) > 0 or self._is_long(sequence, room)
+
+    def _is_long(self, sequence: Sequence, room: Room) -> bool:
+        """Whether the rest of the prompt is read in more than one piece."""
+        rest = len(sequence.request.decoder_ids) - room.stored(sequence)
+        return self._takes_chunks and rest > self._capacity.chunk_tokens

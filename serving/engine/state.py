@@ -68,7 +68,7 @@ class Arena:
 
     def cut(self, entry: int, start: int, stop: int) -> FloatArray:
         """A copy of some positions of an entry."""
-        return self._cells[entry][self._within(stop, start)].copy()
+        return np.array(self._cells[entry][self._within(stop, start)])
 
     def paste(self, entry: int, start: int, values: FloatArray) -> None:
         """Writes positions of an entry from `start` on; `values` as `cut` gives them."""

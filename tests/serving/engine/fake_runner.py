@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.engine.edits import answer
-from serving.engine.runner import Ask, Candidates, Prompt
+from serving.engine.footprint import Extent, Footprint
+from serving.engine.prefix import Block
+from serving.engine.runner import Ask, Candidates, Prefill, Prompt
 from serving.errors import InvalidRequest
 
 History = tuple[int, ...]
@@ -39,24 +41,90 @@ class Row:
     history: History
 
 
+@dataclass(frozen=True)
+class FakeBlock:
+    """Tokens of a history, as if they were their state; a byte a token."""
+
+    tokens: History
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.tokens)
+
+
+class FakePrefill:
+    """A prompt of which some tokens have been read."""
+
+    def __init__(self, prompt: Prompt, blocks: Sequence[Block]) -> None:
+        self.source = () if prompt.source_ids is None else tuple(prompt.source_ids.tolist())
+        self.history: History = ()
+        self._prompt = tuple(prompt.token_ids.tolist())
+        for block in blocks:
+            assert isinstance(block, FakeBlock)
+            self.history += block.tokens
+        assert self.left >= 1
+
+    @property
+    def left(self) -> int:
+        return len(self._prompt) - len(self.history)
+
+    @property
+    def state_bytes(self) -> int:
+        return Extent.holding(1, len(self._prompt), 0).positions
+
+    def read(self, count: int) -> None:
+        assert 1 <= count < self.left
+        self._take(count)
+
+    def finish(self) -> Row:
+        self._take(self.left)
+        return Row(self.source, self.history)
+
+    def _take(self, count: int) -> None:
+        """What was taken over wrongly stays wrong."""
+        start = len(self.history)
+        self.history += self._prompt[start : start + count]
+
+
 class FakeGroup:
+    """Holds a byte for each position of each row, in sizes as those of arenas."""
+
     def __init__(self, logits: Logits, width: int) -> None:
         self.width = width
         self.rows: list[Row | None] = []
         self._logits = logits
+        self._extent = Extent()
+
+    @property
+    def state_bytes(self) -> int:
+        return Footprint(position=1).bytes(self.width, self._extent)
 
     def admit(self, prompts: Sequence[Prompt], asks: Sequence[Ask]) -> Candidates:
-        admitted = []
-        for prompt in prompts:
-            source = () if prompt.source_ids is None else tuple(prompt.source_ids.tolist())
-            admitted.append(Row(source, tuple(prompt.token_ids.tolist())))
-            self.rows += [admitted[-1], *[None] * (self.width - 1)]
-        return self._candidates(admitted, asks)
+        admitted = [FakePrefill(prompt, []).finish() for prompt in prompts]
+        candidates = self._candidates(admitted, asks)
+        for row in admitted:
+            self.rows += [row, *[None] * (self.width - 1)]
+        self._reserve()
+        return candidates
+
+    def join(self, prefill: Prefill, ask: Ask) -> Candidates:
+        assert isinstance(prefill, FakePrefill)
+        row = prefill.finish()
+        candidates = self._candidates([row], [ask])
+        self.rows += [row, *[None] * (self.width - 1)]
+        self._reserve()
+        return candidates
+
+    def cut(self, slot: int, start: int, stop: int) -> FakeBlock:
+        row = self.rows[slot * self.width]
+        assert row is not None
+        return FakeBlock(row.history[start:stop])
 
     def step(self, token_ids: NDArray[np.int64], asks: Sequence[Ask]) -> Candidates:
         assert token_ids.shape == (len(self.rows),)
         grown = zip(self.rows, token_ids.tolist(), strict=True)
         self.rows = [row and Row(row.source, (*row.history, token)) for row, token in grown]
+        self._reserve()
         return self._candidates(self.rows, asks)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
@@ -71,6 +139,16 @@ class FakeGroup:
         last = self.rows[len(self.rows) - self.width :]
         self.rows[slot * self.width : (slot + 1) * self.width] = last
         del self.rows[len(self.rows) - self.width :]
+
+    def tighten(self) -> None:
+        self._extent = self._needed()
+
+    def _reserve(self) -> None:
+        self._extent = self._extent.settled(self._needed())
+
+    def _needed(self) -> Extent:
+        longest = max((len(row.history) for row in self.rows if row), default=0)
+        return Extent.holding(len(self.rows) // self.width, longest, 0)
 
     def _candidates(self, rows: Sequence[Row | None], asks: Sequence[Ask]) -> Candidates:
         assert len(asks) == len(rows)
@@ -87,7 +165,8 @@ def rank(
     logits: NDArray[np.float32], k: int, temperatures: NDArray[np.float32] | None
 ) -> Candidates:
     ids = np.argsort(-logits, axis=1, kind="stable")[:, :k]
-    below = logits - logits.max(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # a row without a token left
+        below = logits - logits.max(axis=1, keepdims=True)
     log_probs = below - np.log(np.exp(below).sum(axis=1, keepdims=True))
     masses = None if temperatures is None else np.exp(below / temperatures).sum(axis=1)
     return Candidates(ids, np.take_along_axis(log_probs, ids, axis=1).astype(np.float32), masses)
@@ -99,10 +178,16 @@ class FakeRunner:
     vocabulary_size: int
     groups: list[FakeGroup] = field(default_factory=list)
     is_closed: bool = False
+    footprint: Footprint = field(default_factory=lambda: Footprint(position=1))
+    takes_chunks: bool = True
+    shares_prefixes: bool = False
 
     def group(self, width: int) -> FakeGroup:
         self.groups.append(FakeGroup(self.logits, width))
         return self.groups[-1]
+
+    def begin(self, prompt: Prompt, blocks: Sequence[Block]) -> FakePrefill:
+        return FakePrefill(prompt, blocks)
 
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
         raise InvalidRequest("this model tells no alignment", field="return_alignment")

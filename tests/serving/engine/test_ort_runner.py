@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from serving.engine.chooser import Chooser, chooser_graph, mass_graph
 from serving.engine.decoder import Decoder, answer, decode
 from serving.engine.edits import answer as answer_asks
+from serving.engine.footprint import Extent
 from serving.engine.ort_runner import OrtRunner, session_options
 from serving.engine.request import Event, Finished, Request
 from serving.engine.runner import Prompt, plain
@@ -25,8 +26,20 @@ from tests.serving.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,
     attention_logits,
+    language_bundle,
+    language_logits,
     recurrent_bundle,
     recurrent_logits,
+)
+
+CAPACITY = Capacity(
+    rows=32,
+    prefill_tokens=24,
+    prefill_tokens_beside=12,
+    chunk_tokens=3,
+    prefix_bytes=100 * 2 * 2 * 32,  # a hundred positions of the language model
+    prefix_block_tokens=8,
+    prefix_least_tokens=8,
 )
 
 
@@ -38,6 +51,11 @@ def attention(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
 @pytest.fixture(scope="module")
 def recurrent(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
     return OrtRunner(recurrent_bundle(tmp_path_factory.mktemp("recurrent")), threads=1)
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
+    return OrtRunner(language_bundle(tmp_path_factory.mktemp("language")), threads=1)
 
 
 def rules(beams: int = 1, tokens: int = 40) -> Generation:
@@ -62,9 +80,21 @@ def picture_request(seed: int, beams: int, tokens: int) -> Request:
     return Request(rules(beams, tokens), pixels=pixels, prompt_ids=tuple(prompt))
 
 
-def staggered(runner: OrtRunner, arrivals: Sequence[tuple[int, Request]]) -> list[Finished]:
+def prompt_request(seed: int, beams: int, tokens: int) -> Request:
+    """A request with a prompt of 1 to 70 tokens that may begin as others do."""
+    rng = np.random.default_rng(seed)
+    header = np.random.default_rng(seed % 3).integers(0, VOCABULARY, (seed % 3) * 20)
+    own = rng.integers(0, VOCABULARY, rng.integers(1, 31))
+    return Request(rules(beams, tokens), prompt_ids=(*header.tolist(), *own.tolist()))
+
+
+def staggered(
+    runner: OrtRunner,
+    arrivals: Sequence[tuple[int, Request]],
+    capacity: Capacity = CAPACITY,
+) -> list[Finished]:
     """Answers when each request joins at its own turn."""
-    decoder = Decoder(runner, Capacity(rows=32))
+    decoder = Decoder(runner, capacity)
     outcomes: list[list[Event]] = [[] for _ in arrivals]
     turn, due = 0, dict(enumerate(arrivals))
     while due or not decoder.is_idle:
@@ -98,7 +128,7 @@ def test_attention_follows_its_equations(
     attention: OrtRunner, company: list[tuple[int, int, int, int]]
 ) -> None:
     arrivals = [(when, request(seed, beams, tokens)) for when, seed, beams, tokens in company]
-    reference = FakeRunner(attention_logits, VOCABULARY)
+    reference = FakeRunner(attention_logits, VOCABULARY, takes_chunks=False)
     wanted = [decode(reference, [one])[0] for _, one in arrivals]
     assert_alike(staggered(attention, arrivals), wanted)
 
@@ -113,10 +143,81 @@ def test_recurrence_follows_its_equations(
     for _, one in arrivals:
         assert one.pixels is not None
         flat = Request(one.rules, one.pixels.ravel().astype(np.int64), prompt_ids=one.prompt_ids)
-        wanted += decode(FakeRunner(recurrent_logits, VOCABULARY), [flat])
+        wanted += decode(FakeRunner(recurrent_logits, VOCABULARY, takes_chunks=False), [flat])
     assert_alike(
         [Finished(found.hypotheses, 0) for found in staggered(recurrent, arrivals)], wanted
     )
+
+
+@settings(max_examples=60, deadline=None)
+@given(company=company)
+def test_language_follows_its_equations(
+    language: OrtRunner, company: list[tuple[int, int, int, int]]
+) -> None:
+    arrivals = [
+        (when, prompt_request(seed, beams, tokens)) for when, seed, beams, tokens in company
+    ]
+    reference = FakeRunner(language_logits, VOCABULARY, takes_chunks=False)
+    wanted = [decode(reference, [one])[0] for _, one in arrivals]
+    assert_alike(staggered(language, arrivals), wanted)
+
+
+def test_stored_prefix_saves_reading_and_changes_nothing(language: OrtRunner) -> None:
+    header = tuple(np.random.default_rng(1).integers(0, VOCABULARY, 100).tolist())
+    requests = [Request(rules(), prompt_ids=(*header, n)) for n in range(8)]
+    decoder = Decoder(language, Capacity())
+    answers = []
+    for request in requests:
+        events: list[Event] = []
+        decoder.add(Live(request, events.append))
+        while not decoder.is_idle:
+            decoder.turn()
+        answers.append(answer(events))
+    metrics = decoder.metrics
+    assert (metrics.prefix_hits, metrics.prefix_tokens) == (7, 7 * 96)
+    assert metrics.prefill_tokens == 102 + 7 * 6
+    assert_alike(answers, decode(language, requests, Capacity(prefix_bytes=0)))
+
+
+def test_requests_that_come_together_share_their_beginning(language: OrtRunner) -> None:
+    header = tuple(np.random.default_rng(2).integers(0, VOCABULARY, 100).tolist())
+    requests = [Request(rules(), prompt_ids=(*header, n)) for n in range(8)]
+    found = staggered(language, [(0, request) for request in requests], Capacity())
+    assert_alike(found, decode(language, requests, Capacity(prefix_bytes=0)))
+    decoder = Decoder(language, Capacity())
+    for request in requests:
+        decoder.add(Live(request, lambda event: None))
+    decoder.turn()
+    assert (decoder.metrics.prefix_hits, decoder.rows_in_use) == (7, 8)
+
+
+def test_models_with_a_source_share_no_prefix(attention: OrtRunner, recurrent: OrtRunner) -> None:
+    assert not attention.shares_prefixes
+    assert not recurrent.shares_prefixes
+
+
+def test_arenas_take_the_bytes_that_are_told(attention: OrtRunner) -> None:
+    group = attention.group(2)
+    group.admit([Prompt(np.zeros(20, np.int64), np.array([1, 2]))] * 3, [plain(1)] * 3)
+    extent = Extent.holding(3, 20, 2)
+    assert group.state_bytes == attention.footprint.bytes(2, extent)
+
+
+def test_tightened_group_goes_on_as_before(language: OrtRunner) -> None:
+    groups = [language.group(1), language.group(1)]
+    prompts = [Prompt(np.arange(n) % VOCABULARY) for n in (30, 22)]
+    for group in groups:
+        group.admit(prompts, [plain(1)] * 2)
+        group.retire(0)
+        for token in (1, 2):
+            group.step(np.array([token]), [plain(1)])
+    held = groups[0].state_bytes
+    groups[0].tighten()
+    assert groups[0].state_bytes < held
+    for token in range(9):
+        found, wanted = (group.step(np.array([token]), [plain(5)]) for group in groups)
+        assert found.token_ids.tolist() == wanted.token_ids.tolist()
+        assert np.array_equal(found.log_probs, wanted.log_probs)
 
 
 def test_state_shrinks_when_a_long_sequence_leaves(attention: OrtRunner) -> None:

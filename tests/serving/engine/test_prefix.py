@@ -19,7 +19,7 @@ class Tokens:
 
 
 def store(capacity_bytes: int = 1000, least_tokens: int = 4) -> PrefixStore[Tokens]:
-    return PrefixStore(capacity_bytes, block_tokens=4, least_tokens=least_tokens)
+    return PrefixStore(capacity_bytes, 4, least_tokens)
 
 
 def put(prefixes: PrefixStore[Tokens], ids: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,17 @@ from tests.serving.engine.fake_runner import FakeRunner, hashed_logits
 
 VOCABULARY = 20
 LOGITS = hashed_logits(VOCABULARY, end_bias=1.0)
+CAPACITY = Capacity(
+    rows=16,
+    prefill_tokens=24,
+    prefill_tokens_beside=12,
+    chunk_tokens=5,
+    state_bytes=600,  # a position of a row counts one
+    prefix_bytes=60,
+    prefix_block_tokens=4,
+    prefix_least_tokens=8,
+)
+HEADERS = ((), (), (2, 3) * 5, (4, 5, 6) * 5)
 
 
 @dataclass
@@ -39,7 +51,7 @@ class Clock:
 
 
 @st.composite
-def visits(draw: st.DrawFn) -> Visit:
+def visits(draw: st.DrawFn, *, has_source: bool = True) -> Visit:
     beams = draw(st.sampled_from([1, 1, 2, 4]))
     rules = Generation(
         decoder_start_ids=(0,),
@@ -55,27 +67,33 @@ def visits(draw: st.DrawFn) -> Visit:
     arrival = draw(st.integers(0, 12))
     leaves = st.none() | st.integers(arrival, arrival + 15)
     deadline = draw(st.none() | st.none() | st.integers(arrival, arrival + 15))
+    source = st.lists(st.integers(2, 9), min_size=1, max_size=6)
+    own = tuple(draw(st.lists(st.integers(2, 9), max_size=12)))
     request = Request(
         rules,
-        source_ids=np.array(draw(st.lists(st.integers(2, 9), min_size=1, max_size=6))),
-        prompt_ids=tuple(draw(st.lists(st.integers(2, 9), max_size=4))),
+        source_ids=np.array(draw(source)) if has_source else None,
+        prompt_ids=draw(st.sampled_from(HEADERS)) + own,
         deadline_s=deadline,
         stream=draw(st.booleans()),
+        priority=draw(st.sampled_from([0, 0, -100, 3, 100])),
     )
     return Visit(request, arrival, draw(leaves))
 
 
+def companies(*, has_source: bool = True) -> st.SearchStrategy[list[Visit]]:
+    return st.lists(visits(has_source=has_source), min_size=1, max_size=8)
+
+
 def alone(request: Request) -> Finished:
-    """The answer without company, without deadline."""
-    rules_only = Request(request.rules, request.source_ids, prompt_ids=request.prompt_ids)
-    return decode(FakeRunner(LOGITS, VOCABULARY), [rules_only])[0]
+    """The answer without company, deadline, chunks or stored prefixes."""
+    runner = FakeRunner(LOGITS, VOCABULARY, takes_chunks=False)
+    return decode(runner, [replace(request, deadline_s=None)])[0]
 
 
-def run(company: list[Visit]) -> FakeRunner:
+def run(company: list[Visit], runner: FakeRunner) -> Decoder:
     """Plays all visits, one turn a tick."""
-    clock, runner = Clock(), FakeRunner(LOGITS, VOCABULARY)
-    capacity = Capacity(rows=16, prefill_tokens=12)
-    decoder = Decoder(runner, capacity, clock)
+    clock = Clock()
+    decoder = Decoder(runner, CAPACITY, clock)
     sequences = [Sequence(visit.request, visit.events.append) for visit in company]
     while clock.now_s <= 27 or not decoder.is_idle:
         for visit, sequence in zip(company, sequences, strict=True):
@@ -84,48 +102,64 @@ def run(company: list[Visit]) -> FakeRunner:
             if visit.cancelled_at == clock.now_s:
                 sequence.cancel()
         decoder.turn()
-        assert decoder.rows_in_use <= capacity.rows
+        assert decoder.rows_in_use <= CAPACITY.rows
+        assert decoder.metrics.state_bytes <= CAPACITY.state_bytes
+        assert decoder.metrics.prefix_bytes <= CAPACITY.prefix_bytes
         assert clock.now_s < 500, "somebody starves"
         clock.now_s += 1
-    return runner
+    return decoder
 
 
-@settings(max_examples=200, deadline=None)
-@given(company=st.lists(visits(), min_size=1, max_size=8))
+def assert_answered(visit: Visit) -> None:
+    """The end that its visit explains, and no token but those of running alone."""
+    *pieces, end = visit.events
+    tokens = [t for piece in pieces if isinstance(piece, Piece) for t in piece.token_ids]
+    wanted = alone(visit.request)
+    best = wanted.hypotheses[0].token_ids
+    assert tuple(tokens) == best[: len(tokens)]
+    if isinstance(end, Finished):
+        assert end == wanted
+        if visit.request.stream and visit.request.rules.num_beams == 1:
+            assert tuple(tokens) == best
+    elif isinstance(end, Failed):
+        assert isinstance(end.error, DeadlineExceeded)
+        assert visit.request.deadline_s is not None
+    else:
+        assert isinstance(end, Cancelled)
+        assert visit.cancelled_at is not None
+
+
+@settings(max_examples=150, deadline=None)
+@given(company=companies())
 def test_answer_is_that_of_running_alone(company: list[Visit]) -> None:
-    run(company)
+    run(company, FakeRunner(LOGITS, VOCABULARY))
     for visit in company:
-        *pieces, end = visit.events
-        tokens = [token for piece in pieces for token in piece.token_ids]  # type: ignore[union-attr]
-        best = alone(visit.request).hypotheses[0].token_ids
-        if isinstance(end, Finished):
-            assert end == alone(visit.request)
-            assert (
-                not visit.request.stream
-                or visit.request.rules.num_beams > 1
-                or (tuple(tokens) == best)
-            )
-        elif isinstance(end, Failed):
-            assert isinstance(end.error, DeadlineExceeded)
-            assert visit.request.deadline_s is not None
-        else:
-            assert isinstance(end, Cancelled)
-            assert visit.cancelled_at is not None
-        assert tuple(tokens) == best[: len(tokens)]
+        assert_answered(visit)
+
+
+@settings(max_examples=150, deadline=None)
+@given(company=companies(has_source=False))
+def test_shared_prefixes_change_no_answer(company: list[Visit]) -> None:
+    run(company, FakeRunner(LOGITS, VOCABULARY, shares_prefixes=True))
+    for visit in company:
+        assert_answered(visit)
 
 
 @settings(max_examples=100, deadline=None)
-@given(company=st.lists(visits(), min_size=1, max_size=8))
-def test_no_slot_leaks(company: list[Visit]) -> None:
-    runner = run(company)
+@given(company=companies(), takes_chunks=st.booleans())
+def test_nothing_is_left_when_all_have_gone(company: list[Visit], takes_chunks: bool) -> None:
+    runner = FakeRunner(LOGITS, VOCABULARY, takes_chunks=takes_chunks)
+    decoder = run(company, runner)
     assert all(not group.rows for group in runner.groups)
+    assert decoder.rows_in_use == decoder.waiting == decoder.metrics.state_bytes == 0
 
 
-def test_every_undisturbed_request_is_answered_under_a_full_house() -> None:
+@pytest.mark.parametrize("takes_chunks", [True, False])
+def test_every_undisturbed_request_is_answered_under_a_full_house(takes_chunks: bool) -> None:
     rules = Generation(pad_token_id=0, decoder_start_ids=(0,), max_new_tokens=5, num_beams=4)
-    requests = [Request(rules, np.array([n])) for n in range(2, 40)]
-    together = decode(FakeRunner(LOGITS, VOCABULARY), requests, Capacity(rows=16))
-    assert together == [alone(request) for request in requests]
+    requests = [Request(rules, np.array([n]), prompt_ids=(2,) * (n % 9)) for n in range(2, 40)]
+    runner = FakeRunner(LOGITS, VOCABULARY, takes_chunks=takes_chunks)
+    assert decode(runner, requests, CAPACITY) == [alone(request) for request in requests]
 
 
 def test_pieces_carry_every_token_once() -> None:

@@ -1,0 +1,221 @@
+"""Who runs next: by arrival and priority, within rows, memory and tokens, and nobody for ever."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.engine.decoder import Decoder
+from serving.engine.request import Event, Failed, Finished, Request
+from serving.engine.scheduler import Capacity, Room, Scheduler
+from serving.engine.sequence import Sequence
+from serving.errors import TooLong
+from serving.generation import Generation
+from tests.serving.engine.fake_runner import FakeRunner, hashed_logits
+
+LOGITS = hashed_logits(20)
+RULES = Generation(pad_token_id=0, decoder_start_ids=(0,), max_new_tokens=4)
+
+
+def sequence(prompt: int = 1, width: int = 1, priority: int = 0, source: int = 0) -> Sequence:
+    rules = RULES.model_copy(update={"num_beams": width, "decoder_start_ids": ()})
+    ids = np.full(source, 3) if source else None
+    request = Request(rules, ids, prompt_ids=(2,) * prompt, priority=priority)
+    return Sequence(request, lambda event: None)
+
+
+def room(**limits: object) -> Room:
+    given: dict[str, object] = {
+        "tokens": 100, "is_fresh": True, "may_read_long": True, "fits": lambda batch: True,
+        "stored": lambda waiting: 0, "opening": lambda waiting: None,
+    }  # fmt: skip
+    return Room(**{**given, **limits})  # type: ignore[arg-type]
+
+
+def queue(*waiting: Sequence, takes_chunks: bool = False) -> Scheduler:
+    scheduler = Scheduler(Capacity(chunk_tokens=10), takes_chunks=takes_chunks)
+    for one in waiting:
+        scheduler.add(one, now_s=0)
+    return scheduler
+
+
+def taken(scheduler: Scheduler, limits: Room) -> list[Sequence]:
+    batch = scheduler.next_batch(limits)
+    return batch.sequences if batch else []
+
+
+@given(st.lists(st.tuples(st.integers(-100, 100), st.integers(0, 300)), min_size=1, max_size=30))
+def test_priority_is_a_head_start_of_a_second_a_step(visits: list[tuple[int, int]]) -> None:
+    scheduler = Scheduler(Capacity())
+    starts = {}
+    for priority, arrival_s in sorted(visits, key=lambda visit: visit[1]):
+        one = sequence(priority=priority)
+        starts[one] = arrival_s - priority
+        scheduler.add(one, arrival_s)
+    order = []
+    while found := taken(scheduler, room(tokens=1)):
+        order += found
+    assert order == sorted(starts, key=starts.__getitem__)
+
+
+def test_lowest_priority_is_served_beside_a_stream_of_the_highest() -> None:
+    scheduler, waits = Scheduler(Capacity()), sequence(priority=-100)
+    scheduler.add(waits, 0)
+    for now_s in range(300):
+        scheduler.add(sequence(priority=100), now_s)
+        if waits in taken(scheduler, room(tokens=1)):
+            break
+    assert now_s == 200
+
+
+def test_companions_share_the_width_and_the_budget() -> None:
+    head, wide, like, large, small = (
+        sequence(8), sequence(8, width=2), sequence(8), sequence(40), sequence(1)
+    )  # fmt: skip
+    scheduler = queue(head, wide, like, large, small)
+    batch = scheduler.next_batch(room(tokens=16))
+    assert batch is not None
+    assert (batch.sequences, batch.tokens, batch.is_alone) == ([head, like], 16, False)
+    assert taken(scheduler, room(tokens=16)) == [wide]
+
+
+def test_nobody_passes_a_head_that_does_not_fit() -> None:
+    wide = sequence(width=4)
+    scheduler = queue(wide, sequence())
+    assert taken(scheduler, room(fits=lambda batch: batch[0].width < 4)) == []
+    assert taken(scheduler, room()) == [wide]
+
+
+def test_head_too_long_for_what_is_left_of_a_turn_waits_for_the_next() -> None:
+    long = sequence(source=200)
+    scheduler = queue(long)
+    assert taken(scheduler, room(is_fresh=False)) == []
+    assert taken(scheduler, room()) == [long]
+
+
+def test_long_prompt_is_read_alone_and_in_chunks_where_the_model_can() -> None:
+    long, short = sequence(30), sequence(5)
+    batch = queue(long, short, takes_chunks=True).next_batch(room())
+    assert batch is not None
+    assert (batch.sequences, batch.tokens, batch.is_alone) == ([long], 10, True)
+    whole = queue(long, short).next_batch(room())
+    assert whole is not None
+    assert (whole.sequences, whole.tokens, whole.is_alone) == ([long, short], 60, False)
+
+
+def test_short_prompts_pass_a_second_long_one_while_the_first_is_read() -> None:
+    second, short = sequence(30), sequence(5)
+    scheduler = queue(second, short, takes_chunks=True)
+    assert taken(scheduler, room(may_read_long=False)) == [short]
+    assert taken(scheduler, room(may_read_long=False)) == []
+    assert taken(scheduler, room()) == [second]
+
+
+def test_who_shares_an_opening_waits_for_it_to_be_read() -> None:
+    first, second, other = sequence(5), sequence(6), sequence(7)
+    openings = {first: (1,), second: (1,), other: None}
+    scheduler = queue(first, second, other, takes_chunks=True)
+    assert taken(scheduler, room(opening=openings.__getitem__)) == [first, other]
+    stored = scheduler.next_batch(room(opening=openings.__getitem__, stored=lambda waiting: 4))
+    assert stored is not None
+    assert (stored.sequences, stored.tokens, stored.is_alone) == ([second], 2, True)
+
+
+def test_picture_costs_its_patches() -> None:
+    rules = RULES.model_copy(update={"decoder_start_ids": (0,)})
+    pictures = [
+        Sequence(Request(rules, pixels=np.zeros((224, 224, 3), np.uint8)), lambda event: None)
+        for _ in range(3)
+    ]
+    batch = queue(*pictures).next_batch(room(tokens=400))
+    assert batch is not None
+    assert (len(batch.sequences), batch.tokens) == (2, 2 * (196 + 1))
+
+
+def play(decoder: Decoder, turns: int = 500) -> int:
+    """Turns until the decoder is idle."""
+    for turn in range(turns):
+        if decoder.is_idle:
+            return turn
+        decoder.turn()
+    raise AssertionError("it never ends")
+
+
+def test_wide_request_is_served_beside_an_endless_stream_of_narrow_ones() -> None:
+    decoder = Decoder(FakeRunner(LOGITS, 20), Capacity(rows=16))
+    narrow = RULES.model_copy(update={"max_new_tokens": 9, "num_beams": 1})
+    events: list[Event] = []
+    for turn in range(100):
+        for _ in range(3):
+            decoder.add(Sequence(Request(narrow, np.array([4])), lambda event: None))
+        if turn == 20:
+            wide = narrow.model_copy(update={"num_beams": 16})
+            decoder.add(Sequence(Request(wide, np.array([4])), events.append))
+        decoder.turn()
+    assert [type(event) for event in events] == [Finished]
+
+
+def test_memory_bounds_who_runs_together() -> None:
+    """32 positions in each of 4 rows, and what the prompt takes while it is read."""
+    capacity = Capacity(state_bytes=4 * 32 + 24)
+    decoder = Decoder(FakeRunner(LOGITS, 20), capacity)
+    rules = RULES.model_copy(update={"max_new_tokens": 10})
+    events: list[Event] = []
+    for _ in range(9):
+        decoder.add(Sequence(Request(rules, prompt_ids=(2,) * 20), events.append))
+    highest = 0
+    while not decoder.is_idle:
+        decoder.turn()
+        highest = max(highest, decoder.rows_in_use)
+        assert decoder.metrics.state_bytes <= capacity.state_bytes
+    assert highest == 4
+    assert [type(event) for event in events] == [Finished] * 9
+
+
+def test_what_could_never_fit_is_told_so_at_once() -> None:
+    decoder = Decoder(FakeRunner(LOGITS, 20), Capacity(state_bytes=100))
+    events: list[Event] = []
+    decoder.add(Sequence(Request(RULES, prompt_ids=(2,) * 90), events.append))
+    (end,) = events
+    assert isinstance(end, Failed)
+    assert isinstance(end.error, TooLong)
+    assert decoder.is_idle
+
+
+def test_memory_counts_prompts_that_are_being_read() -> None:
+    capacity = Capacity(state_bytes=130, chunk_tokens=10)
+    decoder = Decoder(FakeRunner(LOGITS, 20), capacity)
+    events: list[Event] = []
+    decoder.add(Sequence(Request(RULES, prompt_ids=(2,) * 43), events.append))
+    decoder.turn()
+    rules = RULES.model_copy(update={"max_new_tokens": 10})
+    for _ in range(3):
+        decoder.add(Sequence(Request(rules, prompt_ids=(2,) * 8), events.append))
+    while not decoder.is_idle:
+        decoder.turn()
+        assert decoder.metrics.state_bytes <= capacity.state_bytes
+    assert [type(event) for event in events] == [Finished] * 4
+
+
+def test_lane_gives_back_what_others_need() -> None:
+    """13 rows of 32 positions become 12 of 24; the rest is enough for four more of 24."""
+    capacity = Capacity(state_bytes=520)
+    decoder = Decoder(FakeRunner(LOGITS, 20), capacity)
+    events: list[Event] = []
+
+    def add(prompt: int, tokens: int, width: int = 1) -> None:
+        rules = RULES.model_copy(update={"max_new_tokens": tokens, "num_beams": width})
+        decoder.add(Sequence(Request(rules, prompt_ids=(2,) * (prompt - 1)), events.append))
+
+    add(prompt=30, tokens=2)
+    for _ in range(12):
+        add(prompt=17, tokens=7)
+    decoder.turn()
+    decoder.turn()
+    assert (decoder.rows_in_use, decoder.metrics.state_bytes) == (12, 16 * 32)
+    add(prompt=17, tokens=7, width=4)
+    decoder.turn()
+    assert (decoder.rows_in_use, decoder.metrics.state_bytes) == (16, 16 * 24)
+    play(decoder)
+    assert [type(event) for event in events] == [Finished] * 14
