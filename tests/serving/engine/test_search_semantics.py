@@ -1,7 +1,7 @@
 """Greedy and beam search choose what `transformers.generate` chooses, over the same logits.
 
-The model is a small random MarianMT; a FakeRunner asks it for every row's logits from scratch, so
-that only the searches are under test, not graphs or caches.
+The models are a small random MarianMT and a GPT-2; a FakeRunner asks them for every row's logits
+from scratch, so that only the searches are under test, not graphs or caches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import MarianConfig, MarianMTModel
+from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel
 
 from serving.engine.decoder import decode
 from serving.engine.request import Finished, Request
@@ -49,24 +49,59 @@ def marian_logits(source: History, history: History) -> np.ndarray:
     return logits[0, -1].numpy()
 
 
-def expected(source: list[int], rules: Generation) -> list[tuple[list[int], float]]:
+@functools.cache
+def gpt2() -> GPT2LMHeadModel:
+    """A GPT-2 with every parameter random."""
+    torch.manual_seed(11)
+    config = GPT2Config(
+        vocab_size=VOCABULARY, n_positions=64, n_embd=16, n_layer=1, n_head=2, bos_token_id=PAD,
+        eos_token_id=END, pad_token_id=PAD, tie_word_embeddings=False,
+    )  # fmt: skip
+    model = GPT2LMHeadModel(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-0.7, 0.7)
+    return model
+
+
+@functools.lru_cache(maxsize=100_000)
+def gpt2_logits(source: History, history: History) -> np.ndarray:
+    with torch.inference_mode():
+        return gpt2()(input_ids=torch.tensor([history])).logits[0, -1].numpy()
+
+
+SAME_NAMES = (
+    "pad_token_id", "max_new_tokens", "num_beams", "num_return_sequences", "no_repeat_ngram_size",
+    "forced_bos_token_id", "forced_eos_token_id", "min_new_tokens", "repetition_penalty",
+    "renormalize_logits",
+)  # fmt: skip
+
+
+def generated(
+    model: MarianMTModel | GPT2LMHeadModel, prompt: list[int], rules: Generation
+) -> list[tuple[list[int], float]]:
     """`transformers.generate`: (generated tokens, score) of each returned sequence.
 
     Its placeholders for beams that never were (scores of about -1e9) are left out: we return fewer.
     """
-    options = rules.model_dump(exclude={"decoder_start_ids", "eos_token_ids"})
-    for name in ("bad_words_ids", "suppress_tokens"):
-        options[name] = [list(x) if isinstance(x, tuple) else x for x in options[name]] or None
-    if rules.num_beams == 1:
-        options.pop("early_stopping"), options.pop("length_penalty")
+    options = rules.model_dump(include=set(SAME_NAMES))
+    options["bad_words_ids"] = [list(word) for word in rules.bad_words_ids] or None
+    options["suppress_tokens"] = list(rules.suppress_tokens) or None
+    options["sequence_bias"] = {(token,): bias for token, bias in rules.logit_bias.items()} or None
+    if rules.num_beams > 1:
+        options |= rules.model_dump(include={"early_stopping", "length_penalty"})
+    if rules.decoder_start_ids:
+        options["decoder_start_token_id"] = rules.decoder_start_ids[0]
+    ids = torch.tensor([prompt])
     with torch.inference_mode():
-        output = marian().generate(
-            torch.tensor([source]), **options, eos_token_id=list(rules.eos_token_ids) or None,
-            decoder_start_token_id=rules.decoder_start_ids[0], do_sample=False,
+        output = model.generate(
+            ids, attention_mask=torch.ones_like(ids), **options,
+            eos_token_id=list(rules.eos_token_ids) or None, do_sample=False,
             return_dict_in_generate=True, output_scores=True,
         )  # fmt: skip
+    start = 1 if rules.decoder_start_ids else len(prompt)
     scores = output.sequences_scores.tolist() if rules.num_beams > 1 else [0.0]
-    found = zip(output.sequences[:, 1:].tolist(), scores, strict=True)
+    found = zip(output.sequences[:, start:].tolist(), scores, strict=True)
     return [(_without_padding(tokens, rules), score) for tokens, score in found if score > -1e6]
 
 
@@ -75,20 +110,36 @@ def _without_padding(tokens: list[int], rules: Generation) -> list[int]:
     return tokens[: ends[0] + 1] if ends else tokens
 
 
-def answer(source: list[int], rules: Generation) -> Finished:
+def translated(source: list[int], rules: Generation) -> Finished:
     runner = FakeRunner(marian_logits, VOCABULARY)
     return decode(runner, [Request(rules, source_ids=np.array(source))])[0]
+
+
+def continued(prompt: list[int], rules: Generation) -> Finished:
+    runner = FakeRunner(gpt2_logits, VOCABULARY)
+    return decode(runner, [Request(rules, prompt_ids=tuple(prompt))])[0]
+
+
+def assert_alike(found: Finished, wanted: list[tuple[list[int], float]], beams: int) -> None:
+    tokens = [list(hypothesis.token_ids) for hypothesis in found.hypotheses]
+    assert tokens == [one for one, _ in wanted]
+    if beams > 1:  # `transformers` scores no greedy sequence
+        scores = [score for _, score in wanted]
+        ours = [hypothesis.score for hypothesis in found.hypotheses]
+        assert ours == pytest.approx(scores, rel=1e-4, abs=1e-5)
 
 
 @st.composite
 def generations(draw: st.DrawFn) -> Generation:
     beams = draw(st.sampled_from([1, 1, 2, 3, 4]))
+    longest = draw(st.integers(1, 12))
     tokens = st.integers(1, VOCABULARY - 2)
+    free = st.integers(1, VOCABULARY - 2).filter(lambda token: token != 3)  # 3 may be forced
     return Generation(
         decoder_start_ids=(PAD,),
         eos_token_ids=draw(st.sampled_from([(END,), (END, 5), (END, 5, 9)])),
         pad_token_id=PAD,
-        max_new_tokens=draw(st.integers(1, 12)),
+        max_new_tokens=longest,
         num_beams=beams,
         num_return_sequences=draw(st.integers(1, beams)),
         length_penalty=draw(st.sampled_from([1.0, 0.0, 0.6, 2.0, -1.0])),
@@ -97,21 +148,35 @@ def generations(draw: st.DrawFn) -> Generation:
         bad_words_ids=tuple(
             draw(st.lists(st.lists(tokens, min_size=1, max_size=3).map(tuple), max_size=4))
         ),
-        suppress_tokens=tuple(draw(st.lists(tokens, max_size=3))),
+        suppress_tokens=tuple(draw(st.lists(free, max_size=3))),
         forced_bos_token_id=draw(st.sampled_from([None, None, 3])),
         forced_eos_token_id=draw(st.sampled_from([None, END])),
+        min_new_tokens=draw(st.sampled_from([0, 0, longest // 2, longest])),
+        repetition_penalty=draw(st.sampled_from([1.0, 1.0, 1.3, 0.8, 4.0])),
+        logit_bias=draw(
+            st.dictionaries(
+                tokens, st.sampled_from([-100.0, -1.5, 0.5, 2.0, 30.0]), max_size=draw(MANY)
+            )
+        ),
+        renormalize_logits=draw(st.booleans()),
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(source=st.lists(st.integers(1, 30), min_size=1, max_size=6), rules=generations())
-def test_tokens_and_scores_are_those_of_generate(source: list[int], rules: Generation) -> None:
-    rules = rules.model_copy(
-        update={"suppress_tokens": tuple(set(rules.suppress_tokens) - {3, END})}
-    )
-    wanted = expected(source, rules)
-    found = answer(source, rules).hypotheses
-    assert [list(hypothesis.token_ids) for hypothesis in found] == [one for one, _ in wanted]
-    if rules.num_beams > 1:
-        scores = [score for _, score in wanted]
-        assert [hypothesis.score for hypothesis in found] == pytest.approx(scores, rel=1e-4)
+MANY = st.sampled_from([0, 0, 3, VOCABULARY])
+PROMPTS = st.lists(st.integers(1, 30), min_size=1, max_size=6)
+SLOWLY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@settings(SLOWLY, max_examples=150)
+@given(source=PROMPTS, rules=generations())
+def test_translations_are_those_of_generate(source: list[int], rules: Generation) -> None:
+    wanted = generated(marian(), source, rules)
+    assert_alike(translated(source, rules), wanted, rules.num_beams)
+
+
+@settings(SLOWLY, max_examples=100)
+@given(prompt=PROMPTS, rules=generations())
+def test_continuations_are_those_of_generate(prompt: list[int], rules: Generation) -> None:
+    rules = rules.model_copy(update={"decoder_start_ids": ()})
+    wanted = generated(gpt2(), prompt, rules)
+    assert_alike(continued(prompt, rules), wanted, rules.num_beams)
