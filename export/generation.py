@@ -19,23 +19,39 @@ FILE = "generation_config.json"
 
 # What we do not have, and the values that mean "not asked for".
 _NEUTRAL: dict[str, tuple[object, ...]] = {
-    "do_sample": (False,),
-    "repetition_penalty": (1, 1.0),
     "encoder_repetition_penalty": (1, 1.0),
     "encoder_no_repeat_ngram_size": (0,),
     "diversity_penalty": (0, 0.0),
     "num_beam_groups": (1,),
     "penalty_alpha": (0, 0.0),
-    "min_length": (0,),
-    "min_new_tokens": (0,),
     "begin_suppress_tokens": ([],),
     "forced_decoder_ids": ([],),
     "exponential_decay_length_penalty": (),
     "guidance_scale": (1, 1.0),
-    "sequence_bias": ({},),
     "force_words_ids": ([],),
     "constraints": ([],),
+    "top_h": (),
+    "epsilon_cutoff": (0, 0.0),
+    "eta_cutoff": (0, 0.0),
 }
+_SAME_NAMES = (
+    "num_beams",
+    "num_return_sequences",
+    "length_penalty",
+    "early_stopping",
+    "no_repeat_ngram_size",
+    "renormalize_logits",
+    "repetition_penalty",
+    "do_sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+)
+DEFAULT_TOP_K = 50
+"""What `transformers` samples from where a file does not say
+(`GenerationConfig._get_default_generation_params`)."""
 
 
 def generation_defaults(
@@ -72,19 +88,17 @@ def generation_defaults(
         "suppress_tokens": tuple(values.get("suppress_tokens") or ()),
         "forced_bos_token_id": values.get("forced_bos_token_id"),
         "forced_eos_token_id": _single(values.get("forced_eos_token_id")),
+        "min_new_tokens": _min_new_tokens(values, has_source=has_source),
+        "logit_bias": {words[0]: bias for words, bias in _biases(values) if len(words) == 1},
     }
-    for name in (
-        "num_beams",
-        "num_return_sequences",
-        "length_penalty",
-        "early_stopping",
-        "no_repeat_ngram_size",
-        "renormalize_logits",
-    ):
-        if values.get(name) is not None:
-            fields[name] = values[name]
+    fields |= {name: values[name] for name in _SAME_NAMES if values.get(name) is not None}
+    if fields.get("do_sample"):
+        fields.setdefault("top_k", DEFAULT_TOP_K)
+        fields["do_sample"] = not _samples_beams(values)
+    elif values.get("temperature") == 0:
+        del fields["temperature"]  # a way to say that nothing is sampled
     try:
-        return Generation.model_validate(fields), _warnings(values)
+        return Generation.model_validate(fields), _warnings(values, has_source=has_source)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
@@ -116,16 +130,35 @@ def _max_new_tokens(values: Mapping[str, Any], limits: Limits) -> int:
     return room
 
 
-def _warnings(values: Mapping[str, Any]) -> list[str]:
+def _min_new_tokens(values: Mapping[str, Any], *, has_source: bool) -> int:
+    """The asked minimum; `min_length` counts the start token too, which a prompt has not."""
+    if values.get("min_new_tokens") is not None:
+        return int(values["min_new_tokens"])
+    return max(0, (values.get("min_length") or 0) - 1) if has_source else 0
+
+
+def _biases(values: Mapping[str, Any]) -> list[tuple[tuple[int, ...], float]]:
+    """(tokens, bias) pairs; JSON has no tuples for keys, so `transformers` writes lists."""
+    return [(tuple(words), float(bias)) for words, bias in values.get("sequence_bias") or ()]
+
+
+def _samples_beams(values: Mapping[str, Any]) -> bool:
+    return bool(values.get("do_sample")) and (values.get("num_beams") or 1) > 1
+
+
+def _warnings(values: Mapping[str, Any], *, has_source: bool) -> list[str]:
     asked = [
         f"{name}={values[name]!r}"
         for name, neutral in _NEUTRAL.items()
         if values.get(name) is not None and values[name] not in neutral
     ]
     ends = _ids(values.get("forced_eos_token_id"))
-    long_words = any(len(word) > 1 for word in values.get("bad_words_ids") or ())
-    if values.get("renormalize_logits") and (values.get("no_repeat_ngram_size") or long_words):
-        asked.append("renormalize_logits=True after bans that depend on what was generated")
+    if _samples_beams(values):
+        asked.append("do_sample=True together with beams")
+    if any(len(words) > 1 for words, _ in _biases(values)):
+        asked.append("sequence_bias of several tokens")
+    if not has_source and values.get("min_new_tokens") is None and (values.get("min_length") or 0):
+        asked.append(f"min_length={values['min_length']!r}, which counts the prompt,")
     if len(ends) > 1:
         asked.append(f"forced_eos_token_id={list(ends)!r} (its first is used)")
     return [f"the checkpoint asks for {one}, which is not supported and ignored" for one in asked]

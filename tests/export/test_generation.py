@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import GenerationConfig
 
 from export.checkpoint import Checkpoint
 from export.generation import generation_defaults
@@ -67,17 +68,60 @@ def test_length_never_goes_beyond_the_positions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    ("asked", "said"),
     [
-        {"do_sample": True},
-        {"repetition_penalty": 1.3},
-        {"renormalize_logits": True, "no_repeat_ngram_size": 2},
+        ({"encoder_repetition_penalty": 1.3}, "encoder_repetition_penalty=1.3"),
+        ({"do_sample": True}, "do_sample=True together with beams"),
+        ({"sequence_bias": [[[5, 6], 1.0]]}, "sequence_bias of several tokens"),
+        ({"eta_cutoff": 0.1}, "eta_cutoff=0.1"),
     ],
 )
-def test_what_serving_cannot_do_is_warned_about(tmp_path: Path, asked: dict[str, Any]) -> None:
+def test_what_serving_cannot_do_is_warned_about(
+    tmp_path: Path, asked: dict[str, Any], said: str
+) -> None:
     _, warnings = _defaults(tmp_path, OPUS | asked)
     assert len(warnings) == 1
-    assert next(iter(asked)) in warnings[0]
+    assert said in warnings[0]
+
+
+def test_sampling_and_penalties_are_honoured(tmp_path: Path) -> None:
+    asked = {
+        "do_sample": True, "num_beams": 1, "temperature": 0.7, "top_p": 0.9, "typical_p": 0.8,
+        "min_p": 0.05, "top_k": 30, "repetition_penalty": 1.3, "min_length": 4,
+        "sequence_bias": [[[5], -2.0]], "renormalize_logits": True, "no_repeat_ngram_size": 2,
+    }  # fmt: skip
+    rules, warnings = _defaults(tmp_path, OPUS | asked)
+    assert warnings == []
+    assert rules.do_sample
+    assert (rules.temperature, rules.top_k, rules.top_p) == (0.7, 30, 0.9)
+    assert (rules.typical_p, rules.min_p) == (0.8, 0.05)
+    assert rules.repetition_penalty == 1.3
+    assert rules.min_new_tokens == 3  # min_length counts the start token
+    assert rules.logit_bias == {5: -2.0}
+
+
+def test_top_k_is_that_of_transformers_where_a_file_samples_without(tmp_path: Path) -> None:
+    """`transformers` fills top_k=50 in, also for a null; 0 keeps all."""
+    plain, sampling = {"num_beams": 1}, {"num_beams": 1, "do_sample": True}
+    theirs = GenerationConfig._get_default_generation_params()
+    assert _defaults(tmp_path, OPUS | plain)[0].top_k == 0
+    assert _defaults(tmp_path, OPUS | sampling)[0].top_k == theirs["top_k"]
+    assert _defaults(tmp_path, OPUS | sampling | {"top_k": None})[0].top_k == theirs["top_k"]
+    assert _defaults(tmp_path, OPUS | sampling | {"top_k": 0})[0].top_k == 0
+
+
+def test_beams_win_over_sampling(tmp_path: Path) -> None:
+    rules, _ = _defaults(tmp_path, OPUS | {"do_sample": True})
+    assert rules.num_beams == 6
+    assert not rules.do_sample
+
+
+def test_min_length_of_a_prompt_is_not_a_number_of_new_tokens(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "x", {"eos_token_id": 1, "min_length": 10})
+    rules, warnings = generation_defaults(checkpoint, Limits(), has_source=False)
+    assert rules.min_new_tokens == 0
+    assert len(warnings) == 1
+    assert "min_length=10" in warnings[0]
 
 
 def test_neutral_values_are_no_warning(tmp_path: Path) -> None:
