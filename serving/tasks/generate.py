@@ -57,6 +57,8 @@ class GeneratePlan:
             assert isinstance(outcome, Generated)
             found = [self._continuation(outcome, rank) for rank in range(len(outcome.sequences))]
             completion_tokens += sum(tokens for _, tokens in found)
+            # A stop string may change who is best, and samples come as they were drawn.
+            found.sort(key=lambda answer: _ranking(answer[0].score), reverse=True)
             best = found[0][0]
             return Generation(
                 index=index,
@@ -194,6 +196,10 @@ def _encode(text: str, field: str, model: LoadedModel, limits: TaskLimits) -> li
             field=field,
         )
     return ids
+
+
+def _ranking(score: float | None) -> float:
+    return -math.inf if score is None else score
 
 
 def _score(tokens: Tokens, length_penalty: float) -> float | None:

@@ -125,13 +125,23 @@ def test_alternatives_are_cut_each_for_itself(model: LoadedModel) -> None:
     )  # fmt: skip
     answer = made.finish([outcome])
     (item,) = answer.data
-    assert [(a.text, a.finish_reason) for a in item.alternatives] == [
-        ("one ", "stop"), ("three", "stop"),
+    assert [(a.text, a.finish_reason, a.score) for a in item.alternatives] == [
+        ("one ", "stop", -0.25), ("three", "stop", -2.0),
     ]  # fmt: skip
     assert item.text == "one "
     assert answer.usage.completion_tokens == 4
     assert [len(a.logprobs) for a in item.alternatives] == [2, 2]
     assert item.logprobs == item.alternatives[0].logprobs
+
+
+def test_the_best_answer_is_the_first(model: LoadedModel) -> None:
+    made = plan(model, "a", n=3)
+    outcome = Generated(((4,), (5,), (6,)), (-2.0, -1.0, -1.5), ("stop",) * 3)
+    (item,) = made.finish([outcome]).data
+    assert [(a.text, a.score) for a in item.alternatives] == [
+        ("two", -1.0), ("three", -1.5), ("one", -2.0),
+    ]  # fmt: skip
+    assert (item.text, item.score) == ("two", -1.0)
 
 
 def test_bad_prompts_are_reported_in_their_place(model: LoadedModel) -> None:
