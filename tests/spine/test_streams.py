@@ -1,0 +1,132 @@
+"""Streams through the real house: the same words as whole answers, as they are made."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from PIL import Image
+
+from benchmarks.quality import as_png
+from export.examples.grammar import sentences
+from export.examples.paragraphs import ENGLISH, SPANISH
+from export.examples.score_scenes import heldout_pictures
+from tests.spine.conftest import House
+from tests.spine.test_lifecycle import eventually
+from triptych import AsyncClient, Client
+from triptych.grpc_client import GrpcClient
+from triptych.messages import Piece
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def spanish() -> list[str]:
+    return [pair.spanish for pair in sentences("compositional", 32, seed=5)]
+
+
+@pytest.fixture(scope="module")
+def pictures() -> list[Image.Image]:
+    return [picture for _, picture in heldout_pictures(6, seed=5)]
+
+
+def texts(pieces: list[Piece]) -> list[str]:
+    """Each item's text, in the order asked; nothing follows an item's last piece."""
+    found: dict[int, str] = {}
+    ended: set[int] = set()
+    for piece in pieces:
+        assert piece.index not in ended
+        assert piece.error is None
+        found[piece.index] = found.get(piece.index, "") + piece.text
+        if piece.finish_reason:
+            ended.add(piece.index)
+    assert ended == set(found)
+    return [found[index] for index in sorted(found)]
+
+
+def test_streamed_translations_are_the_whole_ones(
+    client: Client, grpc_client: GrpcClient, spanish: list[str]
+) -> None:
+    whole = client.translate(spanish, num_beams=1)
+    pieces = list(client.translate_stream(spanish))
+    assert texts(pieces) == [item.text for item in whole.data]
+    assert pieces[-1].usage == whole.usage
+    assert texts(list(grpc_client.translate_stream(spanish))) == texts(pieces)
+
+
+def test_streamed_captions_are_the_whole_ones(
+    client: Client, grpc_client: GrpcClient, pictures: list[Image.Image]
+) -> None:
+    files = [as_png(picture) for picture in pictures]
+    whole = [item.text for item in client.caption(files, num_beams=1).data]
+    assert texts(list(client.caption_stream(files))) == whole
+    assert texts(list(grpc_client.caption_stream(files))) == whole
+
+
+def test_a_stream_does_not_depend_on_who_streams_beside_it(
+    client: Client, spanish: list[str]
+) -> None:
+    whole = [item.text for item in client.translate(spanish, num_beams=1).data]
+    with ThreadPoolExecutor(16) as pool:
+        alone = pool.map(lambda text: texts(list(client.translate_stream(text))), spanish)
+    assert [text for (text,) in alone] == whole
+
+
+def test_a_paragraph_streams_with_its_line_breaks(client: Client) -> None:
+    greedy = client.translate(SPANISH, num_beams=1).data[0].text
+    pieces = list(client.translate_stream(SPANISH))
+    assert texts(pieces) == [greedy] == [ENGLISH]
+    assert len(pieces) > 3  # it came in pieces
+
+
+async def test_async_streams_run_side_by_side(house: House, spanish: list[str]) -> None:
+    async with AsyncClient(house.url) as client:
+        whole = [item.text for item in (await client.translate(spanish[:2], num_beams=1)).data]
+        first, second = (client.translate_stream(text) for text in spanish[:2])
+        began = [await anext(first), await anext(second)]  # type: ignore[call-overload]
+        for piece, stream in zip(began, (first, second), strict=True):
+            rest = [piece, *[piece async for piece in stream]]
+            assert texts(rest)[0] == whole.pop(0)
+
+
+def test_events_are_what_the_page_says(house: House) -> None:
+    body = {"texts": ["el mundo no es suficiente", ""], "num_beams": 1, "stream": True}
+    answer = httpx.post(f"{house.url}/v1/translate", json=body, timeout=30)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    *events, last = [line for line in answer.text.split("\n") if line]
+    assert last == "data: [DONE]"
+    pieces = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert pieces[0]["error"]["field"] == "texts.1"
+    assert "".join(piece["text"] for piece in pieces[1:]) == "the world is not enough"
+    assert set(pieces[-1]) == {"index", "text", "finish_reason", "usage"}
+
+
+@pytest.mark.parametrize("fields", [{}, {"num_beams": 4}, {"num_beams": 1, "alternatives": 1}])
+def test_what_cannot_stream_is_refused_before_anything_is_sent(house: House, fields: dict) -> None:
+    body = {"texts": "el mundo", "stream": True, **fields}
+    answer = httpx.post(f"{house.url}/v1/translate", json=body, timeout=30)
+    assert answer.status_code == 422
+    assert "stream" in answer.json()["error"]["message"]
+
+
+def test_readers_that_leave_free_what_they_held(house: House, client: Client) -> None:
+    paragraph = " ".join([SPANISH] * 4)
+    expected = client.translate("el mundo no es suficiente", num_beams=1).data[0].text
+
+    def leave(_: int) -> None:
+        pieces = client.translate_stream(paragraph)
+        assert next(pieces).index == 0
+        pieces.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(leave, range(40)))
+
+    def is_idle() -> bool:
+        exposed = httpx.get(f"{house.url}/metrics", timeout=10).text.splitlines()
+        return {"triptych_tokens_in_flight 0.0", "triptych_queue_size 0.0"} <= set(exposed)
+
+    assert eventually(is_idle)
+    assert client.translate("el mundo no es suficiente", num_beams=1).data[0].text == expected
+    assert client.ready()
