@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.engine import sampling
 from serving.engine.decoder import Decoder, decode
 from serving.engine.request import Cancelled, Event, Failed, Finished, Piece, Request
 from serving.engine.scheduler import Capacity
@@ -50,20 +52,57 @@ class Clock:
         return self.now_s
 
 
+@pytest.fixture(autouse=True, scope="module")
+def few_candidates() -> Iterator[None]:
+    """So few that neighbours often bring more, and draws often need the whole vocabulary."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "OFFERED", 4)
+        yield
+
+
 @st.composite
-def visits(draw: st.DrawFn, *, has_source: bool = True) -> Visit:
-    beams = draw(st.sampled_from([1, 1, 2, 4]))
-    rules = Generation(
+def generations(draw: st.DrawFn) -> Generation:
+    """Greedy, beams or samples; half of them with penalties and the like."""
+    rows = draw(st.sampled_from([1, 1, 2, 4]))
+    wanted = draw(st.integers(1, rows))
+    rules: dict[str, object] = {"num_return_sequences": wanted}
+    if draw(st.booleans()):
+        rules |= {
+            "do_sample": True,
+            "best_of": draw(st.sampled_from([None, rows])),
+            "seed": draw(st.integers(0, 99)),
+            "temperature": draw(st.sampled_from([1.0, 0.7, 2.0])),
+            "top_k": draw(st.sampled_from([0, 0, 3, 9])),
+            "top_p": draw(st.sampled_from([1.0, 1.0, 0.6, 0.95])),
+            "min_p": draw(st.sampled_from([0.0, 0.0, 0.2])),
+            "typical_p": draw(st.sampled_from([1.0, 1.0, 0.7])),
+        }
+    else:
+        rules |= {"num_beams": rows, "early_stopping": draw(st.booleans())}
+    if draw(st.booleans()):
+        rules |= {
+            "repetition_penalty": draw(st.sampled_from([1.0, 1.4])),
+            "presence_penalty": draw(st.sampled_from([0.0, 0.8])),
+            "frequency_penalty": draw(st.sampled_from([0.0, 0.5])),
+            "logit_bias": draw(st.sampled_from([{}, {5: 2.0, 7: -100.0}])),
+            "min_new_tokens": draw(st.sampled_from([0, 3])),
+            "renormalize_logits": draw(st.booleans()),
+            "top_log_probs": draw(st.sampled_from([None, 0, 3])),
+        }
+    return Generation(
         decoder_start_ids=(0,),
         eos_token_ids=(1,),
         pad_token_id=0,
         max_new_tokens=draw(st.integers(1, 10)),
-        num_beams=beams,
-        num_return_sequences=draw(st.integers(1, beams)),
-        early_stopping=draw(st.booleans()),
         no_repeat_ngram_size=draw(st.sampled_from([0, 2])),
         suppress_tokens=tuple(draw(st.lists(st.integers(2, 6), max_size=2))),
+        **rules,  # type: ignore[arg-type]
     )
+
+
+@st.composite
+def visits(draw: st.DrawFn, *, has_source: bool = True) -> Visit:
+    rules = draw(generations())
     arrival = draw(st.integers(0, 12))
     leaves = st.none() | st.integers(arrival, arrival + 15)
     deadline = draw(st.none() | st.none() | st.integers(arrival, arrival + 15))
@@ -119,8 +158,11 @@ def assert_answered(visit: Visit) -> None:
     assert tuple(tokens) == best[: len(tokens)]
     if isinstance(end, Finished):
         assert end == wanted
-        if visit.request.stream and visit.request.rules.num_beams == 1:
+        if visit.request.stream and visit.request.rules.rows == 1:
             assert tuple(tokens) == best
+            told = [p for p in pieces if isinstance(p, Piece)]
+            assert sum((p.log_probs for p in told), ()) == end.hypotheses[0].log_probs
+            assert sum((p.top for p in told), ()) == end.hypotheses[0].top
     elif isinstance(end, Failed):
         assert isinstance(end.error, DeadlineExceeded)
         assert visit.request.deadline_s is not None
