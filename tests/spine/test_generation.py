@@ -1,0 +1,164 @@
+"""Generation through the real house, held to `transformers` where it defines the answer."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers.modeling_utils import PreTrainedModel
+
+from tests.spine.conftest import CHECKPOINTS, House
+from tests.spine.test_streams import texts
+from triptych import Client
+from triptych.grpc_client import GrpcClient
+from triptych.messages import Generation, TokenLogprob
+
+NAME = "example-gpt"
+FOLDER = CHECKPOINTS / NAME
+PROMPTS = ["the world is", "this restaurant has", "a big red house", "where is the"]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not FOLDER.exists(), reason=f"{NAME} is not trained yet"),
+]
+SAMPLING = {"temperature": 0.9, "top_p": 0.95, "seed": 11, "max_new_tokens": 16}
+
+
+@pytest.fixture(scope="module")
+def oracle() -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    model = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32).eval()
+    return model, AutoTokenizer.from_pretrained(FOLDER)
+
+
+def continued(
+    oracle: tuple[PreTrainedModel, PreTrainedTokenizerFast], prompt: str, **rules: object
+) -> str:
+    model, tokenizer = oracle
+    inputs = tokenizer(prompt, return_tensors="pt")
+    with torch.no_grad():
+        found = model.generate(
+            **{name: inputs[name] for name in ("input_ids", "attention_mask")},
+            do_sample=False,
+            pad_token_id=model.generation_config.pad_token_id or 0,
+            **rules,
+        )
+    return str(tokenizer.decode(found[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
+
+
+def total(entries: list[TokenLogprob] | None) -> float:
+    assert entries
+    return sum(entry.logprob for entry in entries)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {},
+        {"num_beams": 4},
+        {"num_beams": 3, "length_penalty": 2.0, "early_stopping": True},
+        {"no_repeat_ngram_size": 2},
+        {"repetition_penalty": 1.5},
+    ],
+    ids=str,
+)
+def test_continuations_are_those_of_transformers(
+    client: Client, oracle: tuple[PreTrainedModel, PreTrainedTokenizerFast], rules: dict
+) -> None:
+    answer = client.generate(PROMPTS, model=NAME, max_new_tokens=16, **rules)
+    expected = [continued(oracle, prompt, max_new_tokens=16, **rules) for prompt in PROMPTS]
+    assert [item.text for item in answer.data] == expected
+
+
+def test_streams_are_the_whole_answers(client: Client, grpc_client: GrpcClient) -> None:
+    for fields in ({"max_new_tokens": 24}, SAMPLING):
+        whole = client.generate(PROMPTS, model=NAME, **fields)
+        pieces = list(client.generate_stream(PROMPTS, model=NAME, **fields))
+        assert texts(pieces) == [item.text for item in whole.data]
+        assert pieces[-1].usage == whole.usage
+        assert texts(list(grpc_client.generate_stream(PROMPTS, model=NAME, **fields))) == texts(
+            pieces
+        )
+
+
+def test_a_seed_gives_the_same_samples_whoever_shares_the_batch(client: Client) -> None:
+    together = [item.text for item in client.generate(PROMPTS, model=NAME, **SAMPLING).data]
+    alone = [client.generate(prompt, model=NAME, **SAMPLING).data[0].text for prompt in PROMPTS]
+    assert alone == together
+    others = client.generate(PROMPTS, model=NAME, **{**SAMPLING, "seed": 12}).data
+    assert [item.text for item in others] != together
+
+
+def test_a_stop_string_cuts_the_whole_answer(client: Client) -> None:
+    for prompt in PROMPTS:
+        whole = client.generate(prompt, model=NAME, max_new_tokens=24, logprobs=0)
+        text = whole.data[0].text or ""
+        for stop in {text[2:4], text[5:8], text[-3:-1]} - {""}:
+            cut = client.generate(prompt, model=NAME, max_new_tokens=24, stop=stop, logprobs=0)
+            item = cut.data[0]
+            assert item.text == text[: text.find(stop)]
+            assert item.finish_reason == "stop"
+            assert cut.usage.completion_tokens <= whole.usage.completion_tokens
+            assert item.logprobs == (whole.data[0].logprobs or [])[: len(item.logprobs or [])]
+            pieces = list(client.generate_stream(prompt, model=NAME, max_new_tokens=24, stop=stop))
+            assert texts(pieces) == [item.text]
+            assert pieces[-1].usage == cut.usage
+
+
+def test_scores_are_made_of_the_tokens_log_probabilities(client: Client) -> None:
+    (item,) = client.generate(PROMPTS[0], model=NAME, max_new_tokens=12, logprobs=3).data
+    assert item.logprobs is not None
+    assert item.score == pytest.approx(total(item.logprobs) / len(item.logprobs), abs=1e-4)
+    for entry in item.logprobs:
+        assert len(entry.top) == 3
+        assert entry.top[0].token == entry.token  # greedy
+        assert [t.logprob for t in entry.top] == sorted(
+            (t.logprob for t in entry.top), reverse=True
+        )
+
+
+def test_several_answers_come_best_first(client: Client) -> None:
+    for fields in ({"num_beams": 4, "n": 3}, {"n": 3, "best_of": 6, **SAMPLING}):
+        (item,) = client.generate(PROMPTS[0], model=NAME, **fields).data
+        assert item.alternatives is not None
+        scores = [answer.score for answer in item.alternatives]
+        assert len(scores) == 3
+        assert scores == sorted(scores, reverse=True)
+        assert item.text == item.alternatives[0].text
+
+
+def test_examples_are_laid_out_and_a_line_ends_the_answer(client: Client) -> None:
+    shots = [("sun", "moon"), ("red", "blue")]
+    asked = {"model": NAME, "max_new_tokens": 12}
+    laid_out = client.generate("big", instruction="Map:", examples=shots, **asked).data[0]
+    by_hand = client.generate("Map:\n\nsun => moon\nred => blue\nbig =>", stop="\n", **asked).data[
+        0
+    ]
+    assert laid_out.text == (by_hand.text or "").removeprefix(" ")
+    assert "\n" not in (laid_out.text or "")
+
+
+def test_grpc_gives_what_http_gives(client: Client, grpc_client: GrpcClient) -> None:
+    fields = {"model": NAME, "logprobs": 1, "n": 2, **SAMPLING}
+    one, other = (c.generate(PROMPTS, **fields).data for c in (client, grpc_client))
+    assert [comparable(item) for item in one] == [comparable(item) for item in other]
+
+
+def comparable(item: Generation) -> tuple[str | None, str | None, float]:
+    return item.text, item.finish_reason, round(item.score or 0.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"prompts": "word " * 5000}, "prompts.0"),
+        ({"prompts": "a", "logit_bias": {"99999999": 1}}, "logit_bias"),
+        ({"prompts": "a", "num_beams": 2, "temperature": 1}, "num_beams"),
+        ({"prompts": "a", "stream": True, "n": 2}, "n"),
+        ({"prompts": "a", "stop": ["a"] * 5}, "stop"),
+    ],
+)
+def test_bad_request_is_refused_by_name(house: House, fields: dict, field: str) -> None:
+    body = {"model": NAME, **fields}
+    answer = httpx.post(f"{house.url}/v1/generate", json=body, timeout=30)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["field"] == field
