@@ -79,7 +79,13 @@ HELD = State(
 )  # fmt: skip
 
 
-def attention_bundle(repository: Path) -> Bundle:
+def attention_bundle(repository: Path, *, emits: bool = False, aligns: bool = False) -> Bundle:
+    """The first kind.
+
+    Args:
+        emits: `step` tells how well each source token fits, (R, S).
+        aligns: There is a graph `align`, which tells something else.
+    """
     source = _port("source_tokens", "int64", "B", "S", role=Role.SOURCE_TOKENS)
     lengths = _port("source", "int32", "B", role=Role.SOURCE)
     admit = Graph(
@@ -101,7 +107,13 @@ def attention_bundle(repository: Path) -> Bundle:
         outputs=(
             _port("logits", "float32", "R", VOCABULARY, role=Role.LOGITS),
             *(_port(f"present_{s.name}", "float32", *s.shape, role=Role.STATE) for s in CACHES),
+            *((_port("fit", "float32", "R", "S", role=Role.EMIT),) if emits else ()),
         ),
+    )
+    align = Graph(
+        file="align.onnx",
+        inputs=(source, lengths, _port("tokens", "int64", "B", "T", role=Role.TOKENS)),
+        outputs=(_port("likeness", "float32", "B", "T", "S", role=Role.EMIT),),
     )
     attend = {"num_heads": 1, "domain": "com.microsoft"}
     nodes = {
@@ -131,8 +143,22 @@ def attention_bundle(repository: Path) -> Bundle:
             _node("Add", "final context", "sum"),
             _node("MatMul", "sum output", "logits"),
         ],
+        "align": [
+            _node("Gather", "target tokens", "words"),
+            _node("Gather", "keys source_tokens", "marks"),
+            _node("Transpose", "marks", "across", perm=[0, 2, 1]),
+            _node("MatMul", "words across", "likeness"),
+        ],
     }  # fmt: skip
-    return _write(repository, {"admit": admit, "step": step}, nodes, (*CACHES, *MEMORIES))
+    if emits:
+        nodes["step"] += [
+            _node("Squeeze", "cross_key one", "marks"),
+            _node("Transpose", "marks", "across", perm=[0, 2, 1]),
+            _node("MatMul", "query across", "fits"),
+            _node("Flatten", "fits", "fit", axis=2),
+        ]
+    graphs = {"admit": admit, "step": step} | ({"align": align} if aligns else {})
+    return _write(repository, graphs, nodes, (*CACHES, *MEMORIES))
 
 
 def recurrent_bundle(repository: Path) -> Bundle:
@@ -257,6 +283,19 @@ def attention_logits(source: History, history: History) -> np.ndarray:
     final = _softmax(query[-1] @ key.T / np.sqrt(WIDTH)) @ value
     weights = _softmax(final @ KEYS[list(source)].T / np.sqrt(WIDTH))
     return (final + weights @ VALUES[list(source)]) @ OUTPUT
+
+
+def attention_fit(source: History, history: History) -> np.ndarray:
+    """What `attention` emits for one row, (S,)."""
+    x = TARGET[list(history)]
+    query, key, value = np.split(x @ PACKED, 3, axis=1)
+    final = _softmax(query[-1] @ key.T / np.sqrt(WIDTH)) @ value
+    return final @ KEYS[list(source)].T
+
+
+def attention_likeness(source: History, history: History) -> np.ndarray:
+    """What `align` tells of every token of one row, (T, S)."""
+    return TARGET[list(history)] @ KEYS[list(source)].T
 
 
 def recurrent_logits(pixels: History, history: History) -> np.ndarray:

@@ -1,0 +1,103 @@
+"""What each token looked at follows its row: through beams, samples, moves and ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from serving.bundle import AlignmentSpec
+from serving.engine.decoder import decode
+from serving.engine.intake import Intake
+from serving.engine.ort_runner import OrtRunner
+from serving.engine.request import Request
+from serving.engine.scheduler import Capacity
+from serving.errors import InvalidRequest
+from serving.generation import Generation
+from tests.serving.engine.toy_bundles import (
+    VOCABULARY,
+    attention_bundle,
+    attention_fit,
+    attention_likeness,
+)
+
+ROWS: list[dict[str, object]] = [
+    {},
+    {"num_beams": 3, "num_return_sequences": 3},
+    {"do_sample": True, "num_return_sequences": 2, "seed": 5},
+    {"num_beams": 2, "repetition_penalty": 1.5},
+]
+
+
+def request(number: int, **asked: object) -> Request:
+    rng = np.random.default_rng(number)
+    rules = Generation.model_validate(
+        {
+            "decoder_start_ids": (0,), "eos_token_ids": (1,), "pad_token_id": 0,
+            "max_new_tokens": 12, "return_alignment": True, **ROWS[number % len(ROWS)], **asked,
+        }
+    )  # fmt: skip
+    source = rng.integers(0, VOCABULARY, rng.integers(1, 40))
+    prompt = rng.integers(0, VOCABULARY, rng.integers(0, 4)).tolist()
+    return Request(rules, source, prompt_ids=tuple(prompt))
+
+
+@pytest.fixture(scope="module")
+def emitting(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
+    return OrtRunner(attention_bundle(tmp_path_factory.mktemp("emits"), emits=True), threads=1)
+
+
+@pytest.fixture(scope="module")
+def aligning(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
+    return OrtRunner(attention_bundle(tmp_path_factory.mktemp("aligns"), aligns=True), threads=1)
+
+
+def test_emitted_rows_are_those_that_each_token_was_chosen_by(emitting: OrtRunner) -> None:
+    requests = [request(number) for number in range(16)]
+    answers = decode(emitting, requests, Capacity(rows=16))
+    for asked, found in zip(requests, answers, strict=True):
+        source = tuple(asked.source_ids.tolist())  # type: ignore[union-attr]
+        for hypothesis in found.hypotheses:
+            tokens = hypothesis.token_ids
+            wanted = [
+                attention_fit(source, (*asked.decoder_ids, *tokens[:place]))
+                for place in range(len(tokens))
+            ]
+            assert hypothesis.alignment is not None
+            assert hypothesis.alignment.shape == (len(tokens), len(source))
+            assert hypothesis.alignment == pytest.approx(np.stack(wanted), rel=1e-3, abs=1e-3)
+
+
+def test_align_graph_is_asked_once_for_each_hypothesis(
+    aligning: OrtRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[int] = []
+    align = aligning.align
+    monkeypatch.setattr(
+        aligning, "align", lambda prompt, ids: (asked_for.append(len(ids)), align(prompt, ids))[1]
+    )
+    requests = [request(number) for number in range(8)]
+    answers = decode(aligning, requests)
+    for asked, found in zip(requests, answers, strict=True):
+        source = tuple(asked.source_ids.tolist())  # type: ignore[union-attr]
+        for hypothesis in found.hypotheses:
+            history = (*asked.decoder_ids, *hypothesis.token_ids[:-1])
+            wanted = attention_likeness(source, history)[len(asked.decoder_ids) - 1 :]
+            assert hypothesis.alignment == pytest.approx(wanted, rel=1e-4, abs=1e-4)
+    assert len(asked_for) == sum(len(found.hypotheses) for found in answers)
+
+
+def test_who_does_not_ask_is_told_nothing(emitting: OrtRunner, aligning: OrtRunner) -> None:
+    for runner in (emitting, aligning):
+        (found,) = decode(runner, [request(1, return_alignment=False)])
+        assert all(hypothesis.alignment is None for hypothesis in found.hypotheses)
+
+
+def test_model_without_alignments_refuses_by_name(tmp_path: Path) -> None:
+    manifest = attention_bundle(tmp_path).manifest
+    with pytest.raises(InvalidRequest) as refusal:
+        Intake(manifest).accept(request(0))
+    assert refusal.value.field == "return_alignment"
+    telling = manifest.model_copy(update={"alignment": AlignmentSpec(over="tokens")})
+    assert Intake(telling).accept(request(0)).rules.return_alignment
