@@ -82,7 +82,8 @@ class Graph(_Frozen):
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     max_tokens_per_call: int | None = None
-    """1 for decoders that cannot take a padded T (recurrent ones)."""
+    """1 for decoders that cannot take a padded T (recurrent ones): prompts go token by token. None:
+    any T, several tokens on a past for one row alone."""
 
     def input(self, role: Role) -> Tensor | None:
         """The input with that role, if the graph has one."""

@@ -24,7 +24,7 @@ class Capacity:
 
     Attributes:
         rows: Live rows (sequences x beams) over all groups.
-        waiting: Accepted sequences without rows: about one prefill batch. More are refused.
+        waiting: Accepted sequences without rows, among which priorities count. More are refused.
         prefill_tokens: Padded tokens that one turn reads while nothing is being decoded.
         prefill_tokens_beside: The same beside running streams, which wait for it. What cannot be
             read in chunks (a source, a picture) and is longer goes alone.
@@ -37,7 +37,7 @@ class Capacity:
     """
 
     rows: int = 64
-    waiting: int = 16
+    waiting: int = 128
     prefill_tokens: int = 2048
     prefill_tokens_beside: int = 256
     chunk_tokens: int = 128

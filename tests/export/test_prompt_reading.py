@@ -1,0 +1,103 @@
+"""However a prompt is read — whole, in pieces, from a stored beginning on — the answer is one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from serving.bundle import Bundle
+from serving.engine.decoder import Decoder, answer, decode
+from serving.engine.ort_runner import OrtRunner
+from serving.engine.request import Event, Finished, Request
+from serving.engine.scheduler import Capacity
+from serving.engine.sequence import Sequence
+from serving.generation import Generation
+from tests.export.conftest import Bundles, Twins
+
+NEW_TOKENS = 8
+WHOLE = Capacity(prefix_bytes=0)
+PIECES = Capacity(
+    chunk_tokens=5, prefill_tokens_beside=8, prefix_block_tokens=4, prefix_least_tokens=4
+)
+
+
+def rules(bundle: Bundle, beams: int) -> Generation:
+    defaults = bundle.manifest.generation
+    assert defaults is not None
+    changed = {"num_beams": beams, "num_return_sequences": beams, "max_new_tokens": NEW_TOKENS}
+    return defaults.model_copy(update=changed)
+
+
+def prompts(longest: int) -> list[tuple[int, ...]]:
+    """Some begin alike, some are short."""
+    random = np.random.default_rng(5)
+    header = random.integers(1, 60, longest - 6).tolist()
+    own = [random.integers(1, 60, n).tolist() for n in (1, 6, 3, 5, 2, 6)]
+    return [tuple(o) if i % 3 == 2 else (*header, *o) for i, o in enumerate(own)]
+
+
+def staggered(runner: OrtRunner, requests: list[Request], capacity: Capacity) -> list[Finished]:
+    """Answers when a request comes every second turn."""
+    decoder = Decoder(runner, capacity)
+    outcomes: list[list[Event]] = []
+    for request in requests:
+        outcomes.append([])
+        decoder.add(Sequence(request, outcomes[-1].append))
+        decoder.turn()
+        decoder.turn()
+    while not decoder.is_idle:
+        decoder.turn()
+    assert bool(decoder.metrics.prefix_hits) == (runner.shares_prefixes and capacity is PIECES)
+    return [answer(events) for events in outcomes]
+
+
+def assert_alike(found: list[Finished], wanted: list[Finished]) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        for mine, theirs in zip(one.hypotheses, other.hypotheses, strict=True):
+            assert mine.token_ids == theirs.token_ids
+            assert mine.score == pytest.approx(theirs.score, abs=1e-4)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("config", ["plain", "odd-heads", "untied"])
+def test_language_model_answers_as_transformers_does(
+    beams: int, config: str, twins: Twins, bundles: Bundles
+) -> None:
+    twin, bundle = twins("gpt2", config), bundles("gpt2", config)
+    wanted_rules = rules(bundle, beams)
+    longest = twin.reference.config.n_positions - NEW_TOKENS
+    runner = OrtRunner(bundle, threads=1)
+    requests = [Request(wanted_rules, prompt_ids=ids) for ids in prompts(longest)]
+    found = staggered(runner, requests, PIECES)
+    assert_alike(found, decode(runner, requests, WHOLE))
+    for request, one in zip(requests, found, strict=True):
+        sequences = twin.reference.generate(
+            torch.tensor([request.prompt_ids]),
+            do_sample=False,
+            num_beams=beams,
+            num_return_sequences=beams,
+            max_new_tokens=NEW_TOKENS,
+        )
+        for sequence, hypothesis in zip(sequences.tolist(), one.hypotheses, strict=True):
+            length = len(hypothesis.token_ids)
+            assert tuple(sequence[len(request.prompt_ids) :][:length]) == hypothesis.token_ids
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize(("name", "config"), [("marian", "odd-heads"), ("bahdanau", "odd-sizes")])
+def test_decoder_with_a_source_reads_its_prompt_in_pieces(
+    beams: int, name: str, config: str, bundles: Bundles
+) -> None:
+    bundle = bundles(name, config)
+    runner = OrtRunner(bundle, threads=1)
+    random = np.random.default_rng(6)
+    requests = [
+        Request(
+            rules(bundle, beams),
+            source_ids=random.integers(1, 20, 3 + length % 5),
+            prompt_ids=tuple(random.integers(1, 20, length).tolist()),
+        )
+        for length in (12, 2, 9, 1)
+    ]
+    assert_alike(staggered(runner, requests, PIECES), decode(runner, requests, WHOLE))
