@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from string import Template
 
-import torch
+import numpy as np
 from tokenizers import Tokenizer
 
 from export.architecture import Graphs
@@ -28,10 +28,10 @@ from export.models.bahdanau import ARCHITECTURE, Bahdanau
 from export.torch_runner import TorchRunner
 from serving.bundle import Manifest
 from serving.engine.decoder import decode
+from serving.engine.request import Hypothesis
 from serving.engine.request import Request as Sentence
 
 CHECKPOINT = Path(__file__).parent / "checkpoints" / "example-en-fr"
-_BATCH = 64
 _CARD = Template("""\
 ---
 license: apache-2.0
@@ -96,60 +96,35 @@ def opened(folder: Path) -> tuple[Bahdanau, Graphs, Manifest]:
     return network, graphs, manifest
 
 
-def translator(folder: Path, beams: int) -> Translate:
-    """The folder's model as a function from sentences to translations, by the engine's search."""
+def reader(folder: Path, beams: int) -> Read:
+    """The folder's model as a function from sentences to translations and what they looked at.
+
+    It searches as the engine that serves does, over PyTorch.
+    """
     _, graphs, manifest = opened(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert manifest.generation is not None
-    rules = manifest.generation.model_copy(update={"num_beams": beams})
-
-    def translate(texts: list[str]) -> list[str]:
-        ids = [torch.tensor(line.ids).numpy() for line in tokenizer.encode_batch(texts)]
-        requests = [Sentence(rules, source_ids=each) for each in ids]
-        answers = decode(TorchRunner(graphs, manifest), requests)
-        return tokenizer.decode_batch([list(each.hypotheses[0].token_ids) for each in answers])
-
-    return translate
-
-
-def reader(folder: Path) -> Read:
-    """The folder's model as a function from sentences to greedy translations and attention."""
-    network, _, manifest = opened(folder)
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    assert manifest.generation is not None
-    (start,), (end,) = manifest.generation.decoder_start_ids, manifest.generation.eos_token_ids
-    banned = list(manifest.generation.always_banned)
-
-    @torch.inference_mode()
-    def read_batch(texts: list[str]) -> Iterator[Reading]:
-        lines = [line.ids for line in tokenizer.encode_batch(texts)]
-        lengths = torch.tensor([len(line) for line in lines], dtype=torch.int32)
-        source = torch.nn.utils.rnn.pad_sequence(list(map(torch.tensor, lines)), batch_first=True)
-        annotations = network.encoder(source, lengths)
-        keys = network.decoder.attention.memorise(annotations)
-        state = network.decoder.start(annotations)
-        token = torch.full((len(texts),), start)
-        tokens, attentions = [], []
-        for _ in range(manifest.generation.max_new_tokens if manifest.generation else 0):
-            words = network.decoder.words(token)
-            state, context, attention = network.decoder.advance(
-                words, state, annotations, keys, lengths
-            )
-            logits = network.decoder.logits(words, state, context)
-            logits[:, banned] = -torch.inf
-            token = logits.argmax(dim=-1)
-            tokens.append(token)
-            attentions.append(attention)
-        weights = torch.stack(attentions, dim=1).numpy()  # (B, T, S)
-        for index, row in enumerate(torch.stack(tokens, dim=1).tolist()):
-            length = row.index(end) if end in row else len(row)
-            yield Reading(tokenizer.decode(row[:length]), weights[index])
+    asked = {"num_beams": beams, "return_alignment": True}
+    rules = manifest.generation.model_copy(update=asked)
+    runner = TorchRunner(graphs, manifest)
 
     def read(texts: list[str]) -> list[Reading]:
-        starts = range(0, len(texts), _BATCH)
-        return [reading for i in starts for reading in read_batch(texts[i : i + _BATCH])]
+        ids = [np.array(line.ids) for line in tokenizer.encode_batch(texts)]
+        answers = decode(runner, [Sentence(rules, source_ids=each) for each in ids])
+        return [_reading(answer.hypotheses[0], tokenizer) for answer in answers]
 
     return read
+
+
+def _reading(best: Hypothesis, tokenizer: Tokenizer) -> Reading:
+    assert best.alignment is not None
+    return Reading(tokenizer.decode(list(best.token_ids)), best.alignment)
+
+
+def translator(folder: Path, beams: int) -> Translate:
+    """The folder's model as a function from sentences to translations."""
+    read = reader(folder, beams)
+    return lambda texts: [reading.text for reading in read(texts)]
 
 
 def write_card(folder: Path, count: int = 1000, test_seed: int = 0, **facts: object) -> str:
@@ -194,9 +169,10 @@ def _score_rows(folder: Path, count: int, seed: int) -> Iterator[str]:
 
 def _alignment_rows(folder: Path, count: int, seed: int) -> Iterator[str]:
     splits: tuple[Split, ...] = ("compositional", "held_out")
+    read = reader(folder, beams=1)
     for split in splits:
         shares = [
-            alignment_share(reader(folder), split, count, seed, only_reversed)
+            alignment_share(read, split, count, seed, only_reversed)
             for only_reversed in (False, True)
         ]
         cells = " | ".join(f"{100 * share:.1f} %" for share in shares)
@@ -206,9 +182,9 @@ def _alignment_rows(folder: Path, count: int, seed: int) -> Iterator[str]:
 def _matrix(folder: Path) -> str:
     """The famous sentence's attention as a table of percents."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    (reading,) = reader(folder)([FAMOUS[0]])
+    (reading,) = reader(folder, beams=4)([FAMOUS[0]])
     source, target = (
-        [token.strip("▁") for token in tokenizer.encode(text).tokens]
+        [token.strip("▁").replace("</s>", "*end*") for token in tokenizer.encode(text).tokens]
         for text in (FAMOUS[0], reading.text)
     )
     lines = [f"| | {' | '.join(source)} |", "|---" * (1 + len(source)) + "|"]

@@ -211,7 +211,7 @@ def save(model: Bahdanau, folder: Path) -> None:
 def main() -> None:
     """Trains, saves, measures what was saved and writes the model card."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, default=CHECKPOINT)
     options = parser.parse_args()
