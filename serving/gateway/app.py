@@ -12,7 +12,7 @@ from serving.gateway.routes import house_routes, task_routes
 from serving.gateway.service import Service
 
 TITLE = "Triptych"
-SUMMARY = "Translation, captions and zero-shot classification from exported ONNX graphs."
+SUMMARY = "Translation, captions, generation and zero-shot labels from exported ONNX graphs."
 
 
 def create_app(service: Service, readiness: Readiness) -> FastAPI:

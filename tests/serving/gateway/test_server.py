@@ -174,6 +174,22 @@ async def test_stream_finishes_or_ends_with_an_error_event(
         assert b'"type":"unavailable"' in told
 
 
+async def test_a_reader_that_hangs_up_ends_its_stream(settings: GatewaySettings) -> None:
+    running = Running(settings)
+    body = {"texts": "hello to you", "num_beams": 1, "stream": True}
+    async with running:
+        running.inference.steps = asyncio.Semaphore(3)  # a start token, two letters
+        async with (
+            httpx.AsyncClient(base_url=running.url) as http,
+            http.stream("POST", "/v1/translate", json=body) as answer,
+        ):
+            assert b'"text":"h' in await anext(answer.aiter_bytes())
+        async with asyncio.timeout(5):
+            while not running.inference.cancelled:
+                await asyncio.sleep(0.001)
+        assert running.inference.running == 0
+
+
 async def test_requests_beyond_the_grace_end_with_an_error(settings: GatewaySettings) -> None:
     short = settings.model_copy(update={"graceful_termination_timeout": 0.0})
     running = Running(short)
