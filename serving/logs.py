@@ -40,6 +40,7 @@ def configure_logs(*, as_json: bool) -> None:
         _Json() if as_json else _Fields("%(asctime)s %(levelname)s %(name)s: %(message)s")
     )
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:

@@ -76,14 +76,12 @@ class Incarnations:
             await asyncio.sleep(self._poll_s)
             now = await self._read(model) or before
             if now != before and before not in (None, GONE):
+                log.warning("model lost its process", extra={"model": model})
                 self._give_up(model)
             before = now
 
     def _give_up(self, model: str) -> None:
-        lost = [task for task in self._running[model] if task not in self._given_up]
-        if not lost:
-            return
-        log.warning("model restarted", extra={"model": model, "calls_lost": len(lost)})
-        self._given_up.update(lost)
+        lost = self._running[model] - self._given_up
+        self._given_up |= lost
         for task in lost:
             task.cancel()

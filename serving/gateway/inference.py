@@ -37,7 +37,15 @@ from serving.tasks.call import Array, GenerateCall, Generated, InferCall
 from serving.tasks.tokens import Tokens, Top
 
 _INCARNATION = "incarnation"
-_FAREWELL_S = 2.0
+_FAREWELL_S = 0.5
+_CHANNEL = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # A server that was restarted is found again at once; gRPC would wait for up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+)
 
 
 class Inference(Protocol):
@@ -88,7 +96,7 @@ class TritonInference:
     """
 
     def __init__(self, address: str) -> None:
-        self._client = InferenceServerClient(address)
+        self._client = InferenceServerClient(address, channel_args=_CHANNEL)
         self._incarnations = Incarnations(self._incarnation)
         self._reading: set[asyncio.Task[None]] = set()
 

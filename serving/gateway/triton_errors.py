@@ -27,6 +27,8 @@ RETRY_AFTER_S = 1.0
 _QUEUE_FULL = re.compile(r"exceeds maximum queue size", re.IGNORECASE)
 # python_backend/src: its process was killed; `triptych triton` replaces it within a second.
 _DEAD_STUB = re.compile(r"Stub process .* is not healthy", re.IGNORECASE)
+# core/src/model_repository_manager: taken out of service, which `triptych triton` does to heal it.
+_NOT_LOADED = re.compile(r"Request for unknown model", re.IGNORECASE)
 _QUEUE_TIMEOUT = re.compile(r"request timeout expired|timeout expired", re.IGNORECASE)
 
 
@@ -45,8 +47,10 @@ def from_triton(error: Exception, model: str) -> TriptychError:
         return Overloaded(f"{model} is busy: try again", retry_after_s=RETRY_AFTER_S)
     if status == "DEADLINE_EXCEEDED" or _QUEUE_TIMEOUT.search(text):
         return DeadlineExceeded(f"{model} did not finish in time")
-    log.warning("triton refused model=%s status=%s text=%s", model, status, text)
-    if status in {"UNAVAILABLE", "NOT_FOUND", "CANCELLED"} or _DEAD_STUB.search(text):
+    is_away = _DEAD_STUB.search(text) or _NOT_LOADED.search(text)
+    level = logging.DEBUG if is_away else logging.WARNING  # one heals; hundreds may be refused
+    log.log(level, "triton refused model=%s status=%s text=%s", model, status, text)
+    if is_away or status in {"UNAVAILABLE", "NOT_FOUND", "CANCELLED"}:
         return Unavailable(f"{model} is not up: try again", retry_after_s=RETRY_AFTER_S)
     return InternalError(f"{model} failed: the gateway's log says why")
 

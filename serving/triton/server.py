@@ -8,8 +8,9 @@ import subprocess
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -105,6 +106,12 @@ class TritonServer:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def last_words(self) -> str:
+        """How the process ended, and what it printed last; a crash leaves its trace there."""
+        code = self._process.poll() if self._process else None
+        return "\n".join([f"exit code {code}", *self._tail])
+
+    @property
     def models(self) -> tuple[str, ...]:
         """Triton models that were loaded, further parts included."""
         return tuple(sorted(self._loaded))
@@ -122,7 +129,7 @@ class TritonServer:
             self._launch(find_installation(self.settings.program))
             self._await_live(began + self.settings.ready_timeout_s)
             self._progress(f"Triton listens on {self.settings.host}:{self._ports['gRPC']} (gRPC)")
-            self._load_all(found)
+            self._run_all([partial(self._load_bundle, each) for each in found])
         except BaseException:
             self.stop()
             raise
@@ -214,8 +221,7 @@ class TritonServer:
         if not lost:
             return []
         self._heals.update(lost.keys())
-        with ThreadPoolExecutor(_LOADS_AT_ONCE) as pool:
-            list(pool.map(self._load_model, lost.keys(), lost.values()))
+        self._run_all([partial(self._load_model, model, lost[model]) for model in lost])
         return list(lost)
 
     def _await_idle(self, deadline: float) -> None:
@@ -295,14 +301,25 @@ class TritonServer:
                 )
             time.sleep(0.05)
 
-    def _load_all(self, found: list[bundle.Bundle]) -> None:
+    def _run_all(self, loads: Sequence[Callable[[], object]]) -> None:
+        """Load several models at once, as long as the server lives.
+
+        Raises:
+            SetupError: one cannot be loaded; the server is stopped, which ends the others too.
+        """
         with ThreadPoolExecutor(_LOADS_AT_ONCE) as pool:
+            running = {pool.submit(load) for load in loads}
             try:
-                for _ in pool.map(self._load_bundle, found):
-                    pass
+                while running:
+                    done, running = wait(running, _LOOK_S, return_when=FIRST_EXCEPTION)
+                    for load in done:
+                        load.result()
+                    if not self.is_alive:
+                        raise SetupError(f"tritonserver ended while loading: {self._last_error()}")
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                self.stop()  # ends the other loads too; the pool waits for them on leaving
+                # The models' processes hold the dead server's connections open, so they go too.
+                self.stop(at_once=True)
                 raise
 
     def _load_bundle(self, found: bundle.Bundle) -> int:

@@ -58,6 +58,7 @@ class Supervisor:
             self._restarts = 0
         server, settings = self._server, self._server.settings
         if not server.is_alive:
+            log.error("tritonserver ended: %s", server.last_words)
             self._restart("tritonserver ended")
         elif server.has_lost_stubs and server.dead_stubs >= settings.max_dead_stubs:
             self._restart(f"{server.dead_stubs} dead stubs hold shared memory, and one more died")
@@ -69,6 +70,7 @@ class Supervisor:
         try:
             self._server.heal()
         except SetupError as error:
+            log.error("healing failed: %s; %s", error, self._server.last_words)
             self._restart(error.message)
 
     def _look(self) -> None:
@@ -119,7 +121,6 @@ def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
         SetupError: it does not start, or does not stay up.
     """
     configure_logs(as_json=json_output)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
     server = TritonServer(settings)
     for number in _STOP_SIGNALS:
         signal.signal(number, lambda *_: _stop(server))

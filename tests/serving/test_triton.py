@@ -228,6 +228,7 @@ class FakeServer:
         self.dead_stubs = dead_stubs
         self.starts = starts
         self.has_lost_stubs = False
+        self.last_words = "exit code -11"
         self.engines: dict[str, Vitals] | None = {"a": vitals(1)}
         self.calls: list[str] = []
 
