@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -13,27 +10,21 @@ from typing import Any, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from serving.errors import InternalError, InvalidRequest, TriptychError
-from serving.gateway.edge import CANCELLED, request_id
-from serving.gateway.errors import from_validation
+from serving.errors import InvalidRequest
+from serving.gateway.grpc_call import NAME, GrpcCall
 from serving.gateway.health import Readiness
 from serving.gateway.ports import listening
-from serving.gateway.routes import check_key
 from serving.gateway.service import Service
 from serving.gateway.streams import PieceStream
 from serving.tasks.picture import Picture
 from triptych import messages
-from triptych import triptych_pb2 as pb
 from triptych.conversion import from_proto, to_proto
 from triptych.triptych_pb2_grpc import TriptychServicer, add_TriptychServicer_to_server
 
-log = logging.getLogger(__name__)
-
 M = TypeVar("M", bound=BaseModel)
 
-NAME = pb.DESCRIPTOR.services_by_name["Triptych"].full_name
 WATCH_INTERVAL_S = 2.0
 
 
@@ -151,7 +142,7 @@ class GrpcTasks(TriptychServicer):
         self, method: str, work: Callable[[], Awaitable[BaseModel]], context: Any
     ) -> Any:
         """The work's response as protobuf, or the call ended with the error's status."""
-        async with _Call(method, context, self._service) as call:
+        async with GrpcCall(method, context, self._service) as call:
             call.response = await self._service.in_pool(to_proto, await work())
         await call.end()
         return call.response
@@ -160,7 +151,7 @@ class GrpcTasks(TriptychServicer):
         self, method: str, begin: Callable[[], PieceStream], context: Any
     ) -> AsyncGenerator[Any, None]:
         """A stream's pieces as protobuf; it ends with the error's status where it fails."""
-        async with _Call(method, context, self._service) as call:
+        async with GrpcCall(method, context, self._service) as call:
             stream = begin()
             try:
                 async for pieces in stream.batches():
@@ -169,55 +160,6 @@ class GrpcTasks(TriptychServicer):
             finally:
                 await stream.close()
         await call.end()
-
-
-class _Call:
-    """One call's id, key, log line and end."""
-
-    def __init__(self, method: str, context: Any, service: Service) -> None:
-        self.response: Any = None
-        self._method = method
-        self._context = context
-        self._service = service
-        self._metadata = dict(context.invocation_metadata() or ())
-        self._id = request_id(self._metadata.get("x-request-id"))
-        self._started_s = time.perf_counter()
-        self._error: TriptychError | None = None
-
-    async def __aenter__(self) -> _Call:
-        try:
-            check_key(self._metadata.get("authorization"), self._service)
-        except TriptychError as error:
-            self._record(error.wire)
-            self._error = error
-            await self.end()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, _: object
-    ) -> bool:
-        """Record the call; its error is kept for `end`."""
-        if isinstance(raised, Exception):
-            self._error = _as_ours(raised, self._id)
-        if self._error is not None:
-            self._record(self._error.wire)
-        else:
-            self._record(CANCELLED if raised is not None else None)
-        return self._error is not None
-
-    async def end(self) -> None:
-        """Send the trailing metadata; with an error, its status (which raises)."""
-        trailing: list[tuple[str, str | bytes]] = [("x-request-id", self._id)]
-        if self._error is None:
-            self._context.set_trailing_metadata(trailing)
-        else:
-            await _abort(self._context, self._error, trailing)
-
-    def _record(self, failure: str | None) -> None:
-        duration_s = time.perf_counter() - self._started_s
-        self._service.metrics.answered(f"/{NAME}/{self._method}", duration_s, failure)
-        fields = {"request_id": self._id, "route": self._method, "error": failure}
-        log.info("answered", extra={**fields, "duration_ms": round(duration_s * 1000, 1)})
 
 
 class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
@@ -265,21 +207,3 @@ def _taken(request: Any) -> list[Picture]:
     del request.images[:]
     request.images.extend(b"" for _ in pictures)
     return pictures
-
-
-def _as_ours(error: Exception, call_id: str) -> TriptychError:
-    if isinstance(error, TriptychError):
-        return error
-    if isinstance(error, ValidationError):
-        return from_validation(error)
-    log.error("bug request_id=%s", call_id, exc_info=error)
-    return InternalError("the gateway failed: its log has the cause under this id")
-
-
-async def _abort(context: Any, error: TriptychError, trailing: list[tuple[str, Any]]) -> None:
-    body = messages.ErrorBody(type=error.wire, message=error.message, field=error.field)
-    trailing.append(("triptych-error-bin", to_proto(body).SerializeToString()))
-    if error.retry_after_s is not None:
-        trailing.append(("retry-after", str(math.ceil(error.retry_after_s))))
-    status = grpc.StatusCode[error.grpc_status]
-    await context.abort(status, error.message, trailing_metadata=tuple(trailing))

@@ -1,0 +1,91 @@
+"""One gRPC call's edge: id, key, log line, metrics, and the status that it ends with."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from typing import Any
+
+import grpc
+from pydantic import ValidationError
+
+from serving.errors import InternalError, TriptychError
+from serving.gateway.edge import CANCELLED, request_id
+from serving.gateway.errors import from_validation
+from serving.gateway.routes import check_key
+from serving.gateway.service import Service
+from triptych import messages
+from triptych import triptych_pb2 as pb
+from triptych.conversion import to_proto
+
+log = logging.getLogger(__name__)
+
+NAME = pb.DESCRIPTOR.services_by_name["Triptych"].full_name
+
+
+class GrpcCall:
+    """One call's id, key, log line and end."""
+
+    def __init__(self, method: str, context: Any, service: Service) -> None:
+        self.response: Any = None
+        self._method = method
+        self._context = context
+        self._service = service
+        self._metadata = dict(context.invocation_metadata() or ())
+        self._id = request_id(self._metadata.get("x-request-id"))
+        self._started_s = time.perf_counter()
+        self._error: TriptychError | None = None
+
+    async def __aenter__(self) -> GrpcCall:
+        try:
+            check_key(self._metadata.get("authorization"), self._service)
+        except TriptychError as error:
+            self._record(error.wire)
+            self._error = error
+            await self.end()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, _: object
+    ) -> bool:
+        """Record the call; its error is kept for `end`."""
+        if isinstance(raised, Exception):
+            self._error = _as_ours(raised, self._id)
+        if self._error is not None:
+            self._record(self._error.wire)
+        else:
+            self._record(CANCELLED if raised is not None else None)
+        return self._error is not None
+
+    async def end(self) -> None:
+        """Send the trailing metadata; with an error, its status (which raises)."""
+        trailing: list[tuple[str, str | bytes]] = [("x-request-id", self._id)]
+        if self._error is None:
+            self._context.set_trailing_metadata(trailing)
+        else:
+            await _abort(self._context, self._error, trailing)
+
+    def _record(self, failure: str | None) -> None:
+        duration_s = time.perf_counter() - self._started_s
+        self._service.metrics.answered(f"/{NAME}/{self._method}", duration_s, failure)
+        fields = {"request_id": self._id, "route": self._method, "error": failure}
+        log.info("answered", extra={**fields, "duration_ms": round(duration_s * 1000, 1)})
+
+
+def _as_ours(error: Exception, call_id: str) -> TriptychError:
+    if isinstance(error, TriptychError):
+        return error
+    if isinstance(error, ValidationError):
+        return from_validation(error)
+    log.error("bug request_id=%s", call_id, exc_info=error)
+    return InternalError("the gateway failed: its log has the cause under this id")
+
+
+async def _abort(context: Any, error: TriptychError, trailing: list[tuple[str, Any]]) -> None:
+    body = messages.ErrorBody(type=error.wire, message=error.message, field=error.field)
+    trailing.append(("triptych-error-bin", to_proto(body).SerializeToString()))
+    if error.retry_after_s is not None:
+        trailing.append(("retry-after", str(math.ceil(error.retry_after_s))))
+    status = grpc.StatusCode[error.grpc_status]
+    await context.abort(status, error.message, trailing_metadata=tuple(trailing))
