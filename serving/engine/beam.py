@@ -112,9 +112,7 @@ class BeamSearch:
         marks: list[Mark | None] = []
         for beam, constraint in zip(self._beams, self._constraints, strict=True):
             row = first + beam.row
-            ids, log_probs = allowed(
-                constraint, candidates.token_ids[row], candidates.log_probs[row]
-            )
+            ids, log_probs = allowed(constraint, candidates.ids[row], candidates.log_probs[row])
             parents += [beam] * len(ids)
             token_ids += ids
             scores.append(log_probs + beam.score)

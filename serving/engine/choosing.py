@@ -166,17 +166,16 @@ def repeated_ngram_ends(history: Sequence[int], size: int) -> set[int]:
 
 
 def allowed(
-    constraint: Constraint, token_ids: NDArray[np.int64], log_probs: NDArray[np.float32]
+    constraint: Constraint, ids: list[int], log_probs: NDArray[np.float32]
 ) -> tuple[list[int], NDArray[np.float32]]:
     """One row's candidates under its constraint, best first.
 
     Args:
-        token_ids: (k,) best first.
+        ids: k tokens, best first.
         log_probs: (k,) float32.
     """
     if constraint.forced is not None:
         return [constraint.forced], np.zeros(1, np.float32)
-    ids: list[int] = token_ids.tolist()
     if constraint.edit is None and constraint.banned.isdisjoint(ids):
         return ids, log_probs
     kept = [

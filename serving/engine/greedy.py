@@ -41,7 +41,7 @@ class GreedySearch:
             InvalidRequest: the rules ban every token.
         """
         ids, log_probs = allowed(
-            self._constraint, candidates.token_ids[first], candidates.log_probs[first]
+            self._constraint, candidates.ids[first], candidates.log_probs[first]
         )
         if not ids:
             raise InvalidRequest("the generation rules ban every token: allow at least one")

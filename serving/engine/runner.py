@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -101,6 +101,11 @@ class Candidates:
     masses: NDArray[np.float32] | None = None
     emitted: NDArray[np.float32] | None = None
     whole: Callable[[int], Candidates] | None = None
+
+    @cached_property
+    def ids(self) -> list[list[int]]:
+        """`token_ids` as plain numbers, turned once for all rows."""
+        return self.token_ids.tolist()  # type: ignore[no-any-return]
 
 
 class Prefill(Protocol):
