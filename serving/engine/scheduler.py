@@ -16,6 +16,7 @@ from serving.engine.sequence import Sequence
 from serving.generation import MAX_BEAMS
 
 HEAD_START_S = 1.0  # of one step of priority
+_CALL_TOKENS = 24  # a call more costs about as much as so much padding (GPT-2 of 124M: 20)
 
 
 @dataclass(frozen=True)
@@ -154,11 +155,12 @@ class Scheduler:
         return self._with_companions(head, index, room)
 
     def _with_companions(self, head: Sequence, index: int, room: Room) -> Batch:
-        """Others of the head's width, as far as rows, memory and tokens go.
+        """Others of the head's width and about its length, as far as rows, memory and tokens go.
 
         Who shares the head's opening waits for it to be read, and profits.
         """
         batch, longest = [head], self._cost(head, room)
+        real = longest
         openings = {room.opening(head)} - {None}
         for place in self._waiting[index + 1 :]:
             other = place.sequence
@@ -167,11 +169,14 @@ class Scheduler:
             opening = room.opening(other)
             if opening in openings:
                 continue
-            grown = max(longest, self._cost(other, room))
-            if grown * (len(batch) + 1) > room.tokens or not room.fits([*batch, other]):
+            cost = self._cost(other, room)
+            padded = max(longest, cost) * (len(batch) + 1)
+            if padded > room.tokens or padded - real - cost > max(_CALL_TOKENS, padded // 5):
+                continue
+            if not room.fits([*batch, other]):
                 break
             batch.append(other)
-            longest = grown
+            longest, real = max(longest, cost), real + cost
             openings |= {opening} - {None}
         return Batch(batch, longest * len(batch))
 

@@ -80,6 +80,14 @@ def test_companions_share_the_width_and_the_budget() -> None:
     assert taken(scheduler, room(tokens=16)) == [wide]
 
 
+def test_batch_is_of_similar_lengths() -> None:
+    lengths = (12, 100, 20, 90, 16, 110, 14, 96)
+    waiting = [sequence(length) for length in lengths]
+    scheduler = queue(*waiting)
+    assert taken(scheduler, room(tokens=1000)) == waiting[::2]
+    assert taken(scheduler, room(tokens=1000)) == waiting[1::2]
+
+
 def test_nobody_passes_a_head_that_does_not_fit() -> None:
     wide = sequence(width=4)
     scheduler = queue(wide, sequence())
@@ -99,9 +107,10 @@ def test_long_prompt_is_read_alone_and_in_chunks_where_the_model_can() -> None:
     batch = queue(long, short, takes_chunks=True).next_batch(room())
     assert batch is not None
     assert (batch.sequences, batch.tokens, batch.is_alone) == ([long], 10, True)
-    whole = queue(long, short).next_batch(room())
+    like = sequence(29)
+    whole = queue(long, like).next_batch(room())
     assert whole is not None
-    assert (whole.sequences, whole.tokens, whole.is_alone) == ([long, short], 60, False)
+    assert (whole.sequences, whole.tokens, whole.is_alone) == ([long, like], 60, False)
 
 
 def test_short_prompts_pass_a_second_long_one_while_the_first_is_read() -> None:
