@@ -60,7 +60,12 @@ class Generation(BaseModel):
     """Samples to draw, of which the best `num_return_sequences` are returned; None draws just
     as many as are returned."""
     top_log_probs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOG_PROBS)
-    """Log-probabilities of the chosen tokens and of so many best ones beside each; None: none."""
+    """Log-probabilities of the chosen tokens and of so many best ones beside each; None: none.
+
+    They are those that scores sum up: after penalties and bias, at temperature 1, before truncation
+    (`top_k` and the like). Banned tokens are not among them; what they had goes to the others in
+    sampling and under `renormalize_logits`, otherwise to nobody, as in `transformers`' beams.
+    """
     return_alignment: bool = False
     """Tell what each generated token looked at in the source, where the model can."""
 
@@ -94,11 +99,18 @@ class Generation(BaseModel):
     def with_overrides(self, overrides: Overrides) -> Self:
         """These rules with what a request asks for laid over them, validated again.
 
-        `max_new_tokens` can only shrink: the manifest's value is what the model can hold.
+        `max_new_tokens` can only shrink: the manifest's value is what the model can hold. Who asks
+        for samples leaves the manifest's beams, who asks for beams its sampling.
         """
-        given = overrides.model_dump(exclude_none=True, exclude={"priority", "deadline_ms", "stream"})
+        given = overrides.model_dump(
+            exclude_none=True, exclude={"priority", "deadline_ms", "stream"}
+        )
         if "max_new_tokens" in given:
             given["max_new_tokens"] = min(given["max_new_tokens"], self.max_new_tokens)
+        if given.get("do_sample"):
+            given.setdefault("num_beams", 1)
+        elif given.get("num_beams", 1) > 1:
+            given.setdefault("do_sample", False)
         merged = {**self.model_dump(), **given}
         return type(self).model_validate(merged)
 

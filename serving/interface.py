@@ -30,6 +30,10 @@ response, for all tokens. N hypotheses, best first, L the longest:
 A client that loses interest sends the request once more on the same stream, with the same request
 id and the parameter `call_off`: both end, without a further response, before the next step.
 
+Log-probabilities are those that `scores` sums up: after penalties, bias and bans, at temperature 1
+and before truncation (`serving.generation.Generation.top_log_probs`). With `top_log_probs: 0` there
+are no `top_ids`.
+
 An error of a user's making comes back as a Triton error whose text is `<wire name>: <message>`
 (`serving.errors`), so that the gateway can answer with the right status.
 

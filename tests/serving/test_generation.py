@@ -25,6 +25,14 @@ def test_more_hypotheses_than_beams_are_refused() -> None:
         RULES.with_overrides(Overrides(num_return_sequences=5))
 
 
+def test_who_asks_for_samples_leaves_the_beams() -> None:
+    sampling = RULES.with_overrides(Overrides(do_sample=True, num_return_sequences=3))
+    assert (sampling.num_beams, sampling.rows) == (1, 3)
+    assert not sampling.with_overrides(Overrides(num_beams=2, num_return_sequences=1)).do_sample
+    with pytest.raises(ValidationError, match="exclude each other"):
+        RULES.with_overrides(Overrides(do_sample=True, num_beams=2))
+
+
 @pytest.mark.parametrize("length_penalty", [float("nan"), float("inf"), 11.0])
 def test_length_penalty_must_be_a_number_in_range(length_penalty: float) -> None:
     with pytest.raises(ValidationError, match="length_penalty"):
