@@ -20,6 +20,9 @@ from triptych.grpc_client import GrpcClient
 from triptych.messages import Piece
 
 pytestmark = pytest.mark.integration
+FROM_SPANISH = {"model": "example-es-en"}
+CAPTIONER = {"model": "example-captioner"}
+WORLD = "el mundo no es suficiente"
 
 
 @pytest.fixture(scope="module")
@@ -49,42 +52,47 @@ def texts(pieces: list[Piece]) -> list[str]:
 def test_streamed_translations_are_the_whole_ones(
     client: Client, grpc_client: GrpcClient, spanish: list[str]
 ) -> None:
-    whole = client.translate(spanish, num_beams=1)
-    pieces = list(client.translate_stream(spanish))
+    whole = client.translate(spanish, num_beams=1, **FROM_SPANISH)
+    pieces = list(client.translate_stream(spanish, **FROM_SPANISH))
     assert texts(pieces) == [item.text for item in whole.data]
     assert pieces[-1].usage == whole.usage
-    assert texts(list(grpc_client.translate_stream(spanish))) == texts(pieces)
+    assert texts(list(grpc_client.translate_stream(spanish, **FROM_SPANISH))) == texts(pieces)
 
 
 def test_streamed_captions_are_the_whole_ones(
     client: Client, grpc_client: GrpcClient, pictures: list[Image.Image]
 ) -> None:
     files = [as_png(picture) for picture in pictures]
-    whole = [item.text for item in client.caption(files, num_beams=1).data]
-    assert texts(list(client.caption_stream(files))) == whole
-    assert texts(list(grpc_client.caption_stream(files))) == whole
+    whole = [item.text for item in client.caption(files, num_beams=1, **CAPTIONER).data]
+    assert texts(list(client.caption_stream(files, **CAPTIONER))) == whole
+    assert texts(list(grpc_client.caption_stream(files, **CAPTIONER))) == whole
 
 
 def test_a_stream_does_not_depend_on_who_streams_beside_it(
     client: Client, spanish: list[str]
 ) -> None:
-    whole = [item.text for item in client.translate(spanish, num_beams=1).data]
+    whole = [item.text for item in client.translate(spanish, num_beams=1, **FROM_SPANISH).data]
     with ThreadPoolExecutor(16) as pool:
-        alone = pool.map(lambda text: texts(list(client.translate_stream(text))), spanish)
+        alone = pool.map(
+            lambda text: texts(list(client.translate_stream(text, **FROM_SPANISH))), spanish
+        )
     assert [text for (text,) in alone] == whole
 
 
 def test_a_paragraph_streams_with_its_line_breaks(client: Client) -> None:
-    greedy = client.translate(SPANISH, num_beams=1).data[0].text
-    pieces = list(client.translate_stream(SPANISH))
+    greedy = client.translate(SPANISH, num_beams=1, **FROM_SPANISH).data[0].text
+    pieces = list(client.translate_stream(SPANISH, **FROM_SPANISH))
     assert texts(pieces) == [greedy] == [ENGLISH]
     assert len(pieces) > 3  # it came in pieces
 
 
 async def test_async_streams_run_side_by_side(house: House, spanish: list[str]) -> None:
     async with AsyncClient(house.url) as client:
-        whole = [item.text for item in (await client.translate(spanish[:2], num_beams=1)).data]
-        first, second = (client.translate_stream(text) for text in spanish[:2])
+        whole = [
+            item.text
+            for item in (await client.translate(spanish[:2], num_beams=1, **FROM_SPANISH)).data
+        ]
+        first, second = (client.translate_stream(text, **FROM_SPANISH) for text in spanish[:2])
         began = [await anext(first), await anext(second)]  # type: ignore[call-overload]
         for piece, stream in zip(began, (first, second), strict=True):
             rest = [piece, *[piece async for piece in stream]]
@@ -92,7 +100,7 @@ async def test_async_streams_run_side_by_side(house: House, spanish: list[str]) 
 
 
 def test_events_are_what_the_page_says(house: House) -> None:
-    body = {"texts": ["el mundo no es suficiente", ""], "num_beams": 1, "stream": True}
+    body = {"texts": [WORLD, ""], "num_beams": 1, "stream": True, **FROM_SPANISH}
     answer = httpx.post(f"{house.url}/v1/translate", json=body, timeout=30)
     assert answer.headers["content-type"].startswith("text/event-stream")
     *events, last = [line for line in answer.text.split("\n") if line]
@@ -105,7 +113,7 @@ def test_events_are_what_the_page_says(house: House) -> None:
 
 @pytest.mark.parametrize("fields", [{}, {"num_beams": 4}, {"num_beams": 1, "alternatives": 1}])
 def test_what_cannot_stream_is_refused_before_anything_is_sent(house: House, fields: dict) -> None:
-    body = {"texts": "el mundo", "stream": True, **fields}
+    body = {"texts": WORLD, "stream": True, **FROM_SPANISH, **fields}
     answer = httpx.post(f"{house.url}/v1/translate", json=body, timeout=30)
     assert answer.status_code == 422
     assert "stream" in answer.json()["error"]["message"]
@@ -113,10 +121,10 @@ def test_what_cannot_stream_is_refused_before_anything_is_sent(house: House, fie
 
 def test_readers_that_leave_free_what_they_held(house: House, client: Client) -> None:
     paragraph = " ".join([SPANISH] * 4)
-    expected = client.translate("el mundo no es suficiente", num_beams=1).data[0].text
+    expected = client.translate(WORLD, num_beams=1, **FROM_SPANISH).data[0].text
 
     def leave(_: int) -> None:
-        pieces = client.translate_stream(paragraph)
+        pieces = client.translate_stream(paragraph, **FROM_SPANISH)
         assert next(pieces).index == 0
         pieces.close()
 
@@ -128,5 +136,5 @@ def test_readers_that_leave_free_what_they_held(house: House, client: Client) ->
         return {"triptych_tokens_in_flight 0.0", "triptych_queue_size 0.0"} <= set(exposed)
 
     assert eventually(is_idle)
-    assert client.translate("el mundo no es suficiente", num_beams=1).data[0].text == expected
+    assert client.translate(WORLD, num_beams=1, **FROM_SPANISH).data[0].text == expected
     assert client.ready()
