@@ -21,6 +21,11 @@ from tests.export.oracle import normalised
 
 LENGTHS = (3, 9, 1, 6)
 GENERATORS = ("marian", "vision-encoder-decoder", "gpt2")
+PENALTIES: dict[str, Any] = {
+    "repetition_penalty": 1.4,
+    "logit_bias": {7: 1.5, 11: -3.0},
+    "min_new_tokens": 5,
+}
 RULES: dict[str, dict[str, Any]] = {
     "greedy": {"num_beams": 1},
     "beam-4": {"num_beams": 4, "num_return_sequences": 4},
@@ -42,6 +47,12 @@ RULES: dict[str, dict[str, Any]] = {
         "bad_words_ids": tuple((token,) for token in range(5, 25)),
         "renormalize_logits": True,
     },
+    "penalised": PENALTIES,
+    "penalised beam-4": PENALTIES
+    | {"num_beams": 4, "num_return_sequences": 4, "no_repeat_ngram_size": 2},
+    "penalised and renormalised": PENALTIES
+    | {"num_beams": 3, "num_return_sequences": 3, "no_repeat_ngram_size": 2}
+    | {"bad_words_ids": ((5,), (7, 9)), "renormalize_logits": True},
 }
 
 
@@ -54,7 +65,7 @@ def test_engine_over_onnx_generates_what_transformers_generates(
     _check(twin, bundle, OrtRunner(bundle, threads=1))
 
 
-@pytest.mark.parametrize("rules", ["greedy", "beam-4", "renormalised"])
+@pytest.mark.parametrize("rules", ["greedy", "beam-4", "renormalised", "penalised beam-4"])
 @pytest.mark.parametrize("name", GENERATORS)
 def test_torch_runner_generates_what_transformers_generates(
     name: str, rules: str, twins: Twins, bundles: Bundles
@@ -121,6 +132,9 @@ def _transformers(
         early_stopping=rules.early_stopping,
         no_repeat_ngram_size=rules.no_repeat_ngram_size,
         renormalize_logits=rules.renormalize_logits,
+        repetition_penalty=rules.repetition_penalty,
+        min_new_tokens=rules.min_new_tokens or None,
+        sequence_bias={(token,): bias for token, bias in rules.logit_bias.items()} or None,
         bad_words_ids=[list(words) for words in rules.bad_words_ids] or None,
         return_dict_in_generate=True,
         output_scores=True,

@@ -1,0 +1,88 @@
+"""The reference runner knows all that the serving one does: samples, log-probs, alignments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from export.torch_runner import TorchRunner
+from serving.bundle import Bundle, Role
+from serving.engine.decoder import decode
+from serving.engine.ort_runner import OrtRunner
+from serving.engine.request import Finished, Request
+from tests.export.conftest import Bundles, Twins
+
+MODELS = [
+    ("marian", "odd-heads"),
+    ("vision-encoder-decoder", "odd-heads"),
+    ("gpt2", "odd-heads"),
+    ("bahdanau", "odd-sizes"),
+]
+ALIGNED = [model for model in MODELS if model[0] != "gpt2"]
+WAYS: list[dict[str, Any]] = [
+    {"do_sample": True, "temperature": 0.7, "num_return_sequences": 3},
+    {"do_sample": True, "top_p": 0.8, "repetition_penalty": 1.3},
+    {"do_sample": True, "typical_p": 0.8, "frequency_penalty": 0.4},
+    {"repetition_penalty": 1.3, "presence_penalty": 0.5},
+    {"num_beams": 3, "num_return_sequences": 2, "repetition_penalty": 1.3},
+]
+
+
+def requests(bundle: Bundle, **asked: Any) -> list[Request]:
+    """One for each way, all different."""
+    defaults = bundle.manifest.generation
+    assert defaults is not None
+    common = {"num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 10, **asked}
+    admit = bundle.manifest.graphs.get("admit")
+    pixels = admit.input(Role.PIXELS) if admit else None
+    made = []
+    for seed, way in enumerate(WAYS):
+        random = np.random.default_rng(seed)
+        rules = defaults.model_copy(update={**common, "seed": seed, **way})
+        if pixels:
+            shape = [int(size) for size in pixels.shape[1:]]
+            made.append(Request(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8)))
+            continue
+        ids = random.integers(1, 40, seed + 2)
+        if admit is None:
+            made.append(Request(rules, prompt_ids=tuple(ids.tolist())))
+        else:
+            made.append(Request(rules, source_ids=ids))
+    return made
+
+
+def both(
+    model: tuple[str, str], twins: Twins, bundles: Bundles, **asked: Any
+) -> tuple[list[Finished], list[Finished]]:
+    """Answers of both runners, ours first."""
+    bundle = bundles(*model)
+    asked_for = requests(bundle, **asked)
+    served = decode(OrtRunner(bundle, threads=1), asked_for)
+    return served, decode(TorchRunner(twins(*model).graphs(), bundle.manifest), asked_for)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model[0])
+def test_samples_and_log_probabilities_agree(
+    model: tuple[str, str], twins: Twins, bundles: Bundles
+) -> None:
+    for found, wanted in zip(*both(model, twins, bundles, top_log_probs=2), strict=True):
+        for one, other in zip(found.hypotheses, wanted.hypotheses, strict=True):
+            assert one.token_ids == other.token_ids
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+            assert one.log_probs == pytest.approx(other.log_probs, abs=1e-3)
+            assert [[i for i, _ in top] for top in one.top] == [
+                [i for i, _ in top] for top in other.top
+            ]
+
+
+@pytest.mark.parametrize("model", ALIGNED, ids=lambda model: model[0])
+def test_alignments_agree(model: tuple[str, str], twins: Twins, bundles: Bundles) -> None:
+    for found, wanted in zip(*both(model, twins, bundles, return_alignment=True), strict=True):
+        for one, other in zip(found.hypotheses, wanted.hypotheses, strict=True):
+            assert one.alignment is not None
+            assert one.alignment.shape == other.alignment.shape  # type: ignore[union-attr]
+            assert len(one.alignment) == len(one.token_ids)
+            assert one.alignment == pytest.approx(other.alignment, abs=1e-4)
+            assert one.alignment.sum(axis=1) == pytest.approx(1, abs=1e-4)
