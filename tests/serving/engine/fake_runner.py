@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ Logits = Callable[[History, History], NDArray[np.float32]]
 def hashed_logits(vocabulary_size: int, end_bias: float = 0.0, end_id: int = 1) -> Logits:
     """Pseudo-random logits, spread widely enough that beams differ."""
 
+    @lru_cache(maxsize=100_000)
     def logits(source: History, history: History) -> NDArray[np.float32]:
         seed = [len(source), *source, len(history), *history]
         values = np.random.default_rng(seed).normal(size=vocabulary_size) * 2

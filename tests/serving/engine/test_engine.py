@@ -72,6 +72,12 @@ class Inbox:
         return self.events[-1]
 
 
+def settle(engine: Engine) -> None:
+    """Waits until the engine has nothing to do; its counters are of its last whole turn."""
+    with engine._changed:
+        assert engine._changed.wait_for(lambda: engine.is_asleep, PATIENCE_S)
+
+
 def request(*source: int, rules: Generation = RULES) -> Request:
     return Request(rules, source_ids=np.array(source or (4, 5)))
 
@@ -120,6 +126,7 @@ def test_cancelled_request_ends_and_frees_its_row(gate: Gate, gated: Engine) -> 
     gate.open()
     assert isinstance(inbox.end, Cancelled)
     assert isinstance(gated.generate(request()), Finished)
+    settle(gated)
     assert gated.metrics.rows_in_use == 0
 
 
@@ -187,6 +194,16 @@ def test_rules_that_ban_everything_fail_only_their_own_request() -> None:
 def test_bad_request_is_refused_at_the_door(bad: Request, error: type[Exception]) -> None:
     with pytest.raises(error):
         Intake(manifest()).accept(bad)
+
+
+def test_request_that_could_never_fit_is_refused_at_the_door() -> None:
+    engine = Engine(FakeRunner(LOGITS, 20), Intake(manifest()), Capacity(state_bytes=40))
+    assert isinstance(engine.generate(request()), Finished)
+    with pytest.raises(TooLong, match="ask for fewer tokens or beams"):
+        engine.submit(request(rules=RULES.model_copy(update={"num_beams": 4})), Inbox())
+    settle(engine)
+    assert (engine.metrics.waiting, engine.metrics.state_bytes) == (0, 0)
+    engine.close()
 
 
 def test_cap_shrinks_to_the_positions_left() -> None:

@@ -149,7 +149,7 @@ def test_recurrence_follows_its_equations(
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(company=company)
 def test_language_follows_its_equations(
     language: OrtRunner, company: list[tuple[int, int, int, int]]

@@ -171,7 +171,7 @@ def assert_answered(visit: Visit) -> None:
         assert visit.cancelled_at is not None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(company=companies())
 def test_answer_is_that_of_running_alone(company: list[Visit]) -> None:
     run(company, FakeRunner(LOGITS, VOCABULARY))
@@ -179,7 +179,7 @@ def test_answer_is_that_of_running_alone(company: list[Visit]) -> None:
         assert_answered(visit)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(company=companies(has_source=False))
 def test_shared_prefixes_change_no_answer(company: list[Visit]) -> None:
     run(company, FakeRunner(LOGITS, VOCABULARY, shares_prefixes=True))
@@ -187,7 +187,7 @@ def test_shared_prefixes_change_no_answer(company: list[Visit]) -> None:
         assert_answered(visit)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(company=companies(), takes_chunks=st.booleans())
 def test_nothing_is_left_when_all_have_gone(company: list[Visit], takes_chunks: bool) -> None:
     runner = FakeRunner(LOGITS, VOCABULARY, takes_chunks=takes_chunks)
