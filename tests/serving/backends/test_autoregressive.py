@@ -24,6 +24,7 @@ from serving.backends.autoregressive.wire import (
     piece_arrays,
     read_request,
 )
+from serving.bundle import AlignmentSpec
 from serving.engine.decoder import decode
 from serving.engine.request import Cancelled, Failed, Finished, Hypothesis, Piece, Request
 from serving.engine.sequence import Sequence
@@ -226,6 +227,10 @@ output [
   { name: "sequences" data_type: TYPE_INT64 dims: [ -1, -1 ] },
   { name: "scores" data_type: TYPE_FP32 dims: [ -1 ] },
   { name: "finish_reason" data_type: TYPE_STRING dims: [ -1 ] },
+  { name: "log_probs" data_type: TYPE_FP32 dims: [ -1, -1 ] },
+  { name: "top_ids" data_type: TYPE_INT64 dims: [ -1, -1, -1 ] },
+  { name: "top_log_probs" data_type: TYPE_FP32 dims: [ -1, -1, -1 ] },
+  { name: "alignment" data_type: TYPE_FP32 dims: [ -1, -1, -1 ] },
   { name: "usage" data_type: TYPE_INT32 dims: [ 2 ] }
 ]
 instance_group [ { count: 1 kind: KIND_CPU } ]
@@ -238,8 +243,9 @@ model_transaction_policy { decoupled: true }
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("repository")
-    bundle = attention_bundle(repository)
-    manifest = bundle.manifest.model_copy(update={"generation": DEFAULTS})
+    bundle = attention_bundle(repository, aligns=True)
+    told = {"generation": DEFAULTS, "alignment": AlignmentSpec(over="tokens")}
+    manifest = bundle.manifest.model_copy(update=told)
     (bundle.folder / "bundle.json").write_text(manifest.model_dump_json(), encoding="utf-8")
     (repository / "toy" / "config.pbtxt").write_text(CONFIG, encoding="utf-8")
     with TritonServer(TritonSettings(Path(repository))) as server:
@@ -313,6 +319,35 @@ def test_streamed_pieces_add_up_to_the_sequence(server: TritonServer) -> None:
     responses = ask(server, [5, 5], num_beams=1, stream=True)
     tokens = [token for one in responses for token in one[interface.TOKEN_IDS].tolist()]
     assert tokens == responses[-1][interface.SEQUENCES][0].tolist()
+
+
+@pytest.mark.integration
+def test_triton_carries_what_was_asked_for_and_nothing_else(server: TritonServer) -> None:
+    asked = {"num_beams": 1, "do_sample": True, "seed": 3, "num_return_sequences": 2}
+    (plain,) = ask(server, [4, 9, 2], **asked)
+    assert interface.LOG_PROBS not in plain
+    assert interface.ALIGNMENT not in plain
+    (answer,) = ask(server, [4, 9, 2], **asked, top_log_probs=2, return_alignment=True)
+    wanted = expected([4, 9, 2], **asked, top_log_probs=2).hypotheses
+    for row, hypothesis in enumerate(wanted):
+        length = len(hypothesis.token_ids)
+        assert tuple(answer[interface.SEQUENCES][row, :length]) == hypothesis.token_ids
+        told = answer[interface.LOG_PROBS][row, :length]
+        assert told == pytest.approx(hypothesis.log_probs, rel=1e-3, abs=1e-4)
+        best = [[token for token, _ in place] for place in hypothesis.top]
+        assert answer[interface.TOP_IDS][row, :length].tolist() == best
+    assert answer[interface.ALIGNMENT].shape == (*answer[interface.SEQUENCES].shape, 3)
+    assert np.abs(answer[interface.ALIGNMENT][0, 0]).min() > 0
+
+
+@pytest.mark.integration
+def test_pieces_of_a_stream_carry_their_log_probabilities(server: TritonServer) -> None:
+    responses = ask(server, [5, 5], num_beams=1, stream=True, top_log_probs=1)
+    last = responses[-1]
+    told = [value for one in responses[:-1] for value in one[interface.LOG_PROBS][0].tolist()]
+    own = len(last[interface.TOKEN_IDS])
+    all_log_probs = last[interface.LOG_PROBS][0].tolist()
+    assert told == all_log_probs[: len(all_log_probs) - own]
 
 
 @pytest.mark.integration
