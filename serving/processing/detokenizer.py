@@ -46,8 +46,11 @@ class Detokenizer:
 
     def add(self, ids: Sequence[int]) -> str:
         """The text that these ids settle; often empty."""
+        text = self._decode([*self._window, *ids])
+        if len(ids) > 1 and text.endswith(_HALF_CHARACTER):
+            # What is whole of them need not wait for what is not.
+            return "".join(self.add([number]) for number in ids)
         self._window += ids
-        text = self._decode(self._window)
         known = self._decode(self._window[: self._known])
         if len(text) <= len(known) or text.endswith(_HALF_CHARACTER):
             return ""
