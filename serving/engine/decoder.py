@@ -122,7 +122,7 @@ class Decoder:
         for lane in self._lanes:
             for entering in list(lane.entering):
                 left -= self._read_piece(lane, entering)
-        while left > 0:
+        while left > 0 and len(self._scheduler):
             batch = self._scheduler.next_batch(self._room(left, is_fresh=left == budget))
             if batch is None:
                 return

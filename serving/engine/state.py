@@ -103,6 +103,7 @@ class GroupState:
     Attributes:
         lengths: Positions of each sequence (its rows are equally long).
         source_lengths: Source positions of each sequence; 0 where the model has no source.
+        nbytes: Bytes of all arenas.
     """
 
     def __init__(self, states: tuple[State, ...], width: int) -> None:
@@ -112,14 +113,10 @@ class GroupState:
         self._per_row = [Arena(state) for state in states if state.growth is not Growth.HOLD]
         self._held = [Arena(state) for state in states if state.growth is Growth.HOLD]
         self._extent = Extent()
+        self.nbytes = 0
 
     def __len__(self) -> int:
         return len(self.lengths)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arenas."""
-        return sum(arena.nbytes for arena in (*self._per_row, *self._held))
 
     @property
     def layout(self) -> tuple[int, Extent]:
@@ -203,3 +200,4 @@ class GroupState:
         for arena in self._held:
             arena.relay(extent.sequences, extent.sources, entries, used_source)
         self._extent = extent
+        self.nbytes = sum(arena.nbytes for arena in (*self._per_row, *self._held))
