@@ -171,13 +171,13 @@ def _rows(options: Overrides) -> int:
 
 
 def _encode(text: str, field: str, model: LoadedModel, limits: TaskLimits) -> list[int]:
-    """Ids of a text.
+    """Ids of a text; of an empty one the token that texts begin with, where the model has one.
 
     Raises:
         InvalidRequest: nothing to begin with.
         TooLong: more than the gateway or the model takes, or no room left for an answer.
     """
-    ids = model.encode(text, field, limits)
+    ids = model.encode(text, field, limits) or _beginning(model)
     if len(ids) > limits.max_input_tokens:
         raise TooLong(
             f"{field} has {len(ids)} tokens, at most {limits.max_input_tokens} are taken: "
@@ -196,6 +196,14 @@ def _encode(text: str, field: str, model: LoadedModel, limits: TaskLimits) -> li
             field=field,
         )
     return ids
+
+
+def _beginning(model: LoadedModel) -> list[int]:
+    """What a decoder without a source starts from when it is told nothing."""
+    spec = model.manifest.tokenizer
+    if model.reads_source or model.generation.decoder_start_ids or not spec:
+        return []
+    return [] if spec.bos_token_id is None else [spec.bos_token_id]
 
 
 def _ranking(score: float | None) -> float:

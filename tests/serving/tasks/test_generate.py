@@ -173,7 +173,7 @@ def test_what_cannot_be_continued_is_refused(
     assert caught.value.field == field
 
 
-def test_an_empty_prompt_needs_start_tokens(model: LoadedModel) -> None:
+def test_an_empty_prompt_needs_a_token_to_begin_with(model: LoadedModel) -> None:
     class Plain(WordTokenizer):
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
             return super().encode(text, add_special_tokens=False)
@@ -181,6 +181,9 @@ def test_an_empty_prompt_needs_start_tokens(model: LoadedModel) -> None:
     bare = LoadedModel(model.manifest, Plain())
     with pytest.raises(InvalidRequest, match=r"prompts.0 is empty"):
         plan(bare, "")
+    spec = model.manifest.tokenizer.model_copy(update={"bos_token_id": 7})
+    opened = LoadedModel(model.manifest.model_copy(update={"tokenizer": spec}), Plain())
+    assert plan(opened, "").calls[0].inputs["prompt_ids"].tolist() == [7]
     starts = model.generation.model_copy(update={"decoder_start_ids": (2,)})
     begun = LoadedModel(model.manifest.model_copy(update={"generation": starts}), Plain())
     assert plan(begun, "").calls[0].inputs["prompt_ids"].size == 0
