@@ -18,6 +18,8 @@ def test_environment_is_read_and_arguments_win(monkeypatch: pytest.MonkeyPatch) 
     assert settings.max_input_tokens == settings.task_limits.max_input_tokens == 77
     assert settings.cors_allow_origin == ("https://a.example", "https://b.example")
     assert settings.json_output
+    assert settings.task_limits.max_best_of == settings.max_best_of
+    assert settings.task_limits.max_stop_sequences == settings.max_stop_sequences
     assert GatewaySettings(max_input_tokens=5).max_input_tokens == 5
 
 
@@ -34,6 +36,8 @@ def test_flags_are_text() -> None:
         {"max_concurrent_requests": 0},
         {"request_timeout": "nan"},
         {"payload_limit": -1},
+        {"max_best_of": 17},
+        {"max_stop_sequences": 0},
         {"max_image_pixels": 10**9},
         {"api_key": ""},
         {"unknown": 1},
