@@ -1,0 +1,52 @@
+"""The example GPT-2 as functions from prompts to what follows, by `transformers` alone."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from transformers import GPT2LMHeadModel, GPT2Tokenizer
+
+from export.examples.episodes import Question
+from export.examples.score_gpt import MAX_ANSWER, Answer
+
+_MAX_STORY = 48
+
+
+def answerer(folder: Path) -> Answer:
+    """The saved model, in float32."""
+    model = GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).eval()
+    return answerer_of(model, GPT2Tokenizer.from_pretrained(folder))
+
+
+def answerer_of(model: GPT2LMHeadModel, tokenizer: GPT2Tokenizer, batch: int = 50) -> Answer:
+    """Greedy continuations up to the line's end, without the space before them."""
+
+    @torch.inference_mode()
+    def answer_all(questions: list[Question]) -> list[str]:
+        answers: list[str] = []
+        for start in range(0, len(questions), batch):
+            texts = [question.text for question in questions[start : start + batch]]
+            inputs = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left")
+            tokens = model.generate(
+                **inputs, max_new_tokens=MAX_ANSWER, do_sample=False, num_beams=1
+            )
+            new = tokens[:, inputs["input_ids"].shape[1] :]
+            texts = tokenizer.batch_decode(new, skip_special_tokens=True)
+            answers += [text.partition("\n")[0].removeprefix(" ") for text in texts]
+        return answers
+
+    return answer_all
+
+
+def teller(folder: Path) -> Callable[[str], str]:
+    """The saved model in float32: a prompt, or nothing, and what it goes on to say, greedily."""
+    model = GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = GPT2Tokenizer.from_pretrained(folder)
+
+    @torch.inference_mode()
+    def tell(prompt: str) -> str:
+        ids = tokenizer(prompt or tokenizer.bos_token, return_tensors="pt")["input_ids"]
+        tokens = model.generate(ids, max_new_tokens=_MAX_STORY, do_sample=False, num_beams=1)
+        return tokenizer.decode(tokens[0, ids.shape[1] :], skip_special_tokens=True)
+
+    return tell

@@ -1,0 +1,212 @@
+"""Trains `example-gpt`: a small GPT-2 that tells of the example world and learns from its prompt.
+
+It is built, trained and saved with `transformers` on purpose: our own loader then meets a folder
+that the library wrote. It first learns to look things up in the prompt, from episodes of fresh
+bindings alone, and then reads sentences and captions of the example world beside all episodes.
+
+    python -m export.examples.train_gpt
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import torch
+from tokenizers import ByteLevelBPETokenizer
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel, GPT2Tokenizer
+
+from export.examples.captions import caption
+from export.examples.checkpoint_folder import save_half
+from export.examples.continuation import answerer_of
+from export.examples.episodes import FAMILIES, FRESH, Family, Lesson, lessons
+from export.examples.gpt_card import write_card
+from export.examples.grammar import sentences
+from export.examples.looking_back import start_looking_back
+from export.examples.scenes import scenes
+from export.examples.score_gpt import accuracy
+from export.examples.training import Recipe, train
+
+MODULE = "export.examples.train_gpt"
+OUTPUT = Path(__file__).parent / "checkpoints" / "example-gpt"
+END_OF_TEXT = "<|endoftext|>"
+POSITIONS = 256
+_VOCABULARY = 1280
+_TOKENIZER_TEXTS = 20_000
+_ROW_TOKENS = 96  # of a training row, at most
+_BATCH = 32
+_CAPTION_SHARE = 0.3  # of sentences
+_LONGEST_PARAGRAPH = 6  # sentences
+_INITIAL_RANGE = 0.06  # GPT-2's 0.02 is for a width of 768
+_IGNORED = -100  # labels that cross entropy skips
+_WATCH_EVERY = 150  # steps
+
+
+@dataclass(frozen=True)
+class Diet:
+    """What a stage reads: families of lessons, and their share of the rows."""
+
+    families: tuple[Family, ...]
+    lesson_share: float
+    only_told: bool
+    """Whether answers that nobody can know are left out; else they are guessed, as in use."""
+
+
+# Looking up is learnt first and alone: among everything else it gives too few hints a step.
+FIRST = Diet(FRESH, lesson_share=1.0, only_told=True)
+SECOND = Diet(FAMILIES, lesson_share=0.75, only_told=False)
+
+
+def main() -> None:
+    """Trains, saves, scores and describes the checkpoint."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=1100, help="(%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR")
+    arguments = parser.parse_args()
+    torch.manual_seed(arguments.seed)
+    folder = arguments.output
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = build_tokenizer(folder, arguments.seed)
+    model = build_model(tokenizer)
+    first = Recipe(arguments.steps // 3, arguments.seed, _BATCH, peak_lr=2e-3)
+    second = Recipe(arguments.steps - first.steps, arguments.seed, _BATCH, peak_lr=1.5e-3)
+    minutes = train(model, Reading(model, tokenizer, FIRST, arguments.seed).loss, first)
+    minutes += train(model, Reading(model, tokenizer, SECOND, arguments.seed).loss, second)
+    save_half(model, folder)
+    command = f"python -m {MODULE} --steps {arguments.steps} --seed {arguments.seed}"
+    rows = arguments.steps * _BATCH
+    print(write_card(folder, command=command, minutes=f"{minutes:.0f}", rows=rows))
+
+
+def build_tokenizer(folder: Path, seed: int) -> GPT2Tokenizer:
+    """A byte-level BPE in GPT-2's format, learnt from both kinds of text, saved into the folder."""
+    learner = ByteLevelBPETokenizer()
+    told = islice(paragraphs(seed), _TOKENIZER_TEXTS)
+    asked = ("".join(lesson.pieces()) for lesson in islice(lessons(seed), _TOKENIZER_TEXTS))
+    learner.train_from_iterator(
+        (text for texts in (told, asked) for text in texts),
+        vocab_size=_VOCABULARY,
+        special_tokens=[END_OF_TEXT],
+        show_progress=False,
+    )
+    vocabulary, merges = learner.save_model(str(folder))
+    tokenizer = GPT2Tokenizer(
+        vocab=vocabulary, merges=merges, pad_token=END_OF_TEXT, model_max_length=POSITIONS
+    )
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def build_model(tokenizer: GPT2Tokenizer) -> GPT2LMHeadModel:
+    """A GPT-2 of four layers, untrained but for a sketch of what looks words up."""
+    end = tokenizer.eos_token_id
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=POSITIONS,
+        n_embd=128,
+        n_layer=4,
+        n_head=4,
+        initializer_range=_INITIAL_RANGE,
+        bos_token_id=end,
+        eos_token_id=end,
+        pad_token_id=end,
+        resid_pdrop=0.0,  # no dropout: every row is new
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        attn_implementation="eager",  # under autocast three times as fast on a CPU
+    )
+    model = GPT2LMHeadModel(config)
+    start_looking_back(model)
+    generation = model.generation_config
+    generation._from_model_config = False  # or loaders take it for a mere copy of config.json
+    generation.bos_token_id = generation.eos_token_id = generation.pad_token_id = end
+    return model
+
+
+def paragraphs(seed: int) -> Iterator[str]:
+    """Endless paragraphs of training sentences and captions, the same ones for the same seed."""
+    rng = Random(f"paragraphs {seed}")
+    spoken = (pair.english for pair in sentences("train", sys.maxsize, seed))
+    seen = (caption(scene) for scene in scenes("train", sys.maxsize, seed))
+    while True:
+        count = rng.randint(1, _LONGEST_PARAGRAPH)
+        source = seen if rng.random() < _CAPTION_SHARE else spoken
+        joint = "\n" if source is seen else " "
+        yield joint.join(islice(source, count))
+
+
+class Reading:
+    """The loss of ever new rows: every token of a paragraph, but only answers of a lesson."""
+
+    def __init__(
+        self, model: GPT2LMHeadModel, tokenizer: GPT2Tokenizer, diet: Diet, seed: int
+    ) -> None:
+        self._model = model
+        self._end = tokenizer.eos_token_id
+        self._paragraphs = paragraphs(seed + 1)
+        self._lessons = lessons(seed + 1, diet.families)
+        self._asked = int(diet.lesson_share * _BATCH)
+        self._only_told = diet.only_told
+        self._tokenizer = tokenizer
+
+    def loss(self, step: int) -> torch.Tensor:
+        """Mean cross entropy over the next batch.
+
+        Rows begin at random positions, so that the whole table learns and only distances matter.
+        """
+        rows = [self._lesson(next(self._lessons)) for _ in range(self._asked)]
+        rows += [self._paragraph(next(self._paragraphs)) for _ in range(_BATCH - self._asked)]
+        tokens = _padded([ids for ids, _ in rows], self._end)
+        labels = _padded([labels for _, labels in rows], _IGNORED)
+        start = torch.randint(0, POSITIONS - tokens.shape[1] + 1, (len(rows), 1))
+        positions = start + torch.arange(tokens.shape[1])
+        if step % _WATCH_EVERY == 0:
+            self._watch()
+        hidden = self._model.transformer(input_ids=tokens, position_ids=positions).last_hidden_state
+        following = labels[:, 1:]
+        is_learnt = following != _IGNORED  # the vocabulary is scored for these places only
+        logits = self._model.lm_head(hidden[:, :-1][is_learnt])
+        return nn.functional.cross_entropy(logits.float(), following[is_learnt])
+
+    def _lesson(self, lesson: Lesson) -> tuple[list[int], list[int]]:
+        """Token ids, and labels for the answers."""
+        ids: list[int] = []
+        labels: list[int] = []
+        for index, new in enumerate(self._tokenizer(list(lesson.pieces()))["input_ids"]):
+            is_answer = index % 2 == 1
+            is_learnt = is_answer and (lesson.told[index // 2] or not self._only_told)
+            ids += new
+            labels += new if is_learnt else [_IGNORED] * len(new)
+        return ids[:_ROW_TOKENS], labels[:_ROW_TOKENS]
+
+    def _paragraph(self, text: str) -> tuple[list[int], list[int]]:
+        """Token ids twice. The end token also begins it, so that an empty prompt has a sequel."""
+        ids = [self._end, *self._tokenizer(text)["input_ids"], self._end][:_ROW_TOKENS]
+        return ids, ids
+
+    def _watch(self) -> None:
+        """Prints how the few-shot accuracy stands on withheld bindings of each family."""
+        complete = answerer_of(self._model, self._tokenizer)
+        shares = {
+            family.name: [
+                round(accuracy(complete, family, shots, 50, seed=1), 2) for shots in (0, 4)
+            ]
+            for family in FRESH
+        }
+        print(shares, flush=True)
+
+
+def _padded(rows: list[list[int]], value: int) -> torch.Tensor:
+    tensors = [torch.tensor(row) for row in rows]
+    return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
+
+
+if __name__ == "__main__":
+    main()
