@@ -19,6 +19,9 @@ COUNTERS = {
     "step_seconds": "Time spent in them.",
     "admitted": "Sequences whose prompt has been read.",
     "row_steps": "Tokens decoded over all rows.",
+    "prefill_tokens": "Tokens of sources, pictures and prompts read, padding included.",
+    "prefix_hits": "Prompts whose beginning had been read before.",
+    "prefix_tokens": "Tokens that were therefore not read again.",
     "failures": "Groups and prompts that were lost to an exception.",
 }
 GAUGES = {
@@ -26,6 +29,9 @@ GAUGES = {
     "rows_in_use": "Rows that live.",
     "waiting": "Accepted sequences without rows.",
     "state_bytes": "Bytes of all states.",
+    "state_limit_bytes": "Bytes that they may take.",
+    "bytes_per_slot": "Bytes that a live row takes on average; 0 when idle.",
+    "prefix_bytes": "Bytes of stored prefixes.",
 }
 """Both by their names in `serving.engine.metrics.Metrics`, the beat apart."""
 
