@@ -47,7 +47,16 @@ class Timings:
     queue_s: float
     """The longest wait of one of its calls."""
     inference_s: float
-    """From the first call's turn to the last outcome."""
+    """From the first call's turn to the last outcome; of a stream, to the first piece."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The same as HTTP headers, in milliseconds."""
+        return {
+            "x-tokenization-time": f"{self.tokenization_s * 1000:.1f}",
+            "x-queue-time": f"{self.queue_s * 1000:.1f}",
+            "x-inference-time": f"{self.inference_s * 1000:.1f}",
+        }
 
 
 @dataclass(frozen=True)

@@ -172,17 +172,10 @@ async def _streamed(request: Request, stream: PieceStream) -> Response:
 
 
 def _answered(answer: Answer[Any]) -> Response:
-    timings = answer.timings
     response = _json(answer.response)
-    response.headers["x-tokenization-time"] = _milliseconds(timings.tokenization_s)
-    response.headers["x-queue-time"] = _milliseconds(timings.queue_s)
-    response.headers["x-inference-time"] = _milliseconds(timings.inference_s)
+    response.headers.update(answer.timings.headers)
     return response
 
 
 def _json(message: BaseModel) -> Response:
     return Response(message.model_dump_json(exclude_none=True), media_type="application/json")
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:.1f}"

@@ -44,7 +44,8 @@ class ServerEvents(Response):
         self.status_code = 200
         self.background = None
         self._stream = stream
-        self.init_headers(_HEADERS)
+        timings = stream.timings.headers if stream.timings else {}
+        self.init_headers({**_HEADERS, **timings})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the end, or until the client leaves: then nobody works for it any more."""

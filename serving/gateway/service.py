@@ -23,7 +23,7 @@ from serving.gateway.inference import Inference
 from serving.gateway.metrics import Metrics
 from serving.gateway.pace import Beat, Pace
 from serving.gateway.plans import Answer, Plan, StreamPlan, Timings
-from serving.gateway.streams import PieceStream, Tell
+from serving.gateway.streams import PieceStream
 from serving.settings import GatewaySettings
 from serving.tasks import caption, generate, translate, zero_shot
 from serving.tasks.call import (
@@ -159,6 +159,16 @@ class Service:
         self.last_answer_s[call.model] = time.monotonic()
         return result
 
+    def check(self) -> None:
+        """Refuses work that would be refused anyway, before its body is read.
+
+        Raises:
+            Overloaded: the house is full.
+            Unavailable: it is closing.
+        """
+        self._refuse_if_draining()
+        self._admission.check()
+
     async def emptied(self, timeout_s: float) -> bool:
         """Waits until no request is in the house; whether that came to pass in time."""
         return await self._admission.emptied(timeout_s)
@@ -240,13 +250,15 @@ class Service:
         """Pieces of a request that is not admitted yet: the first wait tells whether it is."""
         self._refuse_if_draining()
 
-        async def produce(tell: Tell) -> None:
+        async def produce(stream: PieceStream) -> None:
             with self._admission.request():
-                await self._within_deadline(self._run_stream(task, prepare, tell))
+                await self._within_deadline(self._run_stream(task, prepare, stream))
 
         return PieceStream(produce)
 
-    async def _run_stream(self, task: str, prepare: Callable[[], StreamPlan], tell: Tell) -> None:
+    async def _run_stream(
+        self, task: str, prepare: Callable[[], StreamPlan], stream: PieceStream
+    ) -> None:
         """The pieces of a request, told as they come.
 
         Raises:
@@ -265,8 +277,14 @@ class Service:
                 pieces = self._pieces(number, plan.calls[number], streaming, timeout_s, pace.beat())
                 async with aclosing(pieces):
                     async for ready in pieces:
-                        tell(ready)
+                        if ready and stream.timings is None:
+                            stream.timings = timings(turn_s, turn_s)
+                        stream.tell(ready)
                 return turn_s
+
+        def timings(first_s: float, last_s: float) -> Timings:
+            inference_s = time.monotonic() - first_s
+            return Timings(tokenized_s - started_s, last_s - tokenized_s, inference_s)
 
         with self._admission.reserved(sum(call.tokens for call in plan.calls)):
             async with asyncio.TaskGroup() as group:
@@ -274,8 +292,7 @@ class Service:
         if streaming.failure:
             raise streaming.failure
         turns = [task.result() for task in tasks]
-        queue_s, inference_s = max(turns) - tokenized_s, time.monotonic() - min(turns)
-        self._observe(task, Timings(tokenized_s - started_s, queue_s, inference_s))
+        self._observe(task, timings(min(turns), max(turns)))
 
     async def _pieces(
         self, number: int, call: GenerateCall, streaming: Streaming, timeout_s: float, beat: Beat

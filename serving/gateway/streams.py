@@ -9,23 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
+from serving.gateway.plans import Timings
 from serving.tasks.stream import merged
 from triptych.messages import Piece
-
-Tell = Callable[[Iterable[Piece]], None]
 
 
 class PieceStream:
     """One request's pieces. Made and used on one event loop.
 
     Args:
-        produce: Does the work and tells the pieces; begins at once.
+        produce: Does the work and tells this stream its pieces; begins at once.
     """
 
-    def __init__(self, produce: Callable[[Tell], Awaitable[None]]) -> None:
+    def __init__(self, produce: Callable[[PieceStream], Awaitable[None]]) -> None:
+        self.timings: Timings | None = None
+        """Where the time until the first piece went."""
         self._ready: list[Piece] = []
         self._changed = asyncio.Event()
-        self._task = asyncio.ensure_future(produce(self._tell))
+        self._task = asyncio.ensure_future(produce(self))
         self._task.add_done_callback(lambda _: self._changed.set())
 
     async def begun(self) -> None:
@@ -62,7 +63,8 @@ class PieceStream:
         if not self._task.cancelled():
             self._task.exception()  # whoever reads was told; nobody else asks
 
-    def _tell(self, pieces: Iterable[Piece]) -> None:
+    def tell(self, pieces: Iterable[Piece]) -> None:
+        """Adds pieces for the reader; returns at once."""
         self._ready.extend(pieces)
         if self._ready:
             self._changed.set()

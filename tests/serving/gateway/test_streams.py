@@ -140,6 +140,12 @@ async def test_tokens_that_are_ready_together_travel_together(house: House) -> N
     assert done == "[DONE]"
 
 
+async def test_headers_name_where_the_time_to_the_first_piece_went(house: House) -> None:
+    response = await house.http.post("/v1/generate", json=PROMPT)
+    for name in ("x-tokenization-time", "x-queue-time", "x-inference-time"):
+        assert float(response.headers[name]) >= 0
+
+
 async def test_several_prompts_stream_side_by_side(house: House) -> None:
     house.inference.steps = asyncio.Semaphore(0)
     async with Reader(house, "generate", prompts=["a b", "c d"]).reading() as reader:
