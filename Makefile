@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 # Of two examples for one task, these answer who names no model.
 DEFAULTS := example-captioner example-clip example-es-en example-gpt
 
-.PHONY: help setup demo serve export test check load quality proto up down clean
+.PHONY: help setup demo serve export test check bench load quality proto up down clean
 
 help: ## what there is to do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ check: .venv/installed ## ruff, mypy, import-linter
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+bench: .venv/installed ## side by side with CTranslate2 and transformers (BENCH="--models gpt2-124m" narrows it)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
+	@$(BIN)/python -m benchmarks.speed $(BENCH)
 
 load: .venv/installed ## load against a running gateway: make load PROFILE=poisson RATE=20 DURATION=60s
 	@$(BIN)/python -m benchmarks.load

@@ -1,0 +1,1 @@
+"""How fast generators decode, side by side with other engines: `make bench`."""

@@ -1,0 +1,111 @@
+"""`make bench`: our engine beside CTranslate2 and `transformers`, in one run.
+
+Engines take turns, round by round, each in a process of its own with two threads; medians are
+reported. Lengths are forced, so that all do the same work; the examples' own lengths, ends and beam
+switches are a workload of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.speed import machine, report
+from benchmarks.speed.examples import example_work
+from benchmarks.speed.rounds import Arena, Cell, Contender
+from benchmarks.speed.work import Work, random_work
+
+CACHE = Path(__file__).parents[1] / ".cache"
+RESULTS = Path(__file__).parents[1] / "results"
+OURS = (Contender("triptych", "int8"), Contender("triptych", "fp32"))
+CTRANSLATE2 = (Contender("ctranslate2", "int8"), Contender("ctranslate2", "fp32"))
+TRANSFORMERS = (Contender("transformers", "fp32"),)
+FAST = (Contender("triptych", "int8-fast"),)
+BATCHES = (1, 8, 32)
+console = Console(highlight=False, width=200)
+
+
+def main() -> int:
+    """Plays every cell, prints the table, writes JSON and picture."""
+    arguments = parse_arguments()
+    rows = []
+    before = machine.load()
+    for model in arguments.models:
+        contenders = [c for c in contenders_of(model) if arguments.only in c.label]
+        with console.status(f"loading {model}"):
+            arena = Arena(model, contenders, CACHE)
+        with arena:
+            for cell in cells(model, arguments.batches, arguments.beams, arguments.rounds):
+                with console.status(cell.title):
+                    rows += [report.row(result) for result in arena.play(cell)]
+                console.print(report.table(rows[-len(contenders) :]))
+    comparisons = report.comparisons(rows)
+    console.print(report.table(rows))
+    console.print(report.comparison_table(comparisons))
+    if arguments.output:
+        load = {"before": before, "after": machine.load()}
+        measured = {"machine": machine.described(), "load": load, "rounds": arguments.rounds}
+        report.write({**measured, "rows": rows, "comparisons": comparisons}, arguments.output)
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Flags of `python -m benchmarks.speed`."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    models = [*KINDS]
+    parser.add_argument("--models", nargs="+", choices=models, default=models)
+    parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
+    parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="contenders whose name contains this")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    return parser.parse_args()
+
+
+KINDS = {
+    "marian-74m": "translate",
+    "gpt2-124m": "generate",
+    "captioner-239m": "caption",
+    "example-es-en": "example",
+}
+NEW_TOKENS = {"translate": 32, "generate": 64, "caption": 16}
+LENGTHS = {
+    "translate": "16–48 → 32",
+    "generate": "64 → 64",
+    "caption": "224² → 16",
+    "example": "held-out sentences",
+}
+VOCABULARY = 50_000
+
+
+def contenders_of(model: str) -> Sequence[Contender]:
+    """CTranslate2 knows no captioners."""
+    if KINDS[model] == "caption":
+        return (*OURS, *TRANSFORMERS)
+    return (*OURS, *FAST, *CTRANSLATE2, *TRANSFORMERS)
+
+
+def cells(model: str, batches: Sequence[int], beams: Sequence[int], rounds: int) -> Iterator[Cell]:
+    """Every batch size and beam width that is measured for a model; new inputs each round."""
+    kind = KINDS[model]
+    for width in beams:
+        if width > 1 and kind in ("generate", "caption"):
+            continue
+        for batch in batches:
+            works = (work(kind, batch, width, seed) for seed in range(rounds))
+            yield Cell(model, LENGTHS[kind], tuple(works))
+
+
+def work(kind: str, batch: int, beams: int, seed: int) -> Work:
+    """One round's inputs."""
+    if kind == "example":
+        return example_work(batch, beams, seed)
+    return random_work(kind, batch, beams, VOCABULARY, seed, NEW_TOKENS[kind])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

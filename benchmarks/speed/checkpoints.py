@@ -1,0 +1,196 @@
+"""Checkpoints of full size with random weights, and what each engine makes of them.
+
+Weights do not matter for speed, shapes do: GPT-2 of 124M parameters, a Marian of the shape of
+opus-mt (74M), and a captioner of ViT-B/16 and GPT-2. Lengths are forced, so that every engine does
+the same work. Everything is made once, below a cache folder.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from export.checkpoint import load, open_checkpoint
+from export.manifest import Request, build_manifest, preprocessing
+from export.publish import publish, staging
+from export.quantize import Precision, quantize
+from export.registry import architecture
+from export.to_onnx import to_onnx
+from serving.bundle import Bundle, newest_bundle
+from serving.errors import BundleError
+
+EXAMPLES = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
+MARIAN_VOCABULARY = 58_101
+GPT2_VOCABULARY = 50_257
+
+
+def checkpoint(name: str, cache: Path) -> Path:
+    """A folder in Hugging Face format: an example's, or one of random weights.
+
+    Args:
+        name: `marian-74m`, `gpt2-124m`, `captioner-239m` or an example's name.
+    """
+    if name in MAKERS:
+        folder = cache / "checkpoints" / name
+        if not (folder / "config.json").is_file():
+            torch.manual_seed(0)
+            MAKERS[name](folder)
+        return folder
+    return EXAMPLES / name
+
+
+def _marian(folder: Path) -> None:
+    config = transformers.MarianConfig(
+        vocab_size=MARIAN_VOCABULARY,
+        d_model=512,
+        encoder_layers=6,
+        decoder_layers=6,
+        encoder_attention_heads=8,
+        decoder_attention_heads=8,
+        encoder_ffn_dim=2048,
+        decoder_ffn_dim=2048,
+        activation_function="swish",
+        max_position_embeddings=512,
+        scale_embedding=True,
+        static_position_embeddings=True,
+        init_std=0.05,
+        eos_token_id=0,
+        pad_token_id=MARIAN_VOCABULARY - 1,
+        decoder_start_token_id=MARIAN_VOCABULARY - 1,
+        forced_eos_token_id=None,
+    )
+    model = transformers.MarianMTModel(config)
+    model.generation_config.num_beams = 1
+    model.save_pretrained(folder)
+    example = EXAMPLES / "example-es-en"
+    for file in ("source.spm", "target.spm", "tokenizer_config.json"):
+        shutil.copy(example / file, folder)
+    pieces = json.loads((example / "vocab.json").read_text(encoding="utf-8"))
+    del pieces["<pad>"]
+    pieces |= {f"w{i}": i for i in range(len(pieces), config.pad_token_id)}
+    pieces["<pad>"] = config.pad_token_id
+    (folder / "vocab.json").write_text(json.dumps(pieces), encoding="utf-8")
+
+
+def _gpt2(folder: Path) -> None:
+    config = transformers.GPT2Config(vocab_size=GPT2_VOCABULARY, initializer_range=0.05)
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    _byte_tokenizer(folder)
+
+
+def _captioner(folder: Path) -> None:
+    decoder = transformers.GPT2Config(
+        vocab_size=GPT2_VOCABULARY, add_cross_attention=True, is_decoder=True
+    )
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+        transformers.ViTConfig(),
+        decoder,
+        decoder_start_token_id=GPT2_VOCABULARY - 1,
+        pad_token_id=GPT2_VOCABULARY - 1,
+        eos_token_id=GPT2_VOCABULARY - 1,
+    )
+    transformers.VisionEncoderDecoderModel(config).save_pretrained(folder)
+    _byte_tokenizer(folder)
+    shutil.copy(EXAMPLES / "example-captioner" / "preprocessor_config.json", folder)
+    recipe = json.loads((folder / "preprocessor_config.json").read_text())
+    recipe["size"] = {"height": 224, "width": 224}
+    (folder / "preprocessor_config.json").write_text(json.dumps(recipe))
+
+
+def _byte_tokenizer(folder: Path) -> None:
+    """The example captioner's tokenizer, padded with words that no text has."""
+    example = EXAMPLES / "example-captioner"
+    shutil.copy(example / "tokenizer_config.json", folder)
+    tokenizer = json.loads((example / "tokenizer.json").read_text(encoding="utf-8"))
+    words = tokenizer["model"]["vocab"]
+    words |= {f"w{i}": i for i in range(len(words), GPT2_VOCABULARY)}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+
+
+MAKERS = {"marian-74m": _marian, "gpt2-124m": _gpt2, "captioner-239m": _captioner}
+
+
+def bundle(name: str, precision: str, cache: Path) -> Bundle:
+    """A checkpoint as `triptych export` makes it, without the gate.
+
+    The gate decodes with PyTorch for minutes at these sizes, and its subject, what the graphs
+    compute, does not depend on the weights.
+    """
+    repository = cache / precision
+    try:
+        return newest_bundle(repository, name)
+    except BundleError:
+        if precision == Precision.FP32:
+            return _export(name, repository, cache)
+        return _lower(bundle(name, Precision.FP32, cache), Precision(precision), repository)
+
+
+def _export(name: str, repository: Path, cache: Path) -> Bundle:
+    source = open_checkpoint(str(checkpoint(name, cache)))
+    declared = architecture(source.config.get("model_type"))
+    config = declared.read_config(source.config)
+    prepared = preprocessing(declared, source)
+    network = declared.build(config).eval()
+    load(network, source, declared.rename(config))
+    graphs = declared.graphs(network, prepared.image)
+    manifest, _ = build_manifest(Request(name), 1, declared, source, network, graphs, prepared)
+    with staging(repository) as stage:
+        for lowering in graphs.lowerings.values():
+            to_onnx(lowering, stage.part(name) / lowering.graph.file)
+        for file, content in prepared.files.items():
+            (stage.part(name) / file).write_bytes(content)
+        publish(stage, repository, manifest)
+    return newest_bundle(repository, name)
+
+
+def _lower(original: Bundle, precision: Precision, repository: Path) -> Bundle:
+    """A copy whose graphs are rewritten."""
+    manifest = original.manifest.model_copy(update={"precision": precision.value})
+    with staging(repository) as stage:
+        folder = stage.part(manifest.name)
+        shutil.copytree(original.folder, folder, dirs_exist_ok=True)
+        for graph in manifest.graphs.values():
+            quantize(folder / graph.file, precision)
+        publish(stage, repository, manifest)
+    return newest_bundle(repository, manifest.name)
+
+
+def ctranslate2_folder(name: str, precision: str, cache: Path) -> Path:
+    """A checkpoint as CTranslate2's own converter makes it."""
+    folder = cache / "ctranslate2" / f"{name}-{precision}"
+    if not folder.is_dir():
+        from ctranslate2.converters import TransformersConverter
+
+        class Converter(TransformersConverter):
+            """Words are `w0`, `w1`, …: engines are given ids here, not text."""
+
+            def load_tokenizer(self, *args: Any, **options: Any) -> Words:
+                config = json.loads((checkpoint(name, cache) / "config.json").read_text())
+                return Words(config["vocab_size"], config.get("eos_token_id") or 0)
+
+        kinds = {"fp32": "float32", "int8": "int8"}
+        converter = Converter(str(checkpoint(name, cache)))
+        converter.convert(str(folder), quantization=kinds[precision], force=True)
+    return folder
+
+
+class Words:
+    """A tokenizer's face for CTranslate2's converter: one word an id."""
+
+    def __init__(self, size: int, end: int) -> None:
+        self.size = size
+        self.eos_token = self.bos_token = self.pad_token = f"w{end}"
+        self.unk_token = "w1"
+
+    def get_vocab(self) -> dict[str, int]:
+        """Every word and its id; Marian's padding, the last, under the name that is looked for."""
+        names = {f"w{i}": i for i in range(self.size)}
+        if self.size == MARIAN_VOCABULARY or self.eos_token == "w0":
+            del names[f"w{self.size - 1}"]
+            names["<pad>"] = self.size - 1
+        return names

@@ -1,0 +1,226 @@
+"""The engines under test behind one face: load a model once, decode batches of ids.
+
+Each runs in a process of its own with two threads, decodes what it is given as one batch, and tells
+its tokens as they come where it can.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from benchmarks.speed.checkpoints import bundle, checkpoint, ctranslate2_folder
+from benchmarks.speed.work import Clock, Item, Timing, Work
+
+THREADS = 2
+
+
+class Peer(Protocol):
+    """One engine with one model."""
+
+    def run(self, work: Work) -> Timing:
+        """Decodes a batch; fills seconds, tokens and, for one beam, token times."""
+        ...
+
+
+class Triptych:
+    """Our engine, as the Triton backend drives it, requests submitted one by one."""
+
+    def __init__(self, name: str, precision: str, cache: Path) -> None:
+        from serving.engine.engine import Engine
+        from serving.engine.intake import Intake
+        from serving.engine.ort_runner import OrtRunner
+        from serving.engine.scheduler import Capacity
+
+        found = bundle(name, precision, cache)
+        self._manifest = found.manifest
+        capacity = Capacity(rows=128, waiting=64)
+        self._engine = Engine(OrtRunner(found, THREADS), Intake(found.manifest), capacity)
+
+    def run(self, work: Work) -> Timing:
+        """See `Peer.run`."""
+        from serving.engine.request import Finished, Piece
+
+        timing, done = Timing(), threading.Semaphore(0)
+        requests = [self._request(item, work) for item in work.items]
+        started_s = time.perf_counter()
+        clock = Clock(len(requests), started_s)
+
+        def listen(index: int) -> Any:
+            def told(event: Any) -> None:
+                if isinstance(event, Piece):
+                    clock.told(index, time.perf_counter(), len(event.token_ids))
+                    return
+                assert isinstance(event, Finished), event
+                timing.tokens += len(event.hypotheses[0].token_ids)
+                done.release()
+
+            return told
+
+        for index, request in enumerate(requests):
+            self._engine.submit(request, listen(index))
+        for _ in requests:
+            done.acquire()
+        timing.seconds = time.perf_counter() - started_s
+        clock.fill(timing)
+        return timing
+
+    def _request(self, item: Item, work: Work) -> Any:
+        from serving.engine.request import Request
+
+        assert self._manifest.generation is not None
+        update: dict[str, Any] = {"num_beams": work.beams, "num_return_sequences": 1}
+        update["max_new_tokens"] = work.new_tokens
+        if work.is_forced:  # without an end token nothing ends early
+            update |= {"eos_token_ids": (), "forced_eos_token_id": None}
+        return Request(
+            self._manifest.generation.model_copy(update=update),
+            source_ids=np.array(item.source, np.int64) if item.source else None,
+            pixels=None if item.picture is None else pixels(item.picture),
+            prompt_ids=item.prompt,
+            stream=work.beams == 1,
+        )
+
+
+class CTranslate2:
+    """CTranslate2: `translate_batch`, or `generate_batch` for models without a source."""
+
+    def __init__(self, name: str, precision: str, cache: Path) -> None:
+        import ctranslate2
+
+        folder = str(ctranslate2_folder(name, precision, cache))
+        kinds = {"fp32": "float32", "int8": "int8_float32"}
+        options = {
+            "compute_type": kinds[precision],
+            "inter_threads": 1,
+            "intra_threads": THREADS,
+        }
+        try:
+            self._translator = ctranslate2.Translator(folder, **options)
+            self._generator = None
+        except (RuntimeError, ValueError):
+            self._generator = ctranslate2.Generator(folder, **options)
+
+    def run(self, work: Work) -> Timing:
+        """See `Peer.run`."""
+        timing = Timing()
+        started_s = time.perf_counter()
+        clock = Clock(len(work.items), started_s)
+
+        def told(result: Any) -> bool:
+            clock.told(result.batch_id, time.perf_counter())
+            return False
+
+        common = {
+            "beam_size": work.beams,
+            "max_batch_size": 0,
+            "callback": told if work.beams == 1 else None,
+        }
+        least = work.new_tokens if work.is_forced else 1
+        if self._generator is not None:
+            results = self._generator.generate_batch(
+                [words(item.prompt) for item in work.items],
+                max_length=work.new_tokens,
+                min_length=least,
+                include_prompt_in_result=False,
+                **common,
+            )
+            timing.tokens = sum(len(result.sequences_ids[0]) for result in results)
+        else:
+            results = self._translator.translate_batch(
+                [words(item.source) for item in work.items],
+                max_decoding_length=work.new_tokens,
+                min_decoding_length=least,
+                **common,
+            )
+            timing.tokens = sum(len(result.hypotheses[0]) for result in results)
+            if not work.is_forced:  # every sentence ends, and the end token is not told
+                timing.tokens += len(results)
+        timing.seconds = time.perf_counter() - started_s
+        clock.fill(timing)
+        return timing
+
+
+class Transformers:
+    """`transformers`' own `generate` in float32."""
+
+    def __init__(self, name: str, precision: str, cache: Path) -> None:
+        import torch
+        import transformers
+
+        assert precision == "fp32"
+        torch.set_num_threads(THREADS)
+        folder = checkpoint(name, cache)
+        config = transformers.AutoConfig.from_pretrained(folder)
+        kind = getattr(transformers, config.architectures[0])
+        self._model = kind.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def run(self, work: Work) -> Timing:
+        """See `Peer.run`."""
+        import torch
+        from transformers import StoppingCriteria, StoppingCriteriaList
+
+        timing = Timing()
+        inputs = self._inputs(work)
+        started_s = time.perf_counter()
+        clock = Clock(len(work.items), started_s)
+
+        class Watch(StoppingCriteria):
+            def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
+                for item in range(len(work.items) if work.beams == 1 else 0):
+                    clock.told(item, time.perf_counter())
+                return torch.zeros(len(ids), dtype=torch.bool)
+
+        with torch.inference_mode():
+            answers = self._model.generate(
+                **inputs,
+                num_beams=work.beams,
+                do_sample=False,
+                max_new_tokens=work.new_tokens,
+                min_new_tokens=work.new_tokens if work.is_forced else 1,
+                stopping_criteria=StoppingCriteriaList([Watch()]),
+                pad_token_id=self._model.config.eos_token_id or 0,
+            )
+        timing.seconds = time.perf_counter() - started_s
+        prompt = len(work.items[0].prompt) or 1  # an encoder-decoder's start token
+        timing.tokens = sum(self._count(row[prompt:].tolist()) for row in answers)
+        clock.fill(timing)
+        return timing
+
+    def _count(self, ids: list[int]) -> int:
+        """Generated tokens, the end token included, padding behind it not."""
+        end = self._model.config.eos_token_id
+        return ids.index(end) + 1 if end in ids else len(ids)
+
+    def _inputs(self, work: Work) -> dict[str, Any]:
+        import torch
+
+        if work.items[0].picture is not None:
+            pictures = np.stack([pixels(item.picture or 0) for item in work.items])
+            values = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 127.5 - 1
+            return {"pixel_values": values}
+        rows = [item.source or item.prompt for item in work.items]
+        longest = max(map(len, rows))
+        ids = torch.zeros(len(rows), longest, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for index, row in enumerate(rows):
+            ids[index, : len(row)] = torch.tensor(row)
+            mask[index, : len(row)] = 1
+        return {"input_ids": ids, "attention_mask": mask}
+
+
+ENGINES = {"triptych": Triptych, "ctranslate2": CTranslate2, "transformers": Transformers}
+
+
+def words(ids: tuple[int, ...]) -> list[str]:
+    """Ids as the converted vocabulary spells them."""
+    return [f"w{token}" for token in ids]
+
+
+def pixels(seed: int) -> Any:
+    """A random picture (224, 224, 3) uint8."""
+    return np.random.default_rng(seed).integers(0, 256, (224, 224, 3), dtype=np.uint8)

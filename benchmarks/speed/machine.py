@@ -1,0 +1,45 @@
+"""What the numbers were measured on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FEATURES = ("amx_int8", "amx_bf16", "avx512_vnni", "avx512f", "avx_vnni", "avx2")
+LIBRARIES = ("onnxruntime", "ctranslate2", "transformers", "torch", "numpy")
+
+
+def described() -> dict[str, Any]:
+    """Cores, instructions that matter, bandwidth, versions."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "instructions": [flag for flag in FEATURES if flag in _flags()],
+        "read_gb_per_s": round(read_bandwidth() / 1e9, 1),
+        "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
+    }
+
+
+def load() -> float:
+    """Processes that wanted to run during the last minute; ours are among them."""
+    return round(os.getloadavg()[0], 2)
+
+
+def read_bandwidth() -> float:
+    """Bytes a second that one core sums up, best of five; far beyond the caches."""
+    numbers = np.ones(64 * 2**20, np.float32)
+    seconds = []
+    for _ in range(5):
+        started_s = time.perf_counter()
+        numbers.sum()
+        seconds.append(time.perf_counter() - started_s)
+    return numbers.nbytes / min(seconds)
+
+
+def _flags() -> set[str]:
+    path = Path("/proc/cpuinfo")
+    return set(path.read_text().split()) if path.is_file() else set()

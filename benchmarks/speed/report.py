@@ -1,0 +1,146 @@
+"""From timings to a table, ratios, JSON and a picture."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from benchmarks.speed.rounds import Result
+from benchmarks.speed.work import Timing
+
+OURS = "triptych"
+
+
+def row(result: Result) -> dict[str, Any]:
+    """One contender in one cell: medians over its rounds."""
+    timings = result.timings
+    return {
+        "model": result.cell.model,
+        "work": result.cell.title,
+        "batch": result.cell.batch,
+        "beams": result.cell.beams,
+        "engine": result.contender.label,
+        "tokens_per_second": median(t.tokens_per_second for t in timings),
+        "rounds": [round(t.tokens_per_second, 1) for t in timings],
+        "first_ms_p50": percentile(timings, "first_ms", 50),
+        "gap_ms_p50": percentile(timings, "gaps_ms", 50),
+        "gap_ms_p99": percentile(timings, "gaps_ms", 99),
+        "cpu_cores": median(t.cpu_seconds / t.seconds for t in timings),
+        "peak_mib": max(t.peak_bytes for t in timings) / 2**20,
+    }
+
+
+def percentile(timings: Iterable[Timing], field: str, rank: float) -> float | None:
+    """Over all rounds together; None where nothing was told as it came."""
+    values = [value for timing in timings for value in getattr(timing, field)]
+    return float(np.percentile(values, rank)) if values else None
+
+
+def ratios(rows: Sequence[dict[str, Any]], ours: str, theirs: str) -> dict[str, float]:
+    """Ours over theirs in tokens a second, cell by cell."""
+    speeds = {(place(r), r["engine"]): r["tokens_per_second"] for r in rows}
+    return {
+        cell: speeds[cell, ours] / speeds[cell, theirs]
+        for cell in dict.fromkeys(map(place, rows))
+        if (cell, ours) in speeds and (cell, theirs) in speeds
+    }
+
+
+def place(row: dict[str, Any]) -> str:
+    """The cell that a row belongs to."""
+    search = "greedy" if row["beams"] == 1 else f"beam {row['beams']}"
+    return f"{row['model']} {row['work']}, {search}, batch {row['batch']}"
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The mean for ratios."""
+    return math.exp(float(np.mean([math.log(value) for value in values])))
+
+
+def comparisons(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What the targets are about: each pair of contenders that stands for the same precision."""
+    engines = {row["engine"] for row in rows}
+    found = {}
+    for ours in sorted(e for e in engines if e.startswith(OURS)):
+        for theirs in sorted(e for e in engines if not e.startswith(OURS)):
+            cells = ratios(rows, ours, theirs)
+            if cells:
+                found[f"{ours} / {theirs}"] = {
+                    "geometric_mean": geometric_mean(cells.values()),
+                    "least": min(cells.values()),
+                    "greedy": geometric_mean(v for k, v in cells.items() if "greedy" in k),
+                    "cells": cells,
+                }
+    return found
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Tokens a second: one line a cell, one column a contender."""
+    engines = list(dict.fromkeys(row["engine"] for row in rows))
+    shown = Table("tokens/s (first token ms · gap p50/p99 ms)", *engines)
+    for cell in dict.fromkeys(map(place, rows)):
+        by_engine = {row["engine"]: row for row in rows if place(row) == cell}
+        shown.add_row(cell, *(_entry(by_engine.get(engine)) for engine in engines))
+    return shown
+
+
+def _entry(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "–"
+    speed = f"{row['tokens_per_second']:.0f}"
+    if row["gap_ms_p50"] is None:
+        return speed
+    return f"{speed} ({row['first_ms_p50']:.0f} · {row['gap_ms_p50']:.1f}/{row['gap_ms_p99']:.1f})"
+
+
+def comparison_table(found: dict[str, dict[str, Any]]) -> Table:
+    """The ratios' means."""
+    shown = Table("ratio of tokens/s", "geometric mean", "least", "greedy only")
+    for pair, values in found.items():
+        numbers = (values[name] for name in ("geometric_mean", "least", "greedy"))
+        shown.add_row(pair, *(f"{number:.2f}" for number in numbers))
+    return shown
+
+
+def write(report: dict[str, Any], folder: Path) -> None:
+    """`speed.json` and `speed.png`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report, indent=1, ensure_ascii=False)
+    (folder / "speed.json").write_text(text + "\n", encoding="utf-8")
+    plot(report["rows"], folder / "speed.png")
+
+
+def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Bars of tokens a second, one panel a model and search."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    panels = list(dict.fromkeys((r["model"], r["work"], r["beams"]) for r in rows))
+    engines = list(dict.fromkeys(row["engine"] for row in rows))
+    colours = dict(zip(engines, pyplot.colormaps["tab10"].colors, strict=False))
+    figure, axes = pyplot.subplots(
+        len(panels), 1, figsize=(9, 2.6 * len(panels)), squeeze=False, layout="constrained"
+    )
+    for axis, panel in zip(axes[:, 0], panels, strict=True):
+        mine = [r for r in rows if (r["model"], r["work"], r["beams"]) == panel]
+        batches = sorted({row["batch"] for row in mine})
+        for index, engine in enumerate(e for e in engines if any(r["engine"] == e for r in mine)):
+            own = {r["batch"]: r["tokens_per_second"] for r in mine if r["engine"] == engine}
+            places = [batches.index(batch) + 0.15 * index for batch in own]
+            bars = axis.bar(places, list(own.values()), 0.14, label=engine, color=colours[engine])
+            axis.bar_label(bars, fmt="%.0f", fontsize=7)
+        axis.set_xticks([i + 0.3 for i in range(len(batches))], [f"batch {b}" for b in batches])
+        search = "greedy" if panel[2] == 1 else f"beam {panel[2]}"
+        axis.set_title(f"{panel[0]}, {panel[1]}, {search}: tokens/s", fontsize=9)
+        axis.legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)

@@ -1,0 +1,114 @@
+"""What engines are asked to do, and what they say about it, as it crosses a pipe."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sequence: encoder tokens (end token included), or decoder tokens to go on from.
+
+    Models that look at pictures take `picture` as the seed of a random one.
+    """
+
+    source: tuple[int, ...] = ()
+    prompt: tuple[int, ...] = ()
+    picture: int | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """Sequences to decode together.
+
+    Attributes:
+        new_tokens: Generated tokens of each.
+        is_forced: Nothing ends before `new_tokens`; otherwise they are the cap.
+    """
+
+    items: tuple[Item, ...]
+    beams: int
+    new_tokens: int
+    is_forced: bool = True
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Work:
+        """The inverse of `asdict`."""
+        items = (
+            Item(tuple(i["source"]), tuple(i["prompt"]), i["picture"]) for i in fields["items"]
+        )
+        return cls(tuple(items), fields["beams"], fields["new_tokens"], fields["is_forced"])
+
+
+@dataclass
+class Timing:
+    """What one run took.
+
+    Attributes:
+        seconds: From the first request to the last answer.
+        tokens: Generated, of the best hypothesis of each item.
+        first_ms: Time to the first token of each item, where tokens are told as they come.
+        gaps_ms: Times between neighbouring tokens of an item.
+        cpu_seconds: Of the engine's process.
+        peak_bytes: Largest resident set so far.
+        answers: The tokens, when asked.
+    """
+
+    seconds: float = 0.0
+    tokens: int = 0
+    first_ms: list[float] = field(default_factory=list)
+    gaps_ms: list[float] = field(default_factory=list)
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The headline."""
+        return self.tokens / self.seconds
+
+    def line(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+
+class Clock:
+    """Collects when tokens came, and makes first-token times and gaps of them."""
+
+    def __init__(self, count: int, started_s: float) -> None:
+        self._started_s = started_s
+        self._times: list[list[float]] = [[] for _ in range(count)]
+
+    def told(self, item: int, now_s: float, tokens: int = 1) -> None:
+        """Some tokens of an item came."""
+        self._times[item] += [now_s] * tokens
+
+    def fill(self, timing: Timing) -> None:
+        """Writes down what was seen."""
+        seen = [times for times in self._times if times]
+        timing.first_ms = [1000 * (times[0] - self._started_s) for times in seen]
+        timing.gaps_ms = [float(gap) for times in seen for gap in 1000 * np.diff(times)]
+
+
+def random_work(
+    kind: str, batch: int, beams: int, vocabulary: int, seed: int, new_tokens: int
+) -> Work:
+    """Distinct random sources of 16 to 48 tokens, prompts of 64, or pictures.
+
+    Args:
+        kind: `translate`, `generate` or `caption`.
+    """
+    random = np.random.default_rng(seed)
+
+    def ids(count: int) -> tuple[int, ...]:
+        return tuple(random.integers(2, vocabulary - 1, count).tolist())
+
+    items = {
+        "translate": lambda: Item(source=(*ids(int(random.integers(15, 48))), 0)),
+        "generate": lambda: Item(prompt=ids(64)),
+        "caption": lambda: Item(picture=int(random.integers(1 << 30))),
+    }
+    return Work(tuple(items[kind]() for _ in range(batch)), beams, new_tokens)
