@@ -39,13 +39,12 @@ class Admission:
         self.waiting = 0
         """Calls that wait for their turn."""
 
-    @contextmanager
-    def request(self) -> Iterator[None]:
-        """The request's stay in the house; all that is done for it is done by the current task.
+    def check(self) -> None:
+        """Refuses whoever could not come in now; cheaper than to read what they bring.
 
         Raises:
-            Overloaded: too many are in it.
-            Unavailable: the house was closed meanwhile.
+            Overloaded: too many are in the house.
+            Unavailable: the house is closed.
         """
         if self._is_closed:
             raise _closed()
@@ -55,6 +54,16 @@ class Admission:
                 "try again",
                 retry_after_s=RETRY_AFTER_S,
             )
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """The request's stay in the house; all that is done for it is done by the current task.
+
+        Raises:
+            Overloaded: too many are in it.
+            Unavailable: the house was closed meanwhile.
+        """
+        self.check()
         task = asyncio.current_task()
         assert task is not None, "requests are served by tasks"
         self.requests += 1

@@ -32,10 +32,11 @@ class Upload(Generic[M]):
 
 
 async def read_message(request: Request, message: type[M], service: Service) -> M:
-    """A JSON body as a message.
+    """A JSON body as a message; read even when the house is full, for many clients send all first.
 
     Raises:
         MalformedBody: not JSON.
+        Overloaded: the house is full, so that it is not worth parsing.
         PayloadTooLarge: too many bytes.
         pydantic.ValidationError: a field does not fit.
     """
@@ -43,6 +44,7 @@ async def read_message(request: Request, message: type[M], service: Service) -> 
     if kind.startswith(_MULTIPART):
         raise MalformedBody("this path takes application/json")
     body = await request.body()
+    service.check()
     # Large bodies take long to parse: not on the event loop.
     return await service.in_pool(message.model_validate_json, body)
 
@@ -52,6 +54,7 @@ async def read_upload(request: Request, message: type[M], service: Service) -> U
 
     Raises:
         MalformedBody: not what its content type says.
+        Overloaded: the house is full, so that it is not worth parsing.
         PayloadTooLarge: too many bytes.
         InvalidRequest: a file that is not a picture's.
         pydantic.ValidationError: a field does not fit.
@@ -59,6 +62,8 @@ async def read_upload(request: Request, message: type[M], service: Service) -> U
     if not request.headers.get("content-type", "").startswith(_MULTIPART):
         parsed = await read_message(request, message, service)
         return Upload(parsed, list(getattr(parsed, IMAGES)))
+    await request.body()
+    service.check()
     files = service.settings.max_client_batch_size + 1  # one more, to say that it is too many
     async with request.form(max_files=files, max_fields=_MAX_FIELDS) as form:
         pictures = [await _picture(part) for part in form.getlist(IMAGES)]

@@ -59,6 +59,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.is_deaf = False
         self.left = asyncio.Event()
         self.incarnation: str | None = "0"
+        self.looked_at = asyncio.Event()
 
     async def ModelInfer(self, request, context):  # noqa: N802
         self.requests.append(request)
@@ -85,6 +86,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
                 self.requests.append(further)
 
     async def ModelConfig(self, request, context):  # noqa: N802
+        self.looked_at.set()
         if self.incarnation is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, "unknown model: it has no versions")
         answer = service_pb2.ModelConfigResponse()
@@ -351,7 +353,7 @@ async def test_stream_of_a_replaced_process_is_given_up(triton, monkeypatch) -> 
     stream = inference.stream(GREEDY, 30.0)
     async with asyncio.timeout(5):
         assert await anext(stream) == Tokens((7,))
-        await asyncio.sleep(0.1)
+        await fake.looked_at.wait()
         fake.incarnation = "1"
         with pytest.raises(Unavailable, match="was restarted"):
             await anext(stream)
@@ -365,7 +367,7 @@ async def test_call_of_a_replaced_process_is_given_up(triton, call, monkeypatch)
     work = inference.generate if isinstance(call, GenerateCall) else inference.infer
     running = asyncio.create_task(work(call, 30.0))
     async with asyncio.timeout(5):
-        await asyncio.sleep(0.1)
+        await fake.looked_at.wait()
         assert not running.done()
         fake.incarnation = "1"
         with pytest.raises(Unavailable, match="was restarted") as caught:
