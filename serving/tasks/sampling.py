@@ -43,12 +43,13 @@ def overrides(
     beams = 1 if is_sampled else request.num_beams or _default_beams(model.generation, hypotheses)
     _check_answers(request, hypotheses, beams, is_sampled=is_sampled)
     sampling = _SAMPLING if is_sampled else ()
-    asks_log_probs = request.logprobs is not None or bool(stops)
+    # The score of an answer that a stop string ends is made of its tokens' log-probabilities.
+    is_scored = bool(stops) and not request.stream
+    asks_log_probs = request.logprobs is not None or is_scored
     return Overrides(
         num_beams=beams,
         num_return_sequences=hypotheses,
         do_sample=is_sampled,
-        # The score of an answer that a stop string ends is made of its tokens' log-probabilities.
         top_log_probs=request.logprobs or 0 if asks_log_probs else None,
         **{name: getattr(request, name) for name in (*_SAME, *sampling)},
     )

@@ -83,6 +83,8 @@ def test_log_probabilities_are_asked_for_where_they_are_needed() -> None:
     assert asked(logprobs=0).top_log_probs == 0
     assert asked(logprobs=3, stops=("x",)).top_log_probs == 3
     assert asked(stops=("x",)).top_log_probs == 0
+    assert asked(stops=("x",), stream=True).top_log_probs is None  # pieces have no score
+    assert asked(stops=("x",), stream=True, logprobs=0).top_log_probs == 0
 
 
 @pytest.mark.parametrize(
