@@ -106,6 +106,7 @@ def mixed_requests(graphs: Graphs, manifest: Manifest, beams: int) -> list[Reque
         update={
             "num_beams": beams,
             "num_return_sequences": beams,
+            "do_sample": False,  # a draw would fall beside a boundary one day
             "max_new_tokens": min(manifest.generation.max_new_tokens, MAX_NEW_TOKENS),
         }
     )

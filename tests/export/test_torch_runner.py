@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from export.token_parity import compare_tokens
 from export.torch_runner import TorchRunner
 from serving.bundle import Bundle, Role
 from serving.engine.decoder import decode
@@ -75,6 +77,18 @@ def test_samples_and_log_probabilities_agree(
             assert [[i for i, _ in top] for top in one.top] == [
                 [i for i, _ in top] for top in other.top
             ]
+
+
+def test_checkpoint_that_samples_by_default_is_verified_by_its_best_tokens(
+    twins: Twins, bundles: Bundles
+) -> None:
+    bundle = bundles("gpt2", "odd-heads")
+    assert bundle.manifest.generation is not None
+    sampling = bundle.manifest.generation.model_copy(update={"do_sample": True, "top_k": 50})
+    manifest = bundle.manifest.model_copy(update={"generation": sampling})
+    parity = compare_tokens(twins("gpt2", "odd-heads").graphs(), replace(bundle, manifest=manifest))
+    assert parity.compared
+    assert parity.differences == []
 
 
 @pytest.mark.parametrize("model", ALIGNED, ids=lambda model: model[0])

@@ -59,7 +59,7 @@ edited = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 9999), history=histories, asked=edited,
     banned=st.sets(tokens, max_size=5), count=st.integers(1, VOCABULARY),
@@ -81,7 +81,7 @@ def test_edited_logits_rank_as_after_the_processors(
         assert found.log_probs[row].tolist() == plain_rows.log_probs[row].tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 9999), history=histories, asked=edited,
     banned=st.sets(tokens, max_size=5), count=st.integers(1, VOCABULARY),
