@@ -154,9 +154,15 @@ class _Rewrite:
         defaults = {"alpha": 1.0, "beta": 1.0, "transA": 0}
         if any(_attribute(node, name, value) != value for name, value in defaults.items()):
             return None
-        bias = node.input[2] if len(node.input) > 2 else None
+        bias = self._bias(node.input[2]) if len(node.input) > 2 else None
         is_transposed = bool(_attribute(node, "transB", 0))
         return _Linear(node.input[0], node.input[1], bias, is_transposed, node.output[0])
+
+    def _bias(self, name: str) -> str | None:
+        """A bias, unless it is all zeros: opus-mt's is, and adding it costs a pass over V."""
+        tensor = self.weights.get(name)
+        is_zero = tensor is not None and not numpy_helper.to_array(tensor).any()
+        return None if is_zero else name
 
     def _is_matrix(self, name: str) -> bool:
         tensor = self.weights.get(name)

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 import transformers
 
+from benchmarks.lowered import lowered
 from export.checkpoint import load, open_checkpoint
 from export.manifest import Request, build_manifest, preprocessing
 from export.publish import publish, staging
-from export.quantize import Precision, quantize
+from export.quantize import Precision
 from export.registry import architecture
 from export.to_onnx import to_onnx
 from serving.bundle import Bundle, newest_bundle
@@ -127,7 +128,7 @@ def bundle(name: str, precision: str, cache: Path) -> Bundle:
     except BundleError:
         if precision == Precision.FP32:
             return _export(name, repository, cache)
-        return _lower(bundle(name, Precision.FP32, cache), Precision(precision), repository)
+        return lowered(bundle(name, Precision.FP32, cache), Precision(precision), repository)
 
 
 def _export(name: str, repository: Path, cache: Path) -> Bundle:
@@ -146,18 +147,6 @@ def _export(name: str, repository: Path, cache: Path) -> Bundle:
             (stage.part(name) / file).write_bytes(content)
         publish(stage, repository, manifest)
     return newest_bundle(repository, name)
-
-
-def _lower(original: Bundle, precision: Precision, repository: Path) -> Bundle:
-    """A copy whose graphs are rewritten."""
-    manifest = original.manifest.model_copy(update={"precision": precision.value})
-    with staging(repository) as stage:
-        folder = stage.part(manifest.name)
-        shutil.copytree(original.folder, folder, dirs_exist_ok=True)
-        for graph in manifest.graphs.values():
-            quantize(folder / graph.file, precision)
-        publish(stage, repository, manifest)
-    return newest_bundle(repository, manifest.name)
 
 
 def ctranslate2_folder(name: str, precision: str, cache: Path) -> Path:

@@ -199,6 +199,23 @@ def test_tied_table_is_stored_once(twins: Twins, bundles: Bundles, tmp_path: Pat
     assert set(kept) <= used
 
 
+def test_bias_of_zeros_is_dropped_and_others_are_kept(
+    twins: Twins, bundles: Bundles, tmp_path: Path
+) -> None:
+    path = tmp_path / "step.onnx"
+    original = onnx.load(str(bundle_path(bundles("marian", "odd-heads"), "step")))
+    (bias,) = (n.input[2] for n in original.graph.node if n.op_type == "Gemm")
+    for is_zero in (False, True):
+        for tensor in original.graph.initializer:
+            if is_zero and tensor.name == bias:
+                zeros = np.zeros(list(tensor.dims), np.float32)
+                tensor.CopyFrom(onnx.numpy_helper.from_array(zeros, bias))
+        onnx.save_model(original, str(path))
+        quantize(path, Precision.INT8)
+        used = {name for node in onnx.load(str(path)).graph.node for name in node.input}
+        assert (bias in used) == (not is_zero)
+
+
 def test_gate_refuses_scales_of_the_wrong_axis(
     twins: Twins, bundles: Bundles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

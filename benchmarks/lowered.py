@@ -1,0 +1,24 @@
+"""A published bundle's copy at a lower precision, without exporting it again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from export.publish import publish, staging
+from export.quantize import Precision, quantize
+from serving.bundle import Bundle, newest_bundle
+
+
+def lowered(original: Bundle, precision: Precision, repository: Path) -> Bundle:
+    """Copies every part, rewrites its graph, publishes it into another repository."""
+    manifest = original.manifest.model_copy(update={"precision": precision.value})
+    source = original.folder.parent.parent
+    with staging(repository) as stage:
+        for part in manifest.parts.values():
+            folder = source / part / original.folder.name
+            shutil.copytree(folder, stage.part(part), dirs_exist_ok=True)
+        for key, graph in manifest.graphs.items():
+            quantize(stage.part(manifest.parts.get(key, manifest.name)) / graph.file, precision)
+        publish(stage, repository, manifest)
+    return newest_bundle(repository, manifest.name)
