@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from serving.engine.request import Cancelled, Failed, Finished, Hypothesis, Piec
 from serving.engine.sequence import Sequence
 from serving.errors import InvalidRequest, Overloaded
 from serving.generation import Generation
+from serving.heartbeat import Vitals
 from serving.triton import TritonServer, TritonSettings
 from tests.serving.engine.fake_runner import FakeRunner
 from tests.serving.engine.toy_bundles import VOCABULARY, attention_bundle, attention_logits
@@ -255,16 +257,32 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
 class Stream:
     """One sequence over one gRPC stream."""
 
-    def __init__(self, server: TritonServer, tensors: dict[str, np.ndarray]) -> None:
+    def __init__(
+        self, server: TritonServer, tensors: dict[str, np.ndarray], request_id: str = ""
+    ) -> None:
         self._client = triton.InferenceServerClient(server.grpc_address)
         self._answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
         self._client.start_stream(lambda result, error: self._answers.put((result, error)))
+        self.send(tensors, request_id)
+
+    def send(
+        self,
+        tensors: dict[str, np.ndarray],
+        request_id: str = "",
+        parameters: dict[str, bool] | None = None,
+    ) -> None:
         inputs = []
         for name, array in tensors.items():
             kind = "BYTES" if array.dtype == np.object_ else "INT64"
             inputs.append(triton.InferInput(name, list(array.shape), kind))
             inputs[-1].set_data_from_numpy(array)
-        self._client.async_stream_infer("toy", inputs, enable_empty_final_response=True)
+        self._client.async_stream_infer(
+            "toy",
+            inputs,
+            request_id=request_id,
+            parameters=parameters,
+            enable_empty_final_response=True,
+        )
 
     def next(self) -> dict[str, np.ndarray]:
         """The next response.
@@ -393,4 +411,38 @@ def test_service_goes_on_after_clients_left_mid_stream(server: TritonServer) -> 
     for _ in range(20):
         tensors = {"source_ids": np.array([4]), "options": options(num_beams=1, stream=True)}
         Stream(server, tensors).leave()
+    assert ask(server, [4], num_beams=1)[-1][interface.SEQUENCES].size
+
+
+@pytest.mark.integration
+def test_heart_beats_on_tritons_metrics_and_tells_what_was_done(server: TritonServer) -> None:
+    def vitals() -> Vitals:
+        condition = server.condition()
+        assert condition is not None
+        assert condition.pending == 0
+        return condition.engines["toy"]
+
+    before = vitals()
+    for _ in range(3):
+        ask(server, [4], num_beams=1)
+    deadline = time.monotonic() + PATIENCE_S
+    while vitals().figures["admitted"] < before.figures["admitted"] + 3 or vitals().is_busy:
+        assert time.monotonic() < deadline, "the heartbeat does not tell of three sequences"
+        time.sleep(0.05)
+    after = vitals()
+    assert after.beats > before.beats
+    assert after.figures["steps"] > before.figures["steps"]
+    assert after.figures["failures"] == 0
+
+
+@pytest.mark.integration
+def test_request_that_is_called_off_on_its_stream_ends_without_an_answer(
+    server: TritonServer,
+) -> None:
+    asked = {"source_ids": np.array([4]), "options": options(num_beams=1)}
+    stream = Stream(server, asked, request_id="one")
+    stream.send(asked, request_id="one", parameters={interface.CALL_OFF: True})
+    ends = [stream.next(), stream.next()]
+    stream.leave()
+    assert {} in ends, "calling off is answered with nothing"
     assert ask(server, [4], num_beams=1)[-1][interface.SEQUENCES].size
