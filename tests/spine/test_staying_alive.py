@@ -266,6 +266,8 @@ async def test_clients_that_leave_take_nothing_with_them(
     with running(translator, tmp_path) as house:
         client = http(house)
         await until(lambda: serves(client))
+        await until(lambda: idle(house))
+        empty_bytes = vitals(house).figures["state_bytes"]
         chance, ends, crowded = random.Random(3), Counter[str](), asyncio.Semaphore(32)
         texts = [text for seed in range(8) for text in paragraph(seed)]
 
@@ -298,7 +300,8 @@ async def test_clients_that_leave_take_nothing_with_them(
             own = (await client.get("/metrics")).text
             waits = re.findall(r"^triptych_(?:queue_size|tokens_in_flight) (\S+)$", own, re.M)
             assert len(waits) == 2
-            return not vital.is_busy and all(float(value) == 0 for value in waits)
+            is_idle = not vital.is_busy and vital.figures["state_bytes"] == empty_bytes
+            return is_idle and all(float(value) == 0 for value in waits)
 
         await until(is_empty)
         assert vitals(house).figures["failures"] == 0
