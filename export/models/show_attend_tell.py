@@ -180,7 +180,10 @@ class Decoder(nn.Module):
 
     def start(self, annotations: Tensor) -> tuple[Tensor, Tensor]:
         """(B, N, D) → the first state and memory (B, H), from the mean of what is seen."""
-        mean = annotations.mean(dim=1)
+        # A product, no sum: ONNX Runtime adds along a middle axis in another order when B is 1,
+        # and a picture's state would depend on who shares its batch.
+        evenly = annotations.new_full((1, 1, annotations.shape[1]), 1 / annotations.shape[1])
+        mean = (evenly @ annotations).squeeze(1)
         return self.initial_hidden(mean).tanh(), self.initial_cell(mean).tanh()
 
     def forward(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import pytest
 import torch
 
 from export.models.show_attend_tell import read_config
+from export.verify import bundle_path
 from serving.bundle import Growth, Role
 from serving.errors import CheckpointError
-from tests.export.conftest import Twins
+from tests.export.conftest import Bundles, Twins
 from tests.export.twins import SHOW_ATTEND_TELL
 
 
@@ -64,3 +67,15 @@ def test_manifest_says_how_the_engine_steps_it(twins: Twins) -> None:
         "annotations": Growth.HOLD,
         "keys": Growth.HOLD,
     }
+
+
+def test_first_state_is_the_same_alone_and_in_a_batch(bundles: Bundles) -> None:
+    bundle = bundles("show-attend-tell", "odd-sizes")
+    session = onnxruntime.InferenceSession(str(bundle_path(bundle, "admit")))
+    shape = session.get_inputs()[0].shape[1:]
+    pixels = np.random.default_rng(0).integers(0, 256, (5, *shape), dtype=np.uint8)
+    together = session.run(None, {"pixels": pixels})
+    for row in range(5):
+        alone = session.run(None, {"pixels": pixels[row : row + 1]})
+        for wanted, given in zip(together, alone, strict=True):
+            np.testing.assert_array_equal(given[0], wanted[row])  # bit for bit
