@@ -77,6 +77,7 @@ def as_generated(answer: Finished) -> Generated:
     return Generated(
         sequences=tuple(hypothesis.token_ids for hypothesis in answer.hypotheses),
         scores=tuple(hypothesis.score for hypothesis in answer.hypotheses),
+        finish_reasons=tuple(hypothesis.finish_reason for hypothesis in answer.hypotheses),
     )
 
 

@@ -20,14 +20,21 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.local_model import LocalModel, onnx_model, torch_model
-from export.examples import score_scenes, score_translation
+from export.examples import score_gpt, score_scenes, score_translation
 from export.examples.demo import serving
+from export.examples.episodes import FRESH, Question
 from serving.bundle import newest_bundle
-from serving.tasks import caption, translate, zero_shot
+from serving.tasks import caption, generate, translate, zero_shot
 from serving.tasks.embeddings import EmbeddingCache
 from serving.tasks.model import TaskLimits
 from triptych import Client
-from triptych.messages import CaptionRequest, TranslateRequest, ZeroShotRequest
+from triptych.messages import (
+    CaptionRequest,
+    Example,
+    GenerateRequest,
+    TranslateRequest,
+    ZeroShotRequest,
+)
 
 CHECKPOINTS = Path(__file__).parent.parent / "export" / "examples" / "checkpoints"
 BATCH = 32
@@ -38,15 +45,17 @@ Item = TypeVar("Item")
 Translate = Callable[[list[str]], list[str]]
 Caption = Callable[[list[Image.Image]], list[str]]
 Classify = Callable[[Image.Image, list[str]], str]
+Answer = Callable[[list[Question]], list[str]]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The three tasks, whoever computes them."""
+    """The tasks, whoever computes them."""
 
     translate: Translate
     caption: Caption
     classify: Classify
+    answer: Answer
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,20 @@ class Measure:
 
     name: str
     score: Callable[[Panel, int], float]
+
+
+def few_shot(shots: int) -> Measure:
+    """Questions whose answers only the examples tell, of every family."""
+
+    def score(panel: Panel, count: int) -> float:
+        share = max(1, count // len(FRESH))
+        shares = [
+            score_gpt.accuracy(panel.answer, family, shots, share, score_gpt.TEST_SEED)
+            for family in FRESH
+        ]
+        return 100 * score_gpt.mean(shares)
+
+    return Measure(f"generation, right %, {shots}-shot, withheld bindings", score)
 
 
 MEASURES = (
@@ -96,6 +119,7 @@ MEASURES = (
             100 * score_scenes.swapped_zero_shot_top1(panel.classify, count, score_scenes.TEST_SEED)
         ),
     ),
+    *map(few_shot, score_gpt.SHOTS),
 )
 
 
@@ -126,7 +150,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def panels(repository: Path) -> Iterator[tuple[str, Panel]]:
     """The columns, one after the other, so that they do not share the machine."""
-    names = ("example-es-en", "example-captioner", "example-clip")
+    names = ("example-es-en", "example-captioner", "example-clip", "example-gpt")
     bundles = [newest_bundle(repository, name) for name in names]
     yield (
         "PyTorch",
@@ -140,8 +164,8 @@ def panels(repository: Path) -> Iterator[tuple[str, Panel]]:
 
 
 def local_panel(models: list[LocalModel]) -> Panel:
-    """The tasks over models in this process: translator, captioner, CLIP."""
-    translator, captioner, clip = models
+    """The tasks over models in this process: translator, captioner, CLIP, GPT-2."""
+    translator, captioner, clip, gpt = models
     cache = EmbeddingCache()
     limits = TaskLimits(max_client_batch_size=BATCH)
 
@@ -161,7 +185,13 @@ def local_panel(models: list[LocalModel]) -> Panel:
         assert ranked is not None
         return ranked[0].label
 
-    return Panel(in_batches(translate_texts), in_batches(caption_pictures), classify)
+    def answer(question: Question) -> str:
+        plan = generate.prepare(as_request(question), gpt.model, limits)
+        return str(plan.finish(gpt.answer(plan.calls)).data[0].text)
+
+    return Panel(
+        in_batches(translate_texts), in_batches(caption_pictures), classify, one_by_one(answer)
+    )
 
 
 def served_panel(client: Client) -> Panel:
@@ -179,7 +209,35 @@ def served_panel(client: Client) -> Panel:
         assert ranked is not None
         return ranked[0].label
 
-    return Panel(in_batches(translate_texts), in_batches(caption_pictures), classify)
+    def answer(question: Question) -> str:
+        asked = as_request(question)
+        answered = client.generate(
+            asked.prompts,
+            instruction=asked.instruction,
+            examples=[(example.input, example.output) for example in asked.examples or ()],
+            max_new_tokens=asked.max_new_tokens,
+        )
+        return str(answered.data[0].text)
+
+    return Panel(
+        in_batches(translate_texts), in_batches(caption_pictures), classify, one_by_one(answer)
+    )
+
+
+def as_request(question: Question) -> GenerateRequest:
+    """A question as it is sent, the most probable answer wanted."""
+    examples = [Example(input=one.given, output=one.answer) for one in question.examples]
+    return GenerateRequest(
+        prompts=[question.prompt],
+        instruction=question.instruction,
+        examples=examples,
+        max_new_tokens=score_gpt.MAX_ANSWER,
+    )
+
+
+def one_by_one(answer: Callable[[Question], str]) -> Answer:
+    """The same function over many; each question has examples of its own."""
+    return lambda questions: [answer(question) for question in questions]
 
 
 def in_batches(call: Callable[[list[Item]], list[str]]) -> Callable[[list[Item]], list[str]]:
