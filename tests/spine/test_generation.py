@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.modeling_utils import PreTrainedModel
 
-from tests.spine.conftest import CHECKPOINTS, House
+from tests.spine.conftest import CHECKPOINTS, EXAMPLES, House
 from tests.spine.test_streams import texts
 from triptych import Client
 from triptych.grpc_client import GrpcClient
@@ -19,7 +19,7 @@ FOLDER = CHECKPOINTS / NAME
 PROMPTS = ["the world is", "this restaurant has", "a big red house", "where is the"]
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(not FOLDER.exists(), reason=f"{NAME} is not trained yet"),
+    pytest.mark.skipif(NAME not in EXAMPLES, reason=f"{NAME} is not served here"),
 ]
 SAMPLING = {"temperature": 0.9, "top_p": 0.95, "seed": 11, "max_new_tokens": 16}
 
