@@ -7,8 +7,9 @@ are the next beams. Scores are float32, as there, so that ties fall alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -109,7 +110,7 @@ class BeamSearch:
         parents: list[Beam] = []
         token_ids: list[int] = []
         scores = []
-        marks: list[Mark | None] = []
+        marks: list[Callable[[], Mark]] = []  # made of those alone that are looked at
         for beam, constraint in zip(self._beams, self._constraints, strict=True):
             row = first + beam.row
             ids, log_probs = allowed(constraint, candidates.ids[row], candidates.log_probs[row])
@@ -117,7 +118,8 @@ class BeamSearch:
             token_ids += ids
             scores.append(log_probs + beam.score)
             if self._trail.is_kept:
-                marks += [self._trail.mark(p, ids, log_probs, candidates, row) for p in log_probs]
+                mark = partial(self._trail.mark, ids, log_probs, candidates, row)
+                marks += [partial(mark, rank) for rank in range(len(ids))]
         total = np.concatenate(scores)
         order = np.argsort(-total, kind="stable")[: self._kept].tolist()
         length = len(self._beams[0].token_ids) + 1
@@ -128,7 +130,7 @@ class BeamSearch:
         return [
             Continuation(
                 parents[i], token_ids[i], total[i], reasons[token_ids[i]],
-                marks[i] if marks else None,
+                marks[i]() if marks else None,
             )
             for i in order
         ]  # fmt: skip

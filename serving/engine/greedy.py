@@ -49,7 +49,7 @@ class GreedySearch:
         self._score += log_probs[0]
         mark = None
         if self._trail.is_kept:
-            mark = self._trail.mark(log_probs[0], ids, log_probs, candidates, first)
+            mark = self._trail.mark(ids, log_probs, candidates, first)
             self._marks.append(mark)
         self._finish_reason = self._policy.finish_reason(
             ids[0], len(self._tokens), self._constraint

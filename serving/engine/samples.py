@@ -98,9 +98,9 @@ class SampleSearch:
         sample.tokens.append(int(ids[rank]))
         sample.score += log_probs[rank]
         if self._trail.is_kept:
-            alive = log_probs > -np.inf
-            best = ids[alive][: self._trail.count].tolist()
-            mark = self._trail.mark(log_probs[rank], best, log_probs[alive], candidates, row)
+            alive = np.count_nonzero(log_probs > -np.inf)  # banned ones stand last
+            best = ids[: min(alive, self._trail.count)].tolist()
+            mark = self._trail.mark(best, log_probs[:alive], candidates, row, rank)
             sample.marks.append(mark)
         length = len(sample.tokens)
         sample.finish_reason = self._policy.finish_reason(

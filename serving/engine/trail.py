@@ -46,21 +46,22 @@ class Trail:
 
     def mark(
         self,
-        log_prob: np.float32,
         ids: Sequence[int],
         log_probs: NDArray[np.float32],
         candidates: Candidates,
         row: int,
+        rank: int = 0,
     ) -> Mark:
         """The mark of one token; call only if `is_kept`.
 
         Args:
             ids: The row's allowed candidates, best first; `log_probs` are theirs.
+            rank: Place of the token among them.
         """
         best = zip(ids[: self.count], log_probs[: self.count].tolist(), strict=True)
         is_seen = self._aligns and candidates.emitted is not None
         seen = candidates.emitted[row, : self._source].copy() if is_seen else None  # type: ignore[index]
-        return Mark(float(log_prob), tuple(best), seen)
+        return Mark(float(log_probs[rank]), tuple(best), seen)
 
     def hypothesis(
         self, token_ids: Sequence[int], score: float, finish_reason: str, marks: Sequence[Mark]
