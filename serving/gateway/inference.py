@@ -185,12 +185,20 @@ class TritonInference:
             raise from_triton(error, call.model) from error
         return _output(result, call.output, call.model)
 
+    async def _is_live(self) -> bool:
+        """Not so while it stops: it then finishes what it has accepted, from unloaded models."""
+        try:
+            return bool(await self._client.is_server_live(client_timeout=5.0))
+        except InferenceServerException:
+            return False
+
     async def _incarnation(self, model: str) -> str | None:
         """How often the model was healed, as `triptych triton` writes it."""
         try:
             answer = await self._client.get_model_config(model, client_timeout=5.0)
         except InferenceServerException as error:
-            return GONE if error.status() == "StatusCode.NOT_FOUND" else None
+            is_unloaded = error.status() == "StatusCode.NOT_FOUND" and await self._is_live()
+            return GONE if is_unloaded else None
         parameters = answer.config.parameters
         return str(parameters[_INCARNATION].string_value) if _INCARNATION in parameters else None
 

@@ -38,7 +38,7 @@ whose clients left in the moment of their end, and keeps their models loaded."""
 _LOOK_S = 0.2
 _QUIET_S = 1.2
 """Longer than two heartbeats: what came in just before the last one is seen."""
-_EMPTY = "All models are stopped"  # what Triton logs when the last request has ended
+_EMPTY = "All models are stopped"  # what Triton logs when it believes that all are answered
 # A stub that is killed while it holds a lock of the shared memory takes Triton 2.51 with it. Triton
 # then works for two seconds on a trace without symbols; nobody needs to wait for it.
 _CRASH = re.compile(r"Signal \((?!2\)|15\))\d+\) received")
@@ -70,6 +70,7 @@ class TritonServer:
         self._heals: Counter[str] = Counter()  # counts on over restarts: clients compare it
         self._is_hurried = False
         self._empty_since_s = float("inf")
+        self._busy_at_s = 0.0
         self._stubs = StubWatch(self._living_stubs)
 
     def __enter__(self) -> TritonServer:
@@ -147,14 +148,15 @@ class TritonServer:
             at_once: Without the time that requests in flight have otherwise.
         """
         deadline = time.monotonic() + (0.0 if at_once else self.settings.stop_timeout_s + 1.0)
+        self._busy_at_s = time.monotonic()
         if self.dead_stubs:
             # Triton would wait in vain for a model whose stub is dead, so we wait ourselves.
             self._await_idle(deadline)
             deadline = min(deadline, time.monotonic() + 1.0)
-        if self._control:
-            self._control.close()
         if self._process:
             processes.end(self._process, lambda: self._is_over(deadline))
+        if self._control:
+            self._control.close()
         self._cleanup.close()
         self._process, self._control, self.dead_stubs = None, None, 0
         self._loaded.clear()
@@ -229,20 +231,27 @@ class TritonServer:
         return list(lost)
 
     def _await_idle(self, deadline: float) -> None:
-        """Wait until nobody has waited for an answer for a while; a silent server is no reason."""
-        quiet_since = time.monotonic()
-        while not self._is_over(deadline) and time.monotonic() - quiet_since < _QUIET_S:
-            condition = self._control.condition() if self._control else None
-            if condition is None:
-                return
-            if not condition.is_idle:
-                quiet_since = time.monotonic()
+        """Wait until nobody has waited for an answer for a while."""
+        while not self._is_hurried and time.monotonic() < deadline and self._idle_s() < _QUIET_S:
             time.sleep(_LOOK_S)
 
     def _is_over(self, deadline: float) -> bool:
-        """Whether a stop has waited enough."""
+        """Whether a stop has waited enough.
+
+        Triton counts a generator's requests as answered once the backend has taken them, so it is
+        asked how its engines do; it tells until it ends.
+        """
         now = time.monotonic()
-        return self._is_hurried or now > deadline or now - self._empty_since_s > _UNLOAD_S
+        if self._is_hurried or now > deadline:
+            return True
+        return self._idle_s() > _UNLOAD_S and now - self._empty_since_s > _UNLOAD_S
+
+    def _idle_s(self) -> float:
+        """Seconds since somebody was seen to wait for an answer."""
+        condition = self._control.condition() if self._control else None
+        if condition is not None and not condition.is_idle:
+            self._busy_at_s = time.monotonic()
+        return time.monotonic() - self._busy_at_s
 
     def _launch(self, installation: Installation) -> None:
         settings = self.settings

@@ -60,6 +60,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.left = asyncio.Event()
         self.incarnation: str | None = "0"
         self.looked_at = asyncio.Event()
+        self.is_stopping = False
 
     async def ModelInfer(self, request, context):  # noqa: N802
         self.requests.append(request)
@@ -92,6 +93,9 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         answer = service_pb2.ModelConfigResponse()
         answer.config.parameters["incarnation"].string_value = self.incarnation
         return answer
+
+    async def ServerLive(self, request, context):  # noqa: N802
+        return service_pb2.ServerLiveResponse(live=not self.is_stopping)
 
     async def ModelReady(self, request, context):  # noqa: N802
         is_ready = (request.name, request.version) == ("m", "3")
@@ -391,6 +395,22 @@ async def test_call_of_a_model_taken_out_of_service_is_given_up(triton, call, mo
         fake.incarnation = None
         with pytest.raises(Unavailable, match="was restarted"):
             await running
+
+
+async def test_call_of_a_server_that_stops_may_finish(triton, monkeypatch) -> None:
+    fake, inference = triton
+    monkeypatch.setattr(inference._incarnations, "_poll_s", 0.001)
+    fake.is_stopping, fake.hangs = True, True
+    running = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
+    async with asyncio.timeout(5):
+        await fake.looked_at.wait()
+        fake.incarnation = None
+        for _ in range(3):
+            fake.looked_at.clear()
+            await fake.looked_at.wait()
+        assert not running.done()
+        running.cancel()
+        await asyncio.wait((running,))
 
 
 async def test_idle_models_are_not_watched(triton) -> None:
