@@ -67,7 +67,8 @@ async def test_deadline_is_504_and_ends_the_work(make_house: MakeHouse) -> None:
     house.inference.hold = asyncio.Event()
     response = await house.http.post("/v1/translate", json=BODY)
     assert (response.status_code, error_of(response)["type"]) == (504, "deadline_exceeded")
-    assert house.inference.cancelled == 1
+    # On a busy machine the time may be up before the call was made.
+    assert house.inference.cancelled == len(house.inference.calls)
     assert house.inference.running == 0
 
 

@@ -281,7 +281,9 @@ class TestBeforeTheHeaders:
         house.inference.steps = asyncio.Semaphore(0)
         response = await house.http.post("/v1/generate", json=PROMPT)
         assert response.status_code == 504
-        assert (house.inference.cancelled, house.inference.running) == (1, 0)
+        # On a busy machine the time may be up before the call was made.
+        assert house.inference.cancelled == len(house.inference.calls)
+        assert house.inference.running == 0
 
     async def test_draining_is_503(self, house: House) -> None:
         house.service.is_draining = True
@@ -322,7 +324,7 @@ class TestAfterTheHeaders:
         assert "".join(piece.text for piece in told) == "a"
 
     async def test_the_deadline_is_an_error_event(self, make_house: MakeHouse) -> None:
-        house = make_house(request_timeout=0.2)
+        house = make_house(request_timeout=1.0)
         house.inference.steps = asyncio.Semaphore(1)
         response = await house.http.post("/v1/generate", json=PROMPT)
         first, last = events(response.text)
