@@ -11,10 +11,12 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from benchmarks.speed import machine, report
+from benchmarks.speed import machine, poisson, report, roofline, served
+from benchmarks.speed.checkpoints import bundle
 from benchmarks.speed.examples import example_work
 from benchmarks.speed.rounds import Arena, Cell, Contender
 from benchmarks.speed.work import Work, random_work
@@ -32,7 +34,7 @@ console = Console(highlight=False, width=200)
 def main() -> int:
     """Plays every cell, prints the table, writes JSON and picture."""
     arguments = parse_arguments()
-    rows = []
+    rows: list[dict[str, Any]] = []
     before = machine.load()
     for model in arguments.models:
         contenders = [c for c in contenders_of(model) if arguments.only in c.label]
@@ -47,10 +49,34 @@ def main() -> int:
     console.print(report.table(rows))
     console.print(report.comparison_table(comparisons))
     if arguments.output:
-        load = {"before": before, "after": machine.load()}
-        measured = {"machine": machine.described(), "load": load, "rounds": arguments.rounds}
-        report.write({**measured, "rows": rows, "comparisons": comparisons}, arguments.output)
+        found = {"machine": machine.described(), "rounds": arguments.rounds, "rows": rows}
+        found |= {"comparisons": comparisons, **around(arguments)}
+        found["load"] = {"before": before, "after": machine.load()}
+        report.write(found, arguments.output)
     return 0
+
+
+def around(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What stands around the table: the gateway, arrivals at random, the roofline."""
+    if "marian-74m" not in arguments.models or arguments.only:
+        return {}
+    model, batches, rate = "marian-74m", arguments.batches, arguments.rate
+    with console.status("through the gateway"):
+        through = served.compare(model, "int8", CACHE, batches)
+    console.print(report.served_table(through))
+    with console.status("Poisson arrivals"):
+        arriving = poisson.compare(model, "int8", CACHE, rate, int(20 * rate))
+    console.print(report.poisson_table(arriving))
+    bandwidth = machine.read_bandwidth()
+    steps = [
+        roofline.measure(bundle(name, precision, CACHE), rows, bandwidth)
+        for name in arguments.models
+        if KINDS[name] in ("translate", "generate")
+        for precision in ("int8", "fp32")
+        for rows in batches
+    ]
+    console.print(report.roofline_table(steps))
+    return {"served": through, "poisson": arriving, "roofline": steps}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -61,6 +87,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=24.0, help="Poisson arrivals a second")
     parser.add_argument("--only", default="", help="contenders whose name contains this")
     parser.add_argument("--output", type=Path, default=RESULTS)
     return parser.parse_args()

@@ -109,6 +109,44 @@ def comparison_table(found: dict[str, dict[str, Any]]) -> Table:
     return shown
 
 
+def served_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """In process beside through the gateway."""
+    shown = Table("in flight", "in process", "over HTTP", "kept", "p50 / p99 ms", "client's CPU")
+    for row in rows:
+        http, engine = row["over_http"], row["in_process"]
+        shown.add_row(
+            str(row["in_flight"]),
+            f"{engine['tokens_per_second']:.0f} tokens/s",
+            f"{http['tokens_per_second']:.0f} tokens/s",
+            f"{row['kept']:.0%}",
+            f"{http['latency_ms_p50']:.0f} / {http['latency_ms_p99']:.0f}",
+            f"{row['client_cpu_share']:.0%}",
+        )
+    return shown
+
+
+def poisson_table(found: dict[str, Any]) -> Table:
+    """Arrivals at random, three ways."""
+    shown = Table(f"{found['per_second']} arrivals/s", "tokens/s", "mean ms", "p50 ms", "p95 ms")
+    for name, row in found["rows"].items():
+        shown.add_row(name, *(f"{value:.0f}" for value in row.values()))
+    return shown
+
+
+def roofline_table(steps: Sequence[dict[str, Any]]) -> Table:
+    """Steps against what memory allows, and where their time goes."""
+    shown = Table("step", "MB read", "bound ms", "step ms", "of roofline", "operators")
+    for step in steps:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in step["operators"].items())
+        shown.add_row(
+            f"{step['model']} {step['precision']}, {step['rows']} rows",
+            *(f"{step[name]:.1f}" for name in ("megabytes_read", "bound_ms", "step_ms")),
+            f"{step['of_roofline']:.0%}",
+            shares,
+        )
+    return shown
+
+
 def write(report: dict[str, Any], folder: Path) -> None:
     """`speed.json` and `speed.png`."""
     folder.mkdir(parents=True, exist_ok=True)
