@@ -20,6 +20,7 @@ from serving.errors import SetupError
 from serving.triton import process as processes
 from serving.triton.belongings import Belongings
 from serving.triton.control import Condition, ModelControl, model_config
+from serving.triton.farewell import Farewell
 from serving.triton.installation import Installation, find_installation
 from serving.triton.ports import claim_ports
 from serving.triton.settings import TritonSettings
@@ -32,13 +33,7 @@ triton_log = logging.getLogger(f"{__name__}.output")
 
 _LEVELS = {"E": logging.ERROR, "W": logging.WARNING, "F": logging.CRITICAL}
 _LOADS_AT_ONCE = 4
-_UNLOAD_S = 3.0
-"""Triton unloads within a second or two of its last answer, or for ever: 2.51 forgets some requests
-whose clients left in the moment of their end, and keeps their models loaded."""
 _LOOK_S = 0.2
-_QUIET_S = 1.2
-"""Longer than two heartbeats: what came in just before the last one is seen."""
-_EMPTY = "All models are stopped"  # what Triton logs when it believes that all are answered
 # A stub that is killed while it holds a lock of the shared memory takes Triton 2.51 with it. Triton
 # then works for two seconds on a trace without symbols; nobody needs to wait for it.
 _CRASH = re.compile(r"Signal \((?!2\)|15\))\d+\) received")
@@ -68,9 +63,7 @@ class TritonServer:
         self._tail: deque[str] = deque(maxlen=40)
         self._loaded: set[str] = set()
         self._heals: Counter[str] = Counter()  # counts on over restarts: clients compare it
-        self._is_hurried = False
-        self._empty_since_s = float("inf")
-        self._busy_at_s = 0.0
+        self._farewell = Farewell(self._look)
         self._stubs = StubWatch(self._living_stubs)
 
     def __enter__(self) -> TritonServer:
@@ -147,25 +140,24 @@ class TritonServer:
         Args:
             at_once: Without the time that requests in flight have otherwise.
         """
-        deadline = time.monotonic() + (0.0 if at_once else self.settings.stop_timeout_s + 1.0)
-        self._busy_at_s = time.monotonic()
+        self._farewell.begin(0.0 if at_once else self.settings.stop_timeout_s + 1.0)
         if self.dead_stubs:
             # Triton would wait in vain for a model whose stub is dead, so we wait ourselves.
-            self._await_idle(deadline)
-            deadline = min(deadline, time.monotonic() + 1.0)
+            self._farewell.await_idle()
+            self._farewell.shorten(1.0)
         if self._process:
-            processes.end(self._process, lambda: self._is_over(deadline))
+            processes.end(self._process, self._farewell.is_over)
         if self._control:
             self._control.close()
         self._cleanup.close()
         self._process, self._control, self.dead_stubs = None, None, 0
         self._loaded.clear()
-        self._empty_since_s = float("inf")
+        self._farewell = Farewell(self._look)
         self._stubs = StubWatch(self._living_stubs)
 
     def hurry(self) -> None:
         """Let a stop that is going on wait for nobody; may be called by a signal's handler."""
-        self._is_hurried = True
+        self._farewell.hurry()
 
     def load(self, name: str, version: int | None = None) -> int:
         """Load a bundle with all its parts, at its newest complete version or a given one.
@@ -229,29 +221,6 @@ class TritonServer:
         self._heals.update(lost.keys())
         self._run_all([partial(self._load_model, model, lost[model]) for model in lost])
         return list(lost)
-
-    def _await_idle(self, deadline: float) -> None:
-        """Wait until nobody has waited for an answer for a while."""
-        while not self._is_hurried and time.monotonic() < deadline and self._idle_s() < _QUIET_S:
-            time.sleep(_LOOK_S)
-
-    def _is_over(self, deadline: float) -> bool:
-        """Whether a stop has waited enough.
-
-        Triton counts a generator's requests as answered once the backend has taken them, so it is
-        asked how its engines do; it tells until it ends.
-        """
-        now = time.monotonic()
-        if self._is_hurried or now > deadline:
-            return True
-        return self._idle_s() > _UNLOAD_S and now - self._empty_since_s > _UNLOAD_S
-
-    def _idle_s(self) -> float:
-        """Seconds since somebody was seen to wait for an answer."""
-        condition = self._control.condition() if self._control else None
-        if condition is not None and not condition.is_idle:
-            self._busy_at_s = time.monotonic()
-        return time.monotonic() - self._busy_at_s
 
     def _launch(self, installation: Installation) -> None:
         settings = self.settings
@@ -364,8 +333,7 @@ class TritonServer:
             for line in lines:
                 text = line.rstrip()
                 self._tail.append(text)
-                if _EMPTY in text:
-                    self._empty_since_s = time.monotonic()
+                self._farewell.read(text)
                 if _CRASH.match(text):
                     processes.kill(self._process.pid)
                 is_glog = len(text) > 5 and text[1:5].isdecimal()
@@ -378,6 +346,9 @@ class TritonServer:
         lines = [line for line in self._tail if line]
         errors = [line for line in lines if line[0] in "EF" and line[1:5].isdecimal()]
         return (errors or lines or ["it printed nothing"])[-1]
+
+    def _look(self) -> Condition | None:
+        return self._control.condition() if self._control else None
 
     def _require_control(self) -> ModelControl:
         assert self._control is not None, "the server is not started"
