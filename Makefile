@@ -46,8 +46,8 @@ bench: .venv/installed ## side by side with CTranslate2 and transformers (BENCH=
 load: .venv/installed ## load against a running gateway: make load PROFILE=poisson RATE=20 DURATION=60s
 	@$(BIN)/python -m benchmarks.load
 
-quality: export ## the examples' scores in PyTorch, in ONNX and through the served API
-	@$(BIN)/python -m benchmarks.quality --repository $(REPOSITORY)
+quality: export ## the examples' scores in PyTorch, ONNX, int8 and through the served API
+	@$(BIN)/python -m benchmarks.quality --repository $(REPOSITORY) --record
 
 up: export ## docker compose: triton and gateway in containers
 	docker compose -f docker/compose.yaml up --build

@@ -1,7 +1,7 @@
-"""What the examples are worth: held-out scores in PyTorch, in ONNX and through the served API.
+"""What the examples are worth: held-out scores in PyTorch, ONNX, int8 and through the served API.
 
-`make quality` prints the table of the README. The three columns go through the same tasks and the
-same held-out data; they differ only in who computes.
+`make quality` prints the table of the README, and writes each bundle's scores into its report. The
+columns go through the same tasks and the same held-out data; they differ only in who computes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import io
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.local_model import LocalModel, onnx_model, torch_model
+from benchmarks.lowered import lowered
 from export.examples import score_gpt, score_scenes, score_translation
 from export.examples.demo import serving
 from export.examples.episodes import FRESH, Question
+from export.quantize import Precision
 from serving.bundle import newest_bundle
 from serving.tasks import caption, generate, translate, zero_shot
 from serving.tasks.embeddings import EmbeddingCache
@@ -37,8 +40,15 @@ from triptych.messages import (
 )
 
 CHECKPOINTS = Path(__file__).parent.parent / "export" / "examples" / "checkpoints"
+BUNDLES = {
+    "translation": "example-es-en",
+    "caption": "example-captioner",
+    "zero-shot": "example-clip",
+    "generation": "example-gpt",
+}
+"""How a measure's name begins → what it measures."""
 BATCH = 32
-COLUMNS = ("PyTorch", "ONNX", "served")
+COLUMNS = ("PyTorch", "ONNX", "int8", "served")
 console = Console(highlight=False)
 
 Item = TypeVar("Item")
@@ -135,7 +145,33 @@ def main() -> int:
     if arguments.output:
         rows = {m.name: {c: columns[c][i] for c in COLUMNS} for i, m in enumerate(measures)}
         arguments.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    if arguments.record:
+        record(arguments.repository, measures, columns, arguments.count)
     return 0
+
+
+def record(
+    repository: Path,
+    measures: Sequence[Measure],
+    columns: dict[str, list[float]],
+    count: int,
+) -> None:
+    """Writes each bundle's scores into its report, under `quality`."""
+    for task, name in BUNDLES.items():
+        scores = {
+            measure.name: {column: round(columns[column][index], 2) for column in COLUMNS}
+            for index, measure in enumerate(measures)
+            if measure.name.startswith(task)
+        }
+        if not scores:
+            continue
+        bundle = newest_bundle(repository, name)
+        path = bundle.path(bundle.manifest.report)
+        report = json.loads(path.read_text(encoding="utf-8"))
+        report["quality"] = {"items": count, "scores": scores}
+        half = path.with_name(f".{path.name}.new")
+        half.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        half.replace(path)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -144,14 +180,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--repository", type=Path, default=Path("model_repository"))
     parser.add_argument("--count", type=int, default=200, help="items a measure (%(default)s)")
     parser.add_argument("--only", default="", help="measures whose name begins so, e.g. caption")
+    parser.add_argument("--record", action="store_true", help="write scores into the reports")
     parser.add_argument("--output", type=Path, help="write the table as JSON")
     return parser.parse_args()
 
 
 def panels(repository: Path) -> Iterator[tuple[str, Panel]]:
     """The columns, one after the other, so that they do not share the machine."""
-    names = ("example-es-en", "example-captioner", "example-clip", "example-gpt")
-    bundles = [newest_bundle(repository, name) for name in names]
+    bundles = [newest_bundle(repository, name) for name in BUNDLES.values()]
     yield (
         "PyTorch",
         local_panel(
@@ -159,6 +195,9 @@ def panels(repository: Path) -> Iterator[tuple[str, Panel]]:
         ),
     )
     yield "ONNX", local_panel([onnx_model(repository, bundle) for bundle in bundles])
+    with tempfile.TemporaryDirectory() as folder:
+        rewritten = [lowered(bundle, Precision.INT8, Path(folder)) for bundle in bundles]
+        yield "int8", local_panel([onnx_model(Path(folder), bundle) for bundle in rewritten])
     with serving(repository) as url, Client(url, timeout=300) as client:
         yield "served", served_panel(client)
 
