@@ -16,7 +16,8 @@ from triptych import Client
 from triptych.grpc_client import GrpcClient
 
 CHECKPOINTS = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
-EXAMPLES = ("example-es-en", "example-captioner", "example-clip")
+DEFAULTS = ("example-es-en", "example-captioner", "example-clip", "example-gpt")
+EXAMPLES = (*DEFAULTS, "example-en-fr", "example-show-attend-tell")
 PROGRAM = (sys.executable, "-m", "triptych")
 
 
@@ -52,10 +53,11 @@ def stop_house(house: House) -> int:
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model repository with the three examples, exported through the command line."""
+    """A model repository with all examples, exported through the command line."""
     folder = tmp_path_factory.mktemp("house") / "model_repository"
     for name in EXAMPLES:
         command = [*PROGRAM, "export", str(CHECKPOINTS / name), "--repository", str(folder)]
+        command += ["--default"] if name in DEFAULTS else []
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     return folder

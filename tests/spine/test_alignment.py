@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.quality import as_png
 from export.examples.score_scenes import heldout_pictures
-from tests.spine.conftest import EXAMPLES, House
+from tests.spine.conftest import House
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 
@@ -54,7 +54,6 @@ def test_each_word_of_a_caption_looks_at_the_picture(
     assert grpc_client.caption(picture, **LOOK).data[0].attention == item.attention
 
 
-@pytest.mark.skipif("example-en-fr" not in EXAMPLES, reason="example-en-fr is not served here")
 def test_the_diagonal_turns_where_french_turns(client: Client) -> None:
     (item,) = client.translate(AGREEMENT, source="en", target="fr", return_alignment=True).data
     assert item.alignment is not None

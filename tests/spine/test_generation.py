@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.modeling_utils import PreTrainedModel
 
-from tests.spine.conftest import CHECKPOINTS, EXAMPLES, House
+from tests.spine.conftest import CHECKPOINTS, House
 from tests.spine.test_streams import texts
 from triptych import Client
 from triptych.grpc_client import GrpcClient
@@ -17,10 +17,7 @@ from triptych.messages import Generation, TokenLogprob
 NAME = "example-gpt"
 FOLDER = CHECKPOINTS / NAME
 PROMPTS = ["the world is", "this restaurant has", "a big red house", "where is the"]
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(NAME not in EXAMPLES, reason=f"{NAME} is not served here"),
-]
+pytestmark = pytest.mark.integration
 SAMPLING = {"temperature": 0.9, "top_p": 0.95, "seed": 11, "max_new_tokens": 16}
 
 

@@ -2,56 +2,31 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from export.examples.gazette import FAMOUS, sentences
 from export.examples.gazette_translator import CHECKPOINT, reader
-from tests.spine.conftest import CHECKPOINTS, PROGRAM, House, start_house, stop_house
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(scope="module")
-def bilingual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """A house of the Spanish transformer, which is the default, and the French GRU."""
-    folder = tmp_path_factory.mktemp("bilingual") / "model_repository"
-    for name, *flags in (("example-es-en", "--default"), ("example-en-fr",)):
-        command = [*PROGRAM, "export", str(CHECKPOINTS / name), "--repository", str(folder), *flags]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    running = start_house(folder, Path(folder.parent) / "serve.log")
-    try:
-        yield running
-    finally:
-        stop_house(running)
-
-
-@pytest.fixture
-def both(bilingual: House) -> Iterator[Client]:
-    with Client(bilingual.url, timeout=60) as client:
-        yield client
-
-
-def test_who_names_no_language_gets_the_default(both: Client) -> None:
-    answer = both.translate("El mundo no es suficiente.")
+def test_who_names_no_language_gets_the_default(client: Client) -> None:
+    answer = client.translate("El mundo no es suficiente.")
     assert (answer.model, answer.data[0].text) == ("example-es-en", "The world is not enough.")
     for asked in ({"source": "en"}, {"target": "fr"}, {"source": "en", "target": "fr"}):
-        answer = both.translate(FAMOUS[0], **asked)
+        answer = client.translate(FAMOUS[0], **asked)
         assert (answer.model, answer.data[0].text) == ("example-en-fr", FAMOUS[1])
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])
-def test_served_translations_and_alignments_are_pytorchs(both: Client, num_beams: int) -> None:
+def test_served_translations_and_alignments_are_pytorchs(client: Client, num_beams: int) -> None:
     texts = [pair.source for pair in sentences("compositional", 16, seed=5)]
-    answers = both.translate(texts, target="fr", num_beams=num_beams, return_alignment=True).data
+    answers = client.translate(texts, target="fr", num_beams=num_beams, return_alignment=True).data
     for given, wanted in zip(answers, reader(CHECKPOINT, num_beams)(texts), strict=True):
         assert given.text == wanted.text
         assert given.alignment is not None
@@ -62,24 +37,25 @@ def test_served_translations_and_alignments_are_pytorchs(both: Client, num_beams
         assert len(given.alignment.target_tokens) == weights.shape[0]
 
 
-def test_attention_runs_backwards_over_both_protocols(both: Client, bilingual: House) -> None:
-    with GrpcClient(bilingual.grpc_address, timeout=60) as client:
-        for asked in (both, client):
-            answer = asked.translate(FAMOUS[0], target="fr", return_alignment=True)
-            found = answer.data[0].alignment
-            assert found is not None
-            looked_at = {
-                target.strip(): found.source_tokens[int(np.argmax(row))].strip()
-                for target, row in zip(found.target_tokens, found.weights, strict=True)
-            }
-            assert looked_at["zone"] == "Area"
-            assert looked_at["économique"] == "Economic"
-            assert looked_at["européenne"] == "European"
+def test_attention_runs_backwards_over_both_protocols(
+    client: Client, grpc_client: GrpcClient
+) -> None:
+    for asked in (client, grpc_client):
+        answer = asked.translate(FAMOUS[0], target="fr", return_alignment=True)
+        found = answer.data[0].alignment
+        assert found is not None
+        looked_at = {
+            target.strip(): found.source_tokens[int(np.argmax(row))].strip()
+            for target, row in zip(found.target_tokens, found.weights, strict=True)
+        }
+        assert looked_at["zone"] == "Area"
+        assert looked_at["économique"] == "Economic"
+        assert looked_at["européenne"] == "European"
 
 
-def test_a_translation_does_not_depend_on_who_shares_the_batch(both: Client) -> None:
+def test_a_translation_does_not_depend_on_who_shares_the_batch(client: Client) -> None:
     texts = [pair.source for pair in sentences("compositional", 24, seed=6)]
-    together = [item.text for item in both.translate(texts, target="fr").data]
+    together = [item.text for item in client.translate(texts, target="fr").data]
     with ThreadPoolExecutor(8) as pool:
-        alone = list(pool.map(lambda text: both.translate(text, target="fr").data[0].text, texts))
+        alone = list(pool.map(lambda text: client.translate(text, target="fr").data[0].text, texts))
     assert alone == together
