@@ -49,6 +49,8 @@ _SAME_NAMES = (
     "min_p",
     "typical_p",
 )
+DEFAULT_NEW_TOKENS = 256
+"""Of language models that name none: memory is granted for the longest answer that may come."""
 DEFAULT_TOP_K = 50
 """What `transformers` samples from where a file does not say
 (`GenerationConfig._get_default_generation_params`)."""
@@ -82,7 +84,7 @@ def generation_defaults(
         "decoder_start_ids": start,
         "eos_token_ids": ends,
         "pad_token_id": pad,
-        "max_new_tokens": _max_new_tokens(values, limits),
+        "max_new_tokens": _max_new_tokens(values, limits, has_source=has_source),
         # A ban on the end token would be no sentence; `transformers` drops it too.
         "bad_words_ids": tuple(words for words in bad_words if words not in {(e,) for e in ends}),
         "suppress_tokens": tuple(values.get("suppress_tokens") or ()),
@@ -120,14 +122,14 @@ def _values(checkpoint: Checkpoint) -> Mapping[str, Any]:
     return {**inner, **given}
 
 
-def _max_new_tokens(values: Mapping[str, Any], limits: Limits) -> int:
-    """The asked cap, never beyond the decoder's positions; one of them is the start token."""
+def _max_new_tokens(values: Mapping[str, Any], limits: Limits, *, has_source: bool) -> int:
+    """The cap for who names none, never beyond the decoder's positions; one is the start token."""
     room = (limits.max_total_tokens or 1024) - 1
     if values.get("max_new_tokens") is not None:
         return min(values["max_new_tokens"], room)
     if values.get("max_length") is not None:
         return min(values["max_length"] - 1, room)
-    return room
+    return room if has_source else min(DEFAULT_NEW_TOKENS, room)
 
 
 def _min_new_tokens(values: Mapping[str, Any], *, has_source: bool) -> int:

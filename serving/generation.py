@@ -25,7 +25,8 @@ class Generation(BaseModel):
     eos_token_ids: tuple[int, ...] = ()
     pad_token_id: int
     max_new_tokens: int = Field(ge=1)
-    """Cap on generated tokens, the end token included; never beyond the model's positions."""
+    """Cap on generated tokens, the end token included; the engine lowers it to the positions that
+    the model has left."""
     num_beams: int = Field(default=1, ge=1, le=MAX_BEAMS)
     num_return_sequences: int = Field(default=1, ge=1, le=MAX_BEAMS)
     length_penalty: float = Field(default=1.0, ge=-10.0, le=10.0, allow_inf_nan=False)
@@ -99,14 +100,11 @@ class Generation(BaseModel):
     def with_overrides(self, overrides: Overrides) -> Self:
         """These rules with what a request asks for laid over them, validated again.
 
-        `max_new_tokens` can only shrink: the manifest's value is what the model can hold. Who asks
-        for samples leaves the manifest's beams, who asks for beams its sampling.
+        Who asks for samples leaves the manifest's beams, who asks for beams its sampling.
         """
         given = overrides.model_dump(
             exclude_none=True, exclude={"priority", "deadline_ms", "stream"}
         )
-        if "max_new_tokens" in given:
-            given["max_new_tokens"] = min(given["max_new_tokens"], self.max_new_tokens)
         if given.get("do_sample"):
             given.setdefault("num_beams", 1)
         elif given.get("num_beams", 1) > 1:

@@ -33,6 +33,9 @@ LABELS = [
     "large red striped heart",
     "small red heart",
 ]
+AGREEMENT = "The agreement on the European Economic Area was signed in August 1992."
+SHADES = " ░▒▓█"
+BINDINGS = [("dovfen", "murgav"), ("jodsax", "jodtek"), ("pofgip", "fimmig"), ("sovgav", "gimjem")]
 READY_TIMEOUT_S = 120.0
 
 Answer = TypeVar("Answer")
@@ -47,8 +50,11 @@ def main() -> int:
         console.print(f"ready in {time.perf_counter() - started:.1f} s at {url}\n")
         show_models(client)
         show_translation(client)
+        show_alignment(client)
         show_captions(client, PICTURES / "scene-1.png", PICTURES / "scene-3.png")
         show_zero_shot(client, PICTURES / "scene-4.png")
+        show_examples(client)
+        show_stream(client)
     console.print("stopped; `make serve` stays up")
     return 0
 
@@ -144,6 +150,23 @@ def show_translation(client: Client) -> None:
     console.print(f"{PARAGRAPH.strip()}\n[cyan]{str(answer.data[0].text).strip()}[/cyan]\n")
 
 
+def show_alignment(client: Client) -> None:
+    """An English sentence in French, and what each French token looked at (Bahdanau 2015, §5.2)."""
+    answer = timed(
+        "POST /v1/translate  return_alignment",
+        lambda: client.translate(AGREEMENT, target="fr", return_alignment=True),
+    )
+    item = answer.data[0]
+    console.print(f"{AGREEMENT}\n[cyan]{item.text}[/cyan]")
+    if item.alignment:
+        marks = "".join(token.strip()[:1] or " " for token in item.alignment.source_tokens)
+        console.print(f"{'':>14} {marks}")
+        for token, row in zip(item.alignment.target_tokens, item.alignment.weights, strict=True):
+            shades = "".join(SHADES[min(round(4 * weight), 4)] for weight in row)
+            console.print(f"{token.strip():>14} [cyan]{shades}[/cyan]")
+    console.print()
+
+
 def show_captions(client: Client, *pictures: Path) -> None:
     """Pictures in words."""
     names = ", ".join(picture.name for picture in pictures)
@@ -162,6 +185,33 @@ def show_zero_shot(client: Client, picture: Path) -> None:
     for entry in answer.data[0].labels or ():
         console.print(f"  {entry.score:6.1%}  [cyan]{entry.label}[/cyan]")
     console.print()
+
+
+def show_examples(client: Client) -> None:
+    """A secret code that only the examples in the prompt can tell."""
+    asked = [word for word, _ in BINDINGS[:2]]
+    answer = timed(
+        f"POST /v1/generate  {len(BINDINGS)} examples",
+        lambda: client.generate(
+            asked, instruction="Translate into the secret code.", examples=BINDINGS
+        ),
+    )
+    shown = ", ".join(f"{word} => {code}" for word, code in BINDINGS)
+    console.print(f"{shown};")
+    for word, item in zip(asked, answer.data, strict=True):
+        console.print(f"{word} => [cyan]{item.text}[/cyan]")
+    console.print()
+
+
+def show_stream(client: Client) -> None:
+    """A sampled continuation, its pieces as they came."""
+    pieces = timed(
+        "POST /v1/generate  stream",
+        lambda: list(
+            client.generate_stream("a small red", temperature=0.7, seed=4, max_new_tokens=16)
+        ),
+    )
+    console.print("a small red" + "|".join(f"[cyan]{piece.text}[/cyan]" for piece in pieces), "")
 
 
 if __name__ == "__main__":

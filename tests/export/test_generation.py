@@ -151,3 +151,11 @@ def test_decoder_only_models_start_from_the_prompt_alone(tmp_path: Path) -> None
     assert rules.decoder_start_ids == ()
     assert rules.pad_token_id == 1
     assert rules.max_new_tokens == 31
+
+
+def test_language_models_that_name_no_length_get_a_modest_one(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "x", {"bos_token_id": 1, "eos_token_id": 1})
+    for positions, given in ((1024, 256), (32, 31)):
+        limits = Limits(max_total_tokens=positions)
+        rules, _ = generation_defaults(checkpoint, limits, has_source=False)
+        assert rules.max_new_tokens == given

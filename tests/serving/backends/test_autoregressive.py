@@ -57,7 +57,7 @@ def test_request_takes_defaults_and_lays_options_over_them() -> None:
         interface.OPTIONS: options(num_beams=3, max_new_tokens=99, stream=True, deadline_ms=1000),
     }
     request = read_request(tensors, DEFAULTS)
-    assert request.rules == DEFAULTS.model_copy(update={"num_beams": 3})
+    assert request.rules == DEFAULTS.model_copy(update={"num_beams": 3, "max_new_tokens": 99})
     assert request.decoder_ids == (0, 7)
     assert request.stream
     assert request.deadline_s is not None
