@@ -8,6 +8,7 @@ are numpy views of the arenas.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -50,8 +51,7 @@ class OrtRunner:
         self.admit = _open(bundle.path(admit.file), options) if admit else None
         assert manifest.vocabulary_size is not None
         self.vocabulary_size = manifest.vocabulary_size
-        align = manifest.graphs.get("align")
-        self._aligner = _open(bundle.path(align.file), options) if align else None
+        self._bundle, self._options = bundle, options
         self.chooser = Chooser(options)
         self._logits = np.zeros((0, self.vocabulary_size), np.float32)
         self.footprint = Footprint.of(manifest.states)
@@ -77,9 +77,9 @@ class OrtRunner:
 
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
         """What each generated token looked at, (tokens, S); see `Runner.align`."""
-        if self._aligner is None:
+        graph = self.manifest.graphs.get("align")
+        if graph is None:
             raise InvalidRequest("this model tells no alignment", field="return_alignment")
-        graph = self.manifest.graphs["align"]
         forced = np.array([*prompt.token_ids, *token_ids[:-1]], np.int64)[None]
         feeds = {
             tensor.name: forced if tensor.role is Role.TOKENS else feed(tensor, [prompt])
@@ -90,9 +90,15 @@ class OrtRunner:
         (weights,) = self._aligner.run([output.name], feeds)
         return weights[0, len(prompt.token_ids) - 1 :]  # type: ignore[no-any-return]
 
+    @cached_property
+    def _aligner(self) -> onnxruntime.InferenceSession:
+        """Opened when first asked for: it holds the decoder's weights a second time."""
+        return _open(self._bundle.path(self.manifest.graphs["align"].file), self._options)
+
     def close(self) -> None:
         """Drops the sessions."""
-        del self.step, self.admit, self.chooser, self._aligner
+        del self.step, self.admit, self.chooser
+        self.__dict__.pop("_aligner", None)
 
 
 class OrtGroup:
