@@ -65,7 +65,15 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def comparisons(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What the targets are about: each pair of contenders that stands for the same precision."""
+    """Our contenders against each other one, full-size models and the small examples apart."""
+    small = [row for row in rows if row["model"].startswith("example-")]
+    large = [row for row in rows if row not in small]
+    return _comparisons(large) | {
+        f"{pair}, examples": values for pair, values in _comparisons(small).items()
+    }
+
+
+def _comparisons(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     engines = {row["engine"] for row in rows}
     found = {}
     for ours in sorted(e for e in engines if e.startswith(OURS)):
