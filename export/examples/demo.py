@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -33,6 +34,7 @@ LABELS = [
     "large red striped heart",
     "small red heart",
 ]
+CAPTIONERS = ("example-captioner", "example-show-attend-tell")
 AGREEMENT = "The agreement on the European Economic Area was signed in August 1992."
 SHADES = " ░▒▓█"
 BINDINGS = [("dovfen", "murgav"), ("jodsax", "jodtek"), ("pofgip", "fimmig"), ("sovgav", "gimjem")]
@@ -168,12 +170,16 @@ def show_alignment(client: Client) -> None:
 
 
 def show_captions(client: Client, *pictures: Path) -> None:
-    """Pictures in words."""
+    """Pictures in words, by a Transformer and by the network of 2015."""
     names = ", ".join(picture.name for picture in pictures)
-    answer = timed(f"POST /v1/caption  {names}", lambda: client.caption(pictures))
-    for item in answer.data:
-        console.print(f"[cyan]{item.text}[/cyan]")
-    console.print()
+    for model in CAPTIONERS:
+        answer = timed(
+            f"POST /v1/caption  {names}  {model}",
+            partial(client.caption, pictures, model=model),
+        )
+        for item in answer.data:
+            console.print(f"[cyan]{item.text}[/cyan]")
+        console.print()
 
 
 def show_zero_shot(client: Client, picture: Path) -> None:
@@ -207,9 +213,7 @@ def show_stream(client: Client) -> None:
     """A sampled continuation, its pieces as they came."""
     pieces = timed(
         "POST /v1/generate  stream",
-        lambda: list(
-            client.generate_stream("a small red", temperature=0.7, seed=4, max_new_tokens=16)
-        ),
+        lambda: list(client.generate_stream("a small red", temperature=0.7, seed=4, stop="\n")),
     )
     console.print("a small red" + "|".join(f"[cyan]{piece.text}[/cyan]" for piece in pieces), "")
 
