@@ -6,7 +6,7 @@ EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 # Of two examples for one task, these answer who names no model.
 DEFAULTS := example-captioner example-clip example-es-en example-gpt
 
-.PHONY: help setup demo serve export test check bench load quality proto up down clean
+.PHONY: help setup demo serve export test unit check bench load quality proto up down clean
 
 help: ## what there is to do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ serve: export ## the same, and stay up (Ctrl-C stops everything)
 
 test: .venv/installed ## the whole suite, a real Triton included
 	@$(BIN)/pytest
+
+unit: .venv/installed ## what needs neither a Triton nor an exported graph, on all cores
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist loadscope -m "not integration and not slow"
 
 check: .venv/installed ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .

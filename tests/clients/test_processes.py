@@ -105,6 +105,7 @@ def test_even_a_killed_parent_leaves_no_orphan(
     assert_all_stopped(tmp_path)
 
 
+@pytest.mark.integration
 def test_a_second_signal_does_not_wait_for_long(
     parent: subprocess.Popen[str], tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def test_alignment_is_the_cross_attention_of_transformers(
         assert difference(_transformers(twin, inputs, layer), given) < TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["marian", "vision-encoder-decoder"])
 def test_exported_alignment_is_the_cross_attention_of_transformers(
     name: str, twins: Twins, bundles: Bundles

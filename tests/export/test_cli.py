@@ -41,6 +41,7 @@ def source(twins: Twins, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_folder_becomes_a_verified_bundle_and_stays_up_to_date(
     source: Path, tmp_path: Path
 ) -> None:
@@ -91,6 +92,7 @@ def test_damaged_weights_publish_nothing(source: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "repository").exists()
 
 
+@pytest.mark.slow
 def test_failed_gate_publishes_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "config", "fault"), FAULTS)
 def test_gate_fails_for_a_planted_fault(
     name: str, config: str, fault: Fault, twins: Twins, bundles: Bundles
@@ -50,6 +51,7 @@ def test_twin_differs_for_a_planted_fault(
     assert worst > TOLERANCE
 
 
+@pytest.mark.slow
 def test_gate_fails_for_a_weight_that_export_changed(
     twins: Twins, bundles: Bundles, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
