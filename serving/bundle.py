@@ -198,7 +198,8 @@ class Manifest(_Frozen):
     parts: dict[str, str]
     """Part → Triton model: `{"generate": name}`, or `{"image": name, "text": name-text}`."""
     graphs: dict[str, Graph]
-    """Generators: admit (optional), step, align (optional). Stateless bundles: one graph a part, same keys."""
+    """Generators: admit (optional), step, align (optional). Stateless bundles: one graph a part,
+    same keys."""
     states: tuple[State, ...] = ()
     generation: Generation | None = None
     limits: Limits = Limits()

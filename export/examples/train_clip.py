@@ -160,9 +160,7 @@ def build_model(tokenizer: CLIPTokenizer) -> CLIPModel:
     return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=128))
 
 
-def see_like(
-    folder: Path, model: CLIPModel, processor: CLIPImageProcessorPil, seed: int
-) -> None:
+def see_like(folder: Path, model: CLIPModel, processor: CLIPImageProcessorPil, seed: int) -> None:
     """Starts the vision tower from the encoder of the captioner in `folder`."""
     captioner = VisionEncoderDecoderModel.from_pretrained(folder, dtype=torch.float32)
     borrow_sight(model, processor, captioner, ViTImageProcessorPil.from_pretrained(folder))
