@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -69,38 +69,22 @@ def generate(
 
     refuse_with_stream(stream, num_beams=num_beams, n=n)
     texts = [sys.stdin.read().rstrip("\n") if prompt == "-" else prompt for prompt in prompts]
-    examples = [_pair(text) for text in example or ()] or None
+    asked: dict[str, Any] = {
+        "instruction": instruction,
+        "examples": [_pair(text) for text in example or ()] or None,
+        "model": model,
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+        "repetition_penalty": repetition_penalty,
+        "stop": stop or None,
+    }
     with connect(url, api_key, timeout) as client:
         if stream:
-            pieces = client.generate_stream(
-                texts,
-                instruction=instruction,
-                examples=examples,
-                model=model,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                seed=seed,
-                repetition_penalty=repetition_penalty,
-                stop=stop or None,
-            )
-            return print_stream(pieces, as_json=as_json)
-        answer = client.generate(
-            texts,
-            instruction=instruction,
-            examples=examples,
-            model=model,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-            repetition_penalty=repetition_penalty,
-            num_beams=num_beams,
-            n=n,
-            stop=stop or None,
-        )
+            return print_stream(client.generate_stream(texts, **asked), as_json=as_json)
+        answer = client.generate(texts, **asked, num_beams=num_beams, n=n)
     if as_json:
         print_json(answer)
         return int(any(item.error for item in answer.data))
