@@ -19,7 +19,7 @@ from serving.engine.request import Cancelled, Event, Failed, Finished, Piece, Re
 from serving.engine.runner import Runner
 from serving.engine.scheduler import Batch, Capacity, Room, Scheduler
 from serving.engine.sequence import Sequence
-from serving.errors import TooLong
+from serving.errors import InvalidRequest
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class Decoder:
         """Says what could never run, not even alone. For any thread.
 
         Raises:
+            InvalidRequest: it asks for more rows than there are.
             TooLong: its state would need more memory than there is.
         """
         self._lanes.refuse_too_large(request)
@@ -73,7 +74,7 @@ class Decoder:
         """Queues a sequence; what could never run is told so at once."""
         try:
             self._lanes.refuse_too_large(sequence.request)
-        except TooLong as error:
+        except InvalidRequest as error:
             sequence.tell(Failed(error))
             return
         self._scheduler.add(sequence, self._clock())

@@ -16,7 +16,7 @@ from serving.engine.request import Request
 from serving.engine.runner import Runner
 from serving.engine.scheduler import Capacity
 from serving.engine.sequence import Sequence
-from serving.errors import TooLong
+from serving.errors import InvalidRequest, TooLong
 
 _MEBIBYTE = 1 << 20
 
@@ -51,8 +51,15 @@ class Lanes:
         """Says what could never run, not even alone. For any thread.
 
         Raises:
+            InvalidRequest: it asks for more rows than there are.
             TooLong: its state would need more memory than there is.
         """
+        if request.rules.rows > self._capacity.rows:
+            raise InvalidRequest(
+                f"{request.rules.rows} beams or samples are more rows than the engine's "
+                f"{self._capacity.rows}: ask for fewer",
+                field="best_of" if request.rules.do_sample else "num_beams",
+            )
         extent = Extent.holding(1, request.final_length, request.source_length)
         needed = self._footprint.bytes(request.rules.rows, extent)
         needed += self._reading_bytes(request)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from serving.engine.sequence import Sequence
-from serving.generation import MAX_BEAMS
 
 HEAD_START_S = 1.0  # of one step of priority
 _CALL_TOKENS = 24  # a call more costs about as much as so much padding (GPT-2 of 124M: 20)
@@ -24,7 +23,7 @@ class Capacity:
     """What the engine holds at once.
 
     Attributes:
-        rows: Live rows (sequences x beams) over all groups.
+        rows: Live rows (sequences x beams) over all groups; who asks for more is refused.
         waiting: Accepted sequences without rows, among which priorities count. More are refused.
         prefill_tokens: Padded tokens that one turn reads while nothing is being decoded.
         prefill_tokens_beside: The same beside running streams, which wait for it. What cannot be
@@ -48,8 +47,7 @@ class Capacity:
     prefix_least_tokens: int = 48
 
     def __post_init__(self) -> None:
-        assert self.rows >= MAX_BEAMS, "the widest request must fit"
-        assert self.waiting >= 1
+        assert min(self.rows, self.waiting, self.state_bytes) >= 1
         assert 1 <= self.chunk_tokens <= self.prefill_tokens_beside <= self.prefill_tokens
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -16,6 +18,7 @@ from serving.errors import BundleError, SetupError
 from serving.heartbeat import Vitals, read_vitals
 
 _QUICK_S = 2.0
+_GENERATOR = "autoregressive"
 _PENDING = re.compile(r"^nv_inference_pending_request_count\{.*\} (\S+)$", re.MULTILINE)
 
 
@@ -106,13 +109,21 @@ class ModelControl:
             raise SetupError(f"Triton cannot {verb} {model!r}: {_reason(answer)}")
 
 
-def model_config(model_folder: Path, version: int, incarnation: int = 0) -> dict[str, Any]:
+def model_config(
+    model_folder: Path,
+    version: int,
+    incarnation: int = 0,
+    generator_parameters: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
     """A model's `config.pbtxt`, narrowed to one version, as Triton's load request wants it.
 
     Triton's own choice is the largest number, complete or not. The incarnation (how often the model
     was healed) goes into an unused parameter: Triton ignores a load of what it believes to be
     loaded unchanged, even when the process behind it is dead. Clients can read it there: a stream
     that began under an earlier one will never be answered.
+
+    Args:
+        generator_parameters: Laid over the file's, if the model is a generator.
 
     Raises:
         BundleError: the file is missing or is not a model configuration.
@@ -126,7 +137,9 @@ def model_config(model_folder: Path, version: int, incarnation: int = 0) -> dict
     except text_format.ParseError as error:
         raise BundleError(f"{path} is not a model configuration: {error}") from error
     config.version_policy.specific.versions[:] = [version]
-    config.parameters["incarnation"].string_value = str(incarnation)
+    said = generator_parameters if config.backend == _GENERATOR else {}
+    for name, value in {**said, "incarnation": str(incarnation)}.items():
+        config.parameters[name].string_value = value
     fields: dict[str, Any] = json_format.MessageToDict(config, preserving_proto_field_name=True)
     return fields
 

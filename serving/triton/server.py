@@ -315,7 +315,12 @@ class TritonServer:
         return version
 
     def _load_model(self, model: str, version: int) -> None:
-        config = model_config(self.settings.repository / model, version, self._heals[model])
+        config = model_config(
+            self.settings.repository / model,
+            version,
+            self._heals[model],
+            self.settings.capacity.parameters(),
+        )
         self._require_control().load(model, config)
         self._loaded.add(model)
         self._stubs.note(model)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from serving.capacity import CapacitySettings
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class TritonSettings:
     """A dead stub keeps its shared memory until the server stops: restart beyond this many."""
     idle_before_restart_s: float = 60.0
     """With fewer dead stubs, restart once nobody has asked for anything for so long."""
+    capacity: CapacitySettings = field(default_factory=CapacitySettings)
+    """Of every generator; what it leaves open is each model's `config.pbtxt`'s to say."""
     max_restarts: int = 5
     """Restarts without a healthy minute between them before we give up."""
 

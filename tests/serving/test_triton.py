@@ -179,6 +179,24 @@ def test_load_is_narrowed_to_one_version(repository: Path) -> None:
     assert config["input"][0] == {"name": "x", "data_type": "TYPE_FP32", "dims": ["1"]}
 
 
+def test_capacity_is_laid_over_generators_alone(repository: Path) -> None:
+    publish_times(repository, "encoder", 1)
+    own = CONFIG.replace("onnxruntime", "autoregressive") + (
+        'parameters {key: "max_rows" value {string_value: "9"}}'
+        'parameters {key: "max_waiting" value {string_value: "8"}}'
+    )
+    publish(repository, "generator", times(1), own)
+    said = {"max_rows": "4"}
+    found = model_config(repository / "generator", 1, 1, said)["parameters"]
+    assert {name: entry["string_value"] for name, entry in found.items()} == {
+        "intra_op_thread_count": "1",
+        "max_rows": "4",
+        "max_waiting": "8",
+        "incarnation": "1",
+    }
+    assert "max_rows" not in model_config(repository / "encoder", 1, 1, said)["parameters"]
+
+
 def test_broken_configuration_is_named(repository: Path) -> None:
     publish(repository, "a", None, "max_batch_size: many")
     with pytest.raises(BundleError, match=r"config.pbtxt is not a model configuration"):

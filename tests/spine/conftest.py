@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
 from export.examples.demo import free_port, wait_until_ready
@@ -18,7 +22,14 @@ from triptych.grpc_client import GrpcClient
 CHECKPOINTS = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
 DEFAULTS = ("example-es-en", "example-captioner", "example-clip", "example-gpt")
 EXAMPLES = (*DEFAULTS, "example-en-fr", "example-show-attend-tell")
+MODEL = "example-es-en"
+"""The one that is killed, stopped and overloaded."""
+PATIENCE_S = 60.0
+"""How long a test waits before it calls something hung; nothing should come near it."""
 PROGRAM = (sys.executable, "-m", "triptych")
+
+
+Http = Callable[["House"], httpx.AsyncClient]
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,23 @@ def stop_house(house: House) -> int:
     """SIGTERM, as an orchestrator would; the exit code."""
     house.process.send_signal(signal.SIGTERM)
     return house.process.wait(timeout=60)
+
+
+@contextmanager
+def running(repository: Path, folder: Path, **environment: object) -> Iterator[House]:
+    """A house of its own, with the environment's settings."""
+    before = dict(os.environ)
+    os.environ.update({name: str(value) for name, value in environment.items()})
+    try:
+        house = start_house(repository, folder / "serve.log")
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    try:
+        yield house
+    finally:
+        if house.process.poll() is None:
+            stop_house(house)
 
 
 @pytest.fixture(scope="session")
@@ -82,3 +110,26 @@ def client(house: House) -> Iterator[Client]:
 def grpc_client(house: House) -> Iterator[GrpcClient]:
     with GrpcClient(house.grpc_address, timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def translator(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with the translator alone, so that restarts are quick."""
+    folder = tmp_path_factory.mktemp("alive") / "model_repository"
+    shutil.copytree(repository / MODEL, folder / MODEL)
+    return folder
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[Callable[[House], httpx.AsyncClient]]:
+    """Makes clients that never reuse a connection: an idle one may be closed any time."""
+    made: list[httpx.AsyncClient] = []
+
+    def make(house: House) -> httpx.AsyncClient:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        made.append(httpx.AsyncClient(base_url=house.url, timeout=PATIENCE_S, limits=limits))
+        return made[-1]
+
+    yield make
+    for client in made:
+        await client.aclose()

@@ -14,37 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.spine.conftest import PROGRAM, House, start_house, stop_house
+from tests.spine.inside import descendants, mapped_memory, prefix, shared_memory, stub_of
 from triptych import Client
 
 pytestmark = pytest.mark.integration
-SHARED_MEMORY = Path("/dev/shm")
-
-
-def descendants(pid: int) -> set[int]:
-    """Processes below one, by /proc."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(fields[1])
-    found = {pid}
-    while new := {child for child, parent in parents.items() if parent in found} - found:
-        found |= new
-    return found - {pid}
-
-
-def stub_of(pid: int, model: str) -> int:
-    """The Triton stub process that serves a model, below a process."""
-    for child in descendants(pid):
-        words = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
-        if "triton_python_backend_stub" in words[0] and any(
-            f"/{model}" in word or word.startswith(model) for word in words[1:]
-        ):
-            return child
-    raise AssertionError(f"no stub serves {model}")
 
 
 def eventually(claim: Callable[[], bool], timeout_s: float = 20.0) -> bool:
@@ -57,14 +30,16 @@ def eventually(claim: Callable[[], bool], timeout_s: float = 20.0) -> bool:
 
 
 def test_sigterm_leaves_no_process_and_no_shared_memory(repository: Path, tmp_path: Path) -> None:
-    before = set(SHARED_MEMORY.iterdir())
     house = start_house(repository, tmp_path / "serve.log")
     family = descendants(house.process.pid)
+    own, used = prefix(house), mapped_memory(house)
+    assert set(shared_memory(own)) & used, "every model's process has a region"
     code = stop_house(house)
     assert code == 0
     assert len(family) >= 5, "gateway, triton's parent, triton and the models' processes"
     assert not {pid for pid in family if Path(f"/proc/{pid}").exists()}
-    assert set(SHARED_MEMORY.iterdir()) <= before
+    assert not shared_memory(own)
+    assert not {path for path in used if path.exists()}
 
 
 def test_a_killed_model_process_is_healed_and_answers_again(house: House, client: Client) -> None:

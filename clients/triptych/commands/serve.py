@@ -8,22 +8,28 @@ from typing import Annotated
 
 import typer
 
+from triptych.commands.capacity import Said, arguments, with_capacity_flags
+
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
 
 
+@with_capacity_flags
 def serve(
+    *,
     repository: Annotated[
         Path, typer.Option(help="Model repository, as `triptych export` fills it.")
     ] = Path("model_repository"),
     http_port: Port = 8080,
     grpc_port: Port = 8081,
     host: Annotated[str, typer.Option(help="Address that the gateway listens on.")] = "127.0.0.1",
+    capacity: Said,
 ) -> int:
     """Start Triton and the gateway, and say when they are ready; Ctrl-C stops both.
 
     \b
     triptych serve
     triptych serve --repository model_repository --http-port 9000 --grpc-port 9001
+    triptych serve --max-rows 16 --state-memory 512MiB
 
     Triton listens on free ports of loopback; other flags of the gateway are set by its environment
     variables (see triptych gateway --help).
@@ -43,7 +49,7 @@ def serve(
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{front['http']}"
     processes = Processes(
         {
-            "triton": [*program, "triton", *shared, *triton],
+            "triton": [*program, "triton", *shared, *triton, *arguments(capacity)],
             "gateway": [
                 *(*program, "gateway", *shared, "--host", host, *gateway),
                 *("--triton", f"127.0.0.1:{back['grpc']}"),

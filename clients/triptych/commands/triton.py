@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from triptych.commands.capacity import Said, with_capacity_flags
 from triptych.commands.installed import imported
 
 
+@with_capacity_flags
 def triton(
+    *,
     repository: Annotated[
         Path, typer.Option(help="Model repository, as `triptych export` fills it.")
     ] = Path("model_repository"),
@@ -41,6 +44,7 @@ def triton(
     json_output: Annotated[
         bool, typer.Option(envvar="TRIPTYCH_JSON_OUTPUT", help="Log lines as JSON.")
     ] = False,
+    capacity: Said,
 ) -> int:
     """Start NVIDIA Triton on a model repository, watch it and heal it; ends with SIGTERM.
 
@@ -57,6 +61,7 @@ def triton(
         program=server.program_from_environment(),
         stop_timeout_s=graceful_termination_timeout,
         stuck_after_s=stuck_after,
+        capacity=imported("serving.capacity", "serve-cpu").CapacitySettings.of(capacity),
     )
     code: int = server.run_triton(settings, json_output=json_output)
     return code

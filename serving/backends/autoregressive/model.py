@@ -20,6 +20,7 @@ from serving.backends.autoregressive.responder import Conversation, Responder
 from serving.backends.autoregressive.wire import Arrays, read_request
 from serving.backends.interpreter import assert_interpreter
 from serving.bundle import Bundle, Role, open_bundle
+from serving.capacity import CapacitySettings
 from serving.engine.engine import Engine
 from serving.engine.intake import Intake
 from serving.engine.ort_runner import OrtRunner
@@ -45,14 +46,20 @@ class TritonPythonModel:
         if bundle.manifest.generation is None:
             raise BundleError(f"{bundle.manifest.name} has no generation defaults: export again")
         self._defaults = bundle.manifest.generation
-        config = json.loads(args["model_config"])
-        runner = OrtRunner(bundle, int(_parameter(config, "intra_op_thread_count", "0")))
-        self._engine = Engine(runner, Intake(bundle.manifest))
+        parameters = _parameters(json.loads(args["model_config"]))
+        capacity = CapacitySettings.of(parameters).capacity()
+        if self._defaults.rows > capacity.rows:
+            raise BundleError(
+                f"{bundle.manifest.name} searches {self._defaults.rows} rows wide unless a request "
+                f"says otherwise: max_rows must not be {capacity.rows}"
+            )
+        runner = OrtRunner(bundle, int(parameters.get("intra_op_thread_count", "0")))
+        self._engine = Engine(runner, Intake(bundle.manifest), capacity)
         self._responder = Responder()
         self._hall = Hall(self._engine, self._responder)
         for beams in sorted({1, self._defaults.num_beams}):
             self._engine.generate(_warm_up_request(bundle, self._defaults, beams))
-        incarnation = _parameter(config, "incarnation", "0")
+        incarnation = parameters.get("incarnation", "0")
         self._meters = _Meters(labels(args["model_name"], args["model_version"], incarnation))
         self._heartbeat = Heartbeat(self._engine, self._meters.by_name)
 
@@ -145,6 +152,6 @@ def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Reques
     )
 
 
-def _parameter(config: dict[str, Any], name: str, default: str) -> str:
-    """A parameter of the model's configuration."""
-    return str(config.get("parameters", {}).get(name, {}).get("string_value", default))
+def _parameters(config: dict[str, Any]) -> dict[str, str]:
+    """The parameters of the model's configuration."""
+    return {name: entry["string_value"] for name, entry in config.get("parameters", {}).items()}

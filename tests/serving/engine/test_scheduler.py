@@ -10,7 +10,7 @@ from serving.engine.decoder import Decoder
 from serving.engine.request import Event, Failed, Finished, Request
 from serving.engine.scheduler import Capacity, Room, Scheduler
 from serving.engine.sequence import Sequence
-from serving.errors import TooLong
+from serving.errors import InvalidRequest, TooLong
 from serving.generation import Generation
 from tests.serving.engine.fake_runner import FakeRunner, hashed_logits
 
@@ -163,6 +163,28 @@ def test_wide_request_is_served_beside_an_endless_stream_of_narrow_ones() -> Non
             decoder.add(Sequence(Request(wide, np.array([4])), events.append))
         decoder.turn()
     assert [type(event) for event in events] == [Finished]
+
+
+def test_rows_bound_who_runs_together_and_wider_requests_are_refused() -> None:
+    decoder = Decoder(FakeRunner(LOGITS, 20), Capacity(rows=4))
+    events: list[Event] = []
+    for width in (1, 4, 2, 3, 1, 4, 1, 1, 2):
+        rules = RULES.model_copy(update={"num_beams": width})
+        decoder.add(Sequence(Request(rules, np.array([4])), events.append))
+    highest = 0
+    while not decoder.is_idle:
+        decoder.turn()
+        highest = max(highest, decoder.rows_in_use)
+        assert decoder.rows_in_use <= 4
+    assert highest == 4
+    assert [type(event) for event in events] == [Finished] * 9
+    for asked in ({"num_beams": 5}, {"do_sample": True, "best_of": 5}):
+        decoder.add(Sequence(Request(RULES.model_copy(update=asked), np.array([4])), events.append))
+        end = events.pop()
+        assert isinstance(end, Failed)
+        assert isinstance(end.error, InvalidRequest)
+        assert end.error.field in asked
+    assert decoder.is_idle
 
 
 def test_memory_bounds_who_runs_together() -> None:

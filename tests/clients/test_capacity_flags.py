@@ -1,0 +1,80 @@
+"""`triptych serve` and `triptych triton` say how much an engine holds."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.capacity import CapacitySettings
+from triptych import cli
+from triptych.commands.capacity import FLAGS
+from triptych.commands.processes import Processes
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The settings of each Triton that would have run."""
+    settings: list[Any] = []
+    module = types.ModuleType("serving.triton")
+    module.TritonSettings = types.SimpleNamespace  # type: ignore[attr-defined]
+    module.program_from_environment = lambda: None  # type: ignore[attr-defined]
+    module.run_triton = (  # type: ignore[attr-defined]
+        lambda given, *, json_output: settings.append(given) or 0
+    )
+    monkeypatch.setitem(sys.modules, "serving.triton", module)
+    return settings
+
+
+def test_there_is_a_flag_for_everything_that_can_be_said() -> None:
+    assert set(FLAGS) == set(CapacitySettings.model_fields)
+
+
+@pytest.mark.parametrize("command", ["serve", "triton"])
+def test_help_lists_flags_and_variables(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert cli.run([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    for name in FLAGS:
+        assert f"--{name.replace('_', '-')} " in text
+        assert f"TRIPTYCH_{name.upper()}" in text
+
+
+def test_flags_go_before_the_environment(
+    started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIPTYCH_MAX_ROWS", "7")
+    monkeypatch.setenv("TRIPTYCH_STATE_MEMORY", "1GiB")
+    assert cli.run(["triton", "--max-rows", "5"]) == 0
+    assert started[0].capacity == CapacitySettings(max_rows=5, state_memory=1 << 30)
+
+
+def test_serve_hands_on_what_was_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands: dict[str, Any] = {}
+
+    def run(self: Processes, *_: object) -> int:
+        commands.update(self._commands)
+        return 0
+
+    monkeypatch.setattr(Processes, "run", run)
+    monkeypatch.setenv("TRIPTYCH_PREFIX_MEMORY", "0")
+    ports = ["--http-port", "0", "--grpc-port", "0"]
+    told = ["--max-rows=4", "--state-memory", "2KiB"]
+    assert cli.run(["serve", "--repository", str(tmp_path), *ports, *told]) == 0
+    assert {"--max-rows=4", "--state-memory=2048", "--prefix-memory=0"} < set(commands["triton"])
+
+
+@pytest.mark.parametrize("command", ["serve", "triton"])
+def test_a_bad_value_is_one_line_before_anything_starts(
+    command: str, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run([command, "--state-memory", "2 apples"]) == 1
+    error = capsys.readouterr().err
+    assert "state_memory is '2 apples'" in error
+    assert error.count("\n") == 1
+    assert started == []
