@@ -3,7 +3,7 @@
 The backend writes them to Triton's metrics endpoint; `triptych triton` and the gateway read them
 there. The beat itself counts moments at which the engine's thread slept for want of work or had
 taken a step since the moment before: it stands still when the thread hangs, and when the process is
-stopped or gone.
+stopped or gone. An encoder's session does the same between its runs, of which each is a step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PREFIX = "triptych_engine_"
 BEATS = "beats"
 COUNTERS = {
     BEATS: "Moments at which the engine was idle or had gone on.",
-    "steps": "Turns of the decode loop.",
+    "steps": "Turns of the decode loop, or runs of an encoder.",
     "step_seconds": "Time spent in them.",
     "admitted": "Sequences whose prompt has been read.",
     "row_steps": "Tokens decoded over all rows.",

@@ -27,7 +27,7 @@ class Condition:
     """How a server does at one moment, in its own words.
 
     Attributes:
-        engines: By model; those that have none (encoders) are not in it.
+        engines: By model; those of a native backend are not in it.
         pending: Requests that wait in Triton's queues.
     """
 
@@ -38,6 +38,11 @@ class Condition:
     def is_idle(self) -> bool:
         """Whether nobody waits for anything that can be seen from here."""
         return not self.pending and not any(vital.is_busy for vital in self.engines.values())
+
+    @property
+    def work(self) -> dict[str, float]:
+        """Pieces of work that each model has done: short ones are never seen going on."""
+        return {model: vital.figures.get("steps", 0.0) for model, vital in self.engines.items()}
 
 
 class ModelControl:

@@ -11,12 +11,15 @@ from typing import NoReturn
 from serving.errors import SetupError
 from serving.logs import configure_logs
 from serving.triton import process as processes
+from serving.triton.control import Condition
 from serving.triton.pulse import Pulse
 from serving.triton.server import TritonServer
 from serving.triton.settings import TritonSettings
 
 WATCH_PERIOD_S = 0.5
 HEALTHY_AFTER_S = 60.0
+_CANARIES = 20
+"""Steps that a gateway's canaries may take while a server is idle; `/ready` sends one in 10 s."""
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger(__name__)
@@ -83,11 +86,17 @@ class Supervisor:
         if self._pulse.is_silent:
             self._restart("tritonserver does not answer")
             return
-        if condition is None or not condition.is_idle:
+        if condition is None or not condition.is_idle or self._has_worked(condition):
+            self._work = condition.work if condition else {}
             self._busy_s = self._clock()
         is_long_idle = self._clock() - self._busy_s > self._server.settings.idle_before_restart_s
         if self._server.dead_stubs and is_long_idle:
             self._restart(f"{self._server.dead_stubs} dead stubs hold shared memory, all is idle")
+
+    def _has_worked(self, condition: Condition) -> bool:
+        """Whether somebody else than canaries has asked since the server was last seen busy."""
+        work = condition.work
+        return any(abs(work[model] - self._work.get(model, 0.0)) > _CANARIES for model in work)
 
     def _restart(self, reason: str) -> None:
         """Stop and start; a start that fails leaves a dead server, which is the next check's."""
@@ -105,6 +114,7 @@ class Supervisor:
     def _began(self) -> None:
         """Forget what was seen of the server before it started."""
         self._pulse = Pulse(self._server.settings.stuck_after_s, self._clock)
+        self._work: dict[str, float] = {}
         self._started_s = self._busy_s = self._clock()
 
 

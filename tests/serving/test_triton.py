@@ -366,6 +366,21 @@ def test_dead_stubs_are_got_rid_of_when_nobody_asks_for_anything() -> None:
     assert server.dead_stubs == 0
 
 
+def test_encoders_whose_runs_are_never_seen_are_busy_all_the_same() -> None:
+    """A hundred runs a second end between two looks; canaries alone are nobody's business."""
+    server, clock = FakeServer(dead_stubs=1), Clock()
+    supervisor = supervise(server, clock)
+    for second in range(100):
+        server.engines = {"clip": Vitals(0, {"beats": second, "steps": 100.0 * second})}
+        watch(supervisor, clock, 1)
+    assert set(server.calls) == {"heal"}, "it was restarted under load"
+    for second in range(100):
+        figures = {"beats": 100.0 + second, "steps": 9900.0 + second // 10}
+        server.engines = {"clip": Vitals(0, figures)}
+        watch(supervisor, clock, 1)
+    assert server.calls.count("start") == 1
+
+
 # Farewell
 
 
@@ -480,6 +495,25 @@ def test_killed_stub_is_replaced_at_the_version_it_served(server: TritonServer) 
     assert incarnation(server, "twice") == "1"
     assert answer(server, "twice") == 2
     assert server.heal() == []
+
+
+@pytest.mark.integration
+def test_encoder_that_hangs_is_killed_and_replaced(repository: Path) -> None:
+    publish_times(repository, "twice", 2)
+    with TritonServer(TritonSettings(repository, stuck_after_s=2)) as server:
+        supervisor = Supervisor(server)
+        assert server.pid is not None
+        [stub] = living_stubs(server.pid, repository)["twice"]
+        os.kill(stub, signal.SIGSTOP)
+
+        def is_healed() -> bool:
+            supervisor.check()
+            return incarnation(server, "twice") == "1"
+
+        wait_until(is_healed)
+        assert answer(server, "twice") == 2
+        assert server.pid is not None
+        assert living_stubs(server.pid, repository)["twice"] != {stub}
 
 
 @pytest.mark.integration

@@ -24,6 +24,7 @@ DEFAULTS = ("example-es-en", "example-captioner", "example-clip", "example-gpt")
 EXAMPLES = (*DEFAULTS, "example-en-fr", "example-show-attend-tell")
 MODEL = "example-es-en"
 """The one that is killed, stopped and overloaded."""
+ENCODERS = ("example-clip", "example-clip-text")
 PATIENCE_S = 60.0
 """How long a test waits before it calls something hung; nothing should come near it."""
 PROGRAM = (sys.executable, "-m", "triptych")
@@ -117,6 +118,15 @@ def translator(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """A repository with the translator alone, so that restarts are quick."""
     folder = tmp_path_factory.mktemp("alive") / "model_repository"
     shutil.copytree(repository / MODEL, folder / MODEL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pictures(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with the two encoders of CLIP alone."""
+    folder = tmp_path_factory.mktemp("encoders") / "model_repository"
+    for part in ENCODERS:
+        shutil.copytree(repository / part, folder / part)
     return folder
 
 

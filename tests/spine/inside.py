@@ -32,9 +32,9 @@ def descendants(pid: int) -> set[int]:
 def stub_of(pid: int, model: str) -> int:
     """The Triton stub process that serves a model, below a process."""
     for child in descendants(pid):
-        words = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
-        if "triton_python_backend_stub" in words[0] and any(
-            f"/{model}" in word or word.startswith(model) for word in words[1:]
+        arguments = words(child)
+        if "triton_python_backend_stub" in arguments[0] and any(
+            f"/{model}/" in argument for argument in arguments[1:]
         ):
             return child
     raise AssertionError(f"no stub serves {model}")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import random
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.spine.conftest import MODEL, PATIENCE_S, Http, running, stop_house
+from tests.spine.conftest import ENCODERS, MODEL, PATIENCE_S, Http, running, stop_house
 from tests.spine.inside import (
     descendants,
     handles,
@@ -34,6 +35,7 @@ from tests.spine.visits import answered, crowd, is_ready, paragraph, serves, str
 pytestmark = pytest.mark.integration
 
 KILLS = int(os.environ.get("TRIPTYCH_TEST_KILLS", "20"))
+PICTURE = Path(__file__).parents[2] / "export" / "examples" / "pictures" / "scene-1.png"
 LEAVERS = int(os.environ.get("TRIPTYCH_TEST_LEAVERS", "2000"))
 
 
@@ -89,6 +91,41 @@ async def test_model_that_hangs_is_not_ready_then_healed(
         async with asyncio.timeout(PATIENCE_S):
             assert set(await asyncio.gather(*work)) <= {"answer", "unavailable"}
         assert stub_of(house.process.pid, MODEL) != stuck
+
+
+@pytest.mark.parametrize("part", ENCODERS)
+async def test_encoder_that_hangs_is_not_ready_then_healed(
+    pictures: Path, tmp_path: Path, http: Http, part: str
+) -> None:
+    with running(pictures, tmp_path, TRIPTYCH_STUCK_AFTER=2) as house:
+        client = http(house)
+        picture = base64.b64encode(PICTURE.read_bytes()).decode()
+        body = {"images": [picture], "labels": ["a circle", "a square"]}
+
+        async def look() -> httpx.Response:
+            return await client.post("/v1/zero-shot", json=body)
+
+        expected = (await look()).json()["data"]
+        stuck = stub_of(house.process.pid, part)
+        os.kill(stuck, signal.SIGSTOP)
+        lost = [asyncio.create_task(look()) for _ in range(8)]
+
+        async def is_not_ready() -> bool:
+            return not await is_ready(client)
+
+        async def answers() -> bool:
+            response = await look()
+            assert response.status_code in {200, 503}, response.text
+            return response.status_code == 200
+
+        await until(is_not_ready)
+        await until(answers)
+        await until(lambda: is_ready(client))
+        async with asyncio.timeout(PATIENCE_S):
+            ends = {response.status_code for response in await asyncio.gather(*lost)}
+        assert ends <= {200, 503}
+        assert (await look()).json()["data"] == expected
+        assert stub_of(house.process.pid, part) != stuck
 
 
 async def test_overload_is_refused_at_once_and_nothing_is_restarted(

@@ -15,10 +15,12 @@ import triton_python_backend_utils as pb
 
 from serving import interface
 from serving.backends.autoregressive.hall import Hall
-from serving.backends.autoregressive.heartbeat import Heartbeat, Meter
 from serving.backends.autoregressive.responder import Conversation, Responder
 from serving.backends.autoregressive.wire import Arrays, read_request
+from serving.backends.heartbeat import Heartbeat
 from serving.backends.interpreter import assert_interpreter
+from serving.backends.meters import Meters
+from serving.backends.parameters import text_parameters
 from serving.bundle import Bundle, Role, open_bundle
 from serving.capacity import CapacitySettings
 from serving.engine.engine import Engine
@@ -27,7 +29,7 @@ from serving.engine.ort_runner import OrtRunner
 from serving.engine.request import Cancelled, Failed, Request
 from serving.errors import BundleError
 from serving.generation import Generation
-from serving.heartbeat import COUNTERS, GAUGES, PREFIX, labels
+from serving.heartbeat import COUNTERS, GAUGES
 
 INPUTS = (interface.SOURCE_IDS, interface.PIXELS, interface.PROMPT_IDS, interface.OPTIONS)
 
@@ -46,7 +48,7 @@ class TritonPythonModel:
         if bundle.manifest.generation is None:
             raise BundleError(f"{bundle.manifest.name} has no generation defaults: export again")
         self._defaults = bundle.manifest.generation
-        parameters = _parameters(json.loads(args["model_config"]))
+        parameters = text_parameters(json.loads(args["model_config"]))
         capacity = CapacitySettings.of(parameters).capacity()
         if self._defaults.rows > capacity.rows:
             raise BundleError(
@@ -59,8 +61,7 @@ class TritonPythonModel:
         self._hall = Hall(self._engine, self._responder)
         for beams in sorted({1, self._defaults.num_beams}):
             self._engine.generate(_warm_up_request(bundle, self._defaults, beams))
-        incarnation = parameters.get("incarnation", "0")
-        self._meters = _Meters(labels(args["model_name"], args["model_version"], incarnation))
+        self._meters = Meters(pb.MetricFamily, (*COUNTERS, *GAUGES), args, parameters)
         self._heartbeat = Heartbeat(self._engine, self._meters.by_name)
 
     def execute(self, requests: list[Any]) -> None:
@@ -116,26 +117,6 @@ class _TritonChannel:
         return bool(self._sender.is_cancelled())
 
 
-class _Meters:
-    """Triton's numbers of this engine, all at 0. Models share a family that has the same name."""
-
-    def __init__(self, series: dict[str, str]) -> None:
-        kinds = {name: (pb.MetricFamily.COUNTER, text) for name, text in COUNTERS.items()}
-        kinds |= {name: (pb.MetricFamily.GAUGE, text) for name, text in GAUGES.items()}
-        self._families = {
-            name: pb.MetricFamily(name=PREFIX + name, description=text, kind=kind)
-            for name, (kind, text) in kinds.items()
-        }
-        self.by_name: dict[str, Meter] = {
-            name: family.Metric(series) for name, family in self._families.items()
-        }
-
-    def close(self) -> None:
-        """Takes the series from the endpoint; Triton wants them to go before their families."""
-        self.by_name.clear()
-        self._families.clear()
-
-
 def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Request:
     """A prefill and a step on the smallest input that the model takes."""
     rules = defaults.model_copy(
@@ -150,8 +131,3 @@ def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Reques
         pixels=np.zeros(pixels.shape[1:], np.uint8) if pixels else None,  # type: ignore[arg-type]
         prompt_ids=() if rules.decoder_start_ids else (0,),
     )
-
-
-def _parameters(config: dict[str, Any]) -> dict[str, str]:
-    """The parameters of the model's configuration."""
-    return {name: entry["string_value"] for name, entry in config.get("parameters", {}).items()}

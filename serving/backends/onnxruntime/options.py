@@ -6,6 +6,8 @@ from typing import Any
 
 import onnxruntime as ort
 
+from serving.backends.parameters import text_parameters
+
 _LEVELS = {
     -1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
     1: ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
@@ -19,7 +21,7 @@ def session_options(config: dict[str, Any]) -> Any:
 
     Beyond those, `session.*` parameters go to ONNX Runtime as they are.
     """
-    parameters = {k: v["string_value"] for k, v in config.get("parameters", {}).items()}
+    parameters = text_parameters(config)
     options = ort.SessionOptions()
     options.intra_op_num_threads = int(parameters.get("intra_op_thread_count", 0))
     options.inter_op_num_threads = int(parameters.get("inter_op_thread_count", 0))

@@ -1,11 +1,14 @@
-"""The heartbeat: it moves while the engine is well, and only then."""
+"""The heartbeat: it moves while an engine or a session is well, and only then."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
 
-from serving.backends.autoregressive.heartbeat import Heartbeat
+import pytest
+
+from serving.backends.heartbeat import Heartbeat
+from serving.backends.onnxruntime.runs import COUNTED, Runs
 from serving.engine.metrics import Metrics
 from serving.heartbeat import BEATS, COUNTERS, GAUGES, PREFIX, labels, read_vitals
 
@@ -62,6 +65,24 @@ def test_working_engine_beats_while_it_steps_and_stands_still_when_it_hangs() ->
     assert watched.beat() == 1, "it has work and took no step"
     watched.engine.metrics.steps = 8
     assert watched.beat() == 2
+
+
+def test_session_beats_between_its_runs_and_after_each() -> None:
+    runs = Runs()
+    meters = {name: FakeMeter(name) for name in COUNTED}
+    heart = Heartbeat(runs, meters, period_s=1e6)
+    heart.beat()
+    with runs.one():
+        for _ in range(3):
+            heart.beat()
+        assert meters[BEATS].value == 1, "it hangs in a run"
+    with pytest.raises(ValueError, match="broken"), runs.one():
+        raise ValueError("broken")
+    with runs.one():
+        heart.beat()
+        assert meters[BEATS].value == 2, "it runs, and has ended others since"
+    heart.close()
+    assert meters["steps"].value == 2
 
 
 def test_figures_follow_the_engine_up_and_down() -> None:

@@ -1,4 +1,4 @@
-"""The heartbeat thread: what an engine counts, written to Triton's metrics endpoint.
+"""The heartbeat thread: what a model's process counts, written to Triton's metrics endpoint.
 
 Each write is a blocking round trip to Triton, so neither the decode loop nor the response thread
 does it, and it happens twice a second rather than once a token.
@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping
 from typing import Protocol
 
-from serving.engine.metrics import Metrics
 from serving.heartbeat import BEATS
 
 PERIOD_S = 0.5
@@ -27,12 +26,21 @@ class Meter(Protocol):
         ...
 
 
-class Beating(Protocol):
-    """What is watched; an `Engine`."""
+class Counted(Protocol):
+    """Figures by the names of `serving.heartbeat`."""
 
     @property
-    def metrics(self) -> Metrics:
-        """Its counters."""
+    def steps(self) -> int:
+        """Pieces of work done."""
+        ...
+
+
+class Beating(Protocol):
+    """What is watched: an engine, or a session."""
+
+    @property
+    def metrics(self) -> Counted:
+        """What it counts; figures that it has not stay 0."""
         ...
 
     @property
@@ -42,18 +50,18 @@ class Beating(Protocol):
 
 
 class Heartbeat:
-    """Writes an engine's numbers until closed.
+    """Writes the numbers of what is watched until closed.
 
     Args:
-        engine: Read from this thread.
+        watched: Read from this thread.
         meters: By the names of `serving.heartbeat`, all at 0.
         period_s: Seconds between two writes.
     """
 
     def __init__(
-        self, engine: Beating, meters: Mapping[str, Meter], period_s: float = PERIOD_S
+        self, watched: Beating, meters: Mapping[str, Meter], period_s: float = PERIOD_S
     ) -> None:
-        self._engine = engine
+        self._watched = watched
         self._meters = meters
         self._period_s = period_s
         self._written = dict.fromkeys(meters, 0.0)
@@ -68,10 +76,10 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Writes what has changed; the thread's body."""
-        metrics = self._engine.metrics
+        metrics = self._watched.metrics
         moved = metrics.steps != self._written["steps"]
         now = {name: float(getattr(metrics, name, 0.0)) for name in self._meters if name != BEATS}
-        now[BEATS] = self._written[BEATS] + (1.0 if moved or self._engine.is_asleep else 0.0)
+        now[BEATS] = self._written[BEATS] + (1.0 if moved or self._watched.is_asleep else 0.0)
         for name, value in now.items():
             if value != self._written[name]:
                 self._meters[name].increment(value - self._written[name])
