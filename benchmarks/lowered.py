@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from export.calibrate import cache_scales
 from export.publish import publish, staging
 from export.quantize import Precision, quantize
+from export.quantize_cache import quantize_cache
+from export.verify import open_sessions
 from serving.bundle import Bundle, newest_bundle
 
 
@@ -18,7 +21,14 @@ def lowered(original: Bundle, precision: Precision, repository: Path) -> Bundle:
         for part in manifest.parts.values():
             folder = source / part / original.folder.name
             shutil.copytree(folder, stage.part(part), dirs_exist_ok=True)
-        for key, graph in manifest.graphs.items():
-            quantize(stage.part(manifest.parts.get(key, manifest.name)) / graph.file, precision)
+        files = {
+            key: stage.part(manifest.parts.get(key, manifest.name)) / graph.file
+            for key, graph in manifest.graphs.items()
+        }
+        scales = cache_scales(manifest, open_sessions(files))
+        for file in files.values():
+            quantize(file, precision)
+        if scales:
+            manifest = quantize_cache(files["step"], manifest, scales)
         publish(stage, repository, manifest)
     return newest_bundle(repository, manifest.name)

@@ -102,7 +102,8 @@ def _build(
             report = verify(graphs, Bundle(folder, manifest))
         if request.precision is not Precision.FP32:
             with phase(f"lowering to {request.precision}"):
-                lower_precision(report, graphs, Bundle(folder, manifest), request.precision)
+                staged = Bundle(folder, manifest)
+                manifest = lower_precision(report, graphs, staged, request.precision)
         report.warnings = warnings
         text = json.dumps(report.as_json(), indent=2, ensure_ascii=False)
         (folder / manifest.report).write_text(text + "\n", encoding="utf-8")

@@ -1,26 +1,35 @@
 """What int8 costs and what it keeps: a bundle's float32 graphs against their rewrite.
 
 The float32 graphs have passed `verify`, so they stand for PyTorch here. Scores may move, within
-`LEAST_COSINE`; that a row's scores do not depend on its neighbours is held bit for bit.
+`LEAST_COSINE`; that a row's scores do not depend on its neighbours is held bit for bit. A cache
+that does not fit into int8 stays float32.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import numpy as np
+import onnx
 
 from export.architecture import Graphs
+from export.calibrate import Course, Scales, cache_scales, courses
 from export.probe import Array, Feeds, Observation, Run
-from export.quantize import Precision, quantize
+from export.quantize import LARGEST, Precision, quantize
+from export.quantize_cache import quantize_cache
+from export.to_onnx import save
 from export.token_parity import BEAMS, mixed_requests
 from export.verify import ParityError, Report, bundle_path, measure, observe, open_sessions
-from serving.bundle import Bundle, Graph, Role
+from serving.bundle import Bundle, Graph, Manifest, Role
 from serving.engine.decoder import decode
 from serving.engine.ort_runner import OrtRunner
 
 LEAST_COSINE = 0.98
 """Between the scores or embeddings of one row; less means a layer that int8 cannot carry."""
+_HELD_OUT = 1
+"""The seed of courses that no scale was taken from."""
 
 
 @dataclass
@@ -34,6 +43,9 @@ class Int8Parity:
         rows_alone: Rows whose results were bit for bit those of the row alone.
         hypotheses_alone: Generated texts whose tokens were those of the request alone.
         original_bytes: Of the float32 files.
+        cache: How keys and values of the past are kept, int8 or float32; None without any.
+        cache_cosine: The least that an int8 cache turned a row's scores by, over held-out courses.
+        cache_clipped: Share of those courses' keys and values that lay beyond what int8 holds.
     """
 
     precision: str
@@ -45,24 +57,36 @@ class Int8Parity:
     rows_alone: int = 0
     hypotheses_alone: int = 0
     original_bytes: int = 0
+    cache: str | None = None
+    cache_cosine: float | None = None
+    cache_clipped: float | None = None
 
 
-def lower_precision(report: Report, graphs: Graphs, bundle: Bundle, precision: Precision) -> None:
+def lower_precision(
+    report: Report, graphs: Graphs, bundle: Bundle, precision: Precision
+) -> Manifest:
     """Rewrites the files of a staged bundle and compares them with what they were.
 
     Args:
         report: Of the float32 files, all alike PyTorch; what changes is written into it.
+
+    Returns:
+        The manifest that fits the rewritten files.
 
     Raises:
         ParityError: scores turned too far, or a row depends on its neighbours.
     """
     files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
     parity = Int8Parity(precision, original_bytes=sum(f.stat().st_size for f in files.values()))
-    wanted = list(observe(graphs, bundle, open_sessions(files)))
+    original = open_sessions(files)
+    wanted = list(observe(graphs, bundle, original))
+    scales = cache_scales(bundle.manifest, original)
     for file in files.values():
         done = quantize(file, precision)
         parity.layers += done.layers
         parity.tables += done.tables
+    if scales:
+        bundle = replace(bundle, manifest=_lower_cache(parity, bundle.manifest, files, scales))
     run = open_sessions(files)
     if precision.is_batch_invariant:
         run = RowByRow(run, bundle, parity)
@@ -71,6 +95,34 @@ def lower_precision(report: Report, graphs: Graphs, bundle: Bundle, precision: P
         _refuse_dependent_tokens(parity, graphs, bundle)
     report.int8 = asdict(parity)
     measure(report, graphs, bundle)
+    return bundle.manifest
+
+
+def _lower_cache(
+    parity: Int8Parity, manifest: Manifest, files: Mapping[str, Path], scales: Scales
+) -> Manifest:
+    """Puts the cache into int8; puts it back where that turns held-out scores too far."""
+    before = onnx.load(str(files["step"]))
+    wanted = courses(manifest, open_sessions(files), _HELD_OUT)
+    lowered = quantize_cache(files["step"], manifest, scales)
+    given = courses(lowered, open_sessions(files), _HELD_OUT, follow=wanted)
+    parity.cache_cosine = min(
+        float(_cosines(np.concatenate(want.logits), np.concatenate(got.logits)).min())
+        for want, got in zip(wanted, given, strict=True)
+    )
+    parity.cache_clipped = _clipped(given)
+    if parity.cache_cosine >= LEAST_COSINE:  # NaN must fail
+        parity.cache = "int8"
+        return lowered
+    parity.cache = "float32"
+    save(before, files["step"])
+    return manifest
+
+
+def _clipped(found: list[Course]) -> float:
+    """Share of an int8 cache's cells that are at the end of the scale."""
+    cells = [np.abs(c.astype(np.int16)) for course in found for c in course.caches.values()]
+    return sum(int((c >= LARGEST).sum()) for c in cells) / sum(c.size for c in cells)
 
 
 class RowByRow:
@@ -141,7 +193,7 @@ def _compare(parity: Int8Parity, wanted: list[Observation], given: list[Observat
     cosines, same = [], []
     for want, got in zip(wanted, given, strict=True):
         a, b = (value.value.reshape(-1, value.value.shape[-1]) for value in (want, got))
-        cosines.append(cosine(a.astype(np.float64), b.astype(np.float64)))
+        cosines.append(_cosines(a, b))
         worst = float(cosines[-1].min())
         if not worst >= LEAST_COSINE:  # NaN must fail
             raise ParityError(
@@ -153,6 +205,10 @@ def _compare(parity: Int8Parity, wanted: list[Observation], given: list[Observat
     every = np.concatenate(cosines)
     parity.least_cosine, parity.mean_cosine = float(every.min()), float(every.mean())
     parity.same_best = float(np.concatenate(same).mean()) if same else None
+
+
+def _cosines(a: Array, b: Array) -> Array:
+    return cosine(a.astype(np.float64), b.astype(np.float64))
 
 
 def cosine(a: Array, b: Array) -> Array:

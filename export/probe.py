@@ -152,7 +152,7 @@ class StepCall:
         self.values = {
             state.step_input: admitted.outputs[state.admit_output]
             if state.admit_output
-            else np.zeros([sizes[d] if isinstance(d, str) else d for d in state.shape], np.float32)
+            else np.zeros([sizes[d] if isinstance(d, str) else d for d in state.shape], state.dtype)
             for state in self.states
         }
         self.emitted: Feeds = {}

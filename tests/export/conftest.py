@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -15,9 +17,12 @@ from torch import nn
 
 from export.architecture import Architecture, Graphs
 from export.checkpoint import Checkpoint, load, open_checkpoint
+from export.int8_parity import lower_precision
 from export.manifest import Preprocessing, Request, build_manifest
+from export.quantize import Precision
 from export.registry import architecture
 from export.to_onnx import to_onnx
+from export.verify import Report
 from serving.bundle import Bundle, ImageSpec, TokenizerSpec
 from tests.export.twins import make_twin
 
@@ -85,6 +90,16 @@ def bundles(twins: Twins, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
         return Bundle(Path(stage / manifest.name), manifest)
 
     return build
+
+
+def lowered(original: Bundle, twin: Twin, folder: Path, precision: str = "int8") -> Bundle:
+    """A twin's bundle, copied and rewritten; its report lies beside it."""
+    shutil.copytree(original.folder.parent, folder / "stage")
+    staged = Bundle(folder / "stage" / original.folder.name, original.manifest)
+    report = Report()
+    manifest = lower_precision(report, twin.graphs(), staged, Precision(precision))
+    (staged.folder / "report.json").write_text(json.dumps(report.as_json()))
+    return Bundle(staged.folder, manifest)
 
 
 def _image(checkpoint: Checkpoint) -> ImageSpec:

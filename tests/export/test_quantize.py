@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,15 +17,14 @@ from onnx import TensorProto
 from torch import nn
 
 from export.architecture import Lowering
-from export.int8_parity import lower_precision
 from export.quantize import Precision, per_channel, quantize
 from export.to_onnx import to_onnx
-from export.verify import ParityError, Report, bundle_path, open_sessions
+from export.verify import ParityError, bundle_path, open_sessions
 from serving.bundle import Bundle, Graph, Role, Tensor
 from serving.engine.decoder import decode
 from serving.engine.ort_runner import OrtRunner
 from serving.engine.request import Request
-from tests.export.conftest import Bundles, Twins
+from tests.export.conftest import Bundles, Twins, lowered
 
 Floats = NDArray[np.float32]
 Run = Callable[[Floats], Floats]
@@ -38,13 +36,7 @@ CONFIGS = {"bahdanau": "odd-sizes"}
 def _bundle(name: str, twins: Twins, bundles: Bundles, folder: Path, precision: str) -> Bundle:
     """A twin's bundle, copied and lowered."""
     config = CONFIGS.get(name, "odd-heads")
-    original = bundles(name, config)
-    shutil.copytree(original.folder.parent, folder / "stage")
-    bundle = Bundle(folder / "stage" / original.folder.name, original.manifest)
-    report = Report()
-    lower_precision(report, twins(name, config).graphs(), bundle, Precision(precision))
-    (bundle.folder / "report.json").write_text(json.dumps(report.as_json()))
-    return bundle
+    return lowered(bundles(name, config), twins(name, config), folder, precision)
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +131,9 @@ def test_decoder_row_is_deaf_to_loud_neighbours(
     want = run("step", alone)["logits"]
     for port in graph.inputs:
         if port.role is Role.STATE:
-            feeds[port.name][:5] *= 1e4
-            feeds[port.name][6:] *= 1e4
+            loudest = 127 if port.dtype == "int8" else 1e4
+            feeds[port.name][:5] = loudest
+            feeds[port.name][6:] = -loudest
     together = run("step", feeds)["logits"]
     np.testing.assert_array_equal(together[5:6], want)
     assert np.abs(together[0]).max() > 0  # the neighbours are real rows too
@@ -158,14 +151,18 @@ def _step_feeds(graph: Graph, rows: int, new: int) -> dict[str, NDArray[np.gener
         Role.SOURCE: np.full(rows, 6, np.int32),
     }
     return {
-        port.name: random.normal(
-            size=[sizes[d] if isinstance(d, str) else d for d in port.shape]
-        ).astype(np.float32)
-        if port.role is Role.STATE
-        else controls[port.role]
+        port.name: _state(port, sizes, random) if port.role is Role.STATE else controls[port.role]
         for port in graph.inputs
         if port.role is not None
     }
+
+
+def _state(port: Tensor, sizes: dict[str, int], random: np.random.Generator) -> NDArray[np.generic]:
+    """Random values that fill their type's range."""
+    shape = [sizes[d] if isinstance(d, str) else d for d in port.shape]
+    if port.dtype == "int8":
+        return random.integers(-127, 128, shape, dtype=np.int8)
+    return random.normal(size=shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("beams", [1, 4])

@@ -1,0 +1,193 @@
+"""An int8 cache: a quarter of the bytes, and the same tokens however a prompt was read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from export.calibrate import HEADROOM, Course, Scales, cache_scales, courses
+from export.probe import Admitted, Probe, StepCall
+from export.quantize import LARGEST
+from export.verify import bundle_path, open_sessions
+from serving.bundle import Bundle, Growth, State
+from serving.engine.decoder import decode
+from serving.engine.footprint import Footprint
+from serving.engine.ort_runner import OrtRunner
+from serving.engine.request import Request
+from tests.export.conftest import Bundles, Twins, lowered
+from tests.export.test_prompt_reading import PIECES, WHOLE, assert_alike, prompts, rules, staggered
+
+LENGTH = 12
+TRANSFORMERS = ["marian", "vision-encoder-decoder", "gpt2"]
+Lowered = Callable[[str, str], Bundle]
+
+
+@pytest.fixture(scope="module")
+def int8(twins: Twins, bundles: Bundles, tmp_path_factory: pytest.TempPathFactory) -> Lowered:
+    """(architecture, configuration) → its bundle in int8."""
+
+    @cache
+    def build(name: str, config: str) -> Bundle:
+        folder = tmp_path_factory.mktemp("int8")
+        return lowered(bundles(name, config), twins(name, config), folder)
+
+    return build
+
+
+def caches(bundle: Bundle) -> list[State]:
+    return [state for state in bundle.manifest.states if state.growth is Growth.APPEND]
+
+
+def reported(bundle: Bundle) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((bundle.folder / "report.json").read_text())["int8"]
+    return report
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_cache_takes_a_quarter_of_the_bytes(name: str, bundles: Bundles, int8: Lowered) -> None:
+    wide, narrow = bundles(name, "odd-heads"), int8(name, "odd-heads")
+    assert {state.dtype for state in caches(narrow)} == {"int8"}
+    pair = [Footprint.of(bundle.manifest.states) for bundle in (wide, narrow)]
+    assert pair[0].position == 4 * pair[1].position > 0
+    assert pair[0].source == pair[1].source  # what is only read stays float32
+    assert reported(narrow)["cache"] == "int8"
+    assert 0.99 < reported(narrow)["cache_cosine"] < 1
+    assert reported(narrow)["cache_clipped"] < 1e-3
+
+
+@pytest.mark.parametrize("chunks", [(5, 7), (1, 4, 4, 3), (11, 1), (1,) * 12])
+@pytest.mark.parametrize("config", ["plain", "odd-heads"])
+def test_prompt_in_chunks_gives_the_very_bits_of_the_whole(
+    config: str, chunks: tuple[int, ...], int8: Lowered
+) -> None:
+    bundle = int8("gpt2", config)
+    run = open_sessions({"step": bundle_path(bundle, "step")})
+    tokens = np.random.default_rng(0).integers(0, 64, (1, LENGTH))
+
+    def read(pieces: tuple[int, ...]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
+        admitted = Admitted.make(run, bundle.manifest, Probe(64, 64), 1, 1)
+        call = StepCall(run, bundle.manifest, admitted, room=LENGTH + 4)
+        end = 0
+        for piece in pieces:
+            start, end = end, end + piece
+            logits = call(tokens[:, start:end], np.array([end], np.int32), piece)
+        return logits, [call.values[state.step_input] for state in caches(bundle)]
+
+    (logits, kept), (wanted_logits, wanted) = read(chunks), read((LENGTH,))
+    np.testing.assert_array_equal(logits, wanted_logits)
+    for found, want in zip(kept, wanted, strict=True):
+        np.testing.assert_array_equal(found, want)
+        assert np.abs(found.astype(int)).max() > LARGEST / HEADROOM / 2  # it was written
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("config", ["plain", "odd-heads"])
+def test_language_model_answers_alike_however_its_prompt_is_read(
+    beams: int, config: str, int8: Lowered
+) -> None:
+    bundle = int8("gpt2", config)
+    runner = OrtRunner(bundle, threads=1)
+    limit = bundle.manifest.limits.max_total_tokens or 0
+    asked = [Request(rules(bundle, beams), prompt_ids=ids) for ids in prompts(limit - 8)]
+    alone = [decode(runner, [request], WHOLE)[0] for request in asked]
+    assert_alike(decode(runner, asked, WHOLE), alone)
+    assert_alike(staggered(runner, asked, PIECES), alone)  # pieces, and shared beginnings
+    runner.close()
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_translator_answers_alike_in_any_company(beams: int, int8: Lowered) -> None:
+    bundle = int8("marian", "odd-heads")
+    runner = OrtRunner(bundle, threads=1)
+    random = np.random.default_rng(6)
+    asked = [
+        Request(
+            rules(bundle, beams),
+            source_ids=random.integers(1, 20, 3 + length % 5),
+            prompt_ids=tuple(random.integers(1, 20, length).tolist()),
+        )
+        for length in (12, 2, 9, 1)
+    ]
+    alone = [decode(runner, [request], WHOLE)[0] for request in asked]
+    assert_alike(decode(runner, asked, WHOLE), alone)
+    assert_alike(staggered(runner, asked, PIECES), alone)
+    runner.close()
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_scales_leave_room_above_all_that_calibration_saw(name: str, bundles: Bundles) -> None:
+    bundle = bundles(name, "odd-heads")
+    graphs = bundle.manifest.graphs
+    run = open_sessions({key: bundle_path(bundle, key) for key in graphs})
+    scales = cache_scales(bundle.manifest, run)
+    reach = {state.name: np.zeros(len(scales[state.name])) for state in caches(bundle)}
+    for course in courses(bundle.manifest, run, seed=0):
+        for state, cells in course.caches.items():
+            far = np.abs(cells).max(axis=(0, 2)).ravel()
+            reach[state] = np.maximum(reach[state], far)
+    for state, far in reach.items():
+        padding = far == 0
+        assert padding.any()  # odd heads are padded
+        reached = scales[state] * LARGEST / HEADROOM
+        np.testing.assert_allclose(reached[~padding], far[~padding], rtol=1e-6)
+        assert (scales[state] > 0).all()
+
+
+def test_a_course_is_followed_to_the_token(bundles: Bundles) -> None:
+    bundle = bundles("gpt2", "plain")
+    run = open_sessions({"step": bundle_path(bundle, "step")})
+    first = courses(bundle.manifest, run, seed=1)
+    other = courses(bundle.manifest, run, seed=2, follow=first)
+    again = courses(bundle.manifest, run, seed=1, follow=first)
+
+    def said(course: Course) -> NDArray[np.int64]:
+        return np.concatenate(course.tokens, axis=1)
+
+    np.testing.assert_array_equal(said(other[0]), said(first[0]))
+    np.testing.assert_array_equal(again[1].logits[-1], first[1].logits[-1])
+    drawn = said(first[0])[1::2]
+    assert len({tuple(row) for row in drawn.tolist()}) == len(drawn)  # no two rows alike
+
+
+def test_recurrent_decoder_has_no_cache_to_lower(int8: Lowered) -> None:
+    bundle = int8("bahdanau", "odd-sizes")
+    assert {state.dtype for state in bundle.manifest.states} == {"float32"}
+    assert reported(bundle)["cache"] is None
+
+
+def too_small(scales: Scales) -> Scales:
+    return {name: scale / 8 for name, scale in scales.items()}
+
+
+def of_the_wrong_channel(scales: Scales) -> Scales:
+    spread = {name: scale * np.geomspace(0.1, 10, len(scale)) for name, scale in scales.items()}
+    return {name: scale.astype(np.float32) for name, scale in spread.items()}
+
+
+@pytest.mark.parametrize("fault", [too_small, of_the_wrong_channel])
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_cache_that_turns_scores_stays_float32(
+    name: str,
+    fault: Callable[[Scales], Scales],
+    twins: Twins,
+    bundles: Bundles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "export.int8_parity.cache_scales",
+        lambda manifest, run: fault(cache_scales(manifest, run)),
+    )
+    bundle = lowered(bundles(name, "odd-heads"), twins(name, "odd-heads"), tmp_path)
+    assert reported(bundle)["cache"] == "float32"
+    assert reported(bundle)["cache_cosine"] < 0.98
+    assert reported(bundle)["layers"] > 0  # the rest is int8
+    assert {state.dtype for state in caches(bundle)} == {"float32"}
+    OrtRunner(bundle, threads=1).close()  # manifest and graph fit
