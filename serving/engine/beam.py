@@ -7,148 +7,118 @@ are the next beams. Scores are float32, as there, so that ties fall alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from serving.engine.choosing import Constraint, Policy, allowed, normalised
+from serving.engine.ranking import Beams, Continuations, Offer
 from serving.engine.request import Hypothesis, Request
-from serving.engine.runner import Ask, Candidates, plain
+from serving.engine.runner import Ask, plain
 from serving.engine.search import Advance
 from serving.engine.trail import Mark, Trail
 from serving.errors import InvalidRequest
 
 
-@dataclass(frozen=True)
-class Beam:
-    """A running hypothesis and the row, within its sequence, that holds its state."""
+class Step(NamedTuple):
+    """The beams after one step, best first.
 
-    token_ids: tuple[int, ...]
-    score: np.float32
-    row: int
-    marks: tuple[Mark, ...] = ()
+    Attributes:
+        parents: Which of the beams before it each goes on from.
+        marks: Of the tokens, if the request asked for them.
+    """
+
+    parents: list[int]
+    token_ids: list[int]
+    marks: list[Mark]
 
 
-@dataclass(frozen=True)
-class Continuation:
-    """One candidate: a beam and its next token."""
+class Ending(NamedTuple):
+    """A finished hypothesis: a beam of the step before its last token, and that token."""
 
-    parent: Beam
+    score: float
+    finish_reason: str
+    length: int
+    parent: int
     token_id: int
-    score: np.float32
-    finish_reason: str | None
-    mark: Mark | None = None
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """The beam's tokens and this one."""
-        return (*self.parent.token_ids, self.token_id)
-
-    @property
-    def marks(self) -> tuple[Mark, ...]:
-        """The beam's marks and this one's."""
-        return self.parent.marks if self.mark is None else (*self.parent.marks, self.mark)
+    mark: Mark | None
 
 
 class BeamSearch:
-    """One sequence's beams, best first, and its finished hypotheses, best first."""
+    """One sequence's beams, best first, and its finished hypotheses, best first.
+
+    Tokens are kept as steps that point back, and are read off for what is returned; beams that
+    died on the way cost nothing more.
+    """
 
     def __init__(self, request: Request) -> None:
         self._rules = request.rules
         self._width = request.rules.num_beams
         self._prompt = request.decoder_ids
         self._policy = Policy(request.rules)
-        self._kept = max(2, 1 + len(request.rules.eos_token_ids)) * self._width
+        self._ends = frozenset(request.rules.eos_token_ids)
+        self._kept = max(2, 1 + len(self._ends)) * self._width
         self._trail = Trail(request)
-        self._finished: list[Hypothesis] = []
-        self._follow([Beam((), np.float32(0), 0)])
+        self._steps: list[Step] = []
+        self._finished: list[Ending] = []
+        self._constraints: list[Constraint] = []
+        self._follow((0,), (0.0,))
 
     @property
-    def asks(self) -> tuple[Ask, ...]:
+    def asks(self) -> Sequence[Ask]:
         """All that are looked at may come from one row, after its banned tokens are dropped."""
         return self._asks
 
-    def advance(self, candidates: Candidates, first: int) -> Advance | None:
+    @property
+    def beams(self) -> Beams:
+        """What is to be ranked."""
+        return self._beams
+
+    def advance(self, offer: Offer) -> Advance | None:
         """Chooses the next beams; None when no beam can improve the answer.
 
         Raises:
             InvalidRequest: the rules ban every token.
         """
-        ranked = self._rank(candidates, first)
-        if not ranked:
+        best = offer.continuations
+        assert best is not None, "beams are ranked"
+        if not best.token_ids:
             raise InvalidRequest("the generation rules ban every token: allow at least one")
-        length = len(self._beams[0].token_ids) + 1
-        self._finish(ranked[: self._width], length)
-        running = [one for one in ranked if one.finish_reason is None][: self._width]
-        if not running or self._is_settled(running[0].score, length):
+        length = len(self._steps) + 1
+        going: Sequence[int] = range(len(best.token_ids))
+        if length >= self._rules.max_new_tokens or not self._ends.isdisjoint(best.token_ids):
+            going = self._end(best, length, offer)
+        going = going[: self._width]
+        if not going or self._is_settled(best.scores[going[0]], length):
             return None
-        rows, copies = place([one.parent.row for one in running], self._width)
-        self._follow([_grown(one, row) for one, row in zip(running, rows, strict=True)])
-        token_ids = [running[0].token_id] * self._width  # rows without a beam repeat a valid token
-        for one, row in zip(running, rows, strict=True):
-            token_ids[row] = one.token_id
-        return Advance(tuple(token_ids), copies)
+        return self._go_on(best, going, offer)
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The best `num_return_sequences` finished hypotheses."""
-        return tuple(self._finished[: self._rules.num_return_sequences])
+        returned = self._finished[: self._rules.num_return_sequences]
+        return tuple(self._hypothesis(one) for one in returned)
 
-    def _follow(self, beams: list[Beam]) -> None:
-        self._beams = beams
-        self._constraints: list[Constraint] = [
-            self._policy.constraint(self._prompt, beam.token_ids) for beam in beams
-        ]
-        asks = [plain(1)] * self._width  # of rows without a beam
-        for beam, constraint in zip(beams, self._constraints, strict=True):
-            asks[beam.row] = constraint.ask(max(self._kept, self._trail.count))
-        self._asks = tuple(asks)
+    def _end(self, best: Continuations, length: int, offer: Offer) -> Sequence[int]:
+        """Keeps the best `width` finished hypotheses, older first among equals.
 
-    def _rank(self, candidates: Candidates, first: int) -> list[Continuation]:
-        """The best continuations of all beams; of equal scores, the better beam's first."""
-        parents: list[Beam] = []
-        token_ids: list[int] = []
-        scores = []
-        marks: list[Callable[[], Mark]] = []  # made of those alone that are looked at
-        for beam, constraint in zip(self._beams, self._constraints, strict=True):
-            row = first + beam.row
-            ids, log_probs = allowed(constraint, candidates.ids[row], candidates.log_probs[row])
-            parents += [beam] * len(ids)
-            token_ids += ids
-            scores.append(log_probs + beam.score)
-            if self._trail.is_kept:
-                mark = partial(self._trail.mark, ids, log_probs, candidates, row)
-                marks += [partial(mark, rank) for rank in range(len(ids))]
-        total = np.concatenate(scores)
-        order = np.argsort(-total, kind="stable")[: self._kept].tolist()
-        length = len(self._beams[0].token_ids) + 1
+        Returns:
+            Which continuations go on.
+        """
         constraint = self._constraints[0]  # whether a token is forced depends on the length alone
-        reasons = {
-            token: self._policy.finish_reason(token, length, constraint) for token in set(token_ids)
-        }
-        return [
-            Continuation(
-                parents[i], token_ids[i], total[i], reasons[token_ids[i]],
-                marks[i]() if marks else None,
-            )
-            for i in order
-        ]  # fmt: skip
-
-    def _finish(self, best: Sequence[Continuation], length: int) -> None:
-        """Keeps the best `width` finished hypotheses, older first among equals."""
-        for one in best:
-            if one.finish_reason is not None:
-                score = normalised(one.score, length, self._rules.length_penalty)
-                self._finished.append(
-                    self._trail.hypothesis(
-                        one.token_ids, float(score), one.finish_reason, one.marks
-                    )
-                )
-        self._finished.sort(key=lambda hypothesis: -hypothesis.score)
+        reasons = [self._policy.finish_reason(i, length, constraint) for i in best.token_ids]
+        for index, reason in enumerate(reasons[: self._width]):
+            if reason is not None:
+                score = normalised(best.scores[index], length, self._rules.length_penalty)
+                mark = self._mark(best, index, offer) if self._trail.is_kept else None
+                place = best.parents[index], best.token_ids[index]
+                self._finished.append(Ending(float(score), reason, length, *place, mark))
+        self._finished.sort(key=lambda one: -one.score)
         del self._finished[self._width :]
+        return [index for index, reason in enumerate(reasons) if reason is None]
 
-    def _is_settled(self, best_running: np.float32, length: int) -> bool:
+    def _is_settled(self, best_running: float, length: int) -> bool:
         """Whether the search is over although beams could go on."""
         if len(self._finished) < self._width:
             return False
@@ -160,29 +130,107 @@ class BeamSearch:
         hoped = normalised(best_running, hoped_length, rules.length_penalty)
         return float(hoped) <= self._finished[-1].score
 
+    def _go_on(self, best: Continuations, going: Sequence[int], offer: Offer) -> Advance:
+        """Makes these continuations the next beams."""
+        parents = [best.parents[index] for index in going]
+        token_ids = [best.token_ids[index] for index in going]
+        is_kept = self._trail.is_kept
+        marks = [self._mark(best, index, offer) for index in going] if is_kept else []
+        self._steps.append(Step(parents, token_ids, marks))
+        old_rows = self._beams.rows
+        placed = place(tuple([old_rows[parent] for parent in parents]), self._width)
+        self._follow(placed.rows, [best.scores[index] for index in going])
+        return Advance([token_ids[beam] for beam in placed.beams], placed.copies)
 
-def place(parents: Sequence[int], width: int) -> tuple[list[int], tuple[tuple[int, int], ...]]:
-    """Rows for the next beams, and the copies that this takes.
+    def _follow(self, rows: Sequence[int], scores: Sequence[float]) -> None:
+        """Goes on with these beams; their tokens are in the last step."""
+        missing = self._width - len(rows) if self._steps else 0
+        self._constrain(rows)
+        is_obeyed = any(constraint.drops for constraint in self._constraints)
+        self._beams = Beams(
+            rows if not missing else (*rows, *[0] * missing),
+            scores if not missing else (*scores, *[-np.inf] * missing),
+            self._constraints if is_obeyed else (),
+            self._kept,
+        )
 
-    The first child stays in its parent's row, further children go to rows without a child.
+    def _constrain(self, rows: Sequence[int]) -> None:
+        """Says what the beams in these rows must obey, and what they ask for."""
+        done = len(self._steps)
+        common = self._policy.common(len(self._prompt), done)
+        if common is not None:
+            constraints = [common] * len(rows)
+            if constraints == self._constraints and len(rows) == self._width:
+                return
+        else:
+            histories = [self._tokens(done, beam) for beam in range(len(rows))]
+            constraints = [self._policy.constraint(self._prompt, one) for one in histories]
+        self._constraints = constraints
+        self._asks = [plain(1)] * self._width  # of rows without a beam
+        for row, constraint in zip(rows, constraints, strict=True):
+            self._asks[row] = constraint.ask(max(self._kept, self._trail.count))
+
+    def _tokens(self, length: int, beam: int) -> list[int]:
+        """Tokens of one of the beams after so many steps."""
+        return [step.token_ids[place] for step, place in self._path(length, beam)]
+
+    def _path(self, length: int, beam: int) -> list[tuple[Step, int]]:
+        """So many steps, and the place in each of what a beam comes from, itself last."""
+        path = []
+        for step in reversed(self._steps[:length]):
+            path.append((step, beam))
+            beam = step.parents[beam]
+        return path[::-1]
+
+    def _hypothesis(self, one: Ending) -> Hypothesis:
+        path = self._path(one.length - 1, one.parent)
+        token_ids = [step.token_ids[place] for step, place in path]
+        marks = [step.marks[place] for step, place in path if step.marks]
+        if one.mark is not None:
+            marks.append(one.mark)
+        return self._trail.hypothesis(
+            [*token_ids, one.token_id], one.score, one.finish_reason, marks
+        )
+
+    def _mark(self, best: Continuations, index: int, offer: Offer) -> Mark:
+        """What is remembered of one continuation's token."""
+        parent, token_id = best.parents[index], best.token_ids[index]
+        row = offer.first + self._beams.rows[parent]
+        ids, log_probs = allowed(
+            self._constraints[parent], offer.candidates.ids[row], offer.candidates.log_probs[row]
+        )
+        return self._trail.mark(ids, log_probs, offer.candidates, row, ids.index(token_id))
+
+
+class Placement(NamedTuple):
+    """Rows of a sequence's next beams, and the copies that this takes.
+
+    Attributes:
+        rows: The row of each beam.
+        beams: The beam of each row; the best where there is none.
+        copies: (source, target) rows; no row is both.
+    """
+
+    rows: tuple[int, ...]
+    beams: tuple[int, ...]
+    copies: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=4096)
+def place(parents: tuple[int, ...], width: int) -> Placement:
+    """The first child stays in its parent's row, further children go to rows without a child.
 
     Args:
         parents: The row of each next beam's parent, best beam first; at most `width`.
-
-    Returns:
-        The row of each next beam, and (source, target) pairs; no row is both.
     """
     free = [row for row in range(width) if row not in parents]
-    rows, copies, taken = [], [], set()
+    rows: list[int] = []
+    copies = []
     for parent in parents:
         row = parent
-        if parent in taken:
+        if parent in rows:
             row = free.pop(0)
             copies.append((parent, row))
-        taken.add(parent)
         rows.append(row)
-    return rows, tuple(copies)
-
-
-def _grown(one: Continuation, row: int) -> Beam:
-    return Beam(one.token_ids, one.score, row, one.marks)
+    beams = [rows.index(row) if row in rows else 0 for row in range(width)]
+    return Placement(tuple(rows), tuple(beams), tuple(copies))

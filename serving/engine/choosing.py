@@ -37,6 +37,11 @@ class Constraint:
     banned: frozenset[int] = frozenset()
     edit: Edit | None = None
 
+    @property
+    def drops(self) -> bool:
+        """Whether candidates are dropped for it."""
+        return self.forced is not None or bool(self.banned)
+
     def ask(self, count: int, temperature: float | None = None) -> Ask:
         """What to ask the runner for, so that `count` candidates are left."""
         if self.forced is not None:
@@ -60,19 +65,27 @@ class Policy:
             or rules.repetition_penalty != 1
             or self._counts
         )
-        self._early_bans = rules.always_banned | frozenset(rules.eos_token_ids)
+        self._always_banned = rules.always_banned
+        self._early_bans = self._always_banned | frozenset(rules.eos_token_ids)
         self._early = self._constraint(self._early_bans, (), ())
-        self._always = self._constraint(rules.always_banned, (), ())
+        self._always = self._constraint(self._always_banned, (), ())
+
+    def common(self, prompt_length: int, generated: int) -> Constraint | None:
+        """The constraint on any token after so many; None where it depends on which they are."""
+        forced = self._forced(prompt_length, generated)
+        if forced is not None:
+            return forcing(forced)
+        if self._follows_history:
+            return None
+        return self._early if generated < self._rules.min_new_tokens else self._always
 
     def constraint(self, prompt: Sequence[int], generated: Sequence[int]) -> Constraint:
         """The constraint on the token after `prompt + generated`; the same object if it can be."""
-        forced = self._forced(len(prompt), len(generated))
-        if forced is not None:
-            return Constraint(forced=forced)
+        common = self.common(len(prompt), len(generated))
+        if common is not None:
+            return common
         is_early = len(generated) < self._rules.min_new_tokens
-        if not self._follows_history:
-            return self._early if is_early else self._always
-        banned = self._early_bans if is_early else self._rules.always_banned
+        banned = self._early_bans if is_early else self._always_banned
         history = (*prompt, *generated)
         repeats = repeated_ngram_ends(history, self._rules.no_repeat_ngram_size)
         words = {word[-1] for word in self._long_words if _ends_with(history, word[:-1])}
@@ -103,8 +116,7 @@ class Policy:
         shares_all = rules.do_sample or rules.renormalize_logits
         changes = rules.logit_bias or rules.repetition_penalty != 1 or (self._counts and generated)
         if not changes:
-            is_edited = shares_all and banned
-            return Constraint(edit=ban(banned)) if is_edited else Constraint(banned=banned)
+            return banning(banned, by_edit=bool(shares_all and banned))
         is_beam = rules.num_beams > 1
         bans_by_edit = shares_all or is_beam
         edit = penalties(rules, prompt, generated, banned if bans_by_edit else frozenset())
@@ -112,8 +124,19 @@ class Policy:
 
 
 @lru_cache(maxsize=256)
+def forcing(token_id: int) -> Constraint:
+    """The constraint to one token; one object for all rows."""
+    return Constraint(forced=token_id)
+
+
+@lru_cache(maxsize=256)
+def banning(token_ids: frozenset[int], *, by_edit: bool) -> Constraint:
+    """The constraint to any other tokens; one object for all rows."""
+    return Constraint(edit=ban(token_ids)) if by_edit else Constraint(banned=token_ids)
+
+
 def ban(token_ids: frozenset[int]) -> Edit:
-    """The edit that takes all probability from some tokens; one object for all rows."""
+    """The edit that takes all probability from some tokens."""
     ids = np.array(sorted(token_ids), np.int64)
     zeros = np.zeros(len(ids), np.float32)
     return Edit(ids, bias=zeros, factor=zeros + 1, offset=zeros - np.float32(np.inf))
@@ -180,15 +203,17 @@ def allowed(
         return ids, log_probs
     kept = [
         index
-        for index, token in enumerate(ids)
-        if token not in constraint.banned and log_probs[index] > -np.inf
+        for index, (token, log_prob) in enumerate(zip(ids, log_probs.tolist(), strict=True))
+        if token not in constraint.banned and log_prob > -np.inf
     ]
+    if len(kept) == len(ids):
+        return ids, log_probs
     return [ids[index] for index in kept], log_probs[kept]
 
 
-def normalised(score: np.float32, length: int, length_penalty: float) -> np.float32:
+def normalised(score: float | np.float32, length: int, length_penalty: float) -> np.float32:
     """`score / length ** length_penalty` in float32, as `transformers` computes it."""
-    return np.float32(score / np.float32(length**length_penalty))
+    return np.float32(np.float32(score) / np.float32(length**length_penalty))
 
 
 def _ends_with(history: Sequence[int], suffix: Sequence[int]) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from serving.engine.choosing import Constraint, Policy, allowed, normalised
+from serving.engine.ranking import Offer
 from serving.engine.request import Hypothesis, Request
-from serving.engine.runner import Ask, Candidates
+from serving.engine.runner import Ask
 from serving.engine.search import Advance
 from serving.engine.trail import Mark, Trail
 from serving.errors import InvalidRequest
@@ -30,36 +33,41 @@ class GreedySearch:
         self._obey(self._policy.constraint(self._prompt, self._tokens))
 
     @property
-    def asks(self) -> tuple[Ask, ...]:
+    def asks(self) -> Sequence[Ask]:
         """One candidate, and one more for every token that is dropped."""
         return self._asks
 
-    def advance(self, candidates: Candidates, first: int) -> Advance | None:
+    @property
+    def beams(self) -> None:
+        """One row is ranked already."""
+        return None
+
+    def advance(self, offer: Offer) -> Advance | None:
         """Takes the next token; None when that ended the sequence.
 
         Raises:
             InvalidRequest: the rules ban every token.
         """
-        ids, log_probs = allowed(
-            self._constraint, candidates.ids[first], candidates.log_probs[first]
-        )
+        candidates, row, _ = offer
+        ids, log_probs = allowed(self._constraint, candidates.ids[row], candidates.log_probs[row])
         if not ids:
             raise InvalidRequest("the generation rules ban every token: allow at least one")
-        self._tokens.append(ids[0])
+        token_id = ids[0]
+        self._tokens.append(token_id)
         self._score += log_probs[0]
         mark = None
         if self._trail.is_kept:
-            mark = self._trail.mark(ids, log_probs, candidates, first)
+            mark = self._trail.mark(ids, log_probs, candidates, row)
             self._marks.append(mark)
         self._finish_reason = self._policy.finish_reason(
-            ids[0], len(self._tokens), self._constraint
+            token_id, len(self._tokens), self._constraint
         )
         if self._finish_reason:
             return None
         constraint = self._policy.constraint(self._prompt, self._tokens)
         if constraint is not self._constraint:
             self._obey(constraint)
-        return Advance((ids[0],), mark=mark)
+        return Advance((token_id,), mark=mark)
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The one finished sequence."""

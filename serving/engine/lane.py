@@ -10,6 +10,7 @@ import numpy as np
 
 from serving.engine.footprint import Extent
 from serving.engine.prefix import Block, PrefixStore
+from serving.engine.ranking import Offer, offers
 from serving.engine.request import Failed
 from serving.engine.runner import Candidates, Group, Prefill
 from serving.engine.search import Advance
@@ -131,22 +132,25 @@ class Lane:
         sources: list[int] = []
         targets: list[int] = []
         ended: list[int] = []
-        for slot in range(first, len(self.sequences)):
-            advance = self._advanced(self.sequences[slot], candidates, (slot - first) * rows_each)
+        joined = self.sequences[first:]
+        ranked = offers(candidates, [sequence.beams for sequence in joined], rows_each)
+        for slot, (sequence, offer) in enumerate(zip(joined, ranked, strict=True), start=first):
+            advance = self._advanced(sequence, offer)
             if advance is None:
                 ended.append(slot)
                 continue
-            sources += [slot * self.group.width + source for source, _ in advance.copies]
-            targets += [slot * self.group.width + target for _, target in advance.copies]
+            for source, target in advance.copies:
+                sources.append(slot * self.group.width + source)
+                targets.append(slot * self.group.width + target)
         if sources:
             self.group.copy(sources, targets)
         for slot in reversed(ended):
             self._retire(slot)
 
-    def _advanced(self, sequence: Sequence, candidates: Candidates, first: int) -> Advance | None:
+    def _advanced(self, sequence: Sequence, offer: Offer) -> Advance | None:
         """How a sequence goes on; None at its end. What it raises ends it, and nobody else."""
         try:
-            return sequence.advance(candidates, first, self._align)
+            return sequence.advance(offer, self._align)
         except Exception as error:
             log.exception("a search failed")
             sequence.tell(Failed(failure(error)))

@@ -165,8 +165,7 @@ class OrtGroup:
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copies rows; see `Group.copy`."""
-        for source, target in zip(sources, targets, strict=True):
-            self._state.copy_row(source, target, self._state.lengths[source // self.width])
+        self._state.copy_rows(sources, targets)
 
     def retire(self, slot: int) -> None:
         """Drops a sequence; see `Group.retire`."""

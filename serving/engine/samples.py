@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.engine.choosing import Constraint, Policy, normalised
+from serving.engine.ranking import Offer
 from serving.engine.request import Hypothesis, Request
 from serving.engine.runner import Ask, Candidates, plain
 from serving.engine.sampling import candidates_wanted, draw, kept, mass_temperature, uniforms
@@ -57,12 +58,18 @@ class SampleSearch:
         """What each sample's row needs; little, once it has ended."""
         return tuple(plain(1) if one.finish_reason else one.ask for one in self._samples)
 
-    def advance(self, candidates: Candidates, first: int) -> Advance | None:
+    @property
+    def beams(self) -> None:
+        """Samples are not ranked."""
+        return None
+
+    def advance(self, offer: Offer) -> Advance | None:
         """Draws each live sample's next token; None when all have ended.
 
         Raises:
             InvalidRequest: the rules ban every token.
         """
+        candidates, first, _ = offer
         is_prefill = not self._samples[0].tokens
         for row, sample in enumerate(self._samples):
             if sample.finish_reason is None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
+from serving.engine.ranking import Beams, Offer
 from serving.engine.request import Hypothesis
-from serving.engine.runner import Ask, Candidates
+from serving.engine.runner import Ask
 from serving.engine.trail import Mark
 
 
-@dataclass(frozen=True)
-class Advance:
+class Advance(NamedTuple):
     """How a sequence goes on.
 
     Attributes:
@@ -20,7 +20,7 @@ class Advance:
         mark: What the request asked to know of the first row's token, if anything.
     """
 
-    token_ids: tuple[int, ...]
+    token_ids: Sequence[int]
     copies: tuple[tuple[int, int], ...] = ()
     mark: Mark | None = None
 
@@ -29,17 +29,17 @@ class Search(Protocol):
     """One sequence's choices. Touches no tensor of the model, knows no neighbour."""
 
     @property
-    def asks(self) -> tuple[Ask, ...]:
+    def asks(self) -> Sequence[Ask]:
         """What each of its rows must be told at the next step; for the prefill, only the first."""
         ...
 
-    def advance(self, candidates: Candidates, first: int) -> Advance | None:
-        """Chooses next tokens; None when the sequence has ended.
+    @property
+    def beams(self) -> Beams | None:
+        """Hypotheses whose continuations are to be ranked in one order, if that is needed."""
+        ...
 
-        Args:
-            candidates: Those of all sequences in the call.
-            first: The sequence's first row in them; after the prefill it has only that one.
-        """
+    def advance(self, offer: Offer) -> Advance | None:
+        """Chooses next tokens; None when the sequence has ended."""
         ...
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from collections.abc import Sequence as Several
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from serving.engine.beam import BeamSearch
 from serving.engine.greedy import GreedySearch
+from serving.engine.ranking import Beams, Offer
 from serving.engine.request import (
     Cancelled,
     Event,
@@ -21,7 +23,7 @@ from serving.engine.request import (
     Piece,
     Request,
 )
-from serving.engine.runner import Ask, Candidates, Prompt
+from serving.engine.runner import Ask, Prompt
 from serving.engine.samples import SampleSearch
 from serving.engine.search import Advance, Search
 from serving.errors import DeadlineExceeded, InvalidRequest
@@ -43,7 +45,7 @@ class Sequence:
     def __init__(self, request: Request, listener: Listener) -> None:
         self.request = request
         self.width = request.rules.rows
-        self.next_ids: tuple[int, ...] = ()
+        self.next_ids: Several[int] = ()
         self.generated = 0
         self._listener = listener
         self._streams = request.stream and self.width == 1
@@ -52,9 +54,14 @@ class Sequence:
         self._has_ended = False
 
     @property
-    def asks(self) -> tuple[Ask, ...]:
+    def asks(self) -> Several[Ask]:
         """What each of its rows must be told at the next step; for the prefill, only the first."""
         return self._search.asks
+
+    @property
+    def beams(self) -> Beams | None:
+        """What is to be ranked before it goes on, if anything."""
+        return self._search.beams
 
     def cancel(self) -> None:
         """Asks for the end, from any thread; takes effect before the next step."""
@@ -81,15 +88,14 @@ class Sequence:
             self.tell(ending)
         return ending is not None
 
-    def advance(self, candidates: Candidates, first: int, align: Align) -> Advance | None:
+    def advance(self, offer: Offer, align: Align) -> Advance | None:
         """Chooses next tokens and tells the listener; None when the sequence has ended.
 
         Args:
-            first: The sequence's first row in the candidates.
             align: Asked once a returned hypothesis, if it must be.
         """
         try:
-            advance = self._search.advance(candidates, first)
+            advance = self._search.advance(offer)
             self.generated += 1
             if advance is None:
                 self._tell_end(align)
@@ -102,7 +108,7 @@ class Sequence:
             mark = advance.mark
             is_told = mark is not None and self.request.rules.top_log_probs is not None
             marks = ((mark.log_prob,), (mark.top,)) if mark and is_told else ((), ())
-            self.tell(Piece(advance.token_ids[:1], *marks))
+            self.tell(Piece((advance.token_ids[0],), *marks))
         return advance
 
     def tell(self, event: Event) -> None:

@@ -7,6 +7,7 @@ otherwise, because attention's scratch and bandwidth follow it. No policy lives 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,12 @@ class Arena:
         """
         within = self._within(length)
         self._cells[target][within] = (origin or self)._cells[source][within]
+
+    def copy_each(self, pairs: Sequence[tuple[int, int]], length: int) -> None:
+        """Gives each second entry of these pairs the first `length` positions of the first."""
+        cells = self._cells[(slice(None), *self._within(length))]
+        for source, target in pairs:
+            cells[target] = cells[source]
 
     def cut(self, entry: int, start: int, stop: int) -> FloatArray:
         """A copy of some positions of an entry."""
@@ -165,6 +172,18 @@ class GroupState:
         """Copies what a row holds, up to `length` positions."""
         for arena in self._per_row:
             arena.copy(source, target, length)
+
+    def copy_rows(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Gives each target row what its source row holds, one arena after the other.
+
+        One indexed copy of all pairs would pass through a buffer, and takes 1.4 times as long.
+        """
+        pairs: dict[int, list[tuple[int, int]]] = {}
+        for source, target in zip(sources, targets, strict=True):
+            pairs.setdefault(self.lengths[source // self.width], []).append((source, target))
+        for arena in self._per_row:
+            for length, alike in pairs.items():
+                arena.copy_each(alike, length)
 
     def retire(self, slot: int) -> None:
         """Moves the last sequence into the hole."""
