@@ -65,7 +65,7 @@ def weight_bytes(path: Path) -> int:
 def cache_bytes(states: tuple[State, ...], rows: int) -> int:
     """Keys and values of `PAST` positions and `SOURCE` source positions, of all rows."""
     return sum(
-        4 * int(np.prod(_shape(state.shape, rows)))
+        np.dtype(state.dtype).itemsize * int(np.prod(_shape(state.shape, rows)))
         for state in states
         if state.growth is not Growth.REPLACE
     )
@@ -125,7 +125,7 @@ def _bound(graph: Graph, rows: int) -> dict[str, Any]:
     return {
         port.name: controls[port.role]
         if port.role in controls
-        else random.normal(size=_shape(port.shape, rows)).astype(np.float32)
+        else random.normal(size=_shape(port.shape, rows)).astype(port.dtype)
         for port in graph.inputs
     }
 
