@@ -17,7 +17,7 @@ from torch.nn import functional
 from export.architecture import Graphs
 from serving.bundle import Growth, Manifest, Role, State
 from serving.engine.edits import answer
-from serving.engine.footprint import Footprint
+from serving.engine.footprint import Extent, Footprint
 from serving.engine.runner import Ask, Candidates, Prompt
 from serving.errors import InvalidRequest
 
@@ -65,6 +65,9 @@ class TorchRunner:
         weights = dict(zip(names, outputs, strict=True))[output.name]
         return weights[0, len(prompt.token_ids) - 1 :].numpy()
 
+    def rest(self) -> None:
+        """Nothing is kept for speed."""
+
     def close(self) -> None:
         """Nothing to free: the modules are the caller's."""
 
@@ -104,8 +107,14 @@ class TorchGroup:
         """Nobody counts them here."""
         return 0
 
+    def expect(self, claim: Extent, coming: int) -> None:
+        """States take what they need."""
+
     def tighten(self) -> None:
         """States are tight already."""
+
+    def leave(self) -> None:
+        """Its tensors go with it."""
 
     @torch.no_grad()
     def step(self, token_ids: NDArray[np.int64], asks: Sequence[Ask]) -> Candidates:

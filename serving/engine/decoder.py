@@ -142,7 +142,7 @@ class Decoder:
     def _take_in(self, batch: Batch) -> int:
         """Gives a batch its slots and reads its prompts, or a piece; returns tokens read."""
         self._joining = batch.sequences
-        lane = self._lanes.of(batch.sequences)
+        lane = self._lanes.of(batch.sequences, len(self._scheduler))
         read = batch.tokens
         if batch.is_alone:
             read = self._enter(lane, batch.sequences[0])

@@ -47,15 +47,18 @@ class Extent:
         places = bucket(sequences, smallest=1) if sequences else 0
         return cls(places, bucket(length), bucket(source_length))
 
-    def settled(self, tight: Extent) -> Extent:
-        """Sizes to go on with when `tight` would do: ours while not twice too large.
+    def settled(self, tight: Extent, claim: Extent) -> Extent:
+        """Sizes to go on with when `tight` would do: ours while not far too large.
 
-        Without this slack a sequence that comes and goes would re-lay everything each time.
+        Without this slack a sequence that comes and goes would re-lay everything each time. New
+        positions are made for as many tokens again, as far as the claim goes: rows that grow by a
+        position a step are then moved seldom.
         """
+        positions = max(tight.positions, min(claim.positions, 2 * tight.positions))
         return Extent(
-            _settled(self.sequences, tight.sequences),
-            _settled(self.positions, tight.positions),
-            _settled(self.sources, tight.sources),
+            _settled(self.sequences, tight.sequences, 4 * tight.sequences),
+            _settled(self.positions, positions, 2 * positions, tight.positions),
+            _settled(self.sources, tight.sources, 2 * tight.sources),
         )
 
     def covering(self, other: Extent) -> Extent:
@@ -106,5 +109,7 @@ def _row_kind(is_long: bool) -> str:
     return "position" if is_long else "row"
 
 
-def _settled(current: int, tight: int) -> int:
-    return current if tight <= current < 2 * tight else tight
+def _settled(current: int, wanted: int, too_large: int, least: int | None = None) -> int:
+    """The current size if it is large enough and not too large, else the wanted one."""
+    enough = wanted if least is None else least
+    return current if enough <= current < too_large else wanted

@@ -72,9 +72,10 @@ class Lane:
         """The tightest sizes that will do for members and newcomers, however long they get."""
         return longest([*self.members, *joining])
 
-    def expect(self, joining: Several[Sequence]) -> None:
-        """Claims memory for newcomers."""
+    def expect(self, joining: Several[Sequence], coming: int) -> None:
+        """Claims memory for newcomers; `coming` sequences are likely to be here soon."""
         self.claim = self.claim.covering(self.needs(joining))
+        self.group.expect(self.claim, coming)
 
     def tighten(self) -> None:
         """Gives back all room that its members do not need."""

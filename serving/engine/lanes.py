@@ -77,8 +77,12 @@ class Lanes:
             return False
         return self._needed_bytes(joining, width) <= self._capacity.state_bytes
 
-    def of(self, joining: Several[Sequence]) -> Lane:
-        """The lane of the newcomers' width, made where there is none, with memory for them."""
+    def of(self, joining: Several[Sequence], waiting: int) -> Lane:
+        """The lane of the newcomers' width, made where there is none, with memory for them.
+
+        Args:
+            waiting: Sequences that may come next.
+        """
         width = joining[0].width
         if width not in self._by_width:
             self._by_width[width] = Lane(
@@ -87,8 +91,10 @@ class Lanes:
         if self._claimed_bytes(joining, width) > self._capacity.state_bytes:
             for lane in self._by_width.values():
                 lane.tighten()
-        self._by_width[width].expect(joining)
-        return self._by_width[width]
+        lane = self._by_width[width]
+        coming = len(lane.members) + len(joining) + waiting
+        lane.expect(joining, min(coming, self._capacity.rows // width))
+        return lane
 
     def lose(self, lane: Lane) -> list[Sequence]:
         """Gives a lane whose state is suspect a new group; returns the sequences it had."""
@@ -96,7 +102,10 @@ class Lanes:
 
     def drop_empty(self) -> None:
         """Frees the arenas that nobody uses."""
-        self._by_width = {w: lane for w, lane in self._by_width.items() if lane.rows}
+        for width, lane in list(self._by_width.items()):
+            if not lane.rows:
+                lane.group.leave()
+                del self._by_width[width]
 
     def clear(self) -> list[Sequence]:
         """Drops everything; returns who was there."""

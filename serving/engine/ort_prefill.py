@@ -45,7 +45,7 @@ class OrtPrefill:
     """
 
     def __init__(self, runner: OrtRunner, prompt: Prompt, blocks: Sequence[Block]) -> None:
-        self.state = GroupState(runner.manifest.states, width=1)
+        self.state = GroupState(runner.manifest.states, 1, runner.memory)
         self._runner = runner
         self._token_ids = prompt.token_ids
         self._is_single = runner.manifest.graphs["step"].max_tokens_per_call == 1

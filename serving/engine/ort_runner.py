@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from serving.bundle import Bundle, Growth, Manifest, Role
 from serving.engine.chooser import Chooser
 from serving.engine.edits import answer
-from serving.engine.footprint import Footprint
+from serving.engine.footprint import Extent, Footprint
+from serving.engine.memory import Memory
 from serving.engine.ort_admit import feed, right_padded, write_initial
 from serving.engine.ort_call import StepCall
 from serving.engine.ort_prefill import OrtBlock, OrtPrefill
@@ -27,6 +28,8 @@ from serving.engine.runner import Ask, Candidates, Prefill, Prompt
 from serving.engine.state import GroupState
 from serving.errors import BundleError, InvalidRequest
 
+SPARE_BYTES = 512 << 20
+"""Of left arenas, what is kept to be used again."""
 _SLOW_FUSIONS = ["SkipLayerNormFusion"]  # slower than what it replaces on the CPU provider
 
 
@@ -55,6 +58,7 @@ class OrtRunner:
         self.chooser = Chooser(options)
         self._logits = np.zeros((0, self.vocabulary_size), np.float32)
         self.footprint = Footprint.of(manifest.states)
+        self.memory = Memory(SPARE_BYTES)
         self.takes_chunks = True
         growths = {state.growth for state in manifest.states}
         self.shares_prefixes = self.admit is None and growths == {Growth.APPEND}
@@ -95,8 +99,13 @@ class OrtRunner:
         """Opened when first asked for: it holds the decoder's weights a second time."""
         return _open(self._bundle.path(self.manifest.graphs["align"].file), self._options)
 
+    def rest(self) -> None:
+        """Gives spare buffers back."""
+        self.memory.clear()
+
     def close(self) -> None:
         """Drops the sessions."""
+        self.rest()
         del self.step, self.admit, self.chooser
         self.__dict__.pop("_aligner", None)
 
@@ -108,7 +117,7 @@ class OrtGroup:
         self.width = width
         self._runner = runner
         self._graph = runner.manifest.graphs["step"]
-        self._state = GroupState(runner.manifest.states, width)
+        self._state = GroupState(runner.manifest.states, width, runner.memory)
         self._call: StepCall | None = None
 
     @property
@@ -145,6 +154,7 @@ class OrtGroup:
         self._call = None
         self._state.reserve(len(self._state) + 1, read.lengths[0], read.source_lengths[0])
         self._state.adopt(read)
+        read.leave()
         return candidates
 
     def cut(self, slot: int, start: int, stop: int) -> OrtBlock:
@@ -171,10 +181,19 @@ class OrtGroup:
         """Drops a sequence; see `Group.retire`."""
         self._state.retire(slot)
 
+    def expect(self, claim: Extent, coming: int) -> None:
+        """Sizes to stay within; see `Group.expect`."""
+        self._state.claim, self._state.coming = claim, coming
+
     def tighten(self) -> None:
         """Gives back room; see `Group.tighten`."""
         self._call = None
         self._state.tighten()
+
+    def leave(self) -> None:
+        """Gives back everything; see `Group.leave`."""
+        self._call = None
+        self._state.leave()
 
     def _prefill(
         self, token_ids: list[NDArray[np.int64]], first: int, asks: Sequence[Ask]

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.footprint import Footprint
+from serving.engine.footprint import Extent, Footprint
 from serving.engine.prefix import Block
 
 
@@ -191,8 +191,21 @@ class Group(Protocol):
         """Drops a sequence; the last slot's rows move into the hole, so that slots stay dense."""
         ...
 
+    def expect(self, claim: Extent, coming: int) -> None:
+        """Says what room may be taken before it is needed.
+
+        Args:
+            claim: Sizes that are granted, until `tighten`.
+            coming: Sequences that are likely to be here soon, with those that are.
+        """
+        ...
+
     def tighten(self) -> None:
         """Gives back all room that no sequence needs now."""
+        ...
+
+    def leave(self) -> None:
+        """Gives back all room; the group is not used afterwards."""
         ...
 
 
@@ -225,6 +238,10 @@ class Runner(Protocol):
         Raises:
             InvalidRequest: the model has no such graph.
         """
+        ...
+
+    def rest(self) -> None:
+        """Gives back what is kept for speed alone; for when nothing has run for a while."""
         ...
 
     def close(self) -> None:

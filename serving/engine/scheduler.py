@@ -16,6 +16,7 @@ from serving.engine.sequence import Sequence
 
 HEAD_START_S = 1.0  # of one step of priority
 _CALL_TOKENS = 24  # a call more costs about as much as so much padding (GPT-2 of 124M: 20)
+_CALL_AT_MOST = 512  # tokens: beyond, what one operator leaves for the next is out of the caches
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,7 @@ class Scheduler:
         batch, longest = [head], self._cost(head, room)
         real = longest
         openings = {room.opening(head)} - {None}
+        tokens = min(room.tokens, _CALL_AT_MOST)
         for place in self._waiting[index + 1 :]:
             other = place.sequence
             if other.width != head.width or self._goes_alone(other, room):
@@ -169,7 +171,7 @@ class Scheduler:
                 continue
             cost = self._cost(other, room)
             padded = max(longest, cost) * (len(batch) + 1)
-            if padded > room.tokens or padded - real - cost > max(_CALL_TOKENS, padded // 5):
+            if padded > tokens or padded - real - cost > max(_CALL_TOKENS, padded // 5):
                 continue
             if not room.fits([*batch, other]):
                 break

@@ -8,6 +8,7 @@ otherwise, because attention's scratch and bandwidth follow it. No policy lives 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from serving.bundle import Growth, State
 from serving.engine.footprint import Extent
+from serving.engine.memory import Memory
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -22,13 +24,15 @@ FloatArray = NDArray[np.floating[Any]]
 class Arena:
     """The buffer of one state for all entries of a group.
 
-    Unused cells are finite (zero or stale), because masked attention multiplies them by zero.
+    Of what is held, unused cells are zero: masked attention multiplies them by zero, and that
+    makes a NaN of a NaN. Other unused cells may be stale, nothing reads them.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, memory: Memory) -> None:
         self.state = state
         self._axis = next((i for i, size in enumerate(state.shape) if size in ("P", "S")), None)
-        self._cells = np.zeros(self._shape(0, 0), state.dtype)
+        self._memory = memory
+        self._lay(0, 0)
 
     @property
     def nbytes(self) -> int:
@@ -49,14 +53,27 @@ class Arena:
         """A range of entries as one contiguous view, to be bound."""
         return self._cells[entries]
 
-    def relay(self, capacity: int, length: int, used: int, used_length: int) -> None:
-        """Moves to a buffer of another size, keeping `used` entries of `used_length` each."""
+    def relay(self, capacity: int, length: int, used: int, used_length: int, room: int) -> None:
+        """Lays out anew for other sizes, keeping `used` entries of `used_length` each.
+
+        Args:
+            room: Entries to have addresses for; what nobody has written is no memory yet.
+        """
         if (capacity, length) == (self.capacity, self.length):
             return
-        cells = np.zeros(self._shape(capacity, length), self.state.dtype)
+        if capacity > self.capacity and length == self.length and self._extend(capacity):
+            return
+        buffer, cells = self._buffer, self._cells
+        self._lay(capacity, length, room)
         kept = (slice(0, used), *self._within(used_length))
-        cells[kept] = self._cells[kept]
-        self._cells = cells
+        self._cells[kept] = cells[kept]
+        self._memory.give(buffer)
+
+    def leave(self) -> None:
+        """Gives back its buffer; nothing may be bound to it any more."""
+        buffer = self._buffer
+        self._lay(0, 0)
+        self._memory.give(buffer)
 
     def copy(self, source: int, target: int, length: int, origin: Arena | None = None) -> None:
         """Gives entry `target` the first `length` positions of `source`, an entry of `origin`.
@@ -66,6 +83,7 @@ class Arena:
         """
         within = self._within(length)
         self._cells[target][within] = (origin or self)._cells[source][within]
+        self._blank(slice(target, target + 1), length)
 
     def copy_each(self, pairs: Sequence[tuple[int, int]], length: int) -> None:
         """Gives each second entry of these pairs the first `length` positions of the first."""
@@ -86,11 +104,33 @@ class Arena:
     def write(self, start: int, values: FloatArray) -> None:
         """Writes whole entries from `start`; shorter than the bucket is fine."""
         length = 0 if self._axis is None else values.shape[self._axis]
-        self._cells[(slice(start, start + len(values)), *self._within(length))] = values
+        entries = slice(start, start + len(values))
+        self._cells[(entries, *self._within(length))] = values
+        self._blank(entries, length)
 
     def clear(self, start: int, stop: int) -> None:
         """Sets entries to zero, the initial value of a REPLACE state."""
         self._cells[start:stop] = 0
+
+    def _blank(self, entries: slice, length: int) -> None:
+        """Sets what is held behind so many positions to zero."""
+        if self.state.growth is Growth.HOLD and self._axis is not None:
+            self._cells[(entries, *self._within(self.length, length))] = 0
+
+    def _lay(self, capacity: int, length: int, room: int = 0) -> None:
+        """Lays cells of these sizes out in another buffer."""
+        shape = self._shape(capacity, length)
+        needed = max(room, capacity) * prod(shape[1:])
+        self._buffer = self._memory.take(needed, self.state.dtype)
+        self._cells = self._buffer[: prod(shape)].reshape(shape)
+
+    def _extend(self, capacity: int) -> bool:
+        """Counts more entries of the same size where they lie, if there is room behind."""
+        shape = self._shape(capacity, self.length)
+        if prod(shape) > self._buffer.size:
+            return False
+        self._cells = self._buffer[: prod(shape)].reshape(shape)
+        return True
 
     def _shape(self, capacity: int, length: int) -> tuple[int, ...]:
         """Numbers for names: the leading dimension, then P or S."""
@@ -110,16 +150,22 @@ class GroupState:
     Attributes:
         lengths: Positions of each sequence (its rows are equally long).
         source_lengths: Source positions of each sequence; 0 where the model has no source.
+        claim: Sizes that may be taken before they are needed.
+        coming: Sequences that are likely to be here soon, with those that are.
         nbytes: Bytes of all arenas.
     """
 
-    def __init__(self, states: tuple[State, ...], width: int) -> None:
+    def __init__(self, states: tuple[State, ...], width: int, memory: Memory | None = None) -> None:
+        memory = memory or Memory(limit_bytes=0)
         self.width = width
         self.lengths: list[int] = []
         self.source_lengths: list[int] = []
-        self._per_row = [Arena(state) for state in states if state.growth is not Growth.HOLD]
-        self._held = [Arena(state) for state in states if state.growth is Growth.HOLD]
+        held = [state for state in states if state.growth is Growth.HOLD]
+        self._per_row = [Arena(state, memory) for state in states if state not in held]
+        self._held = [Arena(state, memory) for state in held]
         self._extent = Extent()
+        self.claim = Extent()
+        self.coming = 0
         self.nbytes = 0
 
     def __len__(self) -> int:
@@ -140,11 +186,21 @@ class GroupState:
 
         What has become far too large shrinks.
         """
-        self._relay(self._extent.settled(self._needed(sequences, length, source_length)))
+        tight = self._needed(sequences, length, source_length)
+        self._relay(self._extent.settled(tight, self.claim))
 
     def tighten(self) -> None:
         """Gives back all room that no live sequence needs now."""
+        self.claim = Extent()
         self._relay(self._needed(len(self), 0, 0))
+
+    def leave(self) -> None:
+        """Drops every sequence and gives all room back."""
+        self.lengths.clear()
+        self.source_lengths.clear()
+        self._extent, self.nbytes = Extent(), 0
+        for arena in (*self._per_row, *self._held):
+            arena.leave()
 
     def admit(self, length: int, source_length: int) -> None:
         """Counts one more sequence, whose state has been written behind the last."""
@@ -213,10 +269,11 @@ class GroupState:
             return
         self._extent = Extent()  # should a buffer not be had, the next call lays out anew
         used, used_source = max(self.lengths, default=0), max(self.source_lengths, default=0)
-        rows, entries = len(self) * self.width, len(self)
+        rows, entries, width = len(self) * self.width, len(self), self.width
         for arena in self._per_row:
-            arena.relay(extent.sequences * self.width, extent.positions, rows, used)
+            size = extent.sequences * width
+            arena.relay(size, extent.positions, rows, used, self.coming * width)
         for arena in self._held:
-            arena.relay(extent.sequences, extent.sources, entries, used_source)
+            arena.relay(extent.sequences, extent.sources, entries, used_source, self.coming)
         self._extent = extent
         self.nbytes = sum(arena.nbytes for arena in (*self._per_row, *self._held))

@@ -96,6 +96,7 @@ class FakeGroup:
         self.rows: list[Row | None] = []
         self._logits = logits
         self._extent = Extent()
+        self._claim = Extent()
 
     @property
     def state_bytes(self) -> int:
@@ -142,11 +143,18 @@ class FakeGroup:
         self.rows[slot * self.width : (slot + 1) * self.width] = last
         del self.rows[len(self.rows) - self.width :]
 
+    def expect(self, claim: Extent, coming: int) -> None:
+        self._claim = claim
+
+    def leave(self) -> None:
+        self._extent = Extent()
+
     def tighten(self) -> None:
+        self._claim = Extent()
         self._extent = self._needed()
 
     def _reserve(self) -> None:
-        self._extent = self._extent.settled(self._needed())
+        self._extent = self._extent.settled(self._needed(), self._claim)
 
     def _needed(self) -> Extent:
         longest = max((len(row.history) for row in self.rows if row), default=0)
@@ -183,6 +191,7 @@ class FakeRunner:
     footprint: Footprint = field(default_factory=lambda: Footprint(position=1))
     takes_chunks: bool = True
     shares_prefixes: bool = False
+    rests: int = 0
 
     def group(self, width: int) -> FakeGroup:
         self.groups.append(FakeGroup(self.logits, width))
@@ -193,6 +202,9 @@ class FakeRunner:
 
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
         raise InvalidRequest("this model tells no alignment", field="return_alignment")
+
+    def rest(self) -> None:
+        self.rests += 1
 
     def close(self) -> None:
         self.is_closed = True

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from serving.bundle import Growth, State
 from serving.engine.footprint import Extent, Footprint, bucket
+from serving.engine.memory import Memory
 from serving.engine.state import GroupState
 
 STATES = (
@@ -34,9 +35,12 @@ def test_bucket_holds_and_wastes_at_most_half(length: int, smallest: int) -> Non
 @given(
     width=st.integers(1, 4),
     moves=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 90), st.booleans()), max_size=30),
+    coming=st.integers(0, 40),
 )
-def test_arenas_take_what_was_told(width: int, moves: list[tuple[int, int, bool]]) -> None:
-    state, footprint = GroupState(STATES, width), Footprint.of(STATES)
+def test_arenas_take_what_was_told(
+    width: int, moves: list[tuple[int, int, bool]], coming: int
+) -> None:
+    state, footprint = GroupState(STATES, width, Memory(1 << 20)), Footprint.of(STATES)
     claim = Extent()
     for length, source, leaves in moves:
         if leaves and len(state):
@@ -45,6 +49,7 @@ def test_arenas_take_what_was_told(width: int, moves: list[tuple[int, int, bool]
         else:
             longest = max((*state.lengths, length)), max((*state.source_lengths, source))
             claim = claim.covering(Extent.holding(len(state) + 1, *longest))
+            state.claim, state.coming = claim, coming
             state.reserve(len(state) + 1, length, source)
             state.admit(length, source)
         assert state.nbytes <= footprint.bytes(width, claim)
