@@ -35,6 +35,7 @@ class TorchRunner:
         self.graphs = graphs
         self.vocabulary_size = manifest.vocabulary_size
         self.footprint = Footprint()
+        self.spare_bytes = 0
         self.takes_chunks = False
         self.shares_prefixes = False
 

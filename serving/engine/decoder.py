@@ -92,6 +92,11 @@ class Decoder:
         self.metrics.step_seconds += self._clock() - started_s
         self._gauge()
 
+    def rest(self) -> None:
+        """Gives back what is kept for speed alone."""
+        self._runner.rest()
+        self._gauge()
+
     def fail(self, error: Exception) -> None:
         """Ends every sequence with an error; the groups, whose state is suspect, go."""
         for sequence in (*self._lanes.clear(), *self._joining, *self._scheduler.clear()):
@@ -209,6 +214,7 @@ class Decoder:
         metrics = self.metrics
         metrics.rows_in_use, metrics.waiting = self.rows_in_use, self.waiting
         metrics.state_bytes = self._lanes.state_bytes
+        metrics.spare_bytes = self._runner.spare_bytes
         metrics.bytes_per_slot = metrics.state_bytes // max(1, metrics.rows_in_use)
         metrics.prefix_bytes = self._prefixes.nbytes if self._prefixes is not None else 0
 

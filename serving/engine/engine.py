@@ -18,6 +18,8 @@ from serving.errors import Overloaded, Unavailable
 
 log = logging.getLogger(__name__)
 
+REST_AFTER_S = 10.0
+
 
 class Engine:
     """Continuous batching over one runner. All methods may be called from any thread.
@@ -26,14 +28,22 @@ class Engine:
         runner: Owned from now on; closed by `close`.
         intake: Checks each request before it may share a batch.
         capacity: What is held at once.
+        rest_after_s: Idle time after which memory that is kept for speed is given back.
     """
 
-    def __init__(self, runner: Runner, intake: Intake, capacity: Capacity | None = None) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        intake: Intake,
+        capacity: Capacity | None = None,
+        rest_after_s: float = REST_AFTER_S,
+    ) -> None:
         self._runner = runner
         self._intake = intake
         self._capacity = capacity or Capacity()
         self._decoder = Decoder(runner, self._capacity)
         self._inbox: deque[Sequence] = deque()
+        self._rest_after_s = rest_after_s
         self._is_closed = False
         self._is_asleep = False
         self._changed = threading.Condition()
@@ -130,6 +140,19 @@ class Engine:
                 self._decoder.fail(failure(error))
         self._decoder.fail(Unavailable("the engine was closed"))
 
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._inbox) or self._is_closed or not self._decoder.is_idle
+
+    def _sleep(self) -> None:
+        """Waits for work; gives back what is kept for speed when none comes for a while."""
+        self._is_asleep = True
+        if not self._changed.wait_for(lambda: self._has_work, self._rest_after_s):
+            self._decoder.rest()
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._has_work)
+        self._is_asleep = False
+
     def _take_inbox(self) -> bool:
         """Moves new sequences to the decoder, sleeping while there is nothing to do.
 
@@ -138,10 +161,8 @@ class Engine:
         """
         with self._changed:
             self._changed.notify_all()
-            while self._decoder.is_idle and not self._inbox and not self._is_closed:
-                self._is_asleep = True
-                self._changed.wait()
-                self._is_asleep = False
+            if not self._has_work:
+                self._sleep()
             while self._inbox:
                 self._decoder.add(self._inbox.popleft())
             return not self._is_closed

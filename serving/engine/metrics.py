@@ -22,6 +22,7 @@ class Metrics:
         waiting: Accepted sequences without rows now.
         state_bytes: Bytes of all arenas now.
         state_limit_bytes: What they may hold.
+        spare_bytes: Bytes of arenas that were left, kept to be used again.
         bytes_per_slot: Of these, what one live row takes on average; 0 when idle.
         prefix_bytes: Bytes of stored prefixes now.
         failures: Groups and prompts that were lost to an exception.
@@ -39,6 +40,7 @@ class Metrics:
     waiting: int = 0
     state_bytes: int = 0
     state_limit_bytes: int = 0
+    spare_bytes: int = 0
     bytes_per_slot: int = 0
     prefix_bytes: int = 0
     failures: int = 0

@@ -220,6 +220,11 @@ class Runner(Protocol):
     shares_prefixes: bool
     """Whether a position's state depends on the tokens up to it and on nothing else."""
 
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes that are kept for speed alone, until `rest`."""
+        ...
+
     def group(self, width: int) -> Group:
         """A new, empty group. The search keeps one for each width in use."""
         ...

@@ -56,7 +56,13 @@ class ModelControl:
 
     def __init__(self, address: str, metrics_address: str, timeout_s: float) -> None:
         self._metrics = f"http://{metrics_address}/metrics"
-        self._http = httpx.Client(base_url=f"http://{address}", timeout=timeout_s, trust_env=False)
+        # A stopping Triton waits for open connections, an idle one of ours among them.
+        self._http = httpx.Client(
+            base_url=f"http://{address}",
+            timeout=timeout_s,
+            trust_env=False,
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
 
     def close(self) -> None:
         """Close the connections."""

@@ -62,6 +62,7 @@ class TritonServer:
         self._ports: dict[str, int] = {}
         self._tail: deque[str] = deque(maxlen=40)
         self._loaded: set[str] = set()
+        self._is_serving = False
         self._heals: Counter[str] = Counter()  # counts on over restarts: clients compare it
         self._farewell = Farewell(self._look)
         self._stubs = StubWatch(self._living_stubs)
@@ -131,6 +132,7 @@ class TritonServer:
         except BaseException:
             self.stop()
             raise
+        self._is_serving = True
         took = time.monotonic() - began
         self._progress(f"Triton ready with {len(self._loaded)} models in {took:.1f} s")
 
@@ -140,6 +142,8 @@ class TritonServer:
         Args:
             at_once: Without the time that requests in flight have otherwise.
         """
+        if self._process:
+            log.info("stopping Triton%s", " at once" if at_once else "")
         self._farewell.begin(0.0 if at_once else self.settings.stop_timeout_s + 1.0)
         if self.dead_stubs:
             # Triton would wait in vain for a model whose stub is dead, so we wait ourselves.
@@ -151,6 +155,7 @@ class TritonServer:
             self._control.close()
         self._cleanup.close()
         self._process, self._control, self.dead_stubs = None, None, 0
+        self._is_serving = False
         self._loaded.clear()
         self._farewell = Farewell(self._look)
         self._stubs = StubWatch(self._living_stubs)
@@ -298,10 +303,11 @@ class TritonServer:
                         load.result()
                     if not self.is_alive:
                         raise SetupError(f"tritonserver ended while loading: {self._last_error()}")
-            except BaseException:
+            except BaseException as error:
                 pool.shutdown(wait=False, cancel_futures=True)
-                # The models' processes hold the dead server's connections open, so they go too.
-                self.stop(at_once=True)
+                # The models' processes hold a dead server's connections open, so they go too. A
+                # signal that comes while one model is healed leaves the others their time.
+                self.stop(at_once=isinstance(error, Exception) or not self._is_serving)
                 raise
 
     def _load_bundle(self, found: bundle.Bundle) -> int:

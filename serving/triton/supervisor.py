@@ -37,6 +37,7 @@ class Supervisor:
         self._server = server
         self._clock = clock
         self._restarts = 0
+        self._work: dict[str, float] = {}
         self._began()
 
     def run(self) -> NoReturn:
@@ -114,7 +115,7 @@ class Supervisor:
     def _began(self) -> None:
         """Forget what was seen of the server before it started."""
         self._pulse = Pulse(self._server.settings.stuck_after_s, self._clock)
-        self._work: dict[str, float] = {}
+        self._work = {}
         self._started_s = self._busy_s = self._clock()
 
 

@@ -87,7 +87,7 @@ class TritonPythonModel:
     def _run(self, requests: list[Any], feeds: list[Arrays]) -> list[Any]:
         asked = [list(request.requested_output_names()) for request in requests]
         names = sorted({name for some in asked for name in some})
-        with self._runs.one():
+        with self._runs.one(len(requests)):
             outputs = dict(zip(names, self._session.run(names, _joined(feeds)), strict=True))
         if not self._batched:
             return [_response(outputs, asked[0])]

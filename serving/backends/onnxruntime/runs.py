@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-COUNTED = ("beats", "steps", "step_seconds")
+COUNTED = ("beats", "steps", "step_seconds", "rows_in_use")
 
 
 @dataclass
@@ -17,10 +17,12 @@ class Work:
     Attributes:
         steps: Runs that have ended, with an answer or an error.
         step_seconds: Time spent in them.
+        rows_in_use: Requests of the run that is going on.
     """
 
     steps: int = 0
     step_seconds: float = 0.0
+    rows_in_use: int = 0
 
 
 class Runs:
@@ -31,13 +33,13 @@ class Runs:
         self.is_asleep = True
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """A run; within it the heart beats no more."""
+    def one(self, requests: int) -> Iterator[None]:
+        """A run for so many requests; within it the heart beats no more."""
         started_s = time.monotonic()
-        self.is_asleep = False
+        self.is_asleep, self.metrics.rows_in_use = False, requests
         try:
             yield
         finally:
-            self.is_asleep = True
+            self.is_asleep, self.metrics.rows_in_use = True, 0
             self.metrics.step_seconds += time.monotonic() - started_s
             self.metrics.steps += 1

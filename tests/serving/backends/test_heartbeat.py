@@ -72,17 +72,20 @@ def test_session_beats_between_its_runs_and_after_each() -> None:
     meters = {name: FakeMeter(name) for name in COUNTED}
     heart = Heartbeat(runs, meters, period_s=1e6)
     heart.beat()
-    with runs.one():
+    with runs.one(5):
         for _ in range(3):
             heart.beat()
         assert meters[BEATS].value == 1, "it hangs in a run"
-    with pytest.raises(ValueError, match="broken"), runs.one():
+        assert meters["rows_in_use"].value == 5
+    with pytest.raises(ValueError, match="broken"), runs.one(1):
         raise ValueError("broken")
-    with runs.one():
+    with runs.one(1):
         heart.beat()
         assert meters[BEATS].value == 2, "it runs, and has ended others since"
+    heart.beat()
     heart.close()
-    assert meters["steps"].value == 2
+    assert meters["steps"].value == 3
+    assert meters["rows_in_use"].value == 0
 
 
 def test_figures_follow_the_engine_up_and_down() -> None:

@@ -191,7 +191,7 @@ class FakeRunner:
     footprint: Footprint = field(default_factory=lambda: Footprint(position=1))
     takes_chunks: bool = True
     shares_prefixes: bool = False
-    rests: int = 0
+    spare_bytes: int = 0
 
     def group(self, width: int) -> FakeGroup:
         self.groups.append(FakeGroup(self.logits, width))
@@ -204,7 +204,7 @@ class FakeRunner:
         raise InvalidRequest("this model tells no alignment", field="return_alignment")
 
     def rest(self) -> None:
-        self.rests += 1
+        self.spare_bytes = 0
 
     def close(self) -> None:
         self.is_closed = True

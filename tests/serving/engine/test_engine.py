@@ -209,3 +209,16 @@ def test_request_that_could_never_fit_is_refused_at_the_door() -> None:
 def test_cap_shrinks_to_the_positions_left() -> None:
     accepted = Intake(manifest()).accept(Request(RULES, np.array([3]), prompt_ids=(2,) * 8))
     assert accepted.rules.max_new_tokens == 3
+
+
+def test_rests_when_no_work_comes() -> None:
+    runner = FakeRunner(LOGITS, 20)
+    engine = Engine(runner, Intake(manifest()), rest_after_s=0.01)
+    engine.generate(request())
+    runner.spare_bytes = 100
+    engine.generate(request())
+    with engine._changed:
+        assert engine._changed.wait_for(lambda: runner.spare_bytes == 0, PATIENCE_S)
+    assert engine.metrics.spare_bytes == 0
+    engine.generate(request())
+    engine.close()

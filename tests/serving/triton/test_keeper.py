@@ -1,0 +1,190 @@
+"""`triptych triton`, a process of its own: signals, deaths, what is left behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+
+from serving.heartbeat import read_vitals
+from serving.triton import process
+from serving.triton.belongings import Belongings
+from serving.triton.ports import claim_ports
+from serving.triton.stubs import living_stubs
+from tests.serving.tiny_bundles import publish
+from tests.serving.triton.tiny import CONFIG, belongings, publish_times, wait_until
+
+KEEPER = """
+import sys
+from pathlib import Path
+from serving.triton import TritonSettings, run_triton
+sys.exit(run_triton(TritonSettings(Path(sys.argv[1]), "127.0.0.1", *map(int, sys.argv[2:]))))
+"""
+
+
+# y = x, and it beats; while a file `loading` or `running` lies in its folder, it does that.
+PATIENT = """
+import json, time
+from pathlib import Path
+import triton_python_backend_utils as pb
+from serving.backends.heartbeat import Heartbeat
+from serving.backends.meters import Meters
+from serving.backends.onnxruntime.runs import COUNTED, Runs
+from serving.backends.parameters import text_parameters
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self._folder = Path(args["model_repository"])
+        self._wait("loading")
+        self._runs = Runs()
+        parameters = text_parameters(json.loads(args["model_config"]))
+        self._meters = Meters(pb.MetricFamily, COUNTED, args, parameters)
+        self._heartbeat = Heartbeat(self._runs, self._meters.by_name)
+
+    def execute(self, requests):
+        with self._runs.one(len(requests)):
+            self._wait("running")
+        arrays = [pb.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
+        return [pb.InferenceResponse([pb.Tensor("y", array)]) for array in arrays]
+
+    def finalize(self):
+        self._heartbeat.close()
+        self._meters.close()
+
+    def _wait(self, name):
+        while (self._folder / name).exists():
+            time.sleep(0.01)
+"""
+
+
+def publish_patient(repository: Path, name: str) -> Path:
+    """The folder in which files make the model wait."""
+    version = publish(repository, name, None, CONFIG.replace("onnxruntime", "python"))
+    (version / "model.py").write_text(PATIENT)
+    return version.parent
+
+
+class Keeper:
+    """`run_triton` in a child process, with the pid of its server."""
+
+    def __init__(self, repository: Path) -> None:
+        chosen = claim_ports("127.0.0.1", {"HTTP": 0, "gRPC": 0, "metrics": 0})
+        self._http = f"http://127.0.0.1:{chosen['HTTP']}"
+        self._grpc = f"127.0.0.1:{chosen['gRPC']}"
+        self._metrics = f"http://127.0.0.1:{chosen['metrics']}/metrics"
+        self._log = repository.parent / "keeper.log"
+        command = [sys.executable, "-c", KEEPER, str(repository), *map(str, chosen.values())]
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def ask(self, model: str, x: float) -> float:
+        """What a model makes of x; over gRPC, for a load occupies one of Triton's HTTP threads."""
+        with triton.InferenceServerClient(self._grpc) as client:
+            told = triton.InferInput("x", [1, 1], "FP32")
+            told.set_data_from_numpy(np.array([[x]], np.float32))
+            return float(client.infer(model, [told], client_timeout=60).as_numpy("y")[0, 0])
+
+    def has_said(self, text: str) -> bool:
+        """Whether it has logged that."""
+        return text in self._log.read_text()
+
+    def is_busy(self, model: str) -> bool:
+        """Whether a model is at work, by its own numbers."""
+        vitals = read_vitals(httpx.get(self._metrics, trust_env=False).text)
+        return model in vitals and vitals[model].is_busy
+
+    def server(self) -> int:
+        """Pid of tritonserver, once it is there."""
+        wait_until(lambda: bool(process.children(self.process.pid)))
+        return process.children(self.process.pid)[0].pid
+
+    def is_ready(self, model: str) -> bool:
+        """Whether Triton has the model."""
+        assert self.process.poll() is None, "run_triton ended"
+        try:
+            return httpx.get(f"{self._http}/v2/models/{model}/ready", trust_env=False).is_success
+        except httpx.TransportError:
+            return False
+
+    def wait_until_ready(self, model: str = "twice") -> None:
+        wait_until(lambda: self.is_ready(model))
+
+
+@pytest.fixture
+def keeper(repository: Path) -> Iterator[Keeper]:
+    publish_times(repository, "twice", 2)
+    made = Keeper(repository)
+    yield made
+    made.process.kill()
+    made.process.wait()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_stops_everything_with_exit_code_0(keeper: Keeper, number: signal.Signals) -> None:
+    keeper.wait_until_ready()
+    session = keeper.server()
+    files = belongings(session)
+    assert files()
+    keeper.process.send_signal(number)
+    assert keeper.process.wait(20) == 0
+    assert process.session_members(session) == []
+    assert files() == []
+
+
+@pytest.mark.integration
+def test_signal_during_the_start_stops_everything(keeper: Keeper) -> None:
+    session = keeper.server()
+    keeper.process.terminate()
+    assert keeper.process.wait(20) == 0
+    assert process.session_members(session) == []
+
+
+@pytest.mark.integration
+def test_signal_while_a_model_is_healed_lets_the_others_finish(repository: Path) -> None:
+    at_work, healed = (publish_patient(repository, name) for name in ("at-work", "healed"))
+    keeper = Keeper(repository)
+    try:
+        for model in ("at-work", "healed"):
+            keeper.wait_until_ready(model)
+        session = keeper.server()
+        files = belongings(session)
+        for file in (at_work / "running", healed / "loading"):
+            file.touch()
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(keeper.ask, "at-work", 7.0)
+            wait_until(lambda: keeper.is_busy("at-work"))
+            [stub] = living_stubs(session, repository)["healed"]
+            process.kill(stub)
+            wait_until(lambda: not keeper.is_ready("healed"))
+            keeper.process.terminate()
+            wait_until(lambda: keeper.has_said("stopping Triton"))
+            assert not answer.done(), "the server was stopped at once"
+            (at_work / "running").unlink()
+            assert answer.result() == 7
+        assert keeper.process.wait(30) == 0
+        assert process.session_members(session) == []
+        assert files() == []
+    finally:
+        keeper.process.kill()
+        keeper.process.wait()
+
+
+@pytest.mark.integration
+def test_killed_keeper_takes_its_server_along(keeper: Keeper) -> None:
+    keeper.wait_until_ready()
+    session = keeper.server()
+    files = belongings(session)
+    keeper.process.kill()
+    keeper.process.wait()
+    wait_until(lambda: not process.session_members(session))
+    Belongings().remove()  # what the next server does first
+    assert files() == []

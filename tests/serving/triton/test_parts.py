@@ -1,0 +1,159 @@
+"""What a server is made of: ports, belongings, stubs, configurations, installations."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from serving.errors import BundleError, SetupError
+from serving.triton.belongings import Belongings
+from serving.triton.control import model_config
+from serving.triton.installation import BACKENDS, Installation, find_installation
+from serving.triton.ports import claim_ports
+from serving.triton.stubs import StubWatch
+from tests.serving.tiny_bundles import publish
+from tests.serving.triton.tiny import CONFIG, publish_times, times
+
+# Ports
+
+
+def test_port_in_use_is_named() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(SetupError, match=f"port {port} on 127.0.0.1 for Triton's gRPC"):
+            claim_ports("127.0.0.1", {"HTTP": 0, "gRPC": port})
+
+
+def test_chosen_ports_differ_and_wanted_ones_are_kept() -> None:
+    wanted = claim_ports("127.0.0.1", {"any": 0})["any"]
+    chosen = claim_ports("127.0.0.1", {"HTTP": 0, "gRPC": wanted, "metrics": 0})
+    assert chosen["gRPC"] == wanted
+    assert len(set(chosen.values())) == 3
+
+
+# Belongings
+
+
+def test_left_over_belongings_are_removed_and_live_ones_kept(tmp_path: Path) -> None:
+    memory, temporary = tmp_path / "shm", tmp_path / "tmp"
+    for folder in (memory, temporary):
+        folder.mkdir()
+    living = Belongings(memory, temporary)
+    region = memory / f"{living.prefix}region"
+    strange = memory / "other_lock"
+    dead = [memory / "triptych_dead_lock", memory / "triptych_dead_region"]
+    for path in (region, strange, *dead):
+        path.touch()
+    backend = temporary / "triptych_dead_backends" / "python"
+    backend.mkdir(parents=True)
+    Belongings(memory, temporary).remove()
+    assert not any(path.exists() for path in (*dead, backend.parent))
+    assert region in living.paths()
+    assert living.backends in living.paths()
+    living.remove()
+    assert [path for folder in (memory, temporary) for path in folder.iterdir()] == [strange]
+
+
+# Stubs
+
+
+def test_missing_stub_is_counted_until_the_model_is_noted_again() -> None:
+    living = {"a": {1, 2}, "b": {3}}
+    watch = StubWatch(lambda: living)
+    watch.note("a")
+    watch.note("b")
+    assert watch.lost() == {}
+    living = {"a": {1}, "b": {3}}
+    assert watch.lost() == {"a": 1}
+    assert watch.lost() == {"a": 1}
+    living = {"a": {1, 4}, "b": {3}}
+    watch.note("a")
+    assert watch.lost() == {}
+
+
+def test_reload_by_someone_else_is_no_loss() -> None:
+    living = {"a": {1}}
+    watch = StubWatch(lambda: living)
+    watch.note("a")
+    for now in ({1, 2}, {2}):  # while the old version finishes, and after
+        living = {"a": now}
+        assert watch.lost() == {}
+    living = {"a": set()}
+    assert watch.lost() == {"a": 1}
+
+
+def test_model_without_stubs_is_never_missed() -> None:
+    watch = StubWatch(dict)
+    watch.note("native")
+    assert watch.lost() == {}
+
+
+# Configuration of a load
+
+
+def test_load_is_narrowed_to_one_version(repository: Path) -> None:
+    publish_times(repository, "a", 1)
+    config = model_config(repository / "a", 3, incarnation=2)
+    assert config["version_policy"] == {"specific": {"versions": ["3"]}}
+    assert config["parameters"]["incarnation"] == {"string_value": "2"}
+    assert config["input"][0] == {"name": "x", "data_type": "TYPE_FP32", "dims": ["1"]}
+
+
+def test_capacity_is_laid_over_generators_alone(repository: Path) -> None:
+    publish_times(repository, "encoder", 1)
+    own = CONFIG.replace("onnxruntime", "autoregressive") + (
+        'parameters {key: "max_rows" value {string_value: "9"}}'
+        'parameters {key: "max_waiting" value {string_value: "8"}}'
+    )
+    publish(repository, "generator", times(1), own)
+    said = {"max_rows": "4"}
+    found = model_config(repository / "generator", 1, 1, said)["parameters"]
+    assert {name: entry["string_value"] for name, entry in found.items()} == {
+        "intra_op_thread_count": "1",
+        "max_rows": "4",
+        "max_waiting": "8",
+        "incarnation": "1",
+    }
+    assert "max_rows" not in model_config(repository / "encoder", 1, 1, said)["parameters"]
+
+
+def test_broken_configuration_is_named(repository: Path) -> None:
+    publish(repository, "a", None, "max_batch_size: many")
+    with pytest.raises(BundleError, match=r"config.pbtxt is not a model configuration"):
+        model_config(repository / "a", 1)
+    with pytest.raises(BundleError, match="cannot read"):
+        model_config(repository / "absent", 1)
+
+
+# Installation
+
+
+def test_our_python_is_first_on_the_path_of_the_stubs() -> None:
+    environment = find_installation().environment()
+    assert shutil.which("python3", path=environment["PATH"]) == str(
+        Path(sys.executable).parent / "python3"
+    )
+
+
+def test_native_backend_goes_before_ours(tmp_path: Path) -> None:
+    native = tmp_path / "native"
+    for name in ("python", "onnxruntime"):
+        (native / name).mkdir(parents=True)
+    assembled = tmp_path / "assembled"
+    assembled.mkdir()
+    Installation(tmp_path / "tritonserver", native, ()).assemble(assembled)
+    assert (assembled / "onnxruntime").resolve() == native / "onnxruntime"
+    assert {path.name for path in assembled.iterdir()} >= {
+        path.parent.name for path in BACKENDS.glob("*/model.py")
+    }
+
+
+def test_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="is not an executable tritonserver"):
+        find_installation(tmp_path / "tritonserver")

@@ -1,0 +1,166 @@
+"""A real server: loads, versions, healing, stopping without a trace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from serving.errors import SetupError
+from serving.triton import TritonServer, TritonSettings, process
+from serving.triton.installation import STUB, find_installation
+from serving.triton.stubs import living_stubs
+from serving.triton.supervisor import Supervisor
+from tests.serving.triton.tiny import answer, belongings, incarnation, publish_times, wait_until
+
+
+@pytest.fixture
+def server(repository: Path) -> Iterator[TritonServer]:
+    publish_times(repository, "twice", 2)
+    with TritonServer(TritonSettings(repository)) as started:
+        yield started
+
+
+@pytest.mark.integration
+def test_half_written_version_is_never_loaded(repository: Path) -> None:
+    publish_times(repository, "twice", 2)
+    publish_times(repository, "twice", 3, version=2, complete=False)
+    publish_times(repository, "nothing", 3, complete=False)
+    with TritonServer(TritonSettings(repository)) as server:
+        assert server.models == ("twice",)
+        assert answer(server, "twice") == 2
+
+
+@pytest.mark.integration
+def test_versions_go_forth_and_back_without_a_restart(server: TritonServer) -> None:
+    publish_times(server.settings.repository, "twice", 20, version=2)
+    assert answer(server, "twice") == 2, "a version is served before anyone asked for it"
+    assert server.load("twice") == 2
+    assert answer(server, "twice") == 20
+    assert server.load("twice", 1) == 1
+    assert answer(server, "twice") == 2
+
+
+@pytest.mark.integration
+def test_further_parts_are_loaded_with_their_bundle(repository: Path) -> None:
+    publish_times(repository, "pair", 2, parts={"image": "pair", "text": "pair-text"})
+    publish_times(repository, "pair-text", 5, complete=False)
+    with TritonServer(TritonSettings(repository)) as server:
+        assert server.models == ("pair", "pair-text")
+        assert answer(server, "pair-text") == 5
+
+
+@pytest.mark.integration
+def test_killed_stub_is_replaced_at_the_version_it_served(server: TritonServer) -> None:
+    repository = server.settings.repository
+    publish_times(repository, "twice", 20, version=2)
+    assert server.pid is not None
+    [stub] = living_stubs(server.pid, repository)["twice"]
+    assert incarnation(server, "twice") == "0"
+    os.kill(stub, signal.SIGKILL)
+    wait_until(lambda: not living_stubs(cast(int, server.pid), repository))
+    assert server.heal() == ["twice"]
+    assert server.dead_stubs == 1
+    assert incarnation(server, "twice") == "1"
+    assert answer(server, "twice") == 2
+    assert server.heal() == []
+
+
+@pytest.mark.integration
+def test_encoder_that_hangs_is_killed_and_replaced(repository: Path) -> None:
+    publish_times(repository, "twice", 2)
+    with TritonServer(TritonSettings(repository, stuck_after_s=2)) as server:
+        supervisor = Supervisor(server)
+        assert server.pid is not None
+        [stub] = living_stubs(server.pid, repository)["twice"]
+        os.kill(stub, signal.SIGSTOP)
+
+        def is_healed() -> bool:
+            supervisor.check()
+            return incarnation(server, "twice") == "1"
+
+        wait_until(is_healed)
+        assert answer(server, "twice") == 2
+        assert server.pid is not None
+        assert living_stubs(server.pid, repository)["twice"] != {stub}
+
+
+@pytest.mark.integration
+def test_supervisor_restarts_a_killed_server_on_its_ports(server: TritonServer) -> None:
+    address, first = server.http_address, server.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: not server.is_alive)
+    Supervisor(server).check()
+    assert server.pid != first
+    assert server.http_address == address
+    assert answer(server, "twice") == 2
+
+
+@pytest.mark.integration
+def test_stop_leaves_no_process_and_no_file(repository: Path) -> None:
+    publish_times(repository, "twice", 2)
+    server = TritonServer(TritonSettings(repository))
+    server.start()
+    session = cast(int, server.pid)
+    files = belongings(session)
+    assert len(process.session_members(session)) == 2, "the server and one stub"
+    assert len(files()) == 3, "the lock, the stub's region, the backend directory"
+    server.stop()
+    server.stop()
+    assert process.session_members(session) == []
+    assert files() == []
+
+
+@pytest.mark.integration
+def test_two_servers_live_side_by_side(server: TritonServer, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    publish_times(other, "twice", 200)
+    with TritonServer(TritonSettings(other)) as second:
+        assert answer(second, "twice") == 200
+        assert answer(server, "twice") == 2
+    assert answer(server, "twice") == 2, "stopping one took the other's files"
+
+
+@pytest.mark.integration
+def test_bundle_that_does_not_load_stops_the_start_with_its_reason(repository: Path) -> None:
+    publish_times(repository, "twice", 2)
+    broken = publish_times(repository, "broken", 2)
+    (broken / "model.onnx").write_bytes(b"not a graph")
+    server = TritonServer(TritonSettings(repository))
+    with pytest.raises(SetupError, match=r"Triton cannot load 'broken'.*model.onnx"):
+        server.start()
+    assert not server.is_alive
+
+
+@pytest.mark.integration
+def test_taken_port_is_refused_before_anything_starts(server: TritonServer) -> None:
+    port = int(server.grpc_address.split(":")[1])
+    second = TritonServer(TritonSettings(server.settings.repository, grpc_port=port))
+    with pytest.raises(SetupError, match=f"port {port} "):
+        second.start()
+    assert second.pid is None
+
+
+@pytest.mark.integration
+def test_installation_laid_out_like_nvidias_container_serves(
+    repository: Path, tmp_path: Path
+) -> None:
+    wheel = find_installation()
+    root = tmp_path / "tritonserver"
+    shutil.copytree(wheel.backends / "python", root / "backends" / "python")
+    shutil.copy2(cast(Path, wheel.stub), root / "backends" / "python" / STUB)
+    (root / "bin").mkdir()
+    shutil.copy2(wheel.program, root / "bin")
+    (root / "lib").symlink_to(wheel.libraries[0])
+    publish_times(repository, "twice", 2)
+    settings = TritonSettings(repository, program=root / "bin" / "tritonserver")
+    with TritonServer(settings) as server:
+        assert answer(server, "twice") == 2
+        command = Path(f"/proc/{server.pid}/cmdline").read_text()
+        assert command.startswith(str(root))

@@ -1,0 +1,156 @@
+"""The watch over a server that dies, hangs or fails as told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from serving.errors import SetupError
+from serving.heartbeat import Vitals
+from serving.triton import TritonServer
+from serving.triton.control import Condition
+from serving.triton.supervisor import Supervisor
+from tests.serving.triton.tiny import vitals
+
+
+class FakeServer:
+    """A server that dies, hangs or fails as told."""
+
+    def __init__(self, *, is_alive: bool = True, dead_stubs: int = 0, starts: bool = True) -> None:
+        self.settings = SimpleNamespace(
+            max_dead_stubs=2, max_restarts=3, stuck_after_s=10, idle_before_restart_s=60
+        )
+        self.is_alive = is_alive
+        self.dead_stubs = dead_stubs
+        self.starts = starts
+        self.has_lost_stubs = False
+        self.last_words = "exit code -11"
+        self.engines: dict[str, Vitals] | None = {"a": vitals(1)}
+        self.calls: list[str] = []
+
+    def heal(self) -> list[str]:
+        self.calls.append("heal")
+        return []
+
+    def condition(self) -> Condition | None:
+        return None if self.engines is None else Condition(self.engines, pending=0)
+
+    def kill_stubs(self, model: str) -> None:
+        self.calls.append(f"kill {model}")
+
+    def stop(self, *, at_once: bool) -> None:
+        assert at_once, "a broken server is waited for"
+        self.calls.append("stop")
+        self.is_alive, self.dead_stubs = False, 0
+
+    def start(self) -> None:
+        self.calls.append("start")
+        if not self.starts:
+            raise SetupError("no")
+        self.is_alive = True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def supervise(server: FakeServer, clock: Clock | None = None) -> Supervisor:
+    return Supervisor(cast(TritonServer, server), clock or Clock())
+
+
+def watch(supervisor: Supervisor, clock: Clock, seconds: int) -> None:
+    for _ in range(seconds):
+        clock.now_s += 1
+        supervisor.check()
+
+
+def test_healthy_server_is_left_alone() -> None:
+    server = FakeServer(dead_stubs=2)
+    supervise(server).check()
+    assert server.calls == ["heal"]
+
+
+def test_one_dead_stub_too_many_restarts_the_server_instead_of_healing() -> None:
+    server = FakeServer(dead_stubs=2)
+    server.has_lost_stubs = True
+    supervise(server).check()
+    assert server.calls == ["stop", "start"]
+
+
+def test_supervisor_gives_up_after_restarts_in_a_row() -> None:
+    server = FakeServer(is_alive=False, starts=False)
+    supervisor = supervise(server)
+    for _ in range(3):
+        supervisor.check()
+    with pytest.raises(SetupError, match="gave up after 3 restarts"):
+        supervisor.check()
+    assert server.calls == ["stop", "start"] * 3
+
+
+def test_model_whose_heart_stands_still_is_killed() -> None:
+    server, clock = FakeServer(), Clock()
+    supervisor = supervise(server, clock)
+    for beats in range(20):
+        server.engines = {"a": vitals(beats), "b": vitals(7 if beats > 7 else beats)}
+        watch(supervisor, clock, 1)
+    assert {call for call in server.calls if "kill" in call} == {"kill b"}
+
+
+def test_heart_that_is_slow_is_not_dead() -> None:
+    server, clock = FakeServer(), Clock()
+    supervisor = supervise(server, clock)
+    for beats in range(5):
+        server.engines = {"a": vitals(beats, rows=64)}
+        watch(supervisor, clock, 9)
+    assert set(server.calls) == {"heal"}
+
+
+def test_time_in_which_nobody_looked_does_not_count() -> None:
+    server, clock = FakeServer(), Clock()
+    supervisor = supervise(server, clock)
+    supervisor.check()
+    clock.now_s += 3600  # the machine slept
+    supervisor.check()
+    assert set(server.calls) == {"heal"}
+
+
+def test_server_that_does_not_answer_is_restarted() -> None:
+    server, clock = FakeServer(), Clock()
+    server.engines = None
+    watch(supervise(server, clock), clock, 11)
+    assert server.calls[-2:] == ["stop", "start"]
+
+
+def test_dead_stubs_are_got_rid_of_when_nobody_asks_for_anything() -> None:
+    server, clock = FakeServer(dead_stubs=1), Clock()
+    supervisor = supervise(server, clock)
+    for beats in range(100):
+        server.engines = {"a": vitals(beats, rows=beats % 2)}
+        watch(supervisor, clock, 1)
+    assert set(server.calls) == {"heal"}, "it was restarted under load"
+    for beats in range(100, 200):
+        server.engines = {"a": vitals(beats)}
+        watch(supervisor, clock, 1)
+    assert server.calls.count("start") == 1
+    assert server.dead_stubs == 0
+
+
+def test_encoders_whose_runs_are_never_seen_are_busy_all_the_same() -> None:
+    """A hundred runs a second end between two looks; canaries alone are nobody's business."""
+    server, clock = FakeServer(dead_stubs=1), Clock()
+    supervisor = supervise(server, clock)
+    for second in range(100):
+        server.engines = {"clip": Vitals(0, {"beats": second, "steps": 100.0 * second})}
+        watch(supervisor, clock, 1)
+    assert set(server.calls) == {"heal"}, "it was restarted under load"
+    for second in range(100):
+        figures = {"beats": 100.0 + second, "steps": 9900.0 + second // 10}
+        server.engines = {"clip": Vitals(0, figures)}
+        watch(supervisor, clock, 1)
+    assert server.calls.count("start") == 1

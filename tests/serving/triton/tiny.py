@@ -1,0 +1,74 @@
+"""Models that multiply, and a look at the server that has them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+from onnx import TensorProto, helper
+
+from serving.heartbeat import Vitals
+from serving.triton import TritonServer
+from serving.triton.belongings import SHARED_MEMORY
+from tests.serving.tiny_bundles import graph, publish
+
+CONFIG = """
+backend: "onnxruntime"
+max_batch_size: 4
+input [{name: "x" data_type: TYPE_FP32 dims: [1]}]
+output [{name: "y" data_type: TYPE_FP32 dims: [1]}]
+instance_group [{kind: KIND_CPU count: 1}]
+parameters {key: "intra_op_thread_count" value {string_value: "1"}}
+"""
+
+
+def times(factor: float) -> Any:
+    """The graph y = factor · x."""
+    return graph(
+        [helper.make_node("Mul", ["x", "factor"], ["y"])],
+        [("x", TensorProto.FLOAT, ["B", 1])],
+        [("y", TensorProto.FLOAT, ["B", 1])],
+        [helper.make_tensor("factor", TensorProto.FLOAT, [1], [factor])],
+    )
+
+
+def publish_times(repository: Path, name: str, factor: float, **options: Any) -> Path:
+    return publish(repository, name, times(factor), CONFIG, **options)
+
+
+def answer(server: TritonServer, model: str) -> float:
+    """What the model makes of 1."""
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}]}
+    url = f"http://{server.http_address}/v2/models/{model}/infer"
+    reply = httpx.post(url, json=body, timeout=30, trust_env=False).raise_for_status().json()
+    return float(reply["outputs"][0]["data"][0])
+
+
+def incarnation(server: TritonServer, model: str) -> str:
+    """How often the model was healed, as a client of Triton can read it."""
+    url = f"http://{server.http_address}/v2/models/{model}/config"
+    parameters = httpx.get(url, trust_env=False).raise_for_status().json()["parameters"]
+    return str(parameters["incarnation"]["string_value"])
+
+
+def wait_until(claim: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not claim():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def belongings(server: int) -> Callable[[], list[Path]]:
+    """Looks for what a server has on the machine, also when it is gone."""
+    arguments = Path(f"/proc/{server}/cmdline").read_text().split("\0")
+    prefix = next(a.split("=")[-1] for a in arguments if "shm-region-prefix-name" in a)
+    folders = (SHARED_MEMORY, Path(tempfile.gettempdir()))
+    return lambda: [path for folder in folders for path in folder.glob(f"{prefix}*")]
+
+
+def vitals(beats: int, rows: int = 0) -> Vitals:
+    return Vitals(0, {"beats": beats, "rows_in_use": rows})
