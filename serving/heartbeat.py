@@ -30,6 +30,7 @@ GAUGES = {
     "waiting": "Accepted sequences without rows.",
     "state_bytes": "Bytes of all states.",
     "state_limit_bytes": "Bytes that they may take.",
+    "spare_bytes": "Bytes of left arenas, kept to be used again; 0 after some idle seconds.",
     "bytes_per_slot": "Bytes that a live row takes on average; 0 when idle.",
     "prefix_bytes": "Bytes of stored prefixes.",
 }

@@ -99,6 +99,11 @@ class OrtRunner:
         """Opened when first asked for: it holds the decoder's weights a second time."""
         return _open(self._bundle.path(self.manifest.graphs["align"].file), self._options)
 
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes of arenas that were left; see `Runner.spare_bytes`."""
+        return self.memory.spare_bytes
+
     def rest(self) -> None:
         """Gives spare buffers back."""
         self.memory.clear()
