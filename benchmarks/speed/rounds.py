@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -125,13 +125,13 @@ class Arena:
         results = {contender: Result(cell, contender) for contender in self.processes}
         order = list(self.processes)
         for contender in order:
-            self.processes[contender].run(cell.rounds[0])
+            self.processes[contender].run(cell.rounds[0].warm_up())
         shuffle = random.Random(0)
         for work in cell.rounds:
             shuffle.shuffle(order)
             for contender in order:
                 time.sleep(REST_S)
                 # What was idle is out of the caches, and its pages may be out of memory.
-                self.processes[contender].run(replace(work, new_tokens=WARM_TOKENS))
+                self.processes[contender].run(work.warm_up(WARM_TOKENS))
                 results[contender].timings.append(self.processes[contender].run(work))
         return list(results.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,14 @@ class Item:
     picture: int | None = None
 
 
+    @property
+    def reversed(self) -> Item:
+        """Another item of the same size, with no common beginning; end tokens stay at the end."""
+        source = (*self.source[-2::-1], *self.source[-1:])
+        picture = None if self.picture is None else self.picture + 1
+        return Item(source, self.prompt[::-1], picture)
+
+
 @dataclass(frozen=True)
 class Work:
     """Sequences to decode together.
@@ -34,6 +42,11 @@ class Work:
     beams: int
     new_tokens: int
     is_forced: bool = True
+
+    def warm_up(self, new_tokens: int | None = None) -> Work:
+        """Work of the same sizes that tells nothing of this one: our engine knows what it read."""
+        items = tuple(item.reversed for item in self.items)
+        return replace(self, items=items, new_tokens=new_tokens or self.new_tokens)
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Work:

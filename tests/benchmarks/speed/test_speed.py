@@ -109,3 +109,16 @@ def test_tables_that_are_only_looked_up_in_are_no_weights_to_read(tmp_path: Path
     graph = helper.make_graph(nodes, "g", [value], [], constants)
     onnx.save_model(helper.make_model(graph), str(tmp_path / "g.onnx"))
     assert roofline.weight_bytes(tmp_path / "g.onnx") == 64 * 8 + 4 * 8 * 16
+
+
+@pytest.mark.parametrize("kind", ["translate", "generate", "caption"])
+def test_a_warm_up_is_as_large_and_tells_nothing(kind: str) -> None:
+    work = random_work(kind, 3, 4, 100, 0, 32)
+    warm = work.warm_up(4)
+    assert (warm.new_tokens, warm.beams) == (4, 4)
+    for item, other in zip(work.items, warm.items, strict=True):
+        assert (len(item.source), len(item.prompt)) == (len(other.source), len(other.prompt))
+        assert item.source[-1:] == other.source[-1:]
+        assert item != other
+        if item.prompt:
+            assert item.prompt[:2] != other.prompt[:2]
