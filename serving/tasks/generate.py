@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -178,24 +178,23 @@ def _encode(text: str, field: str, model: LoadedModel, limits: TaskLimits) -> li
         TooLong: more than the gateway or the model takes, or no room left for an answer.
     """
     ids = model.encode(text, field, limits) or _beginning(model)
-    if len(ids) > limits.max_input_tokens:
-        raise TooLong(
-            f"{field} has {len(ids)} tokens, at most {limits.max_input_tokens} are taken: "
-            "shorten it",
-            field=field,
-        )
-    model.check_length(len(ids), field)
-    starts = len(model.generation.decoder_start_ids)
-    if not ids and (model.reads_source or not starts):
+    if not ids and (model.reads_source or not model.generation.decoder_start_ids):
         raise InvalidRequest(f"{field} is empty: there is nothing to continue", field=field)
-    positions = model.manifest.limits.max_total_tokens
-    if not model.reads_source and positions is not None and len(ids) >= positions - starts:
-        raise TooLong(
-            f"{field} has {len(ids)} tokens, {model.name} holds {positions - starts} with its "
-            "answer: shorten it",
-            field=field,
-        )
+    longest, limit = min(_bounds(model, limits))
+    if len(ids) > longest:
+        raise TooLong(f"{field} has {len(ids)} tokens, {limit}: shorten it", field=field)
     return ids
+
+
+def _bounds(model: LoadedModel, limits: TaskLimits) -> Iterator[tuple[int, str]]:
+    """Tokens that a prompt may have, and who says so."""
+    yield limits.max_input_tokens, f"at most {limits.max_input_tokens} are taken"
+    own = model.manifest.limits
+    if own.max_input_tokens is not None:
+        yield own.max_input_tokens, f"{model.name} takes at most {own.max_input_tokens}"
+    if own.max_total_tokens is not None and not model.reads_source:
+        left = own.max_total_tokens - len(model.generation.decoder_start_ids)
+        yield left - 1, f"{model.name} holds {left} with its answer"
 
 
 def _beginning(model: LoadedModel) -> list[int]:

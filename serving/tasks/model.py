@@ -86,15 +86,21 @@ class LoadedModel:
     def encode(
         self, text: str, field: str, limits: TaskLimits, *, special: bool = True
     ) -> list[int]:
-        """Token ids of a text, the text as a whole being within `limits`.
+        """Token ids of one sequence; what cannot be short enough is refused unread.
 
         Raises:
-            TooLong: names the limit and the length.
+            TooLong: names the tightest limit and the length.
         """
-        characters = limits.max_input_tokens * _CHARACTERS_PER_TOKEN
+        own = self.manifest.limits
+        tokens = min(
+            limits.max_input_tokens,
+            own.max_input_tokens or limits.max_input_tokens,
+            (not self.reads_source and own.max_total_tokens) or limits.max_input_tokens,
+        )
+        characters = tokens * _CHARACTERS_PER_TOKEN
         if len(text) > characters:
             raise TooLong(
-                f"{field} has {len(text)} characters, at most {limits.max_input_tokens} tokens "
+                f"{field} has {len(text)} characters, at most {tokens} tokens "
                 f"(never more than {characters} characters) are taken: split it",
                 field=field,
             )

@@ -173,6 +173,25 @@ def test_what_cannot_be_continued_is_refused(
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize(
+    ("prompt", "own", "gateway", "told"),
+    [
+        ("x " * 40, Limits(max_total_tokens=16), 30, "has 41 tokens, tiny-generate holds 16 with"),
+        ("x " * 40, Limits(max_input_tokens=9, max_total_tokens=16), 30, "takes at most 9:"),
+        ("x " * 40, Limits(max_input_tokens=9, max_total_tokens=16), 5, "at most 5 are taken"),
+        ("x" * 4000, Limits(max_total_tokens=16), 30, "at most 16 tokens"),
+        ("x" * 4000, Limits(max_input_tokens=9, max_total_tokens=16), 30, "at most 9 tokens"),
+        ("x" * 4000, Limits(max_total_tokens=16), 5, "at most 5 tokens"),
+    ],
+)
+def test_a_prompt_beyond_every_limit_is_told_the_tightest(
+    model: LoadedModel, prompt: str, own: Limits, gateway: int, told: str
+) -> None:
+    bounded = LoadedModel(model.manifest.model_copy(update={"limits": own}), model.tokenizer)
+    with pytest.raises(TooLong, match=told):
+        prepare(GenerateRequest(prompts=[prompt]), bounded, TaskLimits(max_input_tokens=gateway))
+
+
 def test_an_empty_prompt_needs_a_token_to_begin_with(model: LoadedModel) -> None:
     class Plain(WordTokenizer):
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
