@@ -20,7 +20,6 @@ class Item:
     prompt: tuple[int, ...] = ()
     picture: int | None = None
 
-
     @property
     def reversed(self) -> Item:
         """Another item of the same size, with no common beginning; end tokens stay at the end."""

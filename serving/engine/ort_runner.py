@@ -29,7 +29,6 @@ from serving.engine.state import GroupState
 from serving.errors import BundleError, InvalidRequest
 
 SPARE_BYTES = 512 << 20
-"""Of left arenas, what is kept to be used again."""
 _SLOW_FUSIONS = ["SkipLayerNormFusion"]  # slower than what it replaces on the CPU provider
 
 
@@ -39,12 +38,13 @@ class OrtRunner:
     Args:
         bundle: A generator's bundle.
         threads: Intra-op threads of the sessions.
+        spare_bytes: Of arenas that were left, what is kept to be used again.
 
     Raises:
         BundleError: a graph does not load, or asks for what this runner does not have.
     """
 
-    def __init__(self, bundle: Bundle, threads: int) -> None:
+    def __init__(self, bundle: Bundle, threads: int, spare_bytes: int = SPARE_BYTES) -> None:
         manifest = bundle.manifest
         _refuse_unsupported(manifest)
         options = session_options(threads)
@@ -55,10 +55,10 @@ class OrtRunner:
         assert manifest.vocabulary_size is not None
         self.vocabulary_size = manifest.vocabulary_size
         self._bundle, self._options = bundle, options
-        self.chooser = Chooser(options)
+        self.chooser = Chooser(options, self.vocabulary_size)
         self._logits = np.zeros((0, self.vocabulary_size), np.float32)
         self.footprint = Footprint.of(manifest.states)
-        self.memory = Memory(SPARE_BYTES)
+        self.memory = Memory(spare_bytes)
         self.takes_chunks = True
         growths = {state.growth for state in manifest.states}
         self.shares_prefixes = self.admit is None and growths == {Growth.APPEND}

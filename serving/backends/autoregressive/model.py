@@ -25,7 +25,7 @@ from serving.bundle import Bundle, Role, open_bundle
 from serving.capacity import CapacitySettings
 from serving.engine.engine import Engine
 from serving.engine.intake import Intake
-from serving.engine.ort_runner import OrtRunner
+from serving.engine.ort_runner import SPARE_BYTES, OrtRunner
 from serving.engine.request import Cancelled, Failed, Request
 from serving.errors import BundleError
 from serving.generation import Generation
@@ -55,7 +55,8 @@ class TritonPythonModel:
                 f"{bundle.manifest.name} searches {self._defaults.rows} rows wide unless a request "
                 f"says otherwise: max_rows must not be {capacity.rows}"
             )
-        runner = OrtRunner(bundle, int(parameters.get("intra_op_thread_count", "0")))
+        threads = int(parameters.get("intra_op_thread_count", "0"))
+        runner = OrtRunner(bundle, threads, min(SPARE_BYTES, capacity.state_bytes))
         self._engine = Engine(runner, Intake(bundle.manifest), capacity)
         self._responder = Responder()
         self._hall = Hall(self._engine, self._responder)
