@@ -7,58 +7,84 @@ allowed. They run on the runner's own logits buffer; only (rows, k) numbers come
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from serving.engine.runner import Candidates
 
 LOGITS, COUNT, TOKEN_IDS, LOG_PROBS = "logits", "k", "token_ids", "log_probs"
 TEMPERATURE, MASS = "temperature", "mass"
+_LEAST_VOCABULARY = 8192  # below, the calls of more nodes outweigh what blocks save
+_USUAL_COUNT = 8
 
 
-def chooser_graph() -> onnx.ModelProto:
+def chooser_graph(
+    vocabulary_size: int, block: int | None = None, *, tells_mass: bool = False
+) -> onnx.ModelProto:
     """The ONNX graph: logits (R, V) float32, k (1,) int64 → token ids and log-probs, both (R, k).
 
     Ranking is by logits, not by log-probabilities: rounding could merge two of those. TopK breaks
     ties by the lower index (ONNX operator specification, TopK).
+
+    Args:
+        block: Rank by blocks of so many tokens, which divide the vocabulary; then k may be as large
+            as their number. The answer is the same, in less time.
+        tells_mass: Takes a temperature too, (R, 1), and tells the mass, (R, 1): the sum of
+            exp((logit - largest) / temperature), which a draw at that temperature is out of.
     """
-    nodes = [
-        helper.make_node("TopK", [LOGITS, COUNT], ["best", TOKEN_IDS], largest=1, sorted=1),
+    nodes = _ranking() if block is None else _block_ranking()
+    nodes += [
         helper.make_node("LogSoftmax", [LOGITS], ["normalised"], axis=-1),
         helper.make_node("GatherElements", ["normalised", TOKEN_IDS], [LOG_PROBS], axis=1),
     ]
     inputs = [_value(LOGITS, "R", "V"), _value(COUNT, 1, kind=TensorProto.INT64)]
     outputs = [_value(TOKEN_IDS, "R", "k", kind=TensorProto.INT64), _value(LOG_PROBS, "R", "k")]
-    return _model("chooser", nodes, inputs, outputs)
-
-
-def mass_graph() -> onnx.ModelProto:
-    """The ONNX graph: logits (R, V), temperature (R, 1) → mass (R,), all float32.
-
-    mass = sum of exp((logit - largest) / temperature): what a draw at that temperature is out of.
-    """
-    nodes = [
-        helper.make_node("ReduceMax", [LOGITS, "last_axis"], ["best"], keepdims=1),
-        helper.make_node("Sub", [LOGITS, "best"], ["below"]),
-        helper.make_node("Div", ["below", TEMPERATURE], ["tempered"]),
-        helper.make_node("Exp", ["tempered"], ["weights"]),
-        helper.make_node("ReduceSum", ["weights", "last_axis"], [MASS], keepdims=0),
+    constants: dict[str, Any] = {}
+    if block is not None:
+        constants |= {"by_blocks": [0, vocabulary_size // block, block], "block": block}
+        constants |= {"by_rows": [0, -1], "cell_axis": [2]}
+    if tells_mass:
+        nodes += _mass()
+        inputs.append(_value(TEMPERATURE, "R", 1))
+        outputs.append(_value(MASS, "R", 1))
+        constants["first"] = [0]
+    initializers = [
+        numpy_helper.from_array(np.array(value, np.int64), name)
+        for name, value in constants.items()
     ]
-    inputs = [_value(LOGITS, "R", "V"), _value(TEMPERATURE, "R", 1)]
-    axis = numpy_helper.from_array(np.array([-1]), "last_axis")
-    return _model("mass", nodes, inputs, [_value(MASS, "R")], axis)
+    graph = helper.make_graph(nodes, "chooser", inputs, outputs, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def block_size(vocabulary_size: int) -> int | None:
+    """Tokens of a block; None where ranking the whole vocabulary at once is as good.
+
+    Both the maxima of all blocks and the candidates of the best are ranked: about as many of each.
+    """
+    divisors = [size for size in range(16, 1024) if vocabulary_size % size == 0]
+    if vocabulary_size < _LEAST_VOCABULARY or not divisors:
+        return None
+    return min(divisors, key=lambda size: vocabulary_size // size + _USUAL_COUNT * size)
 
 
 class Chooser:
-    """Sessions of the chooser graphs."""
+    """Sessions of the chooser graphs for one vocabulary."""
 
-    def __init__(self, options: onnxruntime.SessionOptions) -> None:
-        self._chooser = _session(chooser_graph(), options)
-        self._mass = _session(mass_graph(), options)
+    def __init__(self, options: onnxruntime.SessionOptions, vocabulary_size: int) -> None:
+        block = block_size(vocabulary_size)
+        self._most_by_blocks = 0 if block is None else vocabulary_size // (2 * block)
+        self._sessions = {
+            (size is not None, tells_mass): _session(
+                chooser_graph(vocabulary_size, size, tells_mass=tells_mass), options
+            )
+            for size in {None, block}
+            for tells_mass in (False, True)
+        }
 
     def rank(
         self,
@@ -67,29 +93,63 @@ class Chooser:
         temperatures: NDArray[np.float32] | None = None,
     ) -> Candidates:
         """The k best tokens of each row of (R, V) contiguous logits; see `edits.Rank`."""
-        token_ids, log_probs = self._chooser.run(
-            [TOKEN_IDS, LOG_PROBS], {LOGITS: logits, COUNT: np.array([k], np.int64)}
-        )
-        found = Candidates(token_ids, log_probs)
-        if temperatures is None:
-            return found
-        (masses,) = self._mass.run([MASS], {LOGITS: logits, TEMPERATURE: temperatures})
-        return replace(found, masses=masses)
+        # one is asked as two: ONNX Runtime's TopK shares no rows among its threads for k = 1
+        count = min(max(k, 2), logits.shape[1])
+        feeds = {LOGITS: logits, COUNT: np.array([count], np.int64)}
+        if temperatures is not None:
+            feeds[TEMPERATURE] = temperatures
+        session = self._sessions[count <= self._most_by_blocks, temperatures is not None]
+        token_ids, log_probs, *masses = session.run(None, feeds)
+        found = Candidates(token_ids[:, :k], log_probs[:, :k])
+        return replace(found, masses=masses[0][:, 0]) if masses else found
+
+
+def _ranking() -> list[NodeProto]:
+    return [helper.make_node("TopK", [LOGITS, COUNT], ["best", TOKEN_IDS], largest=1, sorted=1)]
+
+
+def _block_ranking() -> list[NodeProto]:
+    """The k best tokens lie in the k blocks with the best maxima, of equal ones the first.
+
+    A token outside has a better one, or an equal and lower one, in each of these. The blocks are
+    put in the vocabulary's order before their tokens are ranked, so that ties fall alike.
+    """
+    node = helper.make_node
+    return [
+        node("Reshape", [LOGITS, "by_blocks"], ["cells"]),  # (R, blocks, block)
+        node("ReduceMax", ["cells", "cell_axis"], ["maxima"], keepdims=0),
+        node("TopK", ["maxima", COUNT], ["best_maxima", "by_rank"], largest=1, sorted=1),
+        node("TopK", ["by_rank", COUNT], ["kept", "rank"], largest=0, sorted=1),
+        node("Unsqueeze", ["kept", "cell_axis"], ["indices"]),
+        node("GatherND", ["cells", "indices"], ["near"], batch_dims=1),
+        node("Reshape", ["near", "by_rows"], ["candidates"]),  # (R, k x block)
+        node("TopK", ["candidates", COUNT], ["best", "place"], largest=1, sorted=1),
+        node("Div", ["place", "block"], ["nth"]),
+        node("GatherElements", ["kept", "nth"], ["owner"], axis=1),
+        node("Sub", ["owner", "nth"], ["skipped"]),
+        node("Mul", ["skipped", "block"], ["offset"]),
+        node("Add", ["place", "offset"], [TOKEN_IDS]),
+    ]
+
+
+def _mass() -> list[NodeProto]:
+    """One over the best token's probability at that temperature.
+
+    Log-probabilities are tempered, not logits: the best are near zero, where numbers are dense.
+    """
+    node = helper.make_node
+    return [
+        node("Div", ["normalised", TEMPERATURE], ["tempered"]),
+        node("LogSoftmax", ["tempered"], ["renormalised"], axis=-1),
+        node("Gather", [TOKEN_IDS, "first"], ["first_ids"], axis=1),
+        node("GatherElements", ["renormalised", "first_ids"], ["first_log_prob"], axis=1),
+        node("Neg", ["first_log_prob"], ["log_mass"]),
+        node("Exp", ["log_mass"], [MASS]),
+    ]
 
 
 def _value(name: str, *shape: int | str, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, shape)
-
-
-def _model(
-    name: str,
-    nodes: list[onnx.NodeProto],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[onnx.ValueInfoProto],
-    *constants: onnx.TensorProto,
-) -> onnx.ModelProto:
-    graph = helper.make_graph(nodes, name, inputs, outputs, list(constants))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
 def _session(

@@ -25,7 +25,7 @@ def answer(
     """What rows may take next, each after its own edit.
 
     Args:
-        logits: (rows, V), contiguous; edited in place, and read again by `Candidates.whole`.
+        logits: (rows, V), contiguous; edited in place, and read again by `Candidates.more`.
         asks: One a row.
     """
     kinds = set(asks)  # by identity, so plain rows cost nothing each
@@ -38,10 +38,10 @@ def answer(
     for fold in folds:
         fold.into(found, logits)
 
-    def whole(row: int) -> Candidates:
-        return rank(logits[row : row + 1], logits.shape[1], None)
+    def more(row: int, count: int) -> Candidates:
+        return rank(logits[row : row + 1], min(count, logits.shape[1]), None)
 
-    return replace(found, emitted=emitted, whole=whole)
+    return replace(found, emitted=emitted, more=more)
 
 
 def processed(edit: Edit, scores: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -93,14 +93,15 @@ class Candidates:
             where some row asked for it.
         emitted: (rows, S) float32: what the model looked at to score these candidates, where
             `step` has an EMIT output. A view; copy what is to be kept.
-        whole: One row's candidates over the whole vocabulary; only until the runner's next call.
+        more: (row, count) → that row's best so many, or its whole vocabulary where that is less;
+            only until the runner's next call.
     """
 
     token_ids: NDArray[np.int64]
     log_probs: NDArray[np.float32]
     masses: NDArray[np.float32] | None = None
     emitted: NDArray[np.float32] | None = None
-    whole: Callable[[int], Candidates] | None = None
+    more: Callable[[int, int], Candidates] | None = None
 
     @cached_property
     def ids(self) -> list[list[int]]:

@@ -11,7 +11,7 @@ from serving.engine.choosing import Constraint, Policy, normalised
 from serving.engine.ranking import Offer
 from serving.engine.request import Hypothesis, Request
 from serving.engine.runner import Ask, Candidates, plain
-from serving.engine.sampling import candidates_wanted, draw, kept, mass_temperature, uniforms
+from serving.engine.sampling import candidates_wanted, draw, kept, mass_temperature, uniforms, wider
 from serving.engine.search import Advance
 from serving.engine.trail import Mark, Trail
 from serving.errors import InvalidRequest
@@ -128,13 +128,14 @@ class SampleSearch:
         mass = float(np.exp(-np.float64(log_probs[0])))
         if self._temperature is not None and candidates.masses is not None:
             mass = float(candidates.masses[row])
-        rank = _rank(log_probs, self._rules, mass, uniform, is_whole=False)
-        if rank is None:
-            assert candidates.whole is not None
-            whole = candidates.whole(row)
-            ids, log_probs = whole.token_ids[0], whole.log_probs[0]
-            rank = _rank(log_probs, self._rules, mass, uniform, is_whole=True)
-        assert rank is not None, "the whole vocabulary decides every draw"
+        count, is_whole = len(ids), False
+        while (rank := _rank(log_probs, self._rules, mass, uniform, is_whole=is_whole)) is None:
+            assert candidates.more is not None
+            assert not is_whole, "the whole vocabulary decides every draw"
+            count = wider(count, self._rules)
+            more = candidates.more(row, count)
+            ids, log_probs = more.token_ids[0], more.log_probs[0]
+            is_whole = len(ids) < count
         return ids, log_probs, rank
 
     def _hypothesis(self, sample: Sample) -> Hypothesis:

@@ -21,6 +21,9 @@ from serving.generation import Generation
 OFFERED = 64
 """Candidates of a row that does not say by `top_k` how many it looks at."""
 MOST_OFFERED = 256
+EVERYTHING = 1 << 31
+"""More than any vocabulary has."""
+_WIDER = 8
 
 Weights = NDArray[np.float64]
 
@@ -45,6 +48,15 @@ def candidates_wanted(rules: Generation) -> int:
     if 0 < rules.top_k < MOST_OFFERED:
         return rules.top_k + 1  # one more tells whether the last has an equal
     return OFFERED
+
+
+def wider(count: int, rules: Generation) -> int:
+    """Candidates to ask for next, when so many decide nothing.
+
+    Ranking costs what is ranked: eight times as many hold nearly any nucleus before it comes to the
+    whole vocabulary, which typical-p cannot do without.
+    """
+    return EVERYTHING if rules.typical_p < 1 else _WIDER * count
 
 
 def mass_temperature(rules: Generation) -> float | None:

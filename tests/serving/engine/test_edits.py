@@ -23,7 +23,7 @@ from serving.engine.runner import Ask, plain
 from serving.generation import Generation
 
 VOCABULARY = 40
-CHOOSER = Chooser(session_options(threads=1))
+CHOOSER = Chooser(session_options(threads=1), VOCABULARY)
 
 
 def rules(**asked: object) -> Generation:
@@ -138,10 +138,11 @@ def test_whole_ranking_follows_the_row_that_was_offered() -> None:
     logits = np.random.default_rng(6).normal(size=(2, VOCABULARY)).astype(np.float32)
     edit = penalties(rules(), (), (), banned={4})
     found = answer(logits, [plain(3), Ask(3, edit)], CHOOSER.rank)
-    assert found.whole is not None
+    assert found.more is not None
     for row in (0, 1):
-        whole = found.whole(row)
+        assert found.more(row, 7).token_ids.shape == (1, 7)
+        whole = found.more(row, 2 * VOCABULARY)
         assert whole.token_ids[0, :3].tolist() == found.token_ids[row].tolist()
         assert whole.log_probs[0, :3].tolist() == found.log_probs[row].tolist()
         assert sorted(whole.token_ids[0].tolist()) == list(range(VOCABULARY))
-    assert found.whole(1).token_ids[0, -1] == 4
+    assert found.more(1, VOCABULARY).token_ids[0, -1] == 4

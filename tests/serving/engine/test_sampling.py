@@ -16,9 +16,13 @@ from transformers.generation.logits_process import (
     TypicalLogitsWarper,
 )
 
+from serving.engine import sampling
 from serving.engine.decoder import decode
+from serving.engine.edits import answer
+from serving.engine.ranking import Offer
 from serving.engine.request import Request
 from serving.engine.runner import Candidates
+from serving.engine.samples import SampleSearch
 from serving.engine.sampling import Kept, draw, kept, uniforms
 from serving.errors import InvalidRequest
 from serving.generation import Generation
@@ -194,3 +198,24 @@ def test_ban_of_every_token_is_an_invalid_request() -> None:
     banned = rules(decoder_start_ids=(0,), suppress_tokens=(0, 1, 2, 3))
     with pytest.raises(InvalidRequest, match="ban every token"):
         decode(runner, [Request(banned, np.array([1]))])
+
+
+@pytest.mark.parametrize("asked", [{"top_p": 0.5}, {"min_p": 0.9}, {"typical_p": 0.6}, {}])
+def test_flat_distribution_is_drawn_from_in_few_rankings(asked: dict[str, float]) -> None:
+    logits = np.random.default_rng(2).normal(size=VOCABULARY).astype(np.float32) / 100
+    counts: list[int] = []
+
+    def counted(rows: np.ndarray, k: int, temperatures: np.ndarray | None) -> Candidates:
+        counts.append(k)
+        return rank(rows, k, temperatures)
+
+    asked_rules = rules(seed=5, max_new_tokens=1, **asked)
+    search = SampleSearch(Request(asked_rules, prompt_ids=(0,)))
+    candidates = answer(logits[None].copy(), search.asks, counted)
+    assert search.advance(Offer(candidates, 0)) is None
+    assert counts[0] == sampling.OFFERED < counts[-1], "64 of 300 nearly equal ones decide nothing"
+    assert len(counts) <= 3
+    ranked, whole = offer(logits, asked_rules, VOCABULARY)
+    assert whole is not None
+    drawn = draw(whole, uniforms(5, 0).random())
+    assert search.hypotheses()[0].token_ids == (ranked.token_ids[0, drawn],)
