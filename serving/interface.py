@@ -1,7 +1,8 @@
 """The tensors that cross between gateway and Triton, for both kinds of model.
 
-Generators (backend `autoregressive`, decoupled, `max_batch_size: 0`): one stream carries one
-sequence. Inputs, all without a batch dimension; absent ones are left out:
+Generators (backend `autoregressive`, decoupled, `max_batch_size: 0`): one request is one sequence;
+a stream may carry many, told apart by their ids. Inputs, all without a batch dimension; absent ones
+are left out:
 
 | input          | dtype, shape          | meaning                                               |
 |----------------|-----------------------|-------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""Calls to Triton: a stateless batch is one ModelInfer, a sequence is one stream.
+"""Calls to Triton: a stateless batch is one ModelInfer, sequences share streams (`lines`).
 
 The rest of the gateway knows the protocol `Inference` alone; tests put an in-memory one there.
 """
@@ -6,18 +6,25 @@ The rest of the gateway knows the protocol `Inference` alone; tests put an in-me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Protocol
 
 import grpc
 import numpy as np
 from tritonclient.grpc import InferInput, InferRequestedOutput, InferResult
 from tritonclient.grpc.aio import InferenceServerClient
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.grpc.service_pb2 import ModelInferRequest, ModelInferResponse
+from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
+from tritonclient.utils import (
+    InferenceServerException,
+    np_to_triton_dtype,
+    serialize_byte_tensor,
+)
 
 from serving.errors import DeadlineExceeded, InternalError, Unavailable
 from serving.gateway.incarnations import GONE, Incarnations
-from serving.gateway.sequence_stream import SequenceStream
+from serving.gateway.lines import Lines
 from serving.gateway.triton_errors import from_triton
 from serving.generation import Overrides
 from serving.interface import (
@@ -97,11 +104,12 @@ class TritonInference:
 
     def __init__(self, address: str) -> None:
         self._client = InferenceServerClient(address, channel_args=_CHANNEL)
+        self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL)
+        self._lines = Lines(GRPCInferenceServiceStub(self._channel).ModelStreamInfer)
         self._incarnations = Incarnations(self._incarnation)
-        self._reading: set[asyncio.Task[None]] = set()
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
-        """One stream, called off when the caller is cancelled: the engine then frees its slots."""
+        """One sequence, called off when the caller is cancelled: that frees its slots."""
         work = self._generate(call, timeout_s, call.options, lambda tokens: None)
         return await self._incarnations.guarded(call.model, work)
 
@@ -137,9 +145,9 @@ class TritonInference:
         return bool(ready)
 
     async def close(self) -> None:
-        """Let streams that were called off end, then close the channel."""
-        if self._reading:
-            await asyncio.wait(self._reading, timeout=_FAREWELL_S)
+        """Let sequences that were called off end, then close the channels."""
+        await self._lines.close(_FAREWELL_S)
+        await self._channel.close()
         await self._client.close()
 
     async def _generate(
@@ -153,23 +161,16 @@ class TritonInference:
         options = options.model_copy(update={"deadline_ms": deadline_ms})
         encoded = options.model_dump_json(exclude_none=True).encode()
         inputs = {**call.inputs, OPTIONS: np.array([encoded], dtype=np.object_)}
-        stream = SequenceStream(
-            self._client,
-            model_name=call.model,
-            model_version=str(call.version),
-            inputs=[_input(name, array) for name, array in inputs.items()],
-        )
-        self._reading.add(stream.reading)
-        stream.reading.add_done_callback(self._reading.discard)
+        sequence = self._lines.begin(_request(call.model, call.version, inputs))
         try:
             async with asyncio.timeout(timeout_s):
-                return await _collected(stream.responses(), call.model, tell)
+                return await _collected(sequence.responses(), call.model, tell)
         except TimeoutError:
             raise DeadlineExceeded(f"{call.model} did not finish in time") from None
         except (InferenceServerException, grpc.RpcError) as error:
             raise from_triton(error, call.model) from error
         finally:
-            stream.leave()
+            sequence.leave()
 
     async def _infer(self, call: InferCall, timeout_s: float) -> Array:
         inputs = [_input(name, _columns(array)) for name, array in call.inputs.items()]
@@ -204,13 +205,13 @@ class TritonInference:
 
 
 async def _collected(
-    responses: AsyncIterator[InferResult], model: str, tell: Callable[[Tokens], None]
+    responses: AsyncIterator[ModelInferResponse], model: str, tell: Callable[[Tokens], None]
 ) -> Generated:
     """The response that holds the hypotheses; it is the last."""
     last: InferResult | None = None
-    async for result in responses:
-        last = result
-        tokens = _tokens(result)
+    async for response in responses:
+        last = InferResult(response)
+        tokens = _tokens(last)
         if tokens.ids:
             tell(tokens)
     if last is None:
@@ -268,6 +269,18 @@ def _tops(result: InferResult, rank: int) -> tuple[Top, ...]:
         tuple((number, value) for number, value in zip(*place, strict=True) if number != NO_TOKEN)
         for place in zip(ids[rank].tolist(), log_probs[rank].tolist(), strict=True)
     )
+
+
+def _request(model: str, version: int, inputs: Mapping[str, Array]) -> ModelInferRequest:
+    """A sequence's; Triton says that it has ended even where it has nothing else to say."""
+    request = ModelInferRequest(model_name=model, model_version=str(version), id=uuid.uuid4().hex)
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    for name, array in inputs.items():
+        datatype = np_to_triton_dtype(array.dtype)
+        request.inputs.add(name=name, datatype=datatype, shape=array.shape)
+        raw = serialize_byte_tensor(array).item() if datatype == "BYTES" else array.tobytes()
+        request.raw_input_contents.append(raw)
+    return request
 
 
 def _input(name: str, array: Array) -> InferInput:

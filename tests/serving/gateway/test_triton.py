@@ -40,6 +40,12 @@ def response(**arrays: np.ndarray) -> service_pb2.ModelInferResponse:
     return answer
 
 
+def ended(request_id: str) -> service_pb2.ModelStreamInferResponse:
+    answer = service_pb2.ModelInferResponse(id=request_id)
+    answer.parameters["triton_final_response"].bool_param = True
+    return service_pb2.ModelStreamInferResponse(infer_response=answer)
+
+
 def tensors(request: service_pb2.ModelInferRequest) -> dict[str, tuple[str, list[int], bytes]]:
     return {
         tensor.name: (tensor.datatype, list(tensor.shape), raw)
@@ -58,6 +64,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.hangs = False
         self.is_deaf = False
         self.left = asyncio.Event()
+        self.streams = 0
         self.incarnation: str | None = "0"
         self.looked_at = asyncio.Event()
         self.is_stopping = False
@@ -71,20 +78,23 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         return self.answer
 
     async def ModelStreamInfer(self, requests, context):  # noqa: N802
-        incoming = aiter(requests)
-        self.requests.append(await anext(incoming))
-        if self.refusal:
-            await context.abort(*self.refusal)
-        for answer in self.stream:
-            yield answer
-        if self.hangs:
+        self.streams += 1
+        async for request in requests:
+            self.requests.append(request)
+            if self.refusal:
+                await context.abort(*self.refusal)
+            if CALL_OFF in request.parameters:
+                self.left.set()
+                for _ in range(2):  # the sequence ends, and the request that called it off
+                    yield ended(request.id)
+                continue
+            for answer in self.stream:
+                answer.infer_response.id = request.id
+                yield answer
             if self.is_deaf:
                 await asyncio.sleep(60)
-            self.requests.append(await anext(incoming))
-            self.left.set()
-        if self.stream or self.hangs:
-            async for further in incoming:
-                self.requests.append(further)
+            if not (self.stream or self.hangs):
+                return
 
     async def ModelConfig(self, request, context):  # noqa: N802
         self.looked_at.set()
@@ -138,7 +148,7 @@ def told(*answers: service_pb2.ModelInferResponse) -> list[service_pb2.ModelStre
     return [service_pb2.ModelStreamInferResponse(infer_response=answer) for answer in answers]
 
 
-async def test_sequence_is_one_stream_collected(triton) -> None:
+async def test_sequence_is_collected(triton) -> None:
     fake, inference = triton
     fake.stream = told(response(token_ids=np.array([7])), LAST)
     generated = await inference.generate(SEQUENCE, 2.0)
@@ -197,8 +207,9 @@ async def test_silence_is_a_deadline(triton, call) -> None:
         await work(call, 0.2)
 
 
-async def test_cancelled_sequence_is_called_off_on_its_stream(triton) -> None:
+async def test_cancelled_sequence_is_called_off_on_its_line(triton, monkeypatch) -> None:
     fake, inference = triton
+    monkeypatch.setattr("serving.gateway.lines.TAKING_S", 0.01)
     fake.hangs = True
     work = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
     async with asyncio.timeout(5):
@@ -208,7 +219,7 @@ async def test_cancelled_sequence_is_called_off_on_its_stream(triton) -> None:
         with pytest.raises(asyncio.CancelledError):
             await work
         await fake.left.wait()
-        while inference._reading:
+        while inference._lines.reading:
             await asyncio.sleep(0.001)
     asked, called_off = fake.requests
     assert called_off.parameters[CALL_OFF].bool_param
@@ -216,21 +227,76 @@ async def test_cancelled_sequence_is_called_off_on_its_stream(triton) -> None:
     assert asked.id == called_off.id != ""
 
 
-async def test_sequence_that_has_ended_is_not_called_off(triton) -> None:
+async def test_sequences_share_a_line_which_closes_behind_them(triton, monkeypatch) -> None:
     fake, inference = triton
     fake.stream = [service_pb2.ModelStreamInferResponse(infer_response=LAST)]
-    for _ in range(2):
-        await inference.generate(SEQUENCE, 5.0)
+    await asyncio.gather(*(inference.generate(SEQUENCE, 5.0) for _ in range(3)))
+    assert fake.streams == 1
+    (line,) = inference._lines._newest.values()
+    line.retire()
     async with asyncio.timeout(5):
-        while inference._reading:
-            await asyncio.sleep(0.001)
-    assert len(fake.requests) == 2
-    assert len({request.id for request in fake.requests}) == 2
+        await line.reading
+    await inference.generate(SEQUENCE, 5.0)
+    assert fake.streams == 2
+    assert len({request.id for request in fake.requests}) == 4
+    assert not any(CALL_OFF in request.parameters for request in fake.requests)
 
 
-async def test_stream_of_a_dead_process_is_left_alone_after_a_while(triton, monkeypatch) -> None:
+async def test_line_that_is_old_takes_nothing_new_and_stays_for_what_it_has(
+    triton, monkeypatch
+) -> None:
     fake, inference = triton
-    monkeypatch.setattr("serving.gateway.sequence_stream.PATIENCE_S", 0.01)
+    fake.hangs = True
+    running = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
+    async with asyncio.timeout(5):
+        while not fake.requests:
+            await asyncio.sleep(0.001)
+        (old,) = inference._lines._newest.values()
+        old.retire()
+        fake.stream = told(LAST)
+        await inference.generate(SEQUENCE, 5.0)
+        assert fake.streams == 2
+        assert not running.done()
+        running.cancel()
+        await old.reading
+    assert fake.requests[-1].parameters[CALL_OFF].bool_param
+
+
+async def test_error_of_one_sequence_leaves_the_others_on_its_line(triton) -> None:
+    fake, inference = triton
+    fake.hangs = True
+    running = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
+    async with asyncio.timeout(5):
+        while not fake.requests:
+            await asyncio.sleep(0.001)
+        error = service_pb2.ModelStreamInferResponse(error_message="too_long: 900 tokens")
+        fake.stream = [error]
+        with pytest.raises(TooLong):
+            await inference.generate(SEQUENCE, 5.0)
+    assert fake.streams == 1
+    assert not running.done()
+    running.cancel()
+    await asyncio.wait((running,))
+
+
+async def test_line_that_breaks_ends_all_that_is_on_it(triton) -> None:
+    fake, inference = triton
+    fake.hangs = True
+    running = [asyncio.create_task(inference.generate(SEQUENCE, 30.0)) for _ in range(2)]
+    async with asyncio.timeout(5):
+        while len(fake.requests) < 2:
+            await asyncio.sleep(0.001)
+        fake.refusal = (grpc.StatusCode.UNAVAILABLE, "the server goes")
+        running.append(asyncio.create_task(inference.generate(SEQUENCE, 30.0)))
+        await asyncio.wait(running)
+    assert [type(work.exception()) for work in running] == [Unavailable] * 3
+    fake.refusal, fake.stream = None, told(LAST)
+    assert (await inference.generate(SEQUENCE, 5.0)).sequences
+
+
+async def test_line_to_a_dead_process_is_given_up_after_a_while(triton, monkeypatch) -> None:
+    fake, inference = triton
+    monkeypatch.setattr("serving.gateway.lines.PATIENCE_S", 0.01)
     fake.stream = [service_pb2.ModelStreamInferResponse(infer_response=response())]
     fake.hangs = fake.is_deaf = True
     work = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
@@ -238,7 +304,7 @@ async def test_stream_of_a_dead_process_is_left_alone_after_a_while(triton, monk
         while not fake.requests:
             await asyncio.sleep(0.001)
         work.cancel()
-        while inference._reading:
+        while inference._lines.reading:
             await asyncio.sleep(0.001)
 
 
