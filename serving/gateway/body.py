@@ -45,8 +45,7 @@ async def read_message(request: Request, message: type[M], service: Service) -> 
         raise MalformedBody("this path takes application/json")
     body = await request.body()
     service.check()
-    # Large bodies take long to parse: not on the event loop.
-    return await service.in_pool(message.model_validate_json, body)
+    return await service.in_pool(len(body), message.model_validate_json, body)
 
 
 async def read_upload(request: Request, message: type[M], service: Service) -> Upload[M]:

@@ -143,7 +143,7 @@ class GrpcTasks(TriptychServicer):
     ) -> Any:
         """The work's response as protobuf, or the call ended with the error's status."""
         async with GrpcCall(method, context, self._service) as call:
-            call.response = await self._service.in_pool(to_proto, await work())
+            call.response = await self._service.in_pool(None, to_proto, await work())
         await call.end()
         return call.response
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import grpc
 import uvicorn
+import uvloop
 
 from serving.errors import SetupError
 from serving.gateway.app import create_app
@@ -35,7 +36,7 @@ def run_gateway(settings: GatewaySettings) -> int:
     """Serve until SIGTERM or SIGINT, then let requests finish; returns the exit code."""
     configure_logs(as_json=settings.json_output)
     try:
-        asyncio.run(_serve(settings, lambda: TritonInference(settings.triton)))
+        uvloop.run(_serve(settings, lambda: TritonInference(settings.triton)))
     except SetupError as error:
         log.error("cannot start: %s", error.message)
         return 1

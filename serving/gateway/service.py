@@ -35,6 +35,7 @@ from serving.tasks.call import (
     Result,
     ended_early,
 )
+from serving.tasks.call import size as size_of
 from serving.tasks.caption import CaptionPlan
 from serving.tasks.embeddings import EmbeddingCache
 from serving.tasks.generate import GeneratePlan
@@ -57,6 +58,9 @@ from triptych.messages import (
 
 T = TypeVar("T")
 
+LIGHT = 4096
+"""Characters, bytes or numbers: so few are worked on at once, for handing them to a thread and back
+takes longer, most of all while the engine has the cores."""
 STREAM_PRIORITY = 10
 """Somebody is reading a stream while it is made: it goes before whole answers, of priority 0."""
 
@@ -94,7 +98,8 @@ class Service:
 
     async def translate(self, request: TranslateRequest) -> Answer[TranslateResponse]:
         """Texts in another language."""
-        return await self._answer("translate", self._translation(request))
+        size = _characters(*request.texts)
+        return await self._answer("translate", self._translation(request), size)
 
     def translate_stream(self, request: TranslateRequest) -> PieceStream:
         """The same, piece by piece."""
@@ -114,7 +119,9 @@ class Service:
 
     async def generate(self, request: GenerateRequest) -> Answer[GenerateResponse]:
         """Prompts continued."""
-        return await self._answer("generate", self._generation(request))
+        examples = [text for one in request.examples or () for text in (one.input, one.output)]
+        size = _characters(*request.prompts, *examples, request.instruction)
+        return await self._answer("generate", self._generation(request), size)
 
     def generate_stream(self, request: GenerateRequest) -> PieceStream:
         """The same, piece by piece."""
@@ -135,8 +142,14 @@ class Service:
         """What is served."""
         return self.catalog.listing(self.settings)
 
-    async def in_pool(self, work: Callable[..., T], *arguments: object) -> T:
-        """Run work that would hold the event loop up."""
+    async def in_pool(self, size: int | None, work: Callable[..., T], *arguments: object) -> T:
+        """Run work that would hold the event loop up; what is light is done at once.
+
+        Args:
+            size: About how much there is to do (`LIGHT`); None, much.
+        """
+        if size is not None and size <= LIGHT:
+            return work(*arguments)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, work, *arguments)
 
@@ -196,23 +209,26 @@ class Service:
         model = self.catalog.resolve("generate", request.model)
         return partial(generate.prepare, request, model, self._limits)
 
-    async def _answer(self, task: str, prepare: Callable[[], Plan[T]]) -> Answer[T]:
+    async def _answer(
+        self, task: str, prepare: Callable[[], Plan[T]], size: int | None = None
+    ) -> Answer[T]:
         self._refuse_if_draining()
         with self._admission.request():
-            return await self._within_deadline(self._run(task, prepare))
+            return await self._within_deadline(self._run(task, prepare, size))
 
-    async def _run(self, task: str, prepare: Callable[[], Plan[T]]) -> Answer[T]:
+    async def _run(self, task: str, prepare: Callable[[], Plan[T]], size: int | None) -> Answer[T]:
         deadline_s = time.monotonic() + self.settings.request_timeout
         started_s = time.monotonic()
         pace = Pace(self.metrics, _route(task), started_s)
-        plan = await self.in_pool(prepare)
+        plan = await self.in_pool(size, prepare)
         tokenized_s = time.monotonic()
         with self._admission.reserved(sum(call.tokens for call in plan.calls)):
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._turn(c, deadline_s, pace)) for c in plan.calls]
         turns = [task.result() for task in tasks]
         done_s = time.monotonic()
-        response = await self.in_pool(plan.finish, [outcome for outcome, _ in turns])
+        outcomes = [outcome for outcome, _ in turns]
+        response = await self.in_pool(sum(map(size_of, outcomes)), plan.finish, outcomes)
         timings = Timings(
             tokenization_s=tokenized_s - started_s,
             queue_s=max(turn_s - tokenized_s for _, turn_s in turns),
@@ -266,7 +282,7 @@ class Service:
         """
         started_s = time.monotonic()
         pace = Pace(self.metrics, _route(task), started_s)
-        plan = await self.in_pool(prepare)
+        plan = await self.in_pool(None, prepare)
         tokenized_s = time.monotonic()
         streaming = plan.streaming()
 
@@ -334,6 +350,10 @@ class Service:
         self.metrics.tokenization.labels(route).observe(timings.tokenization_s)
         self.metrics.queue.labels(route).observe(timings.queue_s)
         self.metrics.inference.labels(route).observe(timings.inference_s)
+
+
+def _characters(*texts: str | None) -> int:
+    return sum(len(text) for text in texts if text)
 
 
 def _route(task: str) -> str:

@@ -95,6 +95,15 @@ Outcome: TypeAlias = Result | TriptychError
 """What became of a call: one call's failure leaves the others alone."""
 
 
+def size(outcome: Outcome) -> int:
+    """About how much there is to do to make an answer of it: tokens, and numbers."""
+    if isinstance(outcome, TriptychError):
+        return 0
+    if isinstance(outcome, Generated):
+        return sum(map(len, outcome.sequences)) + sum(a.size for a in outcome.alignments)
+    return int(outcome.size)
+
+
 def cost(array: Array) -> int:
     """Tokens of an input, for admission: ids as they are, a picture by its patches."""
     if array.dtype == np.uint8:

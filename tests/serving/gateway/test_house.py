@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import threading
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -10,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving.errors import DeadlineExceeded, Overloaded, Unavailable
 from serving.gateway import health
 from serving.gateway.health import Readiness
+from serving.gateway.service import LIGHT
 from serving.heartbeat import Vitals
 from tests.serving.gateway.conftest import House, MakeHouse, error_of
 
@@ -34,6 +36,14 @@ async def test_full_house_answers_429_at_once(make_house: MakeHouse) -> None:
     house.inference.hold.set()
     assert [response.status_code for response in await asyncio.gather(*first)] == [200, 200]
     assert (await house.http.post("/v1/translate", json=BODY)).status_code == 200
+
+
+async def test_only_work_that_takes_long_is_handed_to_a_thread(house: House) -> None:
+    here = threading.get_ident()
+    in_pool = house.service.in_pool
+    assert await in_pool(LIGHT, threading.get_ident) == here
+    for size in (LIGHT + 1, None):
+        assert await in_pool(size, threading.get_ident) != here
 
 
 async def test_tokens_in_the_house_are_bounded(make_house: MakeHouse) -> None:
