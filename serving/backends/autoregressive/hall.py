@@ -20,7 +20,7 @@ _Visitor = tuple[str, Conversation, Request] | None
 
 
 class Hall:
-    """First come, first served. One thread waits for the engine's room.
+    """First come, first served. One thread waits for the engine's room, if there is none.
 
     Args:
         engine: Takes requests from this hall alone.
@@ -32,13 +32,21 @@ class Hall:
         self._responder = responder
         self._waiting: queue.SimpleQueue[_Visitor] = queue.SimpleQueue()
         self._present: dict[str, Conversation] = {}
+        self._count = 0
+        """Visitors that the thread has still to submit."""
+        self._counting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="hall", daemon=True)
         self._thread.start()
 
     def enter(self, request_id: str, conversation: Conversation, wanted: Request) -> None:
-        """Takes a request in; returns at once."""
+        """Takes a request in; returns at once. One thread calls it."""
         if request_id:
             self._present[request_id] = conversation
+        if not self._count and self._engine.wait_for_room(timeout_s=0):
+            self._submit(request_id, conversation, wanted)
+            return
+        with self._counting:
+            self._count += 1
         self._waiting.put((request_id, conversation, wanted))
 
     def call_off(self, request_id: str) -> None:
@@ -59,8 +67,10 @@ class Hall:
         """The hall's thread."""
         while (visitor := self._waiting.get()) is not None:
             if not visitor[1].is_called_off:
-                self._engine.wait_for_room()  # we alone submit, so the room stays ours
+                self._engine.wait_for_room()  # nobody else submits meanwhile: the room stays ours
                 self._submit(*visitor)
+            with self._counting:
+                self._count -= 1
 
     def _submit(self, request_id: str, conversation: Conversation, wanted: Request) -> None:
         def listen(event: Event) -> None:

@@ -24,8 +24,9 @@ from serving.backends.autoregressive.wire import (
 from serving.engine.request import Event, Failed, Finished, Piece
 from serving.engine.sequence import Sequence
 
-CANCELLATION_POLL_S = 0.1
-"""For clients of Triton's own; the gateway says so when one leaves (`hall.py`)."""
+CANCELLATION_POLL_S = 1.0
+"""For clients of Triton's own; the gateway says so when one leaves (`hall.py`). Each question is a
+round trip that costs the decode loop some time, so short conversations are not asked about."""
 
 log = logging.getLogger(__name__)
 Ts = TypeVarTuple("Ts")
@@ -73,8 +74,8 @@ class Conversation:
             self.sequence.cancel()
 
 
-_Told = tuple[Conversation, Event | None] | None
-"""An event; without one, a conversation begins; None, the responder ends."""
+_Told = tuple[Conversation, Event] | None
+"""An event; None, the responder ends."""
 
 
 class Responder:
@@ -84,13 +85,15 @@ class Responder:
         self._poll_s = poll_s
         self._told: queue.SimpleQueue[_Told] = queue.SimpleQueue()
         self._live: set[Conversation] = set()
+        self._polled: set[Conversation] = set()
+        """Those that lived when it was last time to poll."""
         self._thread = threading.Thread(target=self._run, name="responder", daemon=True)
         self._thread.start()
 
     def open(self, channel: Channel) -> Conversation:
         """Begins a conversation: its client is watched until it is told its end."""
         conversation = Conversation(channel)
-        self._told.put((conversation, None))
+        self._live.add(conversation)
         return conversation
 
     def tell(self, conversation: Conversation, event: Event) -> None:
@@ -104,17 +107,17 @@ class Responder:
 
     def _run(self) -> None:
         """The response thread."""
-        next_poll_s = time.monotonic()
+        next_poll_s = time.monotonic() + self._poll_s
         is_open = True
         while is_open:
             is_open = self._deliver(self._wait(next_poll_s))
-            if self._live and time.monotonic() >= next_poll_s:
+            if time.monotonic() >= next_poll_s:
                 self._poll()
                 next_poll_s = time.monotonic() + self._poll_s
 
     def _wait(self, next_poll_s: float) -> list[_Told]:
         """Everything told since, waiting for the first; empty when it is time to poll."""
-        timeout_s = max(0.0, next_poll_s - time.monotonic()) if self._live else None
+        timeout_s = max(0.0, next_poll_s - time.monotonic())
         told: list[_Told] = []
         with contextlib.suppress(queue.Empty):
             told.append(self._told.get(timeout=timeout_s))
@@ -129,9 +132,7 @@ class Responder:
             if item is None:
                 return False
             conversation, event = item
-            if event is None:
-                self._live.add(conversation)
-            elif isinstance(event, Piece):
+            if isinstance(event, Piece):
                 conversation.unsent.append(event)
                 streaming[conversation] = None
             elif conversation in self._live:  # the first end is the end
@@ -143,10 +144,11 @@ class Responder:
         return True
 
     def _poll(self) -> None:
-        """Calls off the conversations whose clients have left."""
-        for conversation in self._live:
+        """Calls off conversations whose clients have left; new ones are asked about next time."""
+        for conversation in self._live & self._polled:
             if not conversation.is_called_off:
                 _attempt(_call_off_if_left, conversation)
+        self._polled = self._live.copy()
 
 
 def _call_off_if_left(conversation: Conversation) -> None:

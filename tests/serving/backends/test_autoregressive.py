@@ -203,6 +203,20 @@ def test_client_that_left_cancels_its_sequence(responder: Responder) -> None:
     assert cancelled.wait(PATIENCE_S)
 
 
+def test_new_conversations_are_not_asked_whether_somebody_listens() -> None:
+    class Asked(FakeChannel):
+        def is_cancelled(self) -> bool:
+            raise AssertionError("a round trip for a conversation that has just begun")
+
+    responder = Responder(poll_s=1e6)
+    channel = Asked()
+    conversation = responder.open(channel)
+    responder._poll()
+    responder.tell(conversation, Cancelled())
+    responder.close()
+    assert channel.ended.is_set()
+
+
 def test_broken_channel_does_not_silence_the_others(responder: Responder) -> None:
     class Broken(FakeChannel):
         def fail(self, message: str) -> None:

@@ -87,6 +87,11 @@ def test_running_sequence_that_is_called_off_takes_no_further_step(house: House)
     assert not house.runner.began.acquire(blocking=False), "a step was taken for nobody"
 
 
+def test_request_that_finds_room_is_accepted_on_the_spot(house: House) -> None:
+    _, conversation = house.enter("one")
+    assert conversation.sequence is not None
+
+
 def test_request_that_is_called_off_while_it_waits_ends_at_once(house: House) -> None:
     running, _ = house.enter("running")
     assert house.runner.began.acquire(timeout=PATIENCE_S)
