@@ -62,7 +62,7 @@ def around(arguments: argparse.Namespace) -> dict[str, Any]:
         return {}
     model, batches, rate = "marian-74m", arguments.batches, arguments.rate
     with console.status("through the gateway"):
-        through = served.compare(model, "int8", CACHE, batches)
+        through = served.compare(model, "int8", CACHE, batches, arguments.rounds)
     console.print(report.served_table(through))
     with console.status("Poisson arrivals"):
         arriving = poisson.compare(model, "int8", CACHE, rate, int(20 * rate))

@@ -119,16 +119,23 @@ def comparison_table(found: dict[str, dict[str, Any]]) -> Table:
 
 def served_table(rows: Sequence[dict[str, Any]]) -> Table:
     """In process beside through the gateway."""
-    shown = Table("in flight", "in process", "over HTTP", "kept", "p50 / p99 ms", "client's CPU")
+    parts = ("engine", "triton", "gateway", "keeper", "client")
+    shown = Table(
+        *("in flight", "in process", "over HTTP", "kept", "p50 / p99 ms", "client's CPU"),
+        f"CPU ms a request: in process; {', '.join(parts)}",
+    )
     for row in rows:
         http, engine = row["over_http"], row["in_process"]
+        cpu_ms = http["cpu_ms_per_request"]
         shown.add_row(
             str(row["in_flight"]),
             f"{engine['tokens_per_second']:.0f} tokens/s",
             f"{http['tokens_per_second']:.0f} tokens/s",
             f"{row['kept']:.0%}",
             f"{http['latency_ms_p50']:.0f} / {http['latency_ms_p99']:.0f}",
-            f"{row['client_cpu_share']:.0%}",
+            f"{row['client_cpu_share']:.1%}",
+            f"{engine['cpu_ms_per_request']['client']:.1f}; "
+            + ", ".join(f"{cpu_ms.get(part, 0):.1f}" for part in parts),
         )
     return shown
 

@@ -1,24 +1,32 @@
 """Through the gateway: the same sentences by the engine in process and over HTTP.
 
-Both are asked in a closed loop: so many sentences are in flight at any time. The client shares the
-machine's cores with the server, and its share is told.
+Both are asked in a closed loop and take turns, round by round. What is counted is what they did
+while so many sentences were in flight, not how a loop fills and empties: what a request generated
+is spread evenly over its time. The client shares the machine's cores with the server, so it is as
+lean as Python's standard library allows, and the share of every process is told.
 """
 
 from __future__ import annotations
 
+import http.client
+import itertools
+import json
 import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from statistics import median
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from benchmarks.speed.checkpoints import bundle
 from benchmarks.speed.engines import THREADS
+from benchmarks.speed.processes import CLIENT, cpu_seconds
 from export.examples.demo import serving
 from export.examples.grammar import sentences
 from export.publish import publish, staging
@@ -29,86 +37,133 @@ from serving.engine.ort_runner import OrtRunner
 from serving.engine.request import Request
 from serving.generation import Generation
 from serving.processing.text import load_tokenizer
-from triptych import Client
 
 NEW_TOKENS = 32
+FILL_S = 1.0
+COUNTED_S = 3.0
+
+Ask = Callable[[str], int]
+"""Text → generated tokens; called from several threads."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """What a closed loop saw.
+    """What a closed loop saw while it was full.
 
     Attributes:
-        cores: Processors that this process used meanwhile, on average.
+        latencies_ms: Of requests that were answered meanwhile.
+        cpu_ms: CPU time for each request, by process.
     """
 
     tokens_per_second: float
-    latency_ms_p50: float
-    latency_ms_p99: float
-    cores: float
+    requests_per_second: float
+    latencies_ms: tuple[float, ...]
+    cpu_ms: dict[str, float]
 
 
-def closed_loop(ask: Callable[[str], int], texts: Sequence[str], in_flight: int) -> Loop:
-    """Asks for every text, so many at a time.
+@dataclass(frozen=True)
+class Answered:
+    """One request."""
 
-    Args:
-        ask: Text → generated tokens; called from several threads.
-    """
-    waiting: SimpleQueue[str] = SimpleQueue()
-    for text in texts:
-        waiting.put(text)
-    tokens: list[int] = []
-    latencies: list[float] = []
+    asked_s: float
+    answered_s: float
+    tokens: int
+
+
+def closed_loop(
+    ask: Ask,
+    texts: Iterator[str],
+    in_flight: int,
+    counted_s: float = COUNTED_S,
+    fill_s: float = FILL_S,
+) -> Loop:
+    """Keeps so many texts in flight; counts after a while, and until nothing more is asked."""
+    answers: list[Answered] = []
+    next_text = threading.Lock()
+    is_over = threading.Event()
 
     def work() -> None:
-        while True:
-            try:
-                text = waiting.get_nowait()
-            except Empty:
-                return
+        while not is_over.is_set():
+            with next_text:
+                text = next(texts)
             asked_s = time.perf_counter()
-            tokens.append(ask(text))
-            latencies.append(1000 * (time.perf_counter() - asked_s))
+            tokens = ask(text)
+            answers.append(Answered(asked_s, time.perf_counter(), tokens))
 
     threads = [threading.Thread(target=work) for _ in range(in_flight)]
-    cpu_s, started_s = time.process_time(), time.perf_counter()
     for thread in threads:
         thread.start()
+    time.sleep(fill_s)
+    start_s, before = time.perf_counter(), cpu_seconds()
+    time.sleep(counted_s)
+    stop_s, after = time.perf_counter(), cpu_seconds()
+    is_over.set()
     for thread in threads:
         thread.join()
-    seconds, cpu_s = time.perf_counter() - started_s, time.process_time() - cpu_s
-    p50, p99 = np.percentile(latencies, [50, 99])
-    return Loop(sum(tokens) / seconds, float(p50), float(p99), cpu_s / seconds)
+    cpu_s = {part: seconds - before.get(part, 0.0) for part, seconds in after.items()}
+    return counted(answers, start_s, stop_s, cpu_s)
 
 
-def in_process(found: Bundle, loops: Sequence[tuple[list[str], int]]) -> list[Loop]:
-    """The engine alone, given ids."""
-    manifest = found.manifest
-    assert manifest.generation is not None
-    rules: Generation = manifest.generation
-    tokenizer = load_tokenizer(found)
-    assert tokenizer is not None
-    engine = Engine(OrtRunner(found, THREADS), Intake(manifest))
+def counted(
+    answers: Sequence[Answered], start_s: float, stop_s: float, cpu_s: dict[str, float]
+) -> Loop:
+    """What was done from start to stop; of a request that reaches beyond, the part within."""
+    shares = [
+        max(0.0, min(a.answered_s, stop_s) - max(a.asked_s, start_s)) / (a.answered_s - a.asked_s)
+        for a in answers
+    ]
+    requests = sum(shares)
+    tokens = sum(share * a.tokens for share, a in zip(shares, answers, strict=True))
+    return Loop(
+        tokens_per_second=tokens / (stop_s - start_s),
+        requests_per_second=requests / (stop_s - start_s),
+        latencies_ms=tuple(
+            1000 * (a.answered_s - a.asked_s) for a in answers if start_s <= a.answered_s <= stop_s
+        ),
+        cpu_ms={part: 1000 * seconds / requests for part, seconds in cpu_s.items()},
+    )
 
-    def ask(text: str) -> int:
-        ids = np.array(tokenizer.encode(text), np.int64)
-        return engine.generate(Request(rules, source_ids=ids)).generated_tokens
 
-    closed_loop(ask, loops[0][0][:8], 4)
-    measured = [closed_loop(ask, *loop) for loop in loops]
-    engine.close()
-    return measured
+class InProcess:
+    """The engine alone, in this process."""
+
+    def __init__(self, found: Bundle) -> None:
+        manifest = found.manifest
+        assert manifest.generation is not None
+        self._rules: Generation = manifest.generation
+        tokenizer = load_tokenizer(found)
+        assert tokenizer is not None
+        self._tokenizer = tokenizer
+        self._engine = Engine(OrtRunner(found, THREADS), Intake(manifest))
+
+    def ask(self, text: str) -> int:
+        """See `Ask`."""
+        ids = np.array(self._tokenizer.encode(text), np.int64)
+        return self._engine.generate(Request(self._rules, source_ids=ids)).generated_tokens
+
+    def close(self) -> None:
+        """Frees the model."""
+        self._engine.close()
 
 
-def over_http(repository: Path, loops: Sequence[tuple[list[str], int]]) -> list[Loop]:
-    """`triptych serve` in processes of its own."""
-    with serving(repository) as url, Client(url, timeout=300) as client:
+class OverHttp:
+    """`triptych serve` in processes of its own; each thread has a connection."""
 
-        def ask(text: str) -> int:
-            return int(client.translate([text]).usage.completion_tokens)
+    def __init__(self, url: str) -> None:
+        self._address = urlsplit(url).netloc
+        self._connections = threading.local()
 
-        closed_loop(ask, loops[0][0][:8], 4)
-        return [closed_loop(ask, *loop) for loop in loops]
+    def ask(self, text: str) -> int:
+        """See `Ask`."""
+        own = self._connections
+        if not hasattr(own, "http"):
+            own.http = http.client.HTTPConnection(self._address, timeout=300)
+        headers = {"content-type": "application/json"}
+        own.http.request("POST", "/v1/translate", json.dumps({"texts": [text]}), headers)
+        answer = own.http.getresponse()
+        body = json.loads(answer.read())
+        assert answer.status == 200, body
+        return int(body["usage"]["completion_tokens"])
 
 
 def forced(original: Bundle, repository: Path) -> Bundle:
@@ -128,29 +183,57 @@ def forced(original: Bundle, repository: Path) -> Bundle:
 
 
 def compare(
-    model: str, precision: str, cache: Path, batches: Sequence[int]
+    model: str, precision: str, cache: Path, batches: Sequence[int], rounds: int
 ) -> list[dict[str, object]]:
     """Rows of both ways, for each number of sentences in flight."""
     repository = cache / "served"
     found = forced(bundle(model, precision, cache), repository)
-    spoken = [pair.spanish for pair in sentences("held_out", 6 * sum(batches) + 64, seed=3)]
-    loops, start = [], 0
-    for batch in batches:
-        count = 6 * batch
-        loops.append((spoken[start : start + count], batch))
-        start += count
-    rows: list[dict[str, object]] = []
-    served, alone = over_http(repository, loops), in_process(found, loops)
-    for batch, http, engine in zip(batches, served, alone, strict=True):
-        rows.append(
-            {
-                "model": model,
-                "precision": precision,
-                "in_flight": batch,
-                "in_process": vars(engine),
-                "over_http": vars(http),
-                "kept": http.tokens_per_second / engine.tokens_per_second,
-                "client_cpu_share": http.cores / (os.cpu_count() or 1),
-            }
-        )
-    return rows
+    texts = itertools.cycle(pair.spanish for pair in sentences("held_out", 4096, seed=3))
+    with closing(InProcess(found)) as alone, serving(repository) as url:
+        served = OverHttp(url)
+        return [
+            {"model": model, "precision": precision}
+            | row(batch, *_rounds(alone.ask, served.ask, texts, batch, rounds))
+            for batch in batches
+        ]
+
+
+def _rounds(
+    alone: Ask, served: Ask, texts: Iterator[str], in_flight: int, rounds: int
+) -> tuple[list[Loop], list[Loop]]:
+    """Both ways in turn, each round the other one first."""
+    loops: dict[Ask, list[Loop]] = {alone: [], served: []}
+    for number in range(rounds):
+        for ask in (alone, served) if number % 2 == 0 else (served, alone):
+            loops[ask].append(closed_loop(ask, texts, in_flight))
+    return loops[alone], loops[served]
+
+
+def row(in_flight: int, alone: Sequence[Loop], served: Sequence[Loop]) -> dict[str, object]:
+    """Medians over rounds; what is kept is compared within each round."""
+    kept = [
+        http.tokens_per_second / engine.tokens_per_second
+        for http, engine in zip(served, alone, strict=True)
+    ]
+    cores = median(loop.cpu_ms[CLIENT] * loop.requests_per_second / 1000 for loop in served)
+    return {
+        "in_flight": in_flight,
+        "in_process": _medians(alone),
+        "over_http": _medians(served),
+        "kept": median(kept),
+        "rounds_kept": [round(each, 3) for each in kept],
+        "client_cpu_share": cores / (os.cpu_count() or 1),
+    }
+
+
+def _medians(loops: Sequence[Loop]) -> dict[str, object]:
+    latencies = [value for loop in loops for value in loop.latencies_ms]
+    p50, p99 = np.percentile(latencies, [50, 99])
+    parts = dict.fromkeys(part for loop in loops for part in loop.cpu_ms)
+    cpu_ms = {part: median(loop.cpu_ms.get(part, 0.0) for loop in loops) for part in parts}
+    return {
+        "tokens_per_second": median(loop.tokens_per_second for loop in loops),
+        "latency_ms_p50": float(p50),
+        "latency_ms_p99": float(p99),
+        "cpu_ms_per_request": {part: round(ms, 2) for part, ms in cpu_ms.items()},
+    }

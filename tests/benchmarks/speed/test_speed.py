@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,10 +14,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.speed import poisson, report, roofline
+from benchmarks.speed import poisson, report, roofline, served
+from benchmarks.speed.processes import part_of
 from benchmarks.speed.rounds import Cell, Contender, Result
-from benchmarks.speed.served import closed_loop
 from benchmarks.speed.work import Clock, Item, Timing, Work, random_work
+from serving.triton.process import Child
 
 
 def _result(engine: str, batch: int, beams: int, *speeds: float) -> Result:
@@ -63,16 +67,54 @@ def test_work_crosses_a_pipe_and_is_new_each_round(kind: str) -> None:
     assert Work.from_json(json.loads(json.dumps(asdict(works[0])))) == works[0]
 
 
-def test_closed_loop_keeps_so_many_in_flight_and_counts_every_token() -> None:
-    seen: list[str] = []
+def test_closed_loop_keeps_so_many_in_flight() -> None:
+    gathered = threading.Barrier(3)
 
     def ask(text: str) -> int:
-        seen.append(text)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            gathered.wait(timeout=5)
+        gathered.abort()
         return len(text)
 
-    loop = closed_loop(ask, ["a", "bb", "ccc", "dddd"], in_flight=2)
-    assert sorted(seen) == ["a", "bb", "ccc", "dddd"]
-    assert loop.tokens_per_second > 0
+    loop = served.closed_loop(ask, itertools.repeat("four"), 3, counted_s=0.01, fill_s=0.0)
+    assert loop.tokens_per_second == pytest.approx(4 * loop.requests_per_second)
+    assert loop.cpu_ms["client"] >= 0
+
+
+def test_only_what_was_done_within_the_time_is_counted() -> None:
+    before, across, within = (
+        served.Answered(0.0, 1.0, 32),
+        served.Answered(1.0, 3.0, 32),
+        served.Answered(2.5, 3.5, 32),
+    )
+    loop = served.counted([before, across, within], 2.0, 4.0, {"gateway": 0.3})
+    assert loop.requests_per_second == pytest.approx(1.5 / 2)
+    assert loop.tokens_per_second == pytest.approx(48 / 2)
+    assert loop.latencies_ms == (2000.0, 1000.0)
+    assert loop.cpu_ms == {"gateway": pytest.approx(200.0)}
+
+
+def test_what_is_kept_is_compared_round_by_round() -> None:
+    def loops(*tokens: float) -> list[served.Loop]:
+        return [served.Loop(each, each / 32, (1.0,), {"client": 2.0}) for each in tokens]
+
+    row = served.row(8, loops(100, 200, 400), loops(90, 160, 400))
+    assert row["kept"] == pytest.approx(0.9)
+    assert row["rounds_kept"] == [0.9, 0.8, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("/x/triton_python_backend_stub", "repository/m/1/model.py"), "engine"),
+        (("/x/bin/tritonserver", "--model-repository=gateway"), "triton"),
+        (("python", "-m", "triptych", "gateway", "--repository", "r"), "gateway"),
+        (("python", "-m", "triptych", "triton"), "keeper"),
+        ((), "other"),
+    ],
+)
+def test_processes_are_known_by_their_arguments(arguments: tuple[str, ...], part: str) -> None:
+    assert part_of(Child(1, is_zombie=False, arguments=arguments)) == part
 
 
 def test_static_batches_wait_for_their_longest() -> None:
