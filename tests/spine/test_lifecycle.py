@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.bundle import newest_bundle
 from tests.spine.conftest import PROGRAM, House, start_house, stop_house
 from tests.spine.inside import descendants, mapped_memory, prefix, shared_memory, stub_of
 from triptych import Client
@@ -59,13 +60,15 @@ def test_a_killed_model_process_is_healed_and_answers_again(house: House, client
 def test_a_half_written_version_is_skipped(repository: Path, tmp_path: Path) -> None:
     copy = tmp_path / "model_repository"
     shutil.copytree(repository, copy)
-    (copy / "example-es-en" / "2").mkdir()
-    (copy / "example-es-en" / "2" / "step.onnx").write_bytes(b"half")
+    complete = newest_bundle(copy, "example-es-en").manifest.version
+    half = copy / "example-es-en" / str(complete + 1)
+    half.mkdir()
+    (half / "step.onnx").write_bytes(b"half")
     house = start_house(copy, tmp_path / "serve.log")
     try:
         with Client(house.url) as client:
             versions = {model.id: model.version for model in client.models().data}
-            assert versions["example-es-en"] == 1
+            assert versions["example-es-en"] == complete
             assert client.translate("el mundo no es suficiente").data[0].text
     finally:
         stop_house(house)

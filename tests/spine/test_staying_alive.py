@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from serving.triton import TritonSettings
 from tests.spine.conftest import ENCODERS, MODEL, PATIENCE_S, Http, running, stop_house
 from tests.spine.inside import (
     descendants,
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.integration
 
 KILLS = int(os.environ.get("TRIPTYCH_TEST_KILLS", "20"))
 PICTURE = Path(__file__).parents[2] / "export" / "examples" / "pictures" / "scene-1.png"
+DEAD = TritonSettings.max_dead_stubs
 LEAVERS = int(os.environ.get("TRIPTYCH_TEST_LEAVERS", "2000"))
 
 
@@ -48,7 +50,7 @@ async def test_killed_models_cost_only_their_own_requests(
         prefixes = {prefix(house)}
         first = (len(living(house)), handles(house), len(shared_memory(prefix(house))))
         ends: Counter[str] = Counter()
-        recoveries = []
+        recoveries, seen = [], [first]
         for _ in range(KILLS):
             work = await crowd(client, asyncio.Event())
             os.kill(stub_of(house.process.pid, MODEL), signal.SIGKILL)
@@ -60,13 +62,15 @@ async def test_killed_models_cost_only_their_own_requests(
             processes, open_files, regions = (
                 len(living(house)), handles(house), len(shared_memory(prefix(house))),
             )  # fmt: skip
+            seen.append((processes, open_files, regions))
             assert processes <= first[0]
-            assert open_files <= first[1] + 500
-            assert regions <= 10 * first[2]
+            assert open_files <= first[1] + 32, "each dead process may keep one, eight at most"
+            assert regions <= first[2] + DEAD
         assert set(ends) <= {"answer", "unavailable"}
         assert ends["unavailable"], "nobody noticed"
         record_property("median_recovery_s", statistics.median(recoveries))
         print(f"recovery: median {statistics.median(recoveries):.2f} s, {ends}")
+        print(f"processes, handles, regions: {seen}")
         family = descendants(house.process.pid)
         assert stop_house(house) == 0
     assert not {pid for pid in family if Path(f"/proc/{pid}").exists()}
@@ -159,8 +163,6 @@ async def test_clients_that_leave_take_nothing_with_them(
     with running(translator, tmp_path) as house:
         client = http(house)
         await until(lambda: serves(client))
-        await until(lambda: idle(house))
-        empty_bytes = vitals(house).figures["state_bytes"]
         chance, ends, crowded = random.Random(3), Counter[str](), asyncio.Semaphore(32)
         texts = [text for seed in range(8) for text in paragraph(seed)]
 
@@ -193,8 +195,9 @@ async def test_clients_that_leave_take_nothing_with_them(
             own = (await client.get("/metrics")).text
             waits = re.findall(r"^triptych_(?:queue_size|tokens_in_flight) (\S+)$", own, re.M)
             assert len(waits) == 2
-            is_idle = not vital.is_busy and vital.figures["state_bytes"] == empty_bytes
-            return is_idle and all(float(value) == 0 for value in waits)
+            figures = ("rows_in_use", "waiting", "state_bytes", "spare_bytes")
+            left = [vital.figures[name] for name in figures]
+            return not any(left) and all(float(value) == 0 for value in waits)
 
         await until(is_empty)
         assert vitals(house).figures["failures"] == 0
@@ -206,11 +209,15 @@ async def test_clients_that_leave_take_nothing_with_them(
 async def test_client_that_leaves_stops_its_decoding(
     translator: Path, tmp_path: Path, http: Http
 ) -> None:
-    """The engine goes on for the tokens that were under way, and not to the end."""
-    with running(translator, tmp_path) as house:
+    """The engine goes on for the tokens that were under way, and not to the end.
+
+    Four of a hundred sentences at a time, so that leaving is quicker than the rest of them.
+    """
+    with running(translator, tmp_path, TRIPTYCH_MAX_ROWS=4) as house:
         client = http(house)
         await until(lambda: serves(client))
-        body = {"texts": paragraph(5), "num_beams": 1, "stream": True}
+        texts = [" ".join(paragraph(seed)) for seed in range(8)]
+        body = {"texts": texts, "num_beams": 1, "stream": True}
         whole = await client.post("/v1/translate", json=body)
         tokens = sum(map(int, re.findall(r'"completion_tokens":(\d+)', whole.text)))
         await until(lambda: idle(house))
