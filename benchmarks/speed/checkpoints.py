@@ -17,13 +17,12 @@ import transformers
 
 from benchmarks.lowered import lowered
 from export.checkpoint import load, open_checkpoint
-from export.manifest import Request, build_manifest, preprocessing
-from export.publish import publish, staging
+from export.manifest import Request, build_manifest, content_hash, preprocessing
+from export.publish import publish, published, staging
 from export.quantize import Precision
 from export.registry import architecture
 from export.to_onnx import to_onnx
 from serving.bundle import Bundle, newest_bundle
-from serving.errors import BundleError
 
 EXAMPLES = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
 MARIAN_VOCABULARY = 58_101
@@ -120,15 +119,16 @@ def bundle(name: str, precision: str, cache: Path) -> Bundle:
     """A checkpoint as `triptych export` makes it, without the gate.
 
     The gate decodes with PyTorch for minutes at these sizes, and its subject, what the graphs
-    compute, does not depend on the weights.
+    compute, does not depend on the weights. What another exporter made is made again.
     """
     repository = cache / precision
-    try:
+    source = open_checkpoint(str(checkpoint(name, cache)))
+    if published(repository, name, content_hash(source, Request(name))) is not None:
         return newest_bundle(repository, name)
-    except BundleError:
-        if precision == Precision.FP32:
-            return _export(name, repository, cache)
-        return lowered(bundle(name, Precision.FP32, cache), Precision(precision), repository)
+    shutil.rmtree(repository / name, ignore_errors=True)
+    if precision == Precision.FP32:
+        return _export(name, repository, cache)
+    return lowered(bundle(name, Precision.FP32, cache), Precision(precision), repository)
 
 
 def _export(name: str, repository: Path, cache: Path) -> Bundle:
