@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.speed.checkpoints import bundle
 from benchmarks.speed.engines import THREADS
-from benchmarks.speed.processes import CLIENT, cpu_seconds
+from benchmarks.speed.processes import CLIENT, Processes
 from export.examples.demo import serving
 from export.examples.grammar import sentences
 from export.publish import publish, staging
@@ -81,6 +81,7 @@ def closed_loop(
     answers: list[Answered] = []
     next_text = threading.Lock()
     is_over = threading.Event()
+    processes = Processes()
 
     def work() -> None:
         while not is_over.is_set():
@@ -94,13 +95,13 @@ def closed_loop(
     for thread in threads:
         thread.start()
     time.sleep(fill_s)
-    start_s, before = time.perf_counter(), cpu_seconds()
+    start_s, before = time.perf_counter(), processes.cpu_seconds()
     time.sleep(counted_s)
-    stop_s, after = time.perf_counter(), cpu_seconds()
+    stop_s, after = time.perf_counter(), processes.cpu_seconds()
     is_over.set()
     for thread in threads:
         thread.join()
-    cpu_s = {part: seconds - before.get(part, 0.0) for part, seconds in after.items()}
+    cpu_s = {part: seconds - before[part] for part, seconds in after.items()}
     return counted(answers, start_s, stop_s, cpu_s)
 
 
