@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import json
 import shutil
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from export.quantize import Precision
 from export.registry import architecture
 from export.to_onnx import to_onnx
 from export.verify import Report
-from serving.bundle import Bundle, ImageSpec, TokenizerSpec
+from serving.bundle import Bundle, ImageSpec, Manifest, TokenizerSpec
 from tests.export.twins import make_twin
 
 
@@ -72,24 +73,42 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
 
 
 @pytest.fixture(scope="session")
-def bundles(twins: Twins, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
-    """(architecture, configuration) → its ONNX graphs and manifest, not verified."""
+def bundles(
+    twins: Twins, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Bundles:
+    """(architecture, configuration) → its ONNX graphs and manifest, not verified.
+
+    Workers that run side by side share them: exporting is what takes the time.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        shared = shared.parent
 
     @cache
     def build(name: str, config: str) -> Bundle:
         twin, graphs = twins(name, config), twins(name, config).graphs()
-        stage = tmp_path_factory.mktemp("stage")
         manifest, _ = build_manifest(
             Request("twin"), 1, twin.architecture, twin.checkpoint, twin.network, graphs,
             twin.prepared,
         )  # fmt: skip
-        for key, lowering in graphs.lowerings.items():
-            folder = stage / manifest.parts.get(key, manifest.name)
-            folder.mkdir(exist_ok=True)
-            to_onnx(lowering, folder / lowering.graph.file)
-        return Bundle(Path(stage / manifest.name), manifest)
+        stage = shared / f"bundle-{name}-{config}"
+        with (shared / f"{stage.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not stage.exists():
+                _export(graphs, manifest, stage)
+        return Bundle(stage / manifest.name, manifest)
 
     return build
+
+
+def _export(graphs: Graphs, manifest: Manifest, stage: Path) -> None:
+    """Writes all graphs, in a folder that exists only when they are complete."""
+    unfinished = stage.with_suffix(".new")
+    for key, lowering in graphs.lowerings.items():
+        folder = unfinished / manifest.parts.get(key, manifest.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        to_onnx(lowering, folder / lowering.graph.file)
+    unfinished.rename(stage)
 
 
 def lowered(original: Bundle, twin: Twin, folder: Path, precision: str = "int8") -> Bundle:
