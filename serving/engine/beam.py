@@ -146,13 +146,9 @@ class BeamSearch:
         """Goes on with these beams; their tokens are in the last step."""
         missing = self._width - len(rows) if self._steps else 0
         self._constrain(rows)
-        is_obeyed = any(constraint.drops for constraint in self._constraints)
-        self._beams = Beams(
-            rows if not missing else (*rows, *[0] * missing),
-            scores if not missing else (*scores, *[-np.inf] * missing),
-            self._constraints if is_obeyed else (),
-            self._kept,
-        )
+        if missing:
+            rows, scores = (*rows, *[0] * missing), (*scores, *[-np.inf] * missing)
+        self._beams = Beams(rows, scores, self._obeyed, self._kept)
 
     def _constrain(self, rows: Sequence[int]) -> None:
         """Says what the beams in these rows must obey, and what they ask for."""
@@ -166,6 +162,7 @@ class BeamSearch:
             histories = [self._tokens(done, beam) for beam in range(len(rows))]
             constraints = [self._policy.constraint(self._prompt, one) for one in histories]
         self._constraints = constraints
+        self._obeyed = constraints if any(one.drops for one in constraints) else []
         self._asks = [plain(1)] * self._width  # of rows without a beam
         for row, constraint in zip(rows, constraints, strict=True):
             self._asks[row] = constraint.ask(max(self._kept, self._trail.count))

@@ -145,10 +145,7 @@ class OrtGroup:
         except Exception:
             state.truncate(first)
             raise
-        for index in range(count - 1, 0, -1):  # from the last, so that no row is overwritten
-            row = first * self.width + index
-            if self.width > 1:
-                state.copy_row(row, (first + index) * self.width, lengths[index])
+        state.spread(first)
         return candidates
 
     def join(self, prefill: Prefill, ask: Ask) -> Candidates:

@@ -81,8 +81,8 @@ def rank(candidates: Candidates, ranking: Sequence[tuple[Beams, int]]) -> list[C
     Args:
         ranking: Beams, and their sequence's first row in the candidates.
     """
-    firsts = np.array([[first] for _, first in ranking])
-    rows = firsts + np.array([one.rows for one, _ in ranking])
+    firsts = np.array([first for _, first in ranking])
+    rows = firsts[:, None] + np.array([one.rows for one, _ in ranking])
     scores = np.array([one.scores for one, _ in ranking], np.float32)
     token_ids = candidates.token_ids[rows]  # (sequences, width, k)
     totals = candidates.log_probs[rows] + scores[:, :, None]

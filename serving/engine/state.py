@@ -224,17 +224,22 @@ class GroupState:
         """Counts one more position of every sequence."""
         self.lengths = [length + 1 for length in self.lengths]
 
-    def copy_row(self, source: int, target: int, length: int) -> None:
-        """Copies what a row holds, up to `length` positions."""
+    def spread(self, first: int) -> None:
+        """Moves the rows of slots from `first` on, which lie together, to where slots begin."""
+        start, count = first * self.width, len(self) - first
+        moves = [(start + index, start + index * self.width) for index in range(1, count)]
+        if self.width == 1 or not moves:
+            return
         for arena in self._per_row:
-            arena.copy(source, target, length)
+            # from the last, so that no row is overwritten
+            arena.copy_each(moves[::-1], max(self.lengths[first:]))
 
     def copy_rows(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Gives each target row what its source row holds, one arena after the other.
 
         One indexed copy of all pairs would pass through a buffer, and takes 1.4 times as long.
         """
-        pairs: dict[int, list[tuple[int, int]]] = {}
+        pairs: dict[int, list[tuple[int, int]]] = {}  # by length
         for source, target in zip(sources, targets, strict=True):
             pairs.setdefault(self.lengths[source // self.width], []).append((source, target))
         for arena in self._per_row:
@@ -251,10 +256,8 @@ class GroupState:
         del self.lengths[last], self.source_lengths[last]
 
     def _move(self, source: int, target: int) -> None:
-        for beam in range(self.width):
-            self.copy_row(
-                source * self.width + beam, target * self.width + beam, self.lengths[source]
-            )
+        rows = range(source * self.width, (source + 1) * self.width)
+        self.copy_rows(rows, range(target * self.width, (target + 1) * self.width))
         for arena in self._held:
             arena.copy(source, target, self.source_lengths[source])
 
