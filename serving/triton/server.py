@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
-import subprocess
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 
 from serving import bundle
@@ -23,22 +19,16 @@ from serving.triton.control import Condition, ModelControl, model_config
 from serving.triton.farewell import Farewell
 from serving.triton.installation import Installation, find_installation
 from serving.triton.ports import claim_ports
+from serving.triton.program import Program, command
 from serving.triton.settings import TritonSettings
 from serving.triton.stubs import Living, StubWatch, living_stubs
 
 Progress = Callable[[str], None]
 
 log = logging.getLogger(__name__)
-triton_log = logging.getLogger(f"{__name__}.output")
 
-_LEVELS = {"E": logging.ERROR, "W": logging.WARNING, "F": logging.CRITICAL}
 _LOADS_AT_ONCE = 4
 _LOOK_S = 0.2
-# A stub that is killed while it holds a lock of the shared memory takes Triton 2.51 with it. Triton
-# then works for two seconds on a trace without symbols; nobody needs to wait for it.
-_CRASH = re.compile(r"Signal \((?!2\)|15\))\d+\) received")
-_GPU = Path("/dev/nvidiactl")
-_NO_GPU = "CudaDriverHelper has not been initialized"  # an error line on each CPU-only start
 
 
 class TritonServer:
@@ -57,10 +47,9 @@ class TritonServer:
         self.dead_stubs = 0
         self._progress = progress
         self._cleanup = contextlib.ExitStack()
-        self._process: subprocess.Popen[str] | None = None
+        self._program: Program | None = None
         self._control: ModelControl | None = None
         self._ports: dict[str, int] = {}
-        self._tail: deque[str] = deque(maxlen=40)
         self._loaded: set[str] = set()
         self._is_serving = False
         self._heals: Counter[str] = Counter()  # counts on over restarts: clients compare it
@@ -97,18 +86,17 @@ class TritonServer:
     @property
     def pid(self) -> int | None:
         """The server's process, None before the start and after the stop."""
-        return self._process.pid if self._process else None
+        return self._program.pid if self._program else None
 
     @property
     def is_alive(self) -> bool:
         """Whether the process exists; its models may still be loading."""
-        return self._process is not None and self._process.poll() is None
+        return self._program is not None and self._program.is_alive
 
     @property
     def last_words(self) -> str:
         """How the process ended, and what it printed last; a crash leaves its trace there."""
-        code = self._process.poll() if self._process else None
-        return "\n".join([f"exit code {code}", *self._tail])
+        return self._program.last_words if self._program else "it was not started"
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -142,19 +130,19 @@ class TritonServer:
         Args:
             at_once: Without the time that requests in flight have otherwise.
         """
-        if self._process:
+        if self._program:
             log.info("stopping Triton%s", " at once" if at_once else "")
         self._farewell.begin(0.0 if at_once else self.settings.stop_timeout_s + 1.0)
         if self.dead_stubs:
             # Triton would wait in vain for a model whose stub is dead, so we wait ourselves.
             self._farewell.await_idle()
             self._farewell.shorten(1.0)
-        if self._process:
-            processes.end(self._process, self._farewell.is_over)
+        if self._program:
+            self._program.end(self._farewell.is_over)
         if self._control:
             self._control.close()
         self._cleanup.close()
-        self._process, self._control, self.dead_stubs = None, None, 0
+        self._program, self._control, self.dead_stubs = None, None, 0
         self._is_serving = False
         self._loaded.clear()
         self._farewell = Farewell(self._look)
@@ -239,52 +227,21 @@ class TritonServer:
         belongings = Belongings()
         self._cleanup.callback(belongings.remove)
         installation.assemble(belongings.backends)
-        self._tail.clear()
         self._progress(f"starting {installation.program.name}")
-        self._process = processes.launch(
-            self._command(installation, belongings),
-            installation.environment(),
-            inherited=(belongings.lock,),
-        )
-        reader = threading.Thread(target=self._read_output, name="triton-output", daemon=True)
-        reader.start()
-        self._cleanup.callback(reader.join, 2.0)
+        arguments = command(installation, settings, self._ports, belongings)
+        self._program = Program(installation, arguments, belongings, self._hear)
         self._control = ModelControl(
             self.http_address, self.metrics_address, self.settings.ready_timeout_s
         )
 
-    def _command(self, installation: Installation, belongings: Belongings) -> list[str]:
-        settings = self.settings
-        return [
-            str(installation.program),
-            f"--model-repository={settings.repository.resolve()}",
-            f"--backend-directory={belongings.backends}",
-            "--model-control-mode=explicit",
-            "--disable-auto-complete-config",
-            f"--http-address={settings.host}",
-            f"--http-port={self._ports['HTTP']}",
-            f"--grpc-address={settings.host}",
-            f"--grpc-port={self._ports['gRPC']}",
-            f"--metrics-address={settings.host}",
-            f"--metrics-port={self._ports['metrics']}",
-            f"--exit-timeout-secs={max(1, int(settings.stop_timeout_s))}",
-            f"--backend-config=python,shm-region-prefix-name={belongings.prefix}",
-            f"--backend-config=python,stub-timeout-seconds={int(settings.ready_timeout_s)}",
-            *(
-                []
-                if _GPU.exists()
-                else ["--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0"]
-            ),
-        ]
-
     def _await_live(self, deadline: float) -> None:
         while not self._require_control().is_live():
             if not self.is_alive:
-                raise SetupError(f"tritonserver ended while starting: {self._last_error()}")
+                raise SetupError(f"tritonserver ended while starting: {self._last_error}")
             if time.monotonic() > deadline:
                 raise SetupError(
                     f"tritonserver did not answer within {self.settings.ready_timeout_s:g} s: "
-                    f"{self._last_error()}"
+                    f"{self._last_error}"
                 )
             time.sleep(0.05)
 
@@ -302,7 +259,7 @@ class TritonServer:
                     for load in done:
                         load.result()
                     if not self.is_alive:
-                        raise SetupError(f"tritonserver ended while loading: {self._last_error()}")
+                        raise SetupError(f"tritonserver ended while loading: {self._last_error}")
             except BaseException as error:
                 pool.shutdown(wait=False, cancel_futures=True)
                 # The models' processes hold a dead server's connections open, so they go too. A
@@ -332,31 +289,17 @@ class TritonServer:
         self._stubs.note(model)
 
     def _living_stubs(self) -> Living:
-        if self._process is None:
+        if self._program is None:
             return {}
-        return living_stubs(self._process.pid, self.settings.repository.resolve())
+        return living_stubs(self._program.pid, self.settings.repository.resolve())
 
-    def _read_output(self) -> None:
-        """Pass Triton's lines on at their own level (runs in its own thread until the end)."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                text = line.rstrip()
-                self._tail.append(text)
-                self._farewell.read(text)
-                if _CRASH.match(text):
-                    processes.kill(self._process.pid)
-                is_glog = len(text) > 5 and text[1:5].isdecimal()
-                is_news = is_glog and _NO_GPU not in text
-                level = _LEVELS.get(text[0], logging.DEBUG) if is_news else logging.DEBUG
-                triton_log.log(level, "%s", text)
-
+    @property
     def _last_error(self) -> str:
-        """The last line that Triton marked as an error, else its last line."""
-        lines = [line for line in self._tail if line]
-        errors = [line for line in lines if line[0] in "EF" and line[1:5].isdecimal()]
-        return (errors or lines or ["it printed nothing"])[-1]
+        return self._program.last_error if self._program else ""
+
+    def _hear(self, line: str) -> None:
+        """Triton's own lines tell how far its stop has come."""
+        self._farewell.read(line)
 
     def _look(self) -> Condition | None:
         return self._control.condition() if self._control else None
