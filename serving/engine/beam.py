@@ -64,6 +64,7 @@ class BeamSearch:
         self._steps: list[Step] = []
         self._finished: list[Ending] = []
         self._constraints: list[Constraint] = []
+        self._histories: list[tuple[int, ...]] = [()]
         self._follow((0,), (0.0,))
 
     @property
@@ -137,6 +138,9 @@ class BeamSearch:
         is_kept = self._trail.is_kept
         marks = [self._mark(best, index, offer) for index in going] if is_kept else []
         self._steps.append(Step(parents, token_ids, marks))
+        if self._policy.follows_history:  # else nobody looks at them before the end
+            grown = zip(parents, token_ids, strict=True)
+            self._histories = [(*self._histories[parent], token) for parent, token in grown]
         old_rows = self._beams.rows
         placed = place(tuple([old_rows[parent] for parent in parents]), self._width)
         self._follow(placed.rows, [best.scores[index] for index in going])
@@ -159,17 +163,12 @@ class BeamSearch:
             if constraints == self._constraints and len(rows) == self._width:
                 return
         else:
-            histories = [self._tokens(done, beam) for beam in range(len(rows))]
-            constraints = [self._policy.constraint(self._prompt, one) for one in histories]
+            constraints = [self._policy.constraint(self._prompt, one) for one in self._histories]
         self._constraints = constraints
         self._obeyed = constraints if any(one.drops for one in constraints) else []
         self._asks = [plain(1)] * self._width  # of rows without a beam
         for row, constraint in zip(rows, constraints, strict=True):
             self._asks[row] = constraint.ask(max(self._kept, self._trail.count))
-
-    def _tokens(self, length: int, beam: int) -> list[int]:
-        """Tokens of one of the beams after so many steps."""
-        return [step.token_ids[place] for step, place in self._path(length, beam)]
 
     def _path(self, length: int, beam: int) -> list[tuple[Step, int]]:
         """So many steps, and the place in each of what a beam comes from, itself last."""

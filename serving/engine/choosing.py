@@ -53,13 +53,17 @@ class Constraint:
 
 
 class Policy:
-    """One request's rules, prepared to be asked once a row and step."""
+    """One request's rules, prepared to be asked once a row and step.
+
+    Attributes:
+        follows_history: What is allowed depends on which tokens were generated.
+    """
 
     def __init__(self, rules: Generation) -> None:
         self._rules = rules
         self._long_words = [word for word in rules.bad_words_ids if len(word) > 1]
         self._counts = rules.presence_penalty != 0 or rules.frequency_penalty != 0
-        self._follows_history = bool(
+        self.follows_history = bool(
             self._long_words
             or rules.no_repeat_ngram_size
             or rules.repetition_penalty != 1
@@ -75,7 +79,7 @@ class Policy:
         forced = self._forced(prompt_length, generated)
         if forced is not None:
             return forcing(forced)
-        if self._follows_history:
+        if self.follows_history:
             return None
         return self._early if generated < self._rules.min_new_tokens else self._always
 
@@ -180,11 +184,12 @@ def repeated_ngram_ends(history: Sequence[int], size: int) -> set[int]:
     if not size or len(history) < size:
         return set()
     prefix = tuple(history[len(history) + 1 - size :])
-    starts = range(len(history) - size + 1)
     return {
-        history[start + size - 1]
-        for start in starts
-        if tuple(history[start : start + size - 1]) == prefix
+        history[end]
+        for end in range(size - 1, len(history))
+        # one token tells most places apart
+        if (not prefix or history[end - 1] == prefix[-1])
+        and tuple(history[end + 1 - size : end]) == prefix
     }
 
 
