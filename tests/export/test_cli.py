@@ -42,6 +42,23 @@ def source(twins: Twins, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+def test_int8_bundle_is_published_with_its_int8_cache(source: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    code, output = _run(source, "--repository", repository, "--precision", "int8")
+    assert code == 0, output
+    assert "int8 cache: cosine at least 0.99" in output
+    bundle = newest_bundle(repository, "opus-mt-es-en")
+    caches = [state for state in bundle.manifest.states if state.layout == "in_place"]
+    assert {state.dtype for state in caches} == {"int8"}
+    ports = [i for i in bundle.manifest.graphs["step"].inputs if i.name.startswith("past_")]
+    model = onnx.load(str(bundle.path("step.onnx")))
+    kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+    assert [(port.dtype, kinds[port.name]) for port in ports] == [
+        ("int8", onnx.TensorProto.INT8)
+    ] * len(caches)
+
+
+@pytest.mark.slow
 def test_folder_becomes_a_verified_bundle_and_stays_up_to_date(
     source: Path, tmp_path: Path
 ) -> None:
