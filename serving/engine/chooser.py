@@ -19,7 +19,7 @@ from serving.engine.runner import Candidates
 
 LOGITS, COUNT, TOKEN_IDS, LOG_PROBS = "logits", "k", "token_ids", "log_probs"
 TEMPERATURE, MASS = "temperature", "mass"
-_LEAST_VOCABULARY = 8192  # below, the calls of more nodes outweigh what blocks save
+_LEAST_VOCABULARY = 8192  # below, calls and threads that wait for each other outweigh all savings
 _USUAL_COUNT = 8
 
 
@@ -93,8 +93,9 @@ class Chooser:
         temperatures: NDArray[np.float32] | None = None,
     ) -> Candidates:
         """The k best tokens of each row of (R, V) contiguous logits; see `edits.Rank`."""
-        # one is asked as two: ONNX Runtime's TopK shares no rows among its threads for k = 1
-        count = min(max(k, 2), logits.shape[1])
+        count = k
+        if logits.shape[1] >= _LEAST_VOCABULARY:
+            count = max(k, 2)  # for k = 1, ONNX Runtime's TopK shares no rows among its threads
         feeds = {LOGITS: logits, COUNT: np.array([count], np.int64)}
         if temperatures is not None:
             feeds[TEMPERATURE] = temperatures
