@@ -189,7 +189,7 @@ def compare(
     """Rows of both ways, for each number of sentences in flight."""
     repository = cache / "served"
     found = forced(bundle(model, precision, cache), repository)
-    texts = itertools.cycle(pair.spanish for pair in sentences("held_out", 4096, seed=3))
+    texts = itertools.cycle([pair.spanish for pair in sentences("held_out", 4096, seed=3)])
     with closing(InProcess(found)) as alone, serving(repository) as url:
         served = OverHttp(url)
         return [
