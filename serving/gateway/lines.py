@@ -27,6 +27,8 @@ from serving.interface import CALL_OFF
 
 TAKING_S = 1.0
 """A line takes sequences for so long."""
+PLACES = 8
+"""A line carries so many sequences at once, for Triton writes its responses one after the other."""
 PATIENCE_S = 10.0
 """For the end of sequences that were called off; the process behind them may be dead."""
 
@@ -56,23 +58,27 @@ class Lines:
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
-        self._newest: dict[str, Line] = {}
+        self._taking: dict[str, list[Line]] = {}
         self.reading: set[asyncio.Task[None]] = set()
         """One task for each open line."""
 
     def begin(self, request: ModelInferRequest) -> SequenceOnLine:
         """Sends a request, whose id is its own; returns at once."""
-        line = self._newest.get(request.model_name)
-        if line is None or not line.is_taking:
-            line = self._newest[request.model_name] = Line(self._opened)
+        lines = [line for line in self._taking.get(request.model_name, ()) if line.is_taking]
+        self._taking[request.model_name] = lines
+        line = next((line for line in lines if line.has_place), None)
+        if line is None:
+            line = Line(self._opened)
+            lines.append(line)
             self.reading.add(line.reading)
             line.reading.add_done_callback(self.reading.discard)
         return line.begin(request)
 
     async def close(self, patience_s: float) -> None:
         """Let sequences that were called off end."""
-        for line in self._newest.values():
-            line.retire()
+        for lines in self._taking.values():
+            for line in lines:
+                line.retire()
         if self.reading:
             await asyncio.wait(self.reading, timeout=patience_s)
 
@@ -93,6 +99,11 @@ class Line:
         self._patience: asyncio.TimerHandle | None = None
         self._loop.call_later(TAKING_S, self.retire)
         self.reading = self._loop.create_task(self._read())
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it carries fewer sequences than it may."""
+        return len(self._live) < PLACES
 
     def begin(self, request: ModelInferRequest) -> SequenceOnLine:
         """Sends a request; returns at once."""

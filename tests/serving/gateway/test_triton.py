@@ -19,6 +19,7 @@ from serving.errors import (
     Unavailable,
 )
 from serving.gateway.inference import TritonInference
+from serving.gateway.lines import PLACES
 from serving.gateway.triton_errors import from_triton
 from serving.generation import Overrides
 from serving.interface import CALL_OFF
@@ -232,7 +233,7 @@ async def test_sequences_share_a_line_which_closes_behind_them(triton, monkeypat
     fake.stream = [service_pb2.ModelStreamInferResponse(infer_response=LAST)]
     await asyncio.gather(*(inference.generate(SEQUENCE, 5.0) for _ in range(3)))
     assert fake.streams == 1
-    (line,) = inference._lines._newest.values()
+    ((line,),) = inference._lines._taking.values()
     line.retire()
     async with asyncio.timeout(5):
         await line.reading
@@ -251,7 +252,7 @@ async def test_line_that_is_old_takes_nothing_new_and_stays_for_what_it_has(
     async with asyncio.timeout(5):
         while not fake.requests:
             await asyncio.sleep(0.001)
-        (old,) = inference._lines._newest.values()
+        ((old,),) = inference._lines._taking.values()
         old.retire()
         fake.stream = told(LAST)
         await inference.generate(SEQUENCE, 5.0)
@@ -260,6 +261,19 @@ async def test_line_that_is_old_takes_nothing_new_and_stays_for_what_it_has(
         running.cancel()
         await old.reading
     assert fake.requests[-1].parameters[CALL_OFF].bool_param
+
+
+async def test_line_that_is_full_gets_a_second_beside_it(triton) -> None:
+    fake, inference = triton
+    fake.hangs = True
+    running = [asyncio.create_task(inference.generate(SEQUENCE, 30.0)) for _ in range(PLACES + 1)]
+    async with asyncio.timeout(5):
+        while len(fake.requests) < len(running):
+            await asyncio.sleep(0.001)
+    assert fake.streams == 2
+    for work in running:
+        work.cancel()
+    await asyncio.wait(running)
 
 
 async def test_error_of_one_sequence_leaves_the_others_on_its_line(triton) -> None:
