@@ -36,6 +36,7 @@ class TorchRunner:
         self.vocabulary_size = manifest.vocabulary_size
         self.footprint = Footprint()
         self.spare_bytes = 0
+        self.seats = False
         self.takes_chunks = False
         self.shares_prefixes = False
 
@@ -110,6 +111,10 @@ class TorchGroup:
 
     def expect(self, claim: Extent, coming: int) -> None:
         """States take what they need."""
+
+    def seat(self, prompts: Sequence[Prompt]) -> None:
+        """Prompts are read apart: it differs from what it verifies where it can."""
+        raise NotImplementedError("a runner that does not seat was asked to")
 
     def tighten(self) -> None:
         """States are tight already."""

@@ -37,9 +37,15 @@ class Lane:
     """
 
     def __init__(
-        self, group: Group, align: Align, prefixes: PrefixStore[Block] | None = None
+        self,
+        group: Group,
+        align: Align,
+        prefixes: PrefixStore[Block] | None = None,
+        *,
+        seats: bool = False,
     ) -> None:
         self.group = group
+        self._seats = seats and group.width == 1
         self._align = align
         self.sequences: list[Sequence] = []
         self.entering: list[Entering] = []
@@ -83,7 +89,16 @@ class Lane:
         self.claim = self.needs()
 
     def admit(self, batch: list[Sequence]) -> None:
-        """Reads whole prompts together; their sequences take their first step."""
+        """Reads whole prompts together; their sequences take their first step, now or next turn.
+
+        A prompt of one token is read by the next step of those who run: a call less.
+        """
+        if self._seats and all(len(s.request.decoder_ids) == 1 for s in batch):
+            self.group.seat([sequence.request.prompt for sequence in batch])
+            for sequence in batch:
+                sequence.sit()
+            self.sequences += batch
+            return
         asks = [sequence.asks[0] for sequence in batch]
         candidates = self.group.admit([sequence.request.prompt for sequence in batch], asks)
         self._begin(batch, candidates)

@@ -86,7 +86,10 @@ class Lanes:
         width = joining[0].width
         if width not in self._by_width:
             self._by_width[width] = Lane(
-                self._runner.group(width), self._runner.align, self._prefixes
+                self._runner.group(width),
+                self._runner.align,
+                self._prefixes,
+                seats=self._runner.seats,
             )
         if self._claimed_bytes(joining, width) > self._capacity.state_bytes:
             for lane in self._by_width.values():

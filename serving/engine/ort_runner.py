@@ -59,6 +59,7 @@ class OrtRunner:
         self._logits = np.zeros((0, self.vocabulary_size), np.float32)
         self.footprint = Footprint.of(manifest.states)
         self.memory = Memory(spare_bytes)
+        self.seats = True
         self.takes_chunks = True
         growths = {state.growth for state in manifest.states}
         self.shares_prefixes = self.admit is None and growths == {Growth.APPEND}
@@ -132,14 +133,8 @@ class OrtGroup:
 
     def admit(self, prompts: Sequence[Prompt], asks: Sequence[Ask]) -> Candidates:
         """Encodes sources, prefills prompts; see `Group.admit`."""
-        state, first, count = self._state, len(self._state), len(prompts)
-        lengths = [len(prompt.token_ids) for prompt in prompts]
-        sources = [0 if p.source_ids is None else len(p.source_ids) for p in prompts]
-        self._call = None  # its buffers may be re-laid, and must not be kept alive
-        state.reserve(first + count, max(lengths), max(sources))
-        write_initial(self._runner, state, prompts, first)
-        for length, source in zip(lengths, sources, strict=True):
-            state.admit(length, source)
+        state, first = self._state, len(self._state)
+        self._begin(prompts, [len(prompt.token_ids) for prompt in prompts])
         try:
             candidates = self._prefill([prompt.token_ids for prompt in prompts], first, asks)
         except Exception:
@@ -147,6 +142,11 @@ class OrtGroup:
             raise
         state.spread(first)
         return candidates
+
+    def seat(self, prompts: Sequence[Prompt]) -> None:
+        """Encodes sources; see `Group.seat`."""
+        assert self.width == 1
+        self._begin(prompts, [0] * len(prompts))
 
     def join(self, prefill: Prefill, ask: Ask) -> Candidates:
         """Reads what is left of a prompt, moves it into the next slot; see `Group.join`."""
@@ -196,6 +196,16 @@ class OrtGroup:
         """Gives back everything; see `Group.leave`."""
         self._call = None
         self._state.leave()
+
+    def _begin(self, prompts: Sequence[Prompt], lengths: Sequence[int]) -> None:
+        """Gives prompts slots, with what their sequences start from and room for their tokens."""
+        state, first = self._state, len(self._state)
+        sources = [0 if p.source_ids is None else len(p.source_ids) for p in prompts]
+        self._call = None  # its buffers may be re-laid, and must not be kept alive
+        state.reserve(first + len(prompts), max(1, *lengths), max(sources))
+        write_initial(self._runner, state, prompts, first)
+        for length, source in zip(lengths, sources, strict=True):
+            state.admit(length, source)
 
     def _prefill(
         self, token_ids: list[NDArray[np.int64]], first: int, asks: Sequence[Ask]

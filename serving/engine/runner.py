@@ -158,6 +158,16 @@ class Group(Protocol):
         """
         ...
 
+    def seat(self, prompts: Sequence[Prompt]) -> None:
+        """Adds sequences in slots [B, B + m) whose prompts, of one token, the next step reads.
+
+        Only where rows are sequences: `width` is 1.
+
+        Raises:
+            Exception: the group is as it was.
+        """
+        ...
+
     def join(self, prefill: Prefill, ask: Ask) -> Candidates:
         """Reads what is left of a prompt and adds its sequence in slot B, as `admit` does.
 
@@ -216,6 +226,8 @@ class Runner(Protocol):
     vocabulary_size: int
     footprint: Footprint
     """How much memory groups take."""
+    seats: bool
+    """Whether groups of one row a sequence can `seat`."""
     takes_chunks: bool
     """Whether prompts may be read in pieces, by `begin` and `join`."""
     shares_prefixes: bool

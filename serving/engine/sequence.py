@@ -88,6 +88,11 @@ class Sequence:
             self.tell(ending)
         return ending is not None
 
+    def sit(self) -> None:
+        """Lets the next step read its prompt, of one token."""
+        (start,) = self.request.decoder_ids
+        self.next_ids = (start,)
+
     def advance(self, offer: Offer, align: Align) -> Advance | None:
         """Chooses next tokens and tells the listener; None when the sequence has ended.
 

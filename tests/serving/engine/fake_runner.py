@@ -110,6 +110,13 @@ class FakeGroup:
         self._reserve()
         return candidates
 
+    def seat(self, prompts: Sequence[Prompt]) -> None:
+        assert self.width == 1
+        for prompt in prompts:
+            assert len(prompt.token_ids) == 1
+            self.rows.append(Row(FakePrefill(prompt, []).source, ()))
+        self._reserve()
+
     def join(self, prefill: Prefill, ask: Ask) -> Candidates:
         assert isinstance(prefill, FakePrefill)
         row = prefill.finish()
@@ -189,6 +196,7 @@ class FakeRunner:
     groups: list[FakeGroup] = field(default_factory=list)
     is_closed: bool = False
     footprint: Footprint = field(default_factory=lambda: Footprint(position=1))
+    seats: bool = True
     takes_chunks: bool = True
     shares_prefixes: bool = False
     spare_bytes: int = 0

@@ -124,8 +124,8 @@ def companies(*, has_source: bool = True) -> st.SearchStrategy[list[Visit]]:
 
 
 def alone(request: Request) -> Finished:
-    """The answer without company, deadline, chunks or stored prefixes."""
-    runner = FakeRunner(LOGITS, VOCABULARY, takes_chunks=False)
+    """The answer without company, deadline, chunks or stored prefixes, each prompt read apart."""
+    runner = FakeRunner(LOGITS, VOCABULARY, seats=False, takes_chunks=False)
     return decode(runner, [replace(request, deadline_s=None)])[0]
 
 
