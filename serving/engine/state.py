@@ -1,8 +1,8 @@
 """State arenas: one buffer a state tensor, entries contiguous, laid out by growth.
 
 Leading dimension: rows ("R", beams apart) or sequences ("B", beams together). The dimension called
-"P" (positions) or "S" (source) is a bucket: it is re-laid when a longer entry comes, kept tight
-otherwise, because attention's scratch and bandwidth follow it. No policy lives here.
+"P" (positions) or "S" (source) is a bucket: it is re-laid when a longer entry comes, and is never far
+too large, because attention's scratch and bandwidth follow it. No policy lives here.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Arena:
         self._lay(capacity, length, room)
         kept = (slice(0, used), *self._within(used_length))
         self._cells[kept] = cells[kept]
+        self._blank(slice(0, used), used_length)
         self._memory.give(buffer)
 
     def leave(self) -> None:
