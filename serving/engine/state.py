@@ -1,8 +1,8 @@
 """State arenas: one buffer a state tensor, entries contiguous, laid out by growth.
 
 Leading dimension: rows ("R", beams apart) or sequences ("B", beams together). The dimension called
-"P" (positions) or "S" (source) is a bucket: it is re-laid when a longer entry comes, and is never far
-too large, because attention's scratch and bandwidth follow it. No policy lives here.
+"P" (positions) or "S" (source) is a bucket: re-laid when a longer entry comes, and never far too
+large, because attention's scratch and bandwidth follow it. No policy lives here.
 """
 
 from __future__ import annotations
