@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Several
+from dataclasses import replace
 
 from serving.engine.footprint import Extent
 from serving.engine.lane import Lane, longest
@@ -95,8 +96,7 @@ class Lanes:
             for lane in self._by_width.values():
                 lane.tighten()
         lane = self._by_width[width]
-        coming = len(lane.members) + len(joining) + waiting
-        lane.expect(joining, min(coming, self._capacity.rows // width))
+        lane.expect(joining, self._coming(lane, joining, waiting))
         return lane
 
     def lose(self, lane: Lane) -> list[Sequence]:
@@ -115,6 +115,16 @@ class Lanes:
         members = [sequence for lane in self._by_width.values() for sequence in lane.members]
         self._by_width.clear()
         return members
+
+    def _coming(self, lane: Lane, joining: Several[Sequence], waiting: int) -> int:
+        """Sequences that are likely to be in a lane soon, as far as rows and memory go."""
+        width, claim = lane.group.width, lane.claim.covering(lane.needs(joining))
+        each = self._footprint.bytes(width, replace(claim, sequences=1))
+        return min(
+            len(lane.members) + len(joining) + waiting,
+            self._capacity.rows // width,
+            self._capacity.state_bytes // max(1, each),
+        )
 
     def _needed_bytes(self, joining: Several[Sequence], width: int) -> int:
         """Bytes that will do once everything is tight, a lone newcomer's reading included."""

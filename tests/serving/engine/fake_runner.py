@@ -97,6 +97,7 @@ class FakeGroup:
         self._logits = logits
         self._extent = Extent()
         self._claim = Extent()
+        self.coming = 0
 
     @property
     def state_bytes(self) -> int:
@@ -151,7 +152,7 @@ class FakeGroup:
         del self.rows[len(self.rows) - self.width :]
 
     def expect(self, claim: Extent, coming: int) -> None:
-        self._claim = claim
+        self._claim, self.coming = claim, coming
 
     def leave(self) -> None:
         self._extent = Extent()

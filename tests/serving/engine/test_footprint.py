@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,17 @@ def test_bytes_are_those_of_the_shapes() -> None:
 def test_bucket_holds_and_wastes_at_most_half(length: int, smallest: int) -> None:
     size = bucket(length, smallest)
     assert length <= size <= max(1.5 * length, smallest)
+
+
+@pytest.mark.parametrize(
+    ("now", "tight", "claim", "settled"),
+    [(0, 16, 64, 32), (16, 24, 32, 32), (16, 48, 48, 48), (32, 16, 64, 32), (0, 16, 0, 16)],
+)
+def test_positions_are_made_for_as_many_again_as_far_as_claimed(
+    now: int, tight: int, claim: int, settled: int
+) -> None:
+    found = Extent(1, now, 16).settled(Extent(1, tight, 16), Extent(1, claim, 16))
+    assert found == Extent(1, settled, 16)
 
 
 @given(

@@ -190,7 +190,8 @@ def test_rows_bound_who_runs_together_and_wider_requests_are_refused() -> None:
 def test_memory_bounds_who_runs_together() -> None:
     """32 positions in each of 4 rows, and what the prompt takes while it is read."""
     capacity = Capacity(state_bytes=4 * 32 + 24)
-    decoder = Decoder(FakeRunner(LOGITS, 20), capacity)
+    runner = FakeRunner(LOGITS, 20)
+    decoder = Decoder(runner, capacity)
     rules = RULES.model_copy(update={"max_new_tokens": 10})
     events: list[Event] = []
     for _ in range(9):
@@ -200,8 +201,27 @@ def test_memory_bounds_who_runs_together() -> None:
         decoder.turn()
         highest = max(highest, decoder.rows_in_use)
         assert decoder.metrics.state_bytes <= capacity.state_bytes
+        assert runner.groups[-1].coming <= 4, "addresses for more than memory would hold"
     assert highest == 4
     assert [type(event) for event in events] == [Finished] * 9
+
+
+def test_room_is_made_for_those_that_wait() -> None:
+    runner = FakeRunner(LOGITS, 20)
+    decoder = Decoder(
+        runner, Capacity(rows=16, prefill_tokens=40, prefill_tokens_beside=40, chunk_tokens=40)
+    )
+    for _ in range(9):
+        decoder.add(sequence(prompt=20))
+    decoder.turn()
+    assert decoder.rows_in_use == 2
+    assert runner.groups[-1].coming == 9
+
+
+def test_a_call_reads_no_more_than_the_caches_hold() -> None:
+    scheduler = queue(*(sequence(prompt=100) for _ in range(9)))
+    sizes = [len(taken(scheduler, room(tokens=2048))) for _ in range(2)]
+    assert sizes == [5, 4]
 
 
 def test_what_could_never_fit_is_told_so_at_once() -> None:
