@@ -244,3 +244,15 @@ def test_damaged_graph_is_a_bundle_error(tmp_path: Path) -> None:
     bundle.path("step.onnx").write_bytes(b"not a graph")
     with pytest.raises(BundleError, match=r"cannot load step\.onnx"):
         OrtRunner(bundle, threads=1)
+
+
+def test_buffers_of_a_prompt_that_joined_are_kept_for_the_next(language: OrtRunner) -> None:
+    language.rest()
+    group = language.group(1)
+    prefill = language.begin(Prompt(np.arange(1, 21)), [])
+    held = prefill.state_bytes
+    group.join(prefill, plain(1))
+    assert prefill.state_bytes == 0
+    assert language.spare_bytes == held > 0
+    language.rest()
+    assert language.spare_bytes == 0
