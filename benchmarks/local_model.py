@@ -52,7 +52,7 @@ class LocalModel:
         return [
             next(decoded)
             if isinstance(call, GenerateCall)
-            else self._graphs[call.model](call.inputs)
+            else dict.fromkeys(call.outputs.values(), self._graphs[call.model](call.inputs))
             for call in calls
         ]
 

@@ -8,7 +8,9 @@ from typing import Any, Literal, Protocol
 
 from torch import nn
 
+from export.checkpoint import Checkpoint
 from export.rename import Rename
+from export.tokenizer import languages
 from serving.bundle import Graph, ImageSpec, Limits, State
 from serving.errors import CheckpointError
 
@@ -50,13 +52,28 @@ class Graphs:
     source_vocabulary: int | None = None
 
 
+Section = Callable[[Any, Checkpoint], Mapping[str, Any]]
+"""(network, checkpoint) → a task's section of the manifest."""
+
+
+def no_section(network: nn.Module, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """The section of a task that needs nothing beyond graphs and generation defaults."""
+    return {}
+
+
+def language_pairs(network: nn.Module, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """The section of a translator: (source, target) pairs that the checkpoint declares."""
+    return {"languages": languages(checkpoint)}
+
+
 @dataclass(frozen=True)
 class Architecture:
     """How one kind of checkpoint becomes a network and its graphs.
 
     Attributes:
         name: For people, in the manifest.
-        tasks: What it can be served for; the first is the default.
+        tasks: Task → the fields of its section in the manifest, computed from network and
+            checkpoint; the first task is the default. `serving/tasks` defines and validates them.
         read_config: `config.json` → the model's configuration; refuses what is not supported.
         build: Configuration → network, weights not yet loaded.
         rename: Configuration → the table of names.
@@ -67,7 +84,7 @@ class Architecture:
     """
 
     name: str
-    tasks: tuple[str, ...]
+    tasks: Mapping[str, Section]
     read_config: Callable[[Mapping[str, Any]], Any]
     build: Callable[[Any], nn.Module]
     rename: Callable[[Any], Rename]

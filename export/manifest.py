@@ -14,7 +14,7 @@ from export.checkpoint import Checkpoint
 from export.generation import generation_defaults
 from export.image import image_spec
 from export.quantize import Precision
-from export.tokenizer import TokenizerFiles, fast_tokenizer, languages, sentencepiece_pair
+from export.tokenizer import TokenizerFiles, fast_tokenizer, sentencepiece_pair
 from serving.bundle import ImageSpec, Manifest, SourceInfo, TokenizerSpec
 from serving.errors import CheckpointError
 
@@ -62,7 +62,7 @@ def tasks(architecture: Architecture, wanted: str | None) -> tuple[str, ...]:
         CheckpointError: the architecture cannot be served for it.
     """
     if wanted is None:
-        return architecture.tasks
+        return tuple(architecture.tasks)
     if wanted not in architecture.tasks:
         raise CheckpointError(
             f"{architecture.name} cannot serve {wanted!r}, only {', '.join(architecture.tasks)}"
@@ -122,8 +122,10 @@ def build_manifest(
         ),
         licence=_licence(checkpoint),
         precision=request.precision.value,
-        tasks=tasks(architecture, request.task),
-        languages=languages(checkpoint) if "translate" in architecture.tasks else (),
+        tasks={
+            task: dict(architecture.tasks[task](network, checkpoint))
+            for task in tasks(architecture, request.task)
+        },
         default=request.is_default,
         parts={part: request.name + suffix for part, suffix in graphs.parts.items()},
         graphs={key: lowering.graph for key, lowering in graphs.lowerings.items()},

@@ -223,13 +223,34 @@ def observe_stateless(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Ob
 def stateless_feeds(
     graph: Graph, manifest: Manifest, probe: Probe, count: int, length: int
 ) -> Feeds:
-    """Pictures, or texts of mixed lengths that end in the end token."""
-    if any(port.dtype == "uint8" for port in graph.inputs):
-        (port,) = graph.inputs
-        return {port.name: probe.pixels(count, [int(size) for size in port.shape[1:]])}
+    """Images, or texts of mixed lengths that end in the end token, for the roles of the inputs."""
     lengths = probe.lengths(length, count)
-    tokens = probe.tokens(count, length, probe.source_vocabulary)
-    end = manifest.tokenizer.eos_token_id if manifest.tokenizer else None
-    if end is not None:
-        tokens[np.arange(count), lengths - 1] = end
-    return {"token_ids": tokens, "lengths": lengths}
+    feeds: Feeds = {}
+    for port in graph.inputs:
+        if port.role is Role.PIXELS:
+            feeds[port.name] = probe.pixels(count, [int(size) for size in port.shape[1:]])
+        elif port.role is Role.TOKENS:
+            tokens = probe.tokens(count, length, probe.source_vocabulary)
+            end = manifest.tokenizer.eos_token_id if manifest.tokenizer else None
+            if end is not None:
+                tokens[np.arange(count), lengths - 1] = end
+            feeds[port.name] = tokens
+        elif port.role is Role.SEGMENTS:
+            feeds[port.name] = probe.tokens(count, length, 2)
+        elif port.role is Role.LENGTHS:
+            feeds[port.name] = lengths
+        else:
+            raise AssertionError(f"{graph.file}: no probe for an input of role {port.role}")
+    return feeds
+
+
+def single_row(graph: Graph, feeds: Feeds, row: int) -> Feeds:
+    """One row of a stateless batch, alone and without padding."""
+    alone = {name: value[row : row + 1] for name, value in feeds.items()}
+    lengths = graph.input(Role.LENGTHS)
+    if lengths is not None:
+        size = feeds[lengths.name][row]
+        for port in graph.inputs:
+            if port.role in (Role.TOKENS, Role.SEGMENTS):
+                alone[port.name] = alone[port.name][:, :size]
+    return alone

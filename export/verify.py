@@ -26,6 +26,7 @@ from export.probe import (
     observe_alignment,
     observe_decoder,
     observe_stateless,
+    single_row,
     stateless_feeds,
 )
 from export.token_parity import TokenParity, compare_tokens
@@ -154,11 +155,7 @@ def _compare_alone(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> 
         feeds = stateless_feeds(graph, bundle.manifest, _probe(graphs, bundle), 4, 6)
         together = run(key, feeds)
         for row in range(4):
-            size = feeds["lengths"][row] if "lengths" in feeds else None
-            single = {name: value[row : row + 1] for name, value in feeds.items()}
-            if size is not None:
-                single["token_ids"] = single["token_ids"][:, :size]
-            for name, value in run(key, single).items():
+            for name, value in run(key, single_row(graph, feeds, row)).items():
                 place = f"{key} row {row} alone, {name}"
                 want = Observation(place, together[name][row : row + 1])
                 _compare(report, want, Observation(place, value))

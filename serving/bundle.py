@@ -21,14 +21,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from serving.errors import BundleError
 from serving.generation import Generation
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "bundle.json"
 Dtype = Literal["float32", "float16", "int64", "int32", "int8", "uint8", "bool"]
 
@@ -40,18 +40,27 @@ class _Frozen(BaseModel):
 
 
 class Role(StrEnum):
-    """What an input or output of an engine graph means (`docs/architecture.md`, decoder graphs)."""
+    """Meaning of a graph's input or output (`docs/architecture.md`, decoder and stateless graphs).
 
-    TOKENS = "tokens"  # step, (R, T) int64: new tokens, right-padded
-    LENGTHS = "lengths"  # step, (R,) int32: row length after this call
+    A stateless graph takes TOKENS (B, T) with LENGTHS (B,), or PIXELS (B, height, width, 3), and
+    returns any of EMBEDDING, HIDDEN, LOGITS and ATTENTION.
+    """
+
+    TOKENS = "tokens"  # (R, T) int64: step: new tokens; stateless: the text; right-padded
+    LENGTHS = "lengths"  # (R,) int32: step: row length after this call; stateless: text length
     TOTAL = "total"  # step, () int32: the largest of LENGTHS
     LAST = "last"  # step, (R,) int64: index in T of each row's last real token
     SOURCE_TOKENS = "source_tokens"  # admit, (B, S) int64, right-padded
     SOURCE = "source"  # admit and step, (B,) int32: source lengths
-    PIXELS = "pixels"  # admit, (B, height, width, 3) uint8
+    SEGMENTS = "segments"  # stateless, (B, T) int64: 0 first text, 1 second
+    PIXELS = "pixels"  # admit and stateless, (B, height, width, 3) uint8
+    PIXEL_MASK = "pixel_mask"  # stateless, (B, height, width) bool: True where the image is
     STATE = "state"  # named by a `State`
-    LOGITS = "logits"  # step, (R, V) float32, before any processing
+    LOGITS = "logits"  # step, (R, V) float32, before any processing; stateless, (B, C) or (B, T, C)
     EMIT = "emit"  # step, (R, …): kept per token, follows beams
+    EMBEDDING = "embedding"  # stateless, (B, D) float32
+    HIDDEN = "hidden"  # stateless, (B, T, D) float32
+    ATTENTION = "attention"  # stateless, (B, H, T, T) float32
 
 
 class Growth(StrEnum):
@@ -183,7 +192,7 @@ class SourceInfo(_Frozen):
 class Manifest(_Frozen):
     """`bundle.json`: everything that serving needs to know of a bundle."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     name: str
     version: int = Field(ge=1)
     architecture: str
@@ -191,12 +200,13 @@ class Manifest(_Frozen):
     source: SourceInfo
     licence: str | None = None
     precision: str
-    tasks: tuple[str, ...] = Field(min_length=1)
-    languages: tuple[tuple[str, str], ...] = ()
-    """(source, target) pairs, ISO 639-1."""
+    tasks: dict[str, dict[str, Any]] = Field(min_length=1)
+    """Task → what it needs beyond graphs, in the fields of that task's own section model
+    (`serving/tasks`); the first task is the default. Tasks without a section are derived from the
+    graphs' roles and are not listed."""
     default: bool = False
     parts: dict[str, str]
-    """Part → Triton model: `{"generate": name}`, or `{"image": name, "text": name-text}`."""
+    """Part → Triton model. Names are the exporter's; stateless parts are found by role (`part`)."""
     graphs: dict[str, Graph]
     """Generators: admit (optional), step, align (optional). Stateless bundles: one graph a part,
     same keys."""
@@ -210,10 +220,35 @@ class Manifest(_Frozen):
     """Words that a decoder scores."""
     source_vocabulary_size: int | None = None
     """Tokens that a text encoder knows, where they are not the decoder's."""
-    logit_scale: float | None = None
-    """CLIP: the trained temperature, already exponentiated."""
     report: str = "report.json"
     """The verification report's file name."""
+
+    @property
+    def generator(self) -> str | None:
+        """Triton model of a generator; None for a stateless bundle."""
+        return next(iter(self.parts.values())) if "step" in self.graphs else None
+
+    def part(self, *, takes: Role, returns: Role) -> Part | None:
+        """The first stateless part with an input and an output of these roles."""
+        if self.generator is not None:
+            return None
+        return next(
+            (
+                Part(self.parts[key], self.version, graph)
+                for key, graph in self.graphs.items()
+                if graph.input(takes) and graph.output(returns)
+            ),
+            None,
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """One stateless graph and the Triton model that runs it."""
+
+    model: str
+    version: int
+    graph: Graph
 
 
 @dataclass(frozen=True)

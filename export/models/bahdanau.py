@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Fields, Graphs, Lowering
+from export.architecture import Architecture, Fields, Graphs, Lowering, language_pairs
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.recurrent import BidirectionalGRU, GatedUnit
 from export.rename import Rename
@@ -238,7 +238,7 @@ def _held(port: Port) -> State:
 
 ARCHITECTURE = Architecture(
     name="bahdanau",
-    tasks=("translate",),
+    tasks={"translate": language_pairs},
     read_config=read_config,
     build=Bahdanau,
     rename=rename,

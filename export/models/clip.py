@@ -22,11 +22,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.architecture import Architecture, Fields, Graphs, Lowering
+from export.checkpoint import Checkpoint
 from export.layers.attention import Heads, within
 from export.layers.encoder_block import EncoderBlock
 from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
 from export.rename import Entry, Rename, projections
-from serving.bundle import Graph, ImageSpec, Limits
+from serving.bundle import Graph, ImageSpec, Limits, Role
 from serving.bundle import Tensor as Port
 from serving.errors import CheckpointError
 
@@ -204,7 +205,7 @@ class CLIP(nn.Module):
         self.embedding_width = config.embedding_width
 
 
-def details(model: CLIP) -> dict[str, Any]:
+def zero_shot_section(model: CLIP, checkpoint: Checkpoint) -> dict[str, Any]:
     """The temperature, as it multiplies cosines."""
     return {"logit_scale": model.logit_scale.exp().item()}
 
@@ -248,11 +249,12 @@ def graphs(model: CLIP, image: ImageSpec | None) -> Graphs:
     """One graph a tower (B, and T of texts, dynamic), each its own Triton model."""
     assert image is not None
     model.image.prepare(image)
-    embedding = Port(name="embedding", dtype="float32", shape=("B", model.embedding_width))
-    pixels = Port(name="pixels", dtype="uint8", shape=("B", *image.shape))
+    width = model.embedding_width
+    embedding = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
+    pixels = Port(name="pixels", dtype="uint8", shape=("B", *image.shape), role=Role.PIXELS)
     texts = (
-        Port(name="token_ids", dtype="int64", shape=("B", "T")),
-        Port(name="lengths", dtype="int32", shape=("B",)),
+        Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
+        Port(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
     )
     lowerings = {
         "image": Lowering(
@@ -269,12 +271,11 @@ def graphs(model: CLIP, image: ImageSpec | None) -> Graphs:
 
 ARCHITECTURE = Architecture(
     name="clip",
-    tasks=("zero-shot",),
+    tasks={"zero-shot": zero_shot_section},
     read_config=read_config,
     build=CLIP,
     rename=rename,
     graphs=graphs,
     tokenizer="tokenizers",
     has_image=True,
-    details=details,
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from export.architecture import Architecture, Fields, Graphs
+from export.architecture import Architecture, Fields, Graphs, no_section
 from export.decoding import states, step_lowering
 from export.models import gpt2
 from export.rename import Rename
@@ -76,7 +76,7 @@ def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
 
 ARCHITECTURE = Architecture(
     name="gpt2",
-    tasks=("generate",),
+    tasks={"generate": no_section},
     read_config=read_config,
     build=LanguageModel,
     rename=rename,

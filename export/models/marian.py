@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Fields, Graphs
+from export.architecture import Architecture, Fields, Graphs, language_pairs
 from export.decoding import (
     align_lowering,
     alignment_layer,
@@ -323,7 +323,7 @@ def graphs(model: Marian, image: ImageSpec | None = None) -> Graphs:
 
 ARCHITECTURE = Architecture(
     name="marian",
-    tasks=("translate",),
+    tasks={"translate": language_pairs},
     read_config=read_config,
     build=Marian,
     rename=rename,

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Fields, Graphs, Lowering
+from export.architecture import Architecture, Fields, Graphs, Lowering, no_section
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.vision import PixelNorm, check_recipe
 from export.rename import Rename
@@ -330,7 +330,7 @@ _MODULES = (
 
 ARCHITECTURE = Architecture(
     name="show-attend-tell",
-    tasks=("caption",),
+    tasks={"caption": no_section},
     read_config=read_config,
     build=ShowAttendTell,
     rename=lambda config: Rename({name: name for name in (*_MODULES, "encoder.positions")}),

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Fields, Graphs
+from export.architecture import Architecture, Fields, Graphs, no_section
 from export.decoding import (
     align_lowering,
     alignment_layer,
@@ -120,7 +120,7 @@ def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
 
 ARCHITECTURE = Architecture(
     name="vision-encoder-decoder",
-    tasks=("caption",),
+    tasks={"caption": no_section},
     read_config=read_config,
     build=Captioner,
     rename=rename,

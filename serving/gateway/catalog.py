@@ -53,7 +53,7 @@ class Catalog:
             raise UnknownModel(f"no model is served for {task}: export one")
         fitting = [model for model in able if _speaks(model, source, target)]
         if not fitting:
-            pairs = sorted({f"{a}-{b}" for model in able for a, b in model.manifest.languages})
+            pairs = sorted({f"{a}-{b}" for model in able for a, b in model.languages})
             raise InvalidRequest(
                 f"no model translates between those languages; supported are: {', '.join(pairs)}",
                 field="target" if target is not None else "source",
@@ -73,7 +73,7 @@ class Catalog:
             tasks = ", ".join(model.manifest.tasks)
             raise InvalidRequest(f"{name} is for {tasks}, not for {task}", field="model")
         if not _speaks(model, source, target):
-            pairs = ", ".join(f"{a}-{b}" for a, b in model.manifest.languages)
+            pairs = ", ".join(f"{a}-{b}" for a, b in model.languages)
             field = "target" if target is not None else "source"
             raise InvalidRequest(f"{name} translates {pairs} only", field=field)
         return model
@@ -102,7 +102,7 @@ def load_catalog(repository: Path) -> Catalog:
 
 def _speaks(model: LoadedModel, source: str | None, target: str | None) -> bool:
     """Whether it translates that pair; a model that names no languages is taken at its word."""
-    pairs = model.manifest.languages
+    pairs = model.languages
     if not pairs:
         return True
     return any(source in (None, a) and target in (None, b) for a, b in pairs)
@@ -117,7 +117,7 @@ def _line(model: LoadedModel, settings: GatewaySettings) -> Model:
         version=manifest.version,
         architecture=manifest.architecture,
         tasks=list(manifest.tasks),
-        languages=[list(pair) for pair in manifest.languages],
+        languages=[list(pair) for pair in model.languages],
         precision=manifest.precision,
         default=manifest.default,
         limits=ModelLimits(

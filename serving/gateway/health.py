@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable
 
 import numpy as np
 
+from serving.bundle import Part, Role
 from serving.errors import Overloaded, TriptychError
 from serving.gateway.service import Service
 from serving.generation import Overrides
 from serving.heartbeat import Vitals
-from serving.interface import EMBEDDING, LENGTHS, PIXELS, PROMPT_IDS, SOURCE_IDS, TOKEN_IDS
+from serving.interface import PIXELS, PROMPT_IDS, SOURCE_IDS
 from serving.tasks.call import Array, Call, GenerateCall, InferCall
 from serving.tasks.model import LoadedModel
 
@@ -97,18 +98,21 @@ def canaries(model: LoadedModel) -> list[Call]:
     image = np.zeros(manifest.image.shape, np.uint8) if manifest.image else None
     ids = np.array(model.tokenizer.encode("a"), dtype=np.int64)
     found: list[Call] = []
-    if "generate" in manifest.parts:
+    if manifest.generator is not None:
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
         inputs: dict[str, Array] = {name: ids} if image is None else {PIXELS: image}
         once = Overrides(num_beams=1, num_return_sequences=1, max_new_tokens=1)
-        found.append(GenerateCall(manifest.parts["generate"], manifest.version, inputs, once))
-    if "image" in manifest.parts and image is not None:
-        part = manifest.parts["image"]
-        found.append(InferCall(part, manifest.version, {PIXELS: image[None]}, EMBEDDING))
-    if "text" in manifest.parts:
-        text: dict[str, Array] = {
-            TOKEN_IDS: ids[None],
-            LENGTHS: np.array([len(ids)], dtype=np.int32),
-        }
-        found.append(InferCall(manifest.parts["text"], manifest.version, text, EMBEDDING))
+        found.append(GenerateCall(manifest.generator, manifest.version, inputs, once))
+        return found
+    smallest: dict[Role, Array] = {
+        Role.TOKENS: ids[None],
+        Role.LENGTHS: np.array([len(ids)], dtype=np.int32),
+    }
+    if image is not None:
+        smallest[Role.PIXELS] = image[None]
+    for key, graph in manifest.graphs.items():
+        part = Part(manifest.parts[key], manifest.version, graph)
+        roles = [port.role for port in graph.inputs if port.role in smallest]
+        returned = next(port.role for port in graph.outputs if port.role)
+        found.append(InferCall.of(part, {role: smallest[role] for role in roles}, (returned,)))
     return found

@@ -40,7 +40,7 @@ from serving.interface import (
     TOP_LOG_PROBS,
     USAGE,
 )
-from serving.tasks.call import Array, GenerateCall, Generated, InferCall
+from serving.tasks.call import Array, GenerateCall, Generated, InferCall, Outputs
 from serving.tasks.tokens import Tokens, Top
 
 _INCARNATION = "incarnation"
@@ -78,8 +78,8 @@ class Inference(Protocol):
         """
         ...
 
-    async def infer(self, call: InferCall, timeout_s: float) -> Array:
-        """One batch's output.
+    async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
+        """One batch's outputs.
 
         Raises:
             TriptychError: what the model answered, or why there is no answer.
@@ -132,7 +132,7 @@ class TritonInference:
             if not running.cancelled():
                 running.exception()  # told above, or nobody asks any more
 
-    async def infer(self, call: InferCall, timeout_s: float) -> Array:
+    async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
         """One unary request; Triton joins it with others of equal shape."""
         return await self._incarnations.guarded(call.model, self._infer(call, timeout_s))
 
@@ -172,19 +172,19 @@ class TritonInference:
         finally:
             sequence.leave()
 
-    async def _infer(self, call: InferCall, timeout_s: float) -> Array:
+    async def _infer(self, call: InferCall, timeout_s: float) -> Outputs:
         inputs = [_input(name, _columns(array)) for name, array in call.inputs.items()]
         try:
             result = await self._client.infer(
                 call.model,
                 inputs,
                 model_version=str(call.version),
-                outputs=[InferRequestedOutput(call.output)],
+                outputs=[InferRequestedOutput(name) for name in call.outputs],
                 client_timeout=timeout_s,
             )
         except InferenceServerException as error:
             raise from_triton(error, call.model) from error
-        return _output(result, call.output, call.model)
+        return {role: _output(result, name, call.model) for name, role in call.outputs.items()}
 
     async def _is_live(self) -> bool:
         """Not so while it stops: it then finishes what it has accepted, from unloaded models."""

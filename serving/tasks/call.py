@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from serving.errors import TriptychError
+from serving.bundle import Part, Role, Tensor
+from serving.errors import BundleError, TriptychError
 from serving.generation import FinishReason, Overrides
 from serving.tasks.tokens import LiveText, Top
 
@@ -47,7 +48,22 @@ class InferCall:
     model: str
     version: int
     inputs: Mapping[str, Array]
-    output: str
+    outputs: Mapping[str, Role]
+    """Output name → its role; no other output of the graph is asked for."""
+
+    @classmethod
+    def of(cls, part: Part, inputs: Mapping[Role, Array], returns: tuple[Role, ...]) -> InferCall:
+        """A call of a part by the roles of its inputs and outputs.
+
+        Raises:
+            BundleError: the part lacks one of them.
+        """
+        return cls(
+            part.model,
+            part.version,
+            {_port(part, part.graph.input(role), role): array for role, array in inputs.items()},
+            {_port(part, part.graph.output(role), role): role for role in returns},
+        )
 
     @property
     def tokens(self) -> int:
@@ -90,7 +106,10 @@ def ended_early(call: GenerateCall, live: LiveText) -> Generated:
     )
 
 
-Result: TypeAlias = Generated | Array
+Outputs: TypeAlias = Mapping[Role, Array]
+"""What a stateless call returned, by role; each array has the batch as its first dimension."""
+
+Result: TypeAlias = Generated | Outputs
 Outcome: TypeAlias = Result | TriptychError
 """What became of a call: one call's failure leaves the others alone."""
 
@@ -101,7 +120,13 @@ def size(outcome: Outcome) -> int:
         return 0
     if isinstance(outcome, Generated):
         return sum(map(len, outcome.sequences)) + sum(a.size for a in outcome.alignments)
-    return int(outcome.size)
+    return sum(array.size for array in outcome.values())
+
+
+def _port(part: Part, tensor: Tensor | None, role: Role) -> str:
+    if tensor is None:
+        raise BundleError(f"{part.model} has no {role}: export it again")
+    return tensor.name
 
 
 def cost(array: Array) -> int:

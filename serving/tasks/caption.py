@@ -123,7 +123,7 @@ def prepare(
 
     def placed(_: int, picture: Pixels | TriptychError) -> int:
         call = GenerateCall(
-            model=model.manifest.parts["generate"],
+            model=model.generator,
             version=model.manifest.version,
             inputs={PIXELS: unwrap(picture), **inputs},
             options=options,

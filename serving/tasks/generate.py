@@ -138,7 +138,7 @@ def prepare(request: GenerateRequest, model: LoadedModel, limits: TaskLimits) ->
         text = fewshot.laid_out(header, prompt, field) if header else prompt
         ids = _encode(text, field, model, limits)
         call = GenerateCall(
-            model=model.manifest.parts["generate"],
+            model=model.generator,
             version=model.manifest.version,
             inputs={
                 SOURCE_IDS if model.reads_source else PROMPT_IDS: np.array(ids, dtype=np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from serving.bundle import AlignmentSpec, Bundle, ImageSpec, Manifest, Role
+from serving.bundle import AlignmentSpec, Bundle, ImageSpec, Manifest, Part, Role
 from serving.errors import BundleError, InvalidRequest, TooLong
 from serving.generation import Generation, Overrides
 from serving.processing.image import ImageLimits
@@ -50,6 +50,24 @@ class LoadedModel:
     def name(self) -> str:
         """The bundle's name, which users know."""
         return self.manifest.name
+
+    @property
+    def generator(self) -> str:
+        """Triton model of a generator; `load_model` has checked that there is one."""
+        assert self.manifest.generator is not None
+        return self.manifest.generator
+
+    def part(self, *, takes: Role, returns: Role) -> Part:
+        """A stateless part by its roles; `load_model` has checked that there is one."""
+        part = self.manifest.part(takes=takes, returns=returns)
+        assert part is not None
+        return part
+
+    @property
+    def languages(self) -> tuple[tuple[str, str], ...]:
+        """(source, target) pairs of a translator, ISO 639-1; empty where none are declared."""
+        pairs = self.manifest.tasks.get("translate", {}).get("languages", ())
+        return tuple((source, target) for source, target in pairs)
 
     @property
     def image(self) -> ImageSpec:
@@ -158,7 +176,7 @@ _NEEDS = {
     "translate": ("generate",),
     "generate": ("generate",),
     "caption": ("generate", "image recipe"),
-    "zero-shot": ("image", "text", "image recipe", "logit_scale"),
+    "zero-shot": ("an image part", "a text part", "image recipe", "logit_scale"),
 }
 """What a task needs of a manifest: parts by name, and what stands beside them."""
 
@@ -174,10 +192,11 @@ def load_model(bundle: Bundle) -> LoadedModel:
     if tokenizer is None:
         raise BundleError(f"{bundle.folder}: {', '.join(manifest.tasks)} needs a tokenizer")
     has = {
-        **dict.fromkeys(manifest.parts, True),
-        "generate": "generate" in manifest.parts and manifest.generation is not None,
+        "an image part": manifest.part(takes=Role.PIXELS, returns=Role.EMBEDDING) is not None,
+        "a text part": manifest.part(takes=Role.TOKENS, returns=Role.EMBEDDING) is not None,
+        "generate": manifest.generator is not None and manifest.generation is not None,
         "image recipe": manifest.image is not None,
-        "logit_scale": manifest.logit_scale is not None,
+        "logit_scale": "logit_scale" in manifest.tasks.get("zero-shot", {}),
     }
     for task in manifest.tasks:
         missing = [need for need in _NEEDS.get(task, ()) if not has.get(need)]

@@ -175,7 +175,7 @@ def usage(generated: Sequence[Generated]) -> Usage:
 
 def _call(model: LoadedModel, ids: list[int], options: Overrides) -> GenerateCall:
     return GenerateCall(
-        model=model.manifest.parts["generate"],
+        model=model.generator,
         version=model.manifest.version,
         inputs={SOURCE_IDS: np.array(ids, dtype=np.int64)},
         options=options,

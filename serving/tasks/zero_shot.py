@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from serving.bundle import Role
 from serving.errors import InvalidRequest, TriptychError
-from serving.interface import EMBEDDING, LENGTHS, PIXELS, TOKEN_IDS
 from serving.tasks.batch import attempt_each, in_place, unwrap
 from serving.tasks.buckets import ROWS, buckets
 from serving.tasks.call import Array, InferCall, Outcome
@@ -91,7 +91,7 @@ class ZeroShotPlan:
 
     def _ranked(self, picture: Vector, labels: npt.NDArray[np.float64]) -> list[LabelScore]:
         cosines = labels @ picture.astype(np.float64)
-        logits = (self.model.manifest.logit_scale or 1.0) * cosines
+        logits = self.model.manifest.tasks["zero-shot"]["logit_scale"] * cosines
         weights = np.exp(logits - logits.max())
         scores = weights / weights.sum()
         order = np.argsort(-logits, kind="stable")
@@ -171,8 +171,8 @@ def _plan_texts(
     for bucket in buckets(sequences, spec.pad_token_id, limit):
         for place, row in enumerate(bucket.rows):
             places[texts[row]] = (Row(len(calls), place), len(sequences[row]))
-        inputs: dict[str, Array] = {TOKEN_IDS: bucket.token_ids, LENGTHS: bucket.lengths}
-        calls.append(_call(model, "text", inputs))
+        inputs: dict[Role, Array] = {Role.TOKENS: bucket.token_ids, Role.LENGTHS: bucket.lengths}
+        calls.append(_call(model, inputs))
     return places
 
 
@@ -186,16 +186,16 @@ def _plan_pictures(
     for start in range(0, len(readable), ROWS):
         batch = readable[start : start + ROWS]
         rows.extend(Row(len(calls), place) for place in range(len(batch)))
-        calls.append(_call(model, "image", {PIXELS: np.stack(batch)}))
+        calls.append(_call(model, {Role.PIXELS: np.stack(batch)}))
     remaining = iter(rows)
     return tuple(
         picture if isinstance(picture, TriptychError) else next(remaining) for picture in pixels
     )
 
 
-def _call(model: LoadedModel, part: str, inputs: Mapping[str, Array]) -> InferCall:
-    manifest = model.manifest
-    return InferCall(manifest.parts[part], manifest.version, inputs, EMBEDDING)
+def _call(model: LoadedModel, inputs: Mapping[Role, Array]) -> InferCall:
+    part = model.part(takes=next(iter(inputs)), returns=Role.EMBEDDING)
+    return InferCall.of(part, inputs, returns=(Role.EMBEDDING,))
 
 
 def _at(outcomes: Sequence[Outcome], place: Row) -> Vector:
@@ -204,7 +204,7 @@ def _at(outcomes: Sequence[Outcome], place: Row) -> Vector:
     Raises:
         TriptychError: its call failed.
     """
-    embeddings = unwrap(outcomes[place.call])
-    assert isinstance(embeddings, np.ndarray)
-    row: Vector = embeddings[place.row]
+    outputs = unwrap(outcomes[place.call])
+    assert isinstance(outputs, Mapping)
+    row: Vector = outputs[Role.EMBEDDING][place.row]
     return row

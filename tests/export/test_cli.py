@@ -68,8 +68,7 @@ def test_folder_becomes_a_verified_bundle_and_stays_up_to_date(
     assert "opus-mt-es-en version 1 is published" in output
     bundle = newest_bundle(repository, "opus-mt-es-en")
     manifest = bundle.manifest
-    assert manifest.tasks == ("translate",)
-    assert manifest.languages == (("es", "en"),)
+    assert manifest.tasks == {"translate": {"languages": [["es", "en"]]}}
     assert manifest.licence == "cc-by-4.0"
     assert manifest.default
     report = json.loads(bundle.path(manifest.report).read_text())

@@ -43,7 +43,7 @@ def _manifest(version: int, content: str = "a") -> Manifest:
         architecture="clip",
         source=SourceInfo(name="clip", content_hash=content),
         precision="fp32",
-        tasks=("zero-shot",),
+        tasks={"zero-shot": {}},
         parts=PARTS,
         graphs={"image": IMAGE, "text": TEXT},
     )

@@ -33,7 +33,7 @@ def make_bundle(repository: Path, name: str = "clip", version: int = 1) -> Path:
         architecture="clip",
         source=SourceInfo(name="test", content_hash="0"),
         precision="fp32",
-        tasks=("zero-shot",),
+        tasks={"zero-shot": {}},
         parts={"image": name, "text": f"{name}-text"},
         graphs={"image": graph, "text": graph},
     )
@@ -58,8 +58,8 @@ def test_manifest_survives_a_round_trip_through_json(tmp_path: Path) -> None:
     [
         ("{", "cannot read"),
         ("[]", "clip/1/bundle.json"),
-        ('{"format": 99}', "has format 99, this version reads 1"),
-        ('{"format": 1}', "Field required"),
+        ('{"format": 99}', "has format 99, this version reads 2"),
+        ('{"format": 2}', "Field required"),
     ],
 )
 def test_damaged_manifest_is_named_with_what_is_wrong(

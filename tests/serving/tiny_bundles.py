@@ -57,7 +57,7 @@ def publish(
             architecture="tiny",
             source=SourceInfo(name="by hand", content_hash=""),
             precision="fp32",
-            tasks=("embed",),
+            tasks={"embed": {}},
             parts=parts or {},
             graphs={},
         )

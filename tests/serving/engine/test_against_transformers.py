@@ -79,7 +79,7 @@ def exported(checkpoint_folder: Path) -> Bundle:
     for lowering in graphs.lowerings.values():
         to_onnx(lowering, folder / lowering.graph.file)
     manifest = Manifest(
-        name="twin", version=1, architecture="marian", precision="fp32", tasks=("translate",),
+        name="twin", version=1, architecture="marian", precision="fp32", tasks={"translate": {}},
         source=SourceInfo(name="twin", content_hash="0"), parts={"generate": "twin"},
         graphs={key: lowering.graph for key, lowering in graphs.lowerings.items()},
         states=graphs.states, limits=Limits(), vocabulary_size=config.decoder.vocabulary_size,

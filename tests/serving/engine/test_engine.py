@@ -30,7 +30,7 @@ def manifest(limits: Limits | None = None) -> Manifest:
         architecture="fake",
         source=SourceInfo(name="fake", content_hash="0"),
         precision="fp32",
-        tasks=("translate",),
+        tasks={"translate": {}},
         parts={"generate": "fake"},
         graphs={"admit": Graph(file="admit.onnx", inputs=(source,), outputs=())},
         limits=limits or Limits(max_input_tokens=8, max_total_tokens=12),

@@ -351,7 +351,7 @@ def _write(
         )
         onnx.save(model, folder / graph.file)
     manifest = Manifest(
-        name="toy", version=1, architecture="toy", precision="fp32", tasks=("translate",),
+        name="toy", version=1, architecture="toy", precision="fp32", tasks={"translate": {}},
         source=SourceInfo(name="toy", content_hash="0"), parts={"generate": "toy"},
         graphs=graphs, states=states, limits=Limits(), vocabulary_size=VOCABULARY,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from serving.bundle import Limits
+from serving.bundle import Limits, Manifest
 from serving.errors import TriptychError
 from serving.gateway.app import create_app
 from serving.gateway.catalog import Catalog
@@ -17,10 +17,10 @@ from serving.gateway.metrics import Metrics
 from serving.gateway.service import Service
 from serving.generation import Generation
 from serving.settings import GatewaySettings
-from serving.tasks.call import Array, GenerateCall, Generated, InferCall
+from serving.tasks.call import Array, GenerateCall, Generated, InferCall, Outputs
 from serving.tasks.model import LoadedModel
 from serving.tasks.tokens import Tokens
-from tests.serving.tasks.conftest import IMAGE, WordTokenizer, embedded, manifest
+from tests.serving.tasks.conftest import IMAGE, WordTokenizer, embedded, manifest, two_towers
 
 
 class FakeInference:
@@ -87,13 +87,15 @@ class FakeInference:
         columns = call.inputs["source_ids"].size if "source_ids" in call.inputs else 5
         return np.full((rows + 1, columns), 1 / columns, np.float32)  # a row of padding
 
-    async def infer(self, call: InferCall, timeout_s: float) -> Array:
+    async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
         async with self._work(call):
             pass
         if "pixels" in call.inputs:
-            return embedded(call.inputs["pixels"].mean(axis=(1, 2)) + 1.0)
-        rows = call.inputs["token_ids"].sum(axis=1).astype(float)
-        return embedded(np.stack([rows, np.ones_like(rows), -rows], axis=1))
+            vectors = call.inputs["pixels"].mean(axis=(1, 2)) + 1.0
+        else:
+            rows = call.inputs["token_ids"].sum(axis=1).astype(float)
+            vectors = np.stack([rows, np.ones_like(rows), -rows], axis=1)
+        return {role: embedded(vectors) for role in call.outputs.values()}
 
     async def is_ready(self, model: str, version: int) -> bool:
         return model not in self.unloaded
@@ -122,18 +124,21 @@ class FakeInference:
 GREEDY = Generation(pad_token_id=0, max_new_tokens=20)
 
 
-def loaded(task: str, **fields: object) -> LoadedModel:
+def loaded(task: str, section: dict[str, object] | None = None, **fields: object) -> LoadedModel:
+    return _with_tokenizer(manifest(task, section, **fields))
+
+
+def _with_tokenizer(described: Manifest) -> LoadedModel:
     tokenizer = WordTokenizer()
     tokenizer.encode("picture")  # word 3
-    return LoadedModel(manifest(task, **fields), tokenizer)
+    return LoadedModel(described, tokenizer)
 
 
 def all_models() -> list[LoadedModel]:
-    parts = {"image": "tiny-zero-shot", "text": "tiny-zero-shot-text"}
     return [
-        loaded("translate", languages=(("es", "en"),)),
+        loaded("translate", {"languages": [("es", "en")]}),
         loaded("caption", image=IMAGE, limits=Limits(max_total_tokens=16)),
-        loaded("zero-shot", image=IMAGE, parts=parts, logit_scale=10.0, generation=None),
+        _with_tokenizer(two_towers()),
         loaded("generate", generation=GREEDY),
     ]
 

@@ -36,6 +36,7 @@ def repository(tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     spec = byte_level(folder)
     (folder / MANIFEST).write_text(manifest("translate", tokenizer=spec).model_dump_json())
+    (folder / "step.onnx").touch()
     return tmp_path
 
 

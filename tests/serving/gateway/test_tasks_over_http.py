@@ -149,9 +149,9 @@ class TestWhichModelAnswers:
 
     def models(self, *, default: bool = False) -> list:
         return [
-            loaded("translate", name="es-en", languages=(("es", "en"),), default=default),
-            loaded("translate", name="en-de", languages=(("en", "de"),)),
-            loaded("translate", name="es-en-big", languages=(("es", "en"),)),
+            loaded("translate", {"languages": [("es", "en")]}, name="es-en", default=default),
+            loaded("translate", {"languages": [("en", "de")]}, name="en-de"),
+            loaded("translate", {"languages": [("es", "en")]}, name="es-en-big"),
         ]
 
     async def test_the_only_one_that_fits(self, make_house: MakeHouse) -> None:

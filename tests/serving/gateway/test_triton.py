@@ -10,6 +10,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
+from serving.bundle import Role
 from serving.errors import (
     DeadlineExceeded,
     InternalError,
@@ -134,7 +135,7 @@ BATCH = InferCall(
     "m",
     3,
     {"token_ids": np.ones((2, 8), np.int64), "lengths": np.array([3, 8], np.int32)},
-    "embedding",
+    {"embedding": Role.EMBEDDING},
 )
 LAST = response(
     token_ids=np.zeros(0, np.int64),
@@ -171,7 +172,8 @@ async def test_batch_travels_with_one_number_a_row_as_a_column(triton) -> None:
     fake, inference = triton
     embedding = np.arange(4, dtype=np.float32).reshape(2, 2)
     fake.answer = response(embedding=embedding)
-    np.testing.assert_array_equal(await inference.infer(BATCH, 1.0), embedding)
+    outputs = await inference.infer(BATCH, 1.0)
+    np.testing.assert_array_equal(outputs[Role.EMBEDDING], embedding)
     sent = tensors(fake.requests[0])
     assert sent["lengths"] == ("INT32", [2, 1], np.array([3, 8], np.int32).tobytes())
     assert sent["token_ids"][1] == [2, 8]
@@ -459,7 +461,7 @@ async def test_call_of_a_replaced_process_is_given_up(triton, call, monkeypatch)
     assert caught.value.retry_after_s
     fake.hangs = False
     fake.answer = response(embedding=np.zeros((2, 2), np.float32))
-    assert (await inference.infer(BATCH, 5.0)).shape == (2, 2)
+    assert (await inference.infer(BATCH, 5.0))[Role.EMBEDDING].shape == (2, 2)
 
 
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])

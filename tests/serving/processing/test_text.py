@@ -206,7 +206,7 @@ def test_clean_up_equals_that_of_transformers(marian_oracle) -> None:
 
 def manifest(tokenizer: TokenizerSpec | None) -> Manifest:
     return Manifest(
-        name="tiny", version=1, architecture="none", precision="fp32", tasks=("translate",),
+        name="tiny", version=1, architecture="none", precision="fp32", tasks={"translate": {}},
         source=SourceInfo(name="tiny", content_hash="0"), parts={}, graphs={}, tokenizer=tokenizer,
     )  # fmt: skip
 

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from serving.bundle import ImageSpec, Limits, Manifest, SourceInfo, TokenizerSpec
+from serving.bundle import (
+    Graph,
+    ImageSpec,
+    Limits,
+    Manifest,
+    Role,
+    SourceInfo,
+    Tensor,
+    TokenizerSpec,
+)
 from serving.generation import Generation
 from serving.processing.detokenizer import Detokenizer
 from serving.tasks.model import LoadedModel
@@ -36,16 +45,40 @@ class WordTokenizer:
         return [self.words[number] for number in ids]
 
 
-def manifest(task: str, **fields: object) -> Manifest:
+STEP = Graph(file="step.onnx", inputs=(), outputs=())
+EMBEDDING = (Tensor(name="embedding", dtype="float32", shape=("B", 3), role=Role.EMBEDDING),)
+TOWERS = {
+    "image": Graph(
+        file="model.onnx",
+        inputs=(Tensor(name="pixels", dtype="uint8", shape=("B", 4, 4, 3), role=Role.PIXELS),),
+        outputs=EMBEDDING,
+    ),
+    "text": Graph(
+        file="model.onnx",
+        inputs=(
+            Tensor(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
+            Tensor(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
+        ),
+        outputs=EMBEDDING,
+    ),
+}
+
+
+def manifest(task: str, section: dict[str, object] | None = None, **fields: object) -> Manifest:
+    """A generator's manifest, unless `fields` give other graphs.
+
+    Args:
+        section: What the manifest holds for the task.
+    """
     defaults: dict[str, object] = {
         "name": f"tiny-{task}",
         "version": 3,
         "architecture": "none",
         "precision": "fp32",
-        "tasks": (task,),
+        "tasks": {task: section or {}},
         "source": SourceInfo(name="tiny", content_hash="0"),
         "parts": {"generate": f"tiny-{task}"},
-        "graphs": {},
+        "graphs": {"step": STEP},
         "generation": Generation(pad_token_id=0, max_new_tokens=20, num_beams=2),
         "limits": Limits(max_input_tokens=12, max_total_tokens=16),
         "tokenizer": TokenizerSpec(kind="tokenizers", pad_token_id=0, files={}),
@@ -58,9 +91,21 @@ IMAGE = ImageSpec(
 )
 
 
+def two_towers() -> Manifest:
+    """Image and text parts with embeddings in one space."""
+    return manifest(
+        "zero-shot",
+        {"logit_scale": 10.0},
+        image=IMAGE,
+        parts={"image": "tiny-zero-shot", "text": "tiny-zero-shot-text"},
+        graphs=TOWERS,
+        generation=None,
+    )
+
+
 @pytest.fixture
 def translator() -> LoadedModel:
-    return LoadedModel(manifest("translate", languages=(("es", "en"),)), WordTokenizer())
+    return LoadedModel(manifest("translate", {"languages": [("es", "en")]}), WordTokenizer())
 
 
 @pytest.fixture
@@ -70,9 +115,7 @@ def captioner() -> LoadedModel:
 
 @pytest.fixture
 def classifier() -> LoadedModel:
-    parts = {"image": "tiny-zero-shot", "text": "tiny-zero-shot-text"}
-    fields = manifest("zero-shot", image=IMAGE, parts=parts, logit_scale=10.0, generation=None)
-    return LoadedModel(fields, WordTokenizer())
+    return LoadedModel(two_towers(), WordTokenizer())
 
 
 def picture(colour: str, kind: str = "PNG") -> bytes:

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
+from serving.bundle import Role
 from serving.errors import InvalidRequest, TooLong, Unavailable, UnsupportedImage
 from serving.tasks.buckets import buckets
-from serving.tasks.call import InferCall
+from serving.tasks.call import InferCall, Outputs
 from serving.tasks.embeddings import EmbeddingCache
 from serving.tasks.model import LoadedModel, TaskLimits
 from serving.tasks.zero_shot import ZeroShotPlan, prepare
@@ -24,16 +25,18 @@ def plan(
     return prepare(request, pictures, model, LIMITS, EmbeddingCache() if cache is None else cache)
 
 
-def embed(call: InferCall) -> np.ndarray:
+def embed(call: InferCall) -> Outputs:
     """Pictures by their colour, texts by a fixed random projection of their words."""
+    assert call.outputs == {"embedding": Role.EMBEDDING}
     if "pixels" in call.inputs:
-        return embedded(call.inputs["pixels"].mean(axis=(1, 2)) + 1.0)
+        vectors = embedded(call.inputs["pixels"].mean(axis=(1, 2)) + 1.0)
+        return {Role.EMBEDDING: vectors}
     table = np.random.default_rng(0).normal(size=(200, 3))
     rows = [
         table[ids[:length]].sum(axis=0)
         for ids, length in zip(call.inputs["token_ids"], call.inputs["lengths"], strict=True)
     ]
-    return embedded(np.array(rows))
+    return {Role.EMBEDDING: embedded(np.array(rows))}
 
 
 def test_scores_are_the_softmax_of_scaled_cosines(classifier: LoadedModel) -> None:
