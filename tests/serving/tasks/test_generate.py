@@ -10,7 +10,7 @@ from serving.tasks.call import Generated, ended_early
 from serving.tasks.generate import GeneratePlan, prepare
 from serving.tasks.model import LoadedModel, TaskLimits
 from serving.tasks.tokens import Tokens
-from tests.serving.tasks.conftest import WordTokenizer, manifest
+from tests.serving.tasks.conftest import STEP, WordTokenizer, manifest
 from triptych.messages import Example, GenerateRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)
@@ -50,7 +50,8 @@ def test_an_encoder_reads_the_prompt_where_there_is_one(model: LoadedModel) -> N
     source = Tensor(name="ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
     admit = Graph(file="admit.onnx", inputs=(source,), outputs=())
     reads = LoadedModel(
-        model.manifest.model_copy(update={"graphs": {"admit": admit}}), model.tokenizer
+        model.manifest.model_copy(update={"graphs": {"admit": admit, "step": STEP}}),
+        model.tokenizer,
     )
     (call,) = plan(reads, "a b").calls
     assert list(call.inputs) == ["source_ids"]

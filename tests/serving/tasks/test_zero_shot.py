@@ -115,8 +115,8 @@ def test_repeated_labels_are_embedded_once_and_listed_twice(classifier: LoadedMo
 
 def test_equal_scores_keep_the_order_asked(classifier: LoadedModel) -> None:
     made = plan(classifier, [picture("red")], ["red a", "a red"])
-    zeros = [np.ones((2, 3), np.float32), np.ones((1, 3), np.float32)]
-    (item,) = made.finish(zeros).data
+    ones = [{Role.EMBEDDING: np.ones((rows, 3), np.float32)} for rows in (2, 1)]
+    (item,) = made.finish(ones).data
     assert [entry.label for entry in item.labels] == ["red a", "a red"]
 
 
