@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from serving.errors import InvalidRequest
 from serving.gateway.grpc_call import NAME, GrpcCall
 from serving.gateway.health import Readiness
-from serving.gateway.ports import listening
 from serving.gateway.service import Service
 from serving.gateway.streams import PieceStream
+from serving.ports import listening
 from serving.tasks.picture import Picture
 from triptych import messages
 from triptych.conversion import from_proto, to_proto

@@ -1,7 +1,7 @@
-"""Ready means: every model is loaded, lives, and the gateway is not draining.
+"""Readiness: every model is loaded and responsive, and the gateway is not draining.
 
-A generator lives when its heart beats (`serving.heartbeat`), however busy it is; only an idle model
-that has answered nobody lately is asked something, a canary.
+A model with a moving heartbeat (`serving.heartbeat`) is responsive, however busy it is. A canary is
+sent only to an idle model that has answered no request lately.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from serving.bundle import Part, Role
 from serving.errors import Overloaded, TriptychError
 from serving.gateway.service import Service
 from serving.generation import Overrides
-from serving.heartbeat import Vitals
+from serving.heartbeat import EngineStats
 from serving.interface import PIXELS, PROMPT_IDS, SOURCE_IDS
+from serving.stall_detector import StallDetector
 from serving.tasks.call import Array, Call, GenerateCall, InferCall
 from serving.tasks.model import LoadedModel
 
 CANARY_TIMEOUT_S = 5.0
 FRESH_S = 10.0
-"""A model that answered anybody within this time is alive; a heart may stand still so long."""
+"""A model that answered within this time needs no canary; a heartbeat may pause for so long."""
 
 
-async def _unknown() -> dict[str, Vitals]:
+async def _no_stats() -> dict[str, EngineStats]:
     return {}
 
 
 class Readiness:
-    """Asked by `/ready` and gRPC health; one round at a time.
+    """The check behind `/ready` and gRPC health; concurrent calls run one after the other.
 
     Args:
-        service: Whose models.
-        look: Reads the engines' vitals, by model (of Triton).
+        service: Its models are checked.
+        read_stats: Reads the engines' statistics, by model (of Triton).
         clock: Seconds.
     """
 
     def __init__(
         self,
         service: Service,
-        look: Callable[[], Awaitable[dict[str, Vitals]]] = _unknown,
+        read_stats: Callable[[], Awaitable[dict[str, EngineStats]]] = _no_stats,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._service = service
-        self._look = look
+        self._read_stats = read_stats
         self._clock = clock
-        self._seen: dict[str, tuple[Vitals, float]] = {}
-        """What was read last, and when its beat was new."""
+        self._stalls = StallDetector(clock)
         self._lock = asyncio.Lock()
 
     async def problem(self) -> str | None:
@@ -58,31 +58,21 @@ class Readiness:
             return "the gateway is shutting down"
         calls = [call for model in self._service.catalog.models for call in canaries(model)]
         async with self._lock:
-            self._note(await self._look())
-            problems = await asyncio.gather(*map(self._problem, calls))
+            engines = await self._read_stats()
+            self._stalls.update(engines)
+            problems = await asyncio.gather(*(self._problem(call, engines) for call in calls))
         return next((problem for problem in problems if problem), None)
 
-    def _note(self, engines: dict[str, Vitals]) -> None:
-        now_s = self._clock()
-        for model, vitals in engines.items():
-            before, since_s = self._seen.get(model, (None, now_s))
-            is_new = before is None or (before.incarnation, before.beats) != (
-                vitals.incarnation,
-                vitals.beats,
-            )
-            self._seen[model] = (vitals, now_s if is_new else since_s)
-        self._seen = {model: self._seen[model] for model in engines}
-
-    async def _problem(self, canary: Call) -> str | None:
+    async def _problem(self, canary: Call, engines: dict[str, EngineStats]) -> str | None:
         if not await self._service.inference.is_ready(canary.model, canary.version):
             return f"{canary.model} version {canary.version} is not loaded"
-        vitals, since_s = self._seen.get(canary.model, (None, 0.0))
-        if vitals and self._clock() - since_s > FRESH_S:
-            return f"{canary.model} has had no heartbeat for {self._clock() - since_s:.0f} s"
+        stalled_s = self._stalls.stalled_s.get(canary.model, 0.0)
+        if stalled_s > FRESH_S:
+            return f"{canary.model} has had no heartbeat for {stalled_s:.0f} s"
         last_s = self._service.last_answer_s.get(canary.model, float("-inf"))
-        is_busy = vitals is not None and vitals.is_busy
+        is_busy = canary.model in engines and engines[canary.model].is_busy
         if is_busy or self._clock() - last_s < FRESH_S:
-            return None  # busy is not dead
+            return None  # a busy model is not a dead one
         try:
             await self._service.perform(canary, CANARY_TIMEOUT_S)
         except Overloaded:

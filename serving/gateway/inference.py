@@ -23,8 +23,8 @@ from tritonclient.utils import (
 )
 
 from serving.errors import DeadlineExceeded, InternalError, Unavailable
-from serving.gateway.incarnations import GONE, Incarnations
 from serving.gateway.lines import Lines
+from serving.gateway.restart_watcher import GONE, RestartWatcher
 from serving.gateway.triton_errors import from_triton
 from serving.generation import Overrides
 from serving.interface import (
@@ -106,12 +106,12 @@ class TritonInference:
         self._client = InferenceServerClient(address, channel_args=_CHANNEL)
         self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL)
         self._lines = Lines(GRPCInferenceServiceStub(self._channel).ModelStreamInfer)
-        self._incarnations = Incarnations(self._incarnation)
+        self._restarts = RestartWatcher(self._incarnation)
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
         """One sequence, called off when the caller is cancelled: that frees its slots."""
         work = self._generate(call, timeout_s, call.options, lambda tokens: None)
-        return await self._incarnations.guarded(call.model, work)
+        return await self._restarts.guarded(call.model, work)
 
     async def stream(
         self, call: GenerateCall, timeout_s: float
@@ -120,7 +120,7 @@ class TritonInference:
         told: asyncio.Queue[Tokens | None] = asyncio.Queue()
         options = call.options.model_copy(update={"stream": True})
         work = self._generate(call, timeout_s, options, told.put_nowait)
-        running = asyncio.ensure_future(self._incarnations.guarded(call.model, work))
+        running = asyncio.ensure_future(self._restarts.guarded(call.model, work))
         running.add_done_callback(lambda _: told.put_nowait(None))
         try:
             while (tokens := await told.get()) is not None:
@@ -134,7 +134,7 @@ class TritonInference:
 
     async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
         """One unary request; Triton joins it with others of equal shape."""
-        return await self._incarnations.guarded(call.model, self._infer(call, timeout_s))
+        return await self._restarts.guarded(call.model, self._infer(call, timeout_s))
 
     async def is_ready(self, model: str, version: int) -> bool:
         """Asks Triton; an unreachable server is not ready."""

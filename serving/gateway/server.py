@@ -18,12 +18,12 @@ from serving.gateway.app import create_app
 from serving.gateway.catalog import load_catalog
 from serving.gateway.grpc_front import create_grpc_server
 from serving.gateway.health import Readiness
-from serving.gateway.heartbeats import Heartbeats
 from serving.gateway.inference import Inference, TritonInference
 from serving.gateway.metrics import Metrics
-from serving.gateway.ports import listening
 from serving.gateway.service import Service
+from serving.gateway.stats_client import StatsClient
 from serving.logs import configure_logs
+from serving.ports import listening
 from serving.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -52,16 +52,16 @@ async def _serve(settings: GatewaySettings, connect: Callable[[], Inference]) ->
     catalog = load_catalog(settings.repository)
     with contextlib.closing(listening(settings.host, settings.http_port, "HTTP")) as http_socket:
         service = Service(catalog, connect(), settings, Metrics())
-        heartbeats = Heartbeats(settings.triton_metrics)
+        stats = StatsClient(settings.triton_metrics)
         try:
-            readiness = Readiness(service, heartbeats.look)
+            readiness = Readiness(service, stats.read)
             grpc_server, grpc_port = create_grpc_server(service, readiness)
             await grpc_server.start()
             ports = {"http_port": http_socket.getsockname()[1], "grpc_port": grpc_port}
             log.info("listening", extra={**ports, "models": ",".join(catalog.names)})
             await _until_signal(service, _http_server(service, readiness), http_socket, grpc_server)
         finally:
-            await heartbeats.close()
+            await stats.close()
             await service.close()
     log.info("stopped")
 

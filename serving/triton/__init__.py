@@ -1,4 +1,4 @@
-"""Find, start, supervise and heal a Triton server (decision D1: a real Triton everywhere)."""
+"""Find, start, supervise and heal a Triton server."""
 
 from serving.triton.server import TritonServer
 from serving.triton.settings import TritonSettings, program_from_environment

@@ -1,4 +1,4 @@
-"""Triton's control over HTTP: load one version by name, read what is loaded and how it does."""
+"""Triton's repository control and metrics over HTTP: load and unload models, read the status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
 from serving.errors import BundleError, SetupError
-from serving.heartbeat import Vitals, read_vitals
+from serving.heartbeat import EngineStats, read_engine_stats
 
 _QUICK_S = 2.0
 _GENERATOR = "autoregressive"
@@ -23,26 +23,26 @@ _PENDING = re.compile(r"^nv_inference_pending_request_count\{.*\} (\S+)$", re.MU
 
 
 @dataclass(frozen=True)
-class Condition:
-    """How a server does at one moment, in its own words.
+class ServerStatus:
+    """A server's load at one moment, from its metrics.
 
     Attributes:
-        engines: By model; those of a native backend are not in it.
-        pending: Requests that wait in Triton's queues.
+        engines: By model; models of a native backend have none.
+        pending: Requests in Triton's queues.
     """
 
-    engines: dict[str, Vitals]
+    engines: dict[str, EngineStats]
     pending: int
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for anything that can be seen from here."""
-        return not self.pending and not any(vital.is_busy for vital in self.engines.values())
+        """Whether no request is queued or running."""
+        return not self.pending and not any(stats.is_busy for stats in self.engines.values())
 
     @property
-    def work(self) -> dict[str, float]:
-        """Pieces of work that each model has done: short ones are never seen going on."""
-        return {model: vital.figures.get("steps", 0.0) for model, vital in self.engines.items()}
+    def steps(self) -> dict[str, float]:
+        """Steps that each engine has done so far: short runs end between two readings."""
+        return {model: stats.figures.get("steps", 0.0) for model, stats in self.engines.items()}
 
 
 class ModelControl:
@@ -51,12 +51,12 @@ class ModelControl:
     Args:
         address: `host:port` of Triton's HTTP endpoint.
         metrics_address: `host:port` of its metrics.
-        timeout_s: Longest wait for one answer; loading a model is one.
+        timeout_s: For one call; loading a model is one call.
     """
 
     def __init__(self, address: str, metrics_address: str, timeout_s: float) -> None:
         self._metrics = f"http://{metrics_address}/metrics"
-        # A stopping Triton waits for open connections, an idle one of ours among them.
+        # A stopping Triton waits for open connections, idle ones included.
         self._http = httpx.Client(
             base_url=f"http://{address}",
             timeout=timeout_s,
@@ -69,33 +69,35 @@ class ModelControl:
         self._http.close()
 
     def is_live(self) -> bool:
-        """Whether the server answers."""
+        """Whether the server responds."""
         try:
             return self._http.get("/v2/health/live", timeout=_QUICK_S).is_success
         except httpx.HTTPError:
             return False
 
-    def condition(self) -> Condition | None:
-        """How the server does, None where it does not answer."""
+    def status(self) -> ServerStatus | None:
+        """The server's status, None if it does not respond."""
         try:
             text = self._http.get(self._metrics, timeout=_QUICK_S).text
         except httpx.HTTPError:
             return None
-        return Condition(read_vitals(text), sum(int(float(n)) for n in _PENDING.findall(text)))
+        return ServerStatus(
+            read_engine_stats(text), sum(int(float(n)) for n in _PENDING.findall(text))
+        )
 
     def load(self, model: str, config: dict[str, Any]) -> None:
-        """Load a model, or replace it by what the configuration says; returns when it is done.
+        """Load a model, or replace it by this configuration; returns when it is loaded.
 
         Raises:
-            SetupError: Triton refused, with Triton's own words.
+            SetupError: Triton refused, with Triton's reason.
         """
         self._change(model, "load", {"parameters": {"config": json.dumps(config)}})
 
     def unload(self, model: str) -> None:
-        """Take a model out of service; returns before its last requests have ended.
+        """Unload a model; returns before its last requests have ended.
 
         Raises:
-            SetupError: Triton refused, with Triton's own words.
+            SetupError: Triton refused, with Triton's reason.
         """
         self._change(model, "unload", {})
 
@@ -114,7 +116,7 @@ class ModelControl:
             answer = self._http.post(f"/v2/repository/models/{model}/{verb}", json=body)
         except httpx.HTTPError as error:
             raise SetupError(
-                f"Triton gave no answer while asked to {verb} {model!r}: {type(error).__name__}"
+                f"Triton did not respond to {verb} {model!r}: {type(error).__name__}"
             ) from error
         if answer.is_error:
             raise SetupError(f"Triton cannot {verb} {model!r}: {_reason(answer)}")
@@ -126,15 +128,15 @@ def model_config(
     incarnation: int = 0,
     generator_parameters: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """A model's `config.pbtxt`, narrowed to one version, as Triton's load request wants it.
+    """A model's `config.pbtxt`, narrowed to one version, as the body of Triton's load request.
 
-    Triton's own choice is the largest number, complete or not. The incarnation (how often the model
-    was healed) goes into an unused parameter: Triton ignores a load of what it believes to be
-    loaded unchanged, even when the process behind it is dead. Clients can read it there: a stream
-    that began under an earlier one will never be answered.
+    Triton would choose the largest number, complete or not. The incarnation (how often the model
+    was healed) goes into a parameter that no backend reads: Triton ignores a load whose
+    configuration is unchanged, even when the model's process is dead. Clients read it there: a
+    stream that began under an earlier incarnation never gets a response.
 
     Args:
-        generator_parameters: Laid over the file's, if the model is a generator.
+        generator_parameters: Override the file's, if the model is a generator.
 
     Raises:
         BundleError: the file is missing or is not a model configuration.
@@ -148,15 +150,15 @@ def model_config(
     except text_format.ParseError as error:
         raise BundleError(f"{path} is not a model configuration: {error}") from error
     config.version_policy.specific.versions[:] = [version]
-    said = generator_parameters if config.backend == _GENERATOR else {}
-    for name, value in {**said, "incarnation": str(incarnation)}.items():
+    overrides = generator_parameters if config.backend == _GENERATOR else {}
+    for name, value in {**overrides, "incarnation": str(incarnation)}.items():
         config.parameters[name].string_value = value
     fields: dict[str, Any] = json_format.MessageToDict(config, preserving_proto_field_name=True)
     return fields
 
 
 def _reason(answer: httpx.Response) -> str:
-    """Triton's error, on one line."""
+    """Triton's error message on one line."""
     try:
         reason = answer.json()["error"]
     except (ValueError, KeyError, TypeError):

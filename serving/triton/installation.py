@@ -1,8 +1,8 @@
-"""Where Triton lies on this machine, and the backend directory that we give to it.
+"""Finds Triton on this machine, and assembles the backend directory that it is started with.
 
 Either NVIDIA's own installation (`/opt/tritonserver`, with native backends) or the PyPI wheel
 `nvidia-pytriton`, which holds the server, the python backend and one stub a Python version, but no
-ONNX Runtime backend. Our python-based backends fill in whatever names are missing.
+ONNX Runtime backend. Our python-based backends are added for the names that are missing.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ STUB = "triton_python_backend_stub"
 
 @dataclass(frozen=True)
 class Installation:
-    """A `tritonserver` and what belongs to it."""
+    """A `tritonserver` with its backends and libraries."""
 
     program: Path
     backends: Path
-    """Folder with one sub-folder a backend, `python` among them."""
+    """Folder with one sub-folder per backend, `python` among them."""
     libraries: tuple[Path, ...]
     """Folders for LD_LIBRARY_PATH."""
     stub: Path | None = None
-    """The python backend's stub for the running Python, where it is kept apart (wheel)."""
+    """The python backend's stub for the running Python, if it lies elsewhere (wheel)."""
 
     def environment(self) -> dict[str, str]:
-        """Environment for the server: our Python first on PATH, libraries found.
+        """Environment for the server: our Python first on PATH, and the library path.
 
         Stubs run isolated and take site-packages from the first `python3` on PATH; with another
-        Python first they load another numpy, and outputs arrive empty without any error.
+        Python first they load another numpy, and outputs are empty without any error.
         """
         paths = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
         libraries = [*map(str, self.libraries), os.environ.get("LD_LIBRARY_PATH", "")]
@@ -107,7 +107,9 @@ def _wheel() -> Installation:
     stub = root / "python_backend_stubs" / version / STUB
     if not stub.is_file():
         known = ", ".join(sorted(path.name for path in stub.parent.parent.iterdir()))
-        raise SetupError(f"the Triton wheel has no stub for Python {version}; it has {known}")
+        raise SetupError(
+            f"the Triton wheel has no stub for Python {version}, only for {known}: use one of those"
+        )
     libraries = (package.parent / "nvidia_pytriton.libs", *_libpython())
     return Installation(root / "bin" / "tritonserver", root / "backends", libraries, stub)
 
@@ -116,7 +118,7 @@ def _libpython() -> tuple[Path, ...]:
     """Folder of the shared libpython that the stub links, empty when the system has it.
 
     Raises:
-        SetupError: it is nowhere (a Python built without `--enable-shared`).
+        SetupError: there is none (a Python built without `--enable-shared`).
     """
     name = f"libpython{sys.version_info.major}.{sys.version_info.minor}.so.1.0"
     folders = [sysconfig.get_config_var("LIBDIR"), str(Path(sys.base_prefix) / "lib")]

@@ -1,4 +1,4 @@
-"""Operating-system side of a server: start it tied to us, see its children, end it wholly."""
+"""Processes: start a server that ends with us, list its children, end all of them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def end(process: subprocess.Popen[str], is_over: Callable[[], bool]) -> None:
 
     Args:
         process: Leader of the session.
-        is_over: Whether it had time enough to end by itself.
+        is_over: Whether to stop waiting for it to exit by itself.
     """
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
@@ -93,7 +93,7 @@ def kill(pid: int) -> None:
 
 
 def await_end(pids: Iterable[int], timeout_s: float) -> None:
-    """Return as soon as one of the processes has ended, or when the time is over."""
+    """Return when one of the processes has ended, or after the timeout."""
     with contextlib.ExitStack() as opened:
         ends = select.poll()
         for pid in pids:
@@ -101,7 +101,7 @@ def await_end(pids: Iterable[int], timeout_s: float) -> None:
                 descriptor = os.pidfd_open(pid)
             except ProcessLookupError:
                 return
-            except OSError:  # a sandbox without pidfd: the time alone decides
+            except OSError:  # a sandbox without pidfd: only the timeout applies
                 continue
             opened.callback(os.close, descriptor)
             ends.register(descriptor, select.POLLIN)
@@ -118,11 +118,11 @@ def children(pid: int) -> list[Child]:
 
 
 def reap(except_for: int) -> None:
-    """Collect the exit status of every dead child of ours but one (whose Popen wants it).
+    """Collect the exit status of every dead child but one, whose Popen object collects its own.
 
-    Only for a process that is a server's keeper and nothing else: it takes everyone's status.
+    Only for a process that does nothing but supervise: it reaps every child.
     """
-    try:  # asked twice a second: looking through all processes takes milliseconds
+    try:  # called twice a second, and listing all processes takes milliseconds
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return
     except ChildProcessError:
@@ -134,9 +134,9 @@ def reap(except_for: int) -> None:
 
 
 def end_children() -> None:
-    """Kill every child of ours, as `reap` for a keeper only: a signal may have come in mid-launch.
+    """Kill every child, also one whose launch a signal interrupted; for supervisors, like `reap`.
 
-    With `adopt_orphans`, their children become ours and are ended too.
+    With `adopt_orphans`, grandchildren become children and are killed too.
     """
     while left := children(os.getpid()):
         for child in left:
@@ -151,7 +151,7 @@ def adopt_orphans() -> None:
 
 
 def session_members(leader: int) -> list[int]:
-    """Living members of a session; zombies have given everything back but their number."""
+    """Running members of a session; a zombie holds nothing but its process id."""
     return [pid for pid, state, _, session in _processes() if session == leader and state != "Z"]
 
 
@@ -164,7 +164,7 @@ def _processes() -> list[tuple[int, str, int, int]]:
         try:
             # The name in parentheses may itself hold spaces and parentheses.
             fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:  # ended while we looked
+        except OSError:  # ended meanwhile
             continue
         found.append((int(entry.name), fields[0], int(fields[1]), int(fields[3])))
     return found

@@ -1,4 +1,4 @@
-"""One Triton server: started with every complete bundle loaded, healed, stopped without a trace."""
+"""One Triton server: started with every complete bundle loaded, healed, stopped without remains."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from types import TracebackType
 
 from serving import bundle
 from serving.errors import SetupError
+from serving.ports import free_ports
 from serving.triton import process as processes
-from serving.triton.belongings import Belongings
-from serving.triton.control import Condition, ModelControl, model_config
-from serving.triton.farewell import Farewell
+from serving.triton.control import ModelControl, ServerStatus, model_config
 from serving.triton.installation import Installation, find_installation
-from serving.triton.ports import claim_ports
-from serving.triton.program import Program, command
+from serving.triton.runtime_files import RuntimeFiles
+from serving.triton.server_process import ServerProcess, command
 from serving.triton.settings import TritonSettings
+from serving.triton.shutdown import ShutdownMonitor
 from serving.triton.stubs import Living, StubWatch, living_stubs
 
 Progress = Callable[[str], None]
@@ -28,7 +28,7 @@ Progress = Callable[[str], None]
 log = logging.getLogger(__name__)
 
 _LOADS_AT_ONCE = 4
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 class TritonServer:
@@ -38,8 +38,8 @@ class TritonServer:
     called `start` (Linux ties the death signal to threads), so start it from one that stays.
 
     Args:
-        settings: Where, what and how long.
-        progress: Told one line for each step of a start.
+        settings: Repository, addresses, timeouts.
+        progress: Called with one line for each step of a start.
     """
 
     def __init__(self, settings: TritonSettings, progress: Progress = log.info) -> None:
@@ -47,13 +47,13 @@ class TritonServer:
         self.dead_stubs = 0
         self._progress = progress
         self._cleanup = contextlib.ExitStack()
-        self._program: Program | None = None
+        self._process: ServerProcess | None = None
         self._control: ModelControl | None = None
         self._ports: dict[str, int] = {}
         self._loaded: set[str] = set()
         self._is_serving = False
-        self._heals: Counter[str] = Counter()  # counts on over restarts: clients compare it
-        self._farewell = Farewell(self._look)
+        self._heals: Counter[str] = Counter()  # kept over restarts: clients compare it
+        self._shutdown = ShutdownMonitor(self._read_status)
         self._stubs = StubWatch(self._living_stubs)
 
     def __enter__(self) -> TritonServer:
@@ -86,17 +86,17 @@ class TritonServer:
     @property
     def pid(self) -> int | None:
         """The server's process, None before the start and after the stop."""
-        return self._program.pid if self._program else None
+        return self._process.pid if self._process else None
 
     @property
     def is_alive(self) -> bool:
         """Whether the process exists; its models may still be loading."""
-        return self._program is not None and self._program.is_alive
+        return self._process is not None and self._process.is_alive
 
     @property
-    def last_words(self) -> str:
-        """How the process ended, and what it printed last; a crash leaves its trace there."""
-        return self._program.last_words if self._program else "it was not started"
+    def last_output(self) -> str:
+        """Exit code and last lines of output; a crash leaves its stack trace there."""
+        return self._process.last_output if self._process else "it was not started"
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -130,27 +130,27 @@ class TritonServer:
         Args:
             at_once: Without the time that requests in flight have otherwise.
         """
-        if self._program:
+        if self._process:
             log.info("stopping Triton%s", " at once" if at_once else "")
-        self._farewell.begin(0.0 if at_once else self.settings.stop_timeout_s + 1.0)
+        self._shutdown.begin(0.0 if at_once else self.settings.stop_timeout_s + 1.0)
         if self.dead_stubs:
             # Triton would wait in vain for a model whose stub is dead, so we wait ourselves.
-            self._farewell.await_idle()
-            self._farewell.shorten(1.0)
-        if self._program:
-            self._program.end(self._farewell.is_over)
+            self._shutdown.await_idle()
+            self._shutdown.shorten(1.0)
+        if self._process:
+            self._process.end(self._shutdown.is_over)
         if self._control:
             self._control.close()
         self._cleanup.close()
-        self._program, self._control, self.dead_stubs = None, None, 0
+        self._process, self._control, self.dead_stubs = None, None, 0
         self._is_serving = False
         self._loaded.clear()
-        self._farewell = Farewell(self._look)
+        self._shutdown = ShutdownMonitor(self._read_status)
         self._stubs = StubWatch(self._living_stubs)
 
-    def hurry(self) -> None:
-        """Let a stop that is going on wait for nobody; may be called by a signal's handler."""
-        self._farewell.hurry()
+    def stop_waiting(self) -> None:
+        """End the grace period of a stop in progress; may be called by a signal handler."""
+        self._shutdown.stop_waiting()
 
     def load(self, name: str, version: int | None = None) -> int:
         """Load a bundle with all its parts, at its newest complete version or a given one.
@@ -170,22 +170,22 @@ class TritonServer:
         return self._load_bundle(chosen)
 
     @property
-    def has_lost_stubs(self) -> bool:
+    def is_missing_stubs(self) -> bool:
         """Whether a model's process has died since it was loaded."""
-        return bool(self._stubs.lost())
+        return bool(self._stubs.missing())
 
     def await_loss(self, timeout_s: float) -> None:
         """Return as soon as the server or a model's process dies, or when the time is over."""
         pids = self._stubs.pids | ({self.pid} if self.pid else set())
         processes.await_end(pids, timeout_s)
 
-    def condition(self) -> Condition | None:
-        """How the server does by its own metrics; None where it does not answer."""
-        return self._require_control().condition()
+    def status(self) -> ServerStatus | None:
+        """The server's status, None if it does not respond."""
+        return self._require_control().status()
 
     def kill_stubs(self, model: str) -> None:
         """End a model's processes, for `heal` to find; requests that they had end with an error."""
-        for pid in self._stubs.of(model):
+        for pid in self._stubs.running(model):
             processes.kill(pid)
 
     def heal(self) -> list[str]:
@@ -200,7 +200,7 @@ class TritonServer:
             SetupError: a model cannot be loaded again.
         """
         lost: dict[str, int] = {}
-        for model, count in self._stubs.lost().items():
+        for model, count in self._stubs.missing().items():
             version = self._require_control().version(model)
             if version is None:
                 self._stubs.forget(model)
@@ -222,14 +222,14 @@ class TritonServer:
             "gRPC": settings.grpc_port,
             "metrics": settings.metrics_port,
         }
-        # A restart keeps the ports that were chosen: clients know them.
-        self._ports = claim_ports(settings.host, self._ports or wanted)
-        belongings = Belongings()
-        self._cleanup.callback(belongings.remove)
-        installation.assemble(belongings.backends)
+        # A restart keeps the ports that were chosen: clients are connected to them.
+        self._ports = free_ports(settings.host, self._ports or wanted)
+        files = RuntimeFiles()
+        self._cleanup.callback(files.remove)
+        installation.assemble(files.backends)
         self._progress(f"starting {installation.program.name}")
-        arguments = command(installation, settings, self._ports, belongings)
-        self._program = Program(installation, arguments, belongings, self._hear)
+        arguments = command(installation, settings, self._ports, files)
+        self._process = ServerProcess(installation, arguments, files, self._read_log)
         self._control = ModelControl(
             self.http_address, self.metrics_address, self.settings.ready_timeout_s
         )
@@ -255,7 +255,7 @@ class TritonServer:
             running = {pool.submit(load) for load in loads}
             try:
                 while running:
-                    done, running = wait(running, _LOOK_S, return_when=FIRST_EXCEPTION)
+                    done, running = wait(running, _POLL_S, return_when=FIRST_EXCEPTION)
                     for load in done:
                         load.result()
                     if not self.is_alive:
@@ -286,23 +286,22 @@ class TritonServer:
         )
         self._require_control().load(model, config)
         self._loaded.add(model)
-        self._stubs.note(model)
+        self._stubs.expect(model)
 
     def _living_stubs(self) -> Living:
-        if self._program is None:
+        if self._process is None:
             return {}
-        return living_stubs(self._program.pid, self.settings.repository.resolve())
+        return living_stubs(self._process.pid, self.settings.repository.resolve())
 
     @property
     def _last_error(self) -> str:
-        return self._program.last_error if self._program else ""
+        return self._process.last_error if self._process else ""
 
-    def _hear(self, line: str) -> None:
-        """Triton's own lines tell how far its stop has come."""
-        self._farewell.read(line)
+    def _read_log(self, line: str) -> None:
+        self._shutdown.read_log(line)
 
-    def _look(self) -> Condition | None:
-        return self._control.condition() if self._control else None
+    def _read_status(self) -> ServerStatus | None:
+        return self._control.status() if self._control else None
 
     def _require_control(self) -> ModelControl:
         assert self._control is not None, "the server is not started"

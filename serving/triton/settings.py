@@ -1,4 +1,4 @@
-"""What a Triton server is started with."""
+"""Settings of a Triton server."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class TritonSettings:
     stop_timeout_s: float = 30.0
     """How long requests in flight may take to finish after SIGTERM."""
     stuck_after_s: float = 30.0
-    """A model whose heart stands still so long is killed and loaded again, a server that does not
-    answer is restarted. More than the longest prefill takes, for busy is not dead."""
+    """A model without a heartbeat for so long is killed and loaded again, an unresponsive server is
+    restarted. Longer than the longest prefill: a busy model is not a dead one."""
     max_dead_stubs: int = 8
     """A dead stub keeps its shared memory until the server stops: restart beyond this many."""
     idle_before_restart_s: float = 60.0
-    """With fewer dead stubs, restart once nobody has asked for anything for so long."""
+    """With fewer dead stubs, restart after so long without a request."""
     capacity: CapacitySettings = field(default_factory=CapacitySettings)
-    """Of every generator; what it leaves open is each model's `config.pbtxt`'s to say."""
+    """Of every generator; fields left None are taken from each model's `config.pbtxt`."""
     max_restarts: int = 5
-    """Restarts without a healthy minute between them before we give up."""
+    """Consecutive restarts, without a healthy minute between them, before giving up."""
 
 
 def program_from_environment() -> Path | None:

@@ -1,4 +1,4 @@
-"""Who died: the python backend's processes, one or more a model, and which of them are missing."""
+"""The python backend's processes (stubs), one or more per model, and which of them died."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from serving.triton import process as processes
 from serving.triton.installation import STUB
 
 Living = dict[str, set[int]]
-"""Pids by model, those of a version that is being unloaded included."""
+"""Process ids by model, those of a version that is being unloaded included."""
 
 
 class StubWatch:
-    """Compares the stubs that a model had after loading with those that live now.
+    """Compares the stubs that a model had after loading with those that run now.
 
-    Triton neither restarts a dead stub nor stops calling its model ready, so the operating system
-    is asked. Models of a native backend have no stubs and are never missed.
+    Triton neither restarts a dead stub nor reports its model as not ready, so process ids decide.
+    Models of a native backend have no stubs, so none is ever missing.
 
     Args:
-        living: Looks at the living stubs.
+        living: Lists the running stubs.
     """
 
     def __init__(self, living: Callable[[], Living]) -> None:
         self._living = living
         self._known: Living = {}
 
-    def note(self, model: str) -> None:
-        """Take the model's stubs of this moment as what it should have."""
+    def expect(self, model: str) -> None:
+        """Expect the model to keep as many stubs as it has now."""
         self._known[model] = self._living().get(model, set())
 
     @property
     def pids(self) -> set[int]:
-        """The stubs that there should be."""
+        """The expected stubs."""
         return set().union(*self._known.values())
 
-    def of(self, model: str) -> set[int]:
-        """Those of one model that live."""
+    def running(self, model: str) -> set[int]:
+        """The running stubs of one model."""
         return self._living().get(model, set())
 
     def forget(self, model: str) -> None:
-        """Expect nothing of a model any more (it was unloaded)."""
+        """Expect no stubs of a model (it was unloaded)."""
         self._known.pop(model, None)
 
-    def lost(self) -> dict[str, int]:
-        """How many stubs each model is short of.
+    def missing(self) -> dict[str, int]:
+        """Number of missing stubs, by model.
 
-        A reload by someone else ends stubs too, but leaves as many new ones: those are noted.
+        A reload through Triton's API ends stubs too, but starts as many: those are expected then.
         """
         living = self._living()
         short = {}
@@ -60,11 +60,11 @@ class StubWatch:
 
 
 def living_stubs(server: int, repository: Path) -> Living:
-    """The living stubs of a server by model: a stub is told the model file's path.
+    """The running stubs of a server by model: a stub's arguments contain the model file's path.
 
     Args:
         server: Pid of `tritonserver`.
-        repository: The model repository exactly as the server was given it.
+        repository: The model repository, exactly as in the server's own arguments.
     """
     root = f"{repository}/"
     living: Living = {}

@@ -1,4 +1,4 @@
-"""The watch over a server: the blocking body of `triptych triton`, fit to be process 1."""
+"""Supervision of a Triton server: the blocking body of `triptych triton`, usable as process 1."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from typing import NoReturn
 
 from serving.errors import SetupError
 from serving.logs import configure_logs
+from serving.stall_detector import StallDetector
 from serving.triton import process as processes
-from serving.triton.control import Condition
-from serving.triton.pulse import Pulse
+from serving.triton.control import ServerStatus
 from serving.triton.server import TritonServer
 from serving.triton.settings import TritonSettings
 
 WATCH_PERIOD_S = 0.5
 HEALTHY_AFTER_S = 60.0
-_CANARIES = 20
+_CANARY_STEPS = 20
 """Steps that a gateway's canaries may take while a server is idle; `/ready` sends one in 10 s."""
+_LONGEST_GAP_S = 2.0
+"""A longer time between two checks means that this process was suspended itself."""
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Keeps one started server serving: heals its models, restarts it, gives up in the end.
+    """Keeps one started server serving: heals its models, restarts it, gives up after too many.
 
     Args:
         server: Started.
@@ -37,11 +39,11 @@ class Supervisor:
         self._server = server
         self._clock = clock
         self._restarts = 0
-        self._work: dict[str, float] = {}
-        self._began()
+        self._steps: dict[str, float] = {}
+        self._reset()
 
     def run(self) -> NoReturn:
-        """Watch until an exception ends it: a signal's, or this one.
+        """Check the server until an exception ends it: a signal handler's, or this one.
 
         Raises:
             SetupError: the server could not be kept up.
@@ -53,7 +55,7 @@ class Supervisor:
                 processes.reap(except_for=self._server.pid)
 
     def check(self) -> None:
-        """Look once, and repair what is broken.
+        """Check once, and repair what is broken.
 
         Raises:
             SetupError: too many restarts without a healthy minute between them.
@@ -62,45 +64,50 @@ class Supervisor:
             self._restarts = 0
         server, settings = self._server, self._server.settings
         if not server.is_alive:
-            log.error("tritonserver ended: %s", server.last_words)
+            log.error("tritonserver ended: %s", server.last_output)
             self._restart("tritonserver ended")
-        elif server.has_lost_stubs and server.dead_stubs >= settings.max_dead_stubs:
+        elif server.is_missing_stubs and server.dead_stubs >= settings.max_dead_stubs:
             self._restart(f"{server.dead_stubs} dead stubs hold shared memory, and one more died")
         else:
             self._heal()
-            self._look()
+            self._check_stalls()
 
     def _heal(self) -> None:
         try:
             self._server.heal()
         except SetupError as error:
-            log.error("healing failed: %s; %s", error, self._server.last_words)
+            log.error("healing failed: %s; %s", error, self._server.last_output)
             self._restart(error.message)
 
-    def _look(self) -> None:
-        """Ask how the server does: end what stands still, renew what is worn when nobody asks."""
-        condition = self._server.condition()
-        for model in self._pulse.look(condition.engines if condition else None):
-            stuck_s = self._server.settings.stuck_after_s
-            log.error("model %s has had no heartbeat for %g s; ending its process", model, stuck_s)
-            self._server.kill_stubs(model)
-        if self._pulse.is_silent:
-            self._restart("tritonserver does not answer")
+    def _check_stalls(self) -> None:
+        """Kill stalled models; restart an unresponsive server, or an idle one with dead stubs."""
+        status, stuck_after_s = self._server.status(), self._server.settings.stuck_after_s
+        self._stalls.update(status.engines if status else None)
+        for model, stalled_s in self._stalls.stalled_s.items():
+            if stalled_s > stuck_after_s:
+                log.error(
+                    "model %s: no heartbeat for %.0f s; killing its process", model, stalled_s
+                )
+                self._server.kill_stubs(model)
+        if self._stalls.unresponsive_s > stuck_after_s:
+            self._restart("tritonserver does not respond")
             return
-        if condition is None or not condition.is_idle or self._has_worked(condition):
-            self._work = condition.work if condition else {}
+        if status is None or not status.is_idle or self._has_worked(status):
+            self._steps = status.steps if status else {}
             self._busy_s = self._clock()
         is_long_idle = self._clock() - self._busy_s > self._server.settings.idle_before_restart_s
         if self._server.dead_stubs and is_long_idle:
-            self._restart(f"{self._server.dead_stubs} dead stubs hold shared memory, all is idle")
+            self._restart(
+                f"{self._server.dead_stubs} dead stubs hold shared memory, the server is idle"
+            )
 
-    def _has_worked(self, condition: Condition) -> bool:
-        """Whether somebody else than canaries has asked since the server was last seen busy."""
-        work = condition.work
-        return any(abs(work[model] - self._work.get(model, 0.0)) > _CANARIES for model in work)
+    def _has_worked(self, status: ServerStatus) -> bool:
+        """Whether more than canaries has run since the server was last busy."""
+        steps = status.steps
+        return any(abs(steps[model] - self._steps.get(model, 0)) > _CANARY_STEPS for model in steps)
 
     def _restart(self, reason: str) -> None:
-        """Stop and start; a start that fails leaves a dead server, which is the next check's."""
+        """Stop and start; after a failed start the next check finds a dead server."""
         if self._restarts >= self._server.settings.max_restarts:
             raise SetupError(f"gave up after {self._restarts} restarts: {reason}")
         self._restarts += 1
@@ -110,12 +117,12 @@ class Supervisor:
             self._server.start()
         except SetupError as error:
             log.error("Triton did not start: %s", error)
-        self._began()
+        self._reset()
 
-    def _began(self) -> None:
-        """Forget what was seen of the server before it started."""
-        self._pulse = Pulse(self._server.settings.stuck_after_s, self._clock)
-        self._work = {}
+    def _reset(self) -> None:
+        """Discard what was observed before the server's start."""
+        self._stalls = StallDetector(self._clock, _LONGEST_GAP_S)
+        self._steps = {}
         self._started_s = self._busy_s = self._clock()
 
 
@@ -126,7 +133,7 @@ def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
     them.
 
     Returns:
-        0: the exit code after a wanted stop.
+        0: the exit code after a signal.
 
     Raises:
         SetupError: it does not start, or does not stay up.
@@ -147,10 +154,10 @@ def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
 
 
 class _Stopped(BaseException):
-    """SIGTERM or SIGINT arrived: leave whatever is going on, a long start too."""
+    """SIGTERM or SIGINT arrived: abort what is in progress, a long start too."""
 
 
 def _stop(server: TritonServer) -> None:
-    for further in _STOP_SIGNALS:  # stopping is bounded in time; let it finish
-        signal.signal(further, lambda *_: server.hurry())
+    for further in _STOP_SIGNALS:  # stopping is bounded in time: do not interrupt it
+        signal.signal(further, lambda *_: server.stop_waiting())
     raise _Stopped

@@ -286,4 +286,4 @@ def test_a_port_in_use_is_said_before_anything_starts(triptych, tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = triptych("serve", "--repository", tmp_path, "--http-port", port)
-    assert_one_line(result, f"cannot listen on 127.0.0.1:{port} (http)", "in use")
+    assert_one_line(result, f"cannot listen on 127.0.0.1:{port} for http:", "in use")

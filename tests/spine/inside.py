@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from serving.heartbeat import Vitals, read_vitals
+from serving.heartbeat import EngineStats, read_engine_stats
 from tests.spine.conftest import MODEL, PATIENCE_S, House
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -45,11 +45,11 @@ def triton_of(house: House) -> int:
     return next(pid for pid in living(house) if "tritonserver" in words(pid)[0])
 
 
-def vitals(house: House, model: str = MODEL) -> Vitals:
+def vitals(house: House, model: str = MODEL) -> EngineStats:
     """What a model's engine last published."""
     flag = next(word for word in words(triton_of(house)) if word.startswith("--metrics-port="))
     url = f"http://127.0.0.1:{flag.partition('=')[2]}/metrics"
-    return read_vitals(httpx.get(url, trust_env=False, timeout=PATIENCE_S).text)[model]
+    return read_engine_stats(httpx.get(url, trust_env=False, timeout=PATIENCE_S).text)[model]
 
 
 def words(pid: int) -> list[str]:

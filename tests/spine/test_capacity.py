@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.heartbeat import Vitals
+from serving.heartbeat import EngineStats
 from tests.spine.conftest import MODEL, PATIENCE_S, House, Http, running
 from tests.spine.inside import stub_of, vitals
 from tests.spine.visits import crowd, paragraph, serves, until
@@ -21,7 +21,7 @@ ROWS = 4
 BOUNDS = {"TRIPTYCH_MAX_ROWS": ROWS, "TRIPTYCH_STATE_MEMORY": "64MiB"}
 
 
-async def served(house: House, client: httpx.AsyncClient) -> list[Vitals]:
+async def served(house: House, client: httpx.AsyncClient) -> list[EngineStats]:
     """The engine's numbers, read again and again while it answers 32 requests."""
     work = await crowd(client, asyncio.Event())
     seen = [vitals(house)]
@@ -33,7 +33,7 @@ async def served(house: House, client: httpx.AsyncClient) -> list[Vitals]:
     return seen
 
 
-def check(seen: list[Vitals]) -> None:
+def check(seen: list[EngineStats]) -> None:
     for vital in seen:
         figures = vital.figures
         assert figures["slots"] == ROWS

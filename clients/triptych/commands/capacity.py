@@ -1,4 +1,4 @@
-"""Flags of `serve` and `triton` for how much a generator's engine holds at once."""
+"""Flags of `serve` and `triton` for the capacity of each generator's engine."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import typer
 
 from triptych.commands.installed import imported
 
-Said = dict[str, str]
-"""What was said, valid, by the names of `FLAGS`."""
+CapacityFlags = dict[str, str]
+"""Validated values by name, as in `FLAGS`; flags that were not given are missing."""
 
 FLAGS = {
-    "max_rows": "Live rows of a generator: sequences times beams.",
-    "max_waiting": "Sequences in a generator that wait for rows, by priority.",
-    "max_prefill_tokens": "Prompt tokens read at once while nothing is decoded.",
-    "max_prefill_tokens_beside": "The same beside running streams, which wait for it.",
-    "state_memory": "All caches of a generator: 2GiB, 512MiB.",
-    "prefix_memory": "Stored beginnings of prompts: 256MiB; 0 stores none.",
+    "max_rows": "Concurrent rows of a generator: sequences times beams.",
+    "max_waiting": "Sequences queued in a generator's engine, by priority.",
+    "max_prefill_tokens": "Prompt tokens per step while nothing is decoded.",
+    "max_prefill_tokens_beside": "The same while sequences are decoded, which wait for them.",
+    "state_memory": "Memory for all caches of a generator: 2GiB, 512MiB.",
+    "prefix_memory": "Prefix cache: 256MiB; 0 disables it.",
 }
-"""By their names in `serving.capacity`, which says what they default to."""
+"""By field of `serving.capacity.CapacitySettings`, which has the defaults."""
 
 
 def with_capacity_flags(command: Callable[..., int]) -> Callable[..., int]:
-    """The command with those flags, which it gets as one argument `capacity`."""
+    """The command with these flags added; it receives them as one argument `capacity`."""
 
     @functools.wraps(command)
     def run(**given: Any) -> int:
@@ -38,13 +38,13 @@ def with_capacity_flags(command: Callable[..., int]) -> Callable[..., int]:
     run.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*own, *(_flag(name, text) for name, text in FLAGS.items())]
     )
-    run.__annotations__ = {}  # typer would read those of the command, which are text
+    run.__annotations__ = {}  # typer would read those of the command, which are strings
     return run
 
 
-def arguments(said: Said) -> list[str]:
-    """What was said, as flags for a child."""
-    return [f"--{name.replace('_', '-')}={value}" for name, value in said.items()]
+def arguments(capacity: CapacityFlags) -> list[str]:
+    """The flags as arguments for a child process."""
+    return [f"--{name.replace('_', '-')}={value}" for name, value in capacity.items()]
 
 
 def _flag(name: str, text: str) -> inspect.Parameter:
@@ -61,7 +61,8 @@ def _flag(name: str, text: str) -> inspect.Parameter:
     )
 
 
-def _validated(given: dict[str, str | None]) -> Said:
+def _validated(given: dict[str, str | None]) -> CapacityFlags:
     settings = imported("serving.capacity", "serve-cpu").CapacitySettings
-    said: Said = settings.of({k: v for k, v in given.items() if v is not None}).parameters()
-    return said
+    flags = {name: value for name, value in given.items() if value is not None}
+    capacity: CapacityFlags = settings.of(flags).parameters()
+    return capacity

@@ -1,4 +1,4 @@
-"""`triptych gateway`: a flag for each field of its settings, so that none is forgotten."""
+"""`triptych gateway`, with one flag for each field of its settings."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def gateway(context: typer.Context) -> int:
-    """The HTTP and gRPC front of a running Triton; ends with SIGTERM."""
+    """Serve HTTP and gRPC in front of a running Triton; SIGTERM stops it."""
     settings = imported("serving.settings", "serve-cpu").GatewaySettings
     return forwarded(_command(settings), context)
 
 
 def _command(settings: type[BaseModel]) -> Callable[..., int]:
     def run(**flags: Any) -> int:
-        """The HTTP and gRPC front of a running Triton; ends with SIGTERM.
+        """Serve HTTP and gRPC in front of a running Triton; SIGTERM stops it.
 
         \b
         triptych gateway --triton 127.0.0.1:8001 --repository model_repository
 
-        What no flag says is taken from the environment.
+        Flags that are not given are taken from the environment.
         """
         given = {name: value for name, value in flags.items() if value is not None}
         validated = _validated(settings, given)
@@ -39,12 +39,12 @@ def _command(settings: type[BaseModel]) -> Callable[..., int]:
     prefix = settings.model_config.get("env_prefix", "")
     flags = [_flag(name, field, str(prefix)) for name, field in settings.model_fields.items()]
     run.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
-    run.__annotations__ = {}  # typer would read those of the text above
+    run.__annotations__ = {}  # typer would read those of the function above
     return run
 
 
 def _flag(name: str, field: FieldInfo, prefix: str) -> inspect.Parameter:
-    """The flag of one field: text, which the settings parse as they parse the environment."""
+    """The flag of one field: a string, parsed by the settings like an environment variable."""
     flag = f"--{name.replace('_', '-')}"
     texts = (field.description, f"${prefix}{name.upper()}.", _default(field))
     text = " ".join(text for text in texts if text)

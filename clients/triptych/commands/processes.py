@@ -1,4 +1,4 @@
-"""Children that live and die together: one ends, all end; we end, all end."""
+"""Child processes run as a group: when one ends, or this process does, all are stopped."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from triptych.errors import TriptychError
 
 POLL_S = 0.1
 STOP_TIMEOUT_S = 60.0
-HASTE_S = 5.0
-"""For a child that has been asked twice."""
+IMMEDIATE_STOP_TIMEOUT_S = 5.0
+"""After a second SIGTERM."""
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
 class Processes:
-    """Commands run side by side until a signal, or until one of them ends.
+    """Commands that run side by side until a signal, or until one of them ends.
 
-    Each child leads a session of its own, so that Ctrl-C reaches this process alone, which stops
-    them in order, and so that whatever a child leaves behind can be found and ended.
+    Each child leads its own session: Ctrl-C reaches this process alone, which stops the children in
+    order, and the children's remaining processes can be killed by session.
 
     Args:
-        commands: Program and arguments by the name that people know the child under.
+        commands: Program and arguments by name; the name appears in messages.
     """
 
     def __init__(self, commands: dict[str, Sequence[str]]) -> None:
         self._commands = commands
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._signal: int | None = None
-        self._in_haste = False
+        self._is_immediate = False
         self._wake = threading.Event()
 
     def run(self, is_ready: Callable[[], bool], on_ready: Callable[[], None]) -> int:
         """Start all, call `on_ready` once `is_ready`, stop all on SIGINT or SIGTERM.
 
-        A second signal is passed on, and children that take their time even then are killed.
+        A second signal is passed on; children that do not end soon after it are killed.
 
         Returns:
             0 after SIGTERM.
 
         Raises:
-            KeyboardInterrupt: After SIGINT, when all have ended.
-            TriptychError: A child ended by itself; the others have ended too.
+            KeyboardInterrupt: After SIGINT, once all have ended.
+            TriptychError: A child ended by itself; the others have been stopped.
         """
         before = {number: signal.signal(number, self._stop) for number in _STOP_SIGNALS}
         try:
@@ -65,7 +65,7 @@ class Processes:
         return 0
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        self._in_haste = self._signal is not None
+        self._is_immediate = self._signal is not None
         self._signal = number
         self._wake.set()
 
@@ -74,23 +74,25 @@ class Processes:
         while not self._wake.wait(POLL_S):
             for name, child in self._children.items():
                 if child.poll() is not None:
-                    raise TriptychError(f"{name} ended ({_fate(child.returncode)}); stopped all")
+                    raise TriptychError(
+                        f"{name} ended ({_exit_reason(child.returncode)}); stopped all"
+                    )
             if not announced and is_ready():
                 announced = True
                 on_ready()
 
     def _end_all(self) -> None:
-        """One after the other, the last started first, which leans on those before it."""
+        """In reverse order of their start, since later children depend on earlier ones."""
         for child in reversed(self._children.values()):
             child.terminate()
-            deadline, is_asked_twice = time.monotonic() + STOP_TIMEOUT_S, False
+            deadline, is_repeated = time.monotonic() + STOP_TIMEOUT_S, False
             while child.poll() is None and time.monotonic() < deadline:
                 time.sleep(POLL_S)
-                if self._in_haste and not is_asked_twice:
+                if self._is_immediate and not is_repeated:
                     child.terminate()
-                    deadline, is_asked_twice = time.monotonic() + HASTE_S, True
+                    deadline, is_repeated = time.monotonic() + IMMEDIATE_STOP_TIMEOUT_S, True
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # the child, or what it left behind
+                os.killpg(child.pid, signal.SIGKILL)  # the child, or its remaining processes
             child.wait()
 
 
@@ -102,10 +104,10 @@ def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _die_with_parent() -> None:
-    """Ask Linux for SIGTERM when our parent is gone, even by SIGKILL; elsewhere a no-op."""
+    """SIGTERM when the parent ends, even by SIGKILL (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
-def _fate(code: int) -> str:
+def _exit_reason(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"

@@ -1,4 +1,4 @@
-"""`triptych serve`: `triptych triton` and `triptych gateway` on one machine, as two children."""
+"""`triptych serve`: `triptych triton` and `triptych gateway` as two child processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from triptych.commands.capacity import Said, arguments, with_capacity_flags
+from triptych.commands.capacity import CapacityFlags, arguments, with_capacity_flags
+from triptych.commands.installed import imported
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
 
@@ -22,26 +23,26 @@ def serve(
     http_port: Port = 8080,
     grpc_port: Port = 8081,
     host: Annotated[str, typer.Option(help="Address that the gateway listens on.")] = "127.0.0.1",
-    capacity: Said,
+    capacity: CapacityFlags,
 ) -> int:
-    """Start Triton and the gateway, and say when they are ready; Ctrl-C stops both.
+    """Start Triton and the gateway, and report when they are ready; Ctrl-C stops both.
 
     \b
     triptych serve
     triptych serve --repository model_repository --http-port 9000 --grpc-port 9001
     triptych serve --max-rows 16 --state-memory 512MiB
 
-    Triton listens on free ports of loopback; other flags of the gateway are set by its environment
-    variables (see triptych gateway --help).
+    Triton listens on free loopback ports. Environment variables set the gateway's other flags
+    (see triptych gateway --help).
     """
-    from triptych.commands.ports import claim
     from triptych.commands.processes import Processes
     from triptych.errors import InvalidArgument
 
     if not repository.is_dir():
         raise InvalidArgument(f"no such folder: {repository} (triptych export fills it)")
-    front = claim(host, {"http": http_port, "grpc": grpc_port})
-    back = claim("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
+    free_ports = imported("serving.ports", "serve-cpu").free_ports
+    front = free_ports(host, {"http": http_port, "grpc": grpc_port})
+    back = free_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
     program = (sys.executable, "-m", "triptych")
     shared = ("--repository", str(repository))
     triton = [f"--{name}-port={port}" for name, port in back.items()]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from triptych.commands.capacity import Said, with_capacity_flags
+from triptych.commands.capacity import CapacityFlags, with_capacity_flags
 from triptych.commands.installed import imported
 
 
@@ -29,7 +29,7 @@ def triton(
             min=0,
             max=3600,
             envvar="TRIPTYCH_GRACEFUL_TERMINATION_TIMEOUT",
-            help="Seconds that requests may go on after SIGTERM; a second one ends them.",
+            help="Seconds that running requests get after SIGTERM; a second SIGTERM ends them.",
         ),
     ] = 30.0,
     stuck_after: Annotated[
@@ -38,15 +38,15 @@ def triton(
             min=1,
             max=3600,
             envvar="TRIPTYCH_STUCK_AFTER",
-            help="Seconds without a heartbeat after which a model is started anew.",
+            help="Seconds without a heartbeat after which a model is restarted.",
         ),
     ] = 30.0,
     json_output: Annotated[
         bool, typer.Option(envvar="TRIPTYCH_JSON_OUTPUT", help="Log lines as JSON.")
     ] = False,
-    capacity: Said,
+    capacity: CapacityFlags,
 ) -> int:
-    """Start NVIDIA Triton on a model repository, watch it and heal it; ends with SIGTERM.
+    """Start and supervise NVIDIA Triton on a model repository; SIGTERM stops it.
 
     \b
     triptych triton --repository model_repository

@@ -31,7 +31,7 @@ from serving.engine.request import Cancelled, Failed, Finished, Hypothesis, Piec
 from serving.engine.sequence import Sequence
 from serving.errors import InvalidRequest, Overloaded
 from serving.generation import Generation
-from serving.heartbeat import Vitals
+from serving.heartbeat import EngineStats
 from serving.triton import TritonServer, TritonSettings
 from tests.serving.engine.fake_runner import FakeRunner
 from tests.serving.engine.toy_bundles import VOCABULARY, attention_bundle, attention_logits
@@ -430,7 +430,7 @@ def test_service_goes_on_after_clients_left_mid_stream(server: TritonServer) -> 
 
 @pytest.mark.integration
 def test_heart_beats_on_tritons_metrics_and_tells_what_was_done(server: TritonServer) -> None:
-    def vitals() -> Vitals:
+    def vitals() -> EngineStats:
         condition = server.condition()
         assert condition is not None
         assert condition.pending == 0

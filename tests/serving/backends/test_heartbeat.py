@@ -10,7 +10,7 @@ import pytest
 from serving.backends.heartbeat import Heartbeat
 from serving.backends.onnxruntime.runs import COUNTED, Runs
 from serving.engine.metrics import Metrics
-from serving.heartbeat import BEATS, COUNTERS, GAUGES, PREFIX, labels, read_vitals
+from serving.heartbeat import BEATS, COUNTERS, GAUGES, PREFIX, labels, read_engine_stats
 
 PATIENCE_S = 20
 
@@ -134,7 +134,7 @@ def exposition(model: str, incarnation: int, **figures: float) -> str:
     return "".join(f"{PREFIX}{name}{{{inside}}} {value}\n" for name, value in figures.items())
 
 
-def test_vitals_are_those_of_the_newest_incarnation() -> None:
+def test_statistics_are_those_of_the_newest_incarnation() -> None:
     text = (
         "# HELP triptych_engine_beats Moments\n# TYPE triptych_engine_beats counter\n"
         'nv_inference_count{model="a",version="3"} 7\n'
@@ -142,13 +142,13 @@ def test_vitals_are_those_of_the_newest_incarnation() -> None:
         + exposition("a", 9, beats=900, waiting=5)
         + exposition("b", 0, beats=1e6, rows_in_use=0, waiting=0)
     )
-    vitals = read_vitals(text)
-    assert set(vitals) == {"a", "b"}
-    assert (vitals["a"].incarnation, vitals["a"].beats) == (10, 4)
-    assert vitals["a"].figures == {"beats": 4, "rows_in_use": 2}
-    assert vitals["a"].is_busy
-    assert not vitals["b"].is_busy
+    stats = read_engine_stats(text)
+    assert set(stats) == {"a", "b"}
+    assert (stats["a"].incarnation, stats["a"].beats) == (10, 4)
+    assert stats["a"].figures == {"beats": 4, "rows_in_use": 2}
+    assert stats["a"].is_busy
+    assert not stats["b"].is_busy
 
 
-def test_nothing_published_is_nobodys_vitals() -> None:
-    assert read_vitals("nv_gpu_utilization 0\n") == {}
+def test_text_without_series_has_no_statistics() -> None:
+    assert read_engine_stats("nv_gpu_utilization 0\n") == {}

@@ -12,7 +12,7 @@ from serving.errors import DeadlineExceeded, Overloaded, Unavailable
 from serving.gateway import health
 from serving.gateway.health import Readiness
 from serving.gateway.service import LIGHT
-from serving.heartbeat import Vitals
+from serving.heartbeat import EngineStats
 from tests.serving.gateway.conftest import House, MakeHouse, error_of
 
 BODY = {"texts": "hola"}
@@ -198,7 +198,7 @@ class TestReady:
         readiness = Readiness(house.service, lambda: reading(engines), clock)
         await readiness.problem()
         clock.now_s += health.FRESH_S + 1
-        engines["tiny-caption"] = Vitals(1, vitals(7).figures)
+        engines["tiny-caption"] = EngineStats(1, vitals(7).figures)
         assert await readiness.problem() is None
 
 
@@ -209,11 +209,11 @@ class Clock:
         return self.now_s
 
 
-def vitals(beats: int, rows: int = 0) -> Vitals:
-    return Vitals(0, {"beats": beats, "rows_in_use": rows})
+def vitals(beats: int, rows: int = 0) -> EngineStats:
+    return EngineStats(0, {"beats": beats, "rows_in_use": rows})
 
 
-async def reading(engines: dict[str, Vitals]) -> dict[str, Vitals]:
+async def reading(engines: dict[str, EngineStats]) -> dict[str, EngineStats]:
     return dict(engines)
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from serving.bundle import MANIFEST
 from serving.errors import SetupError
-from serving.gateway.ports import listening
 from serving.gateway.server import _serve, run_gateway
+from serving.ports import listening
 from serving.settings import GatewaySettings
 from tests.serving.gateway.conftest import FakeInference
 from tests.serving.processing.test_text import byte_level

@@ -397,7 +397,7 @@ async def test_reader_that_leaves_cancels_its_stream(triton) -> None:
         async with aclosing(inference.stream(GREEDY, 30.0)) as stream:
             assert await anext(stream) == Tokens((7,))
         await fake.left.wait()
-    assert not inference._incarnations._running["m"]
+    assert not inference._restarts._running["m"]
 
 
 async def test_reader_that_is_cancelled_cancels_its_stream(triton) -> None:
@@ -433,7 +433,7 @@ async def test_stream_that_breaks_off_keeps_what_was_told(triton) -> None:
 
 async def test_stream_of_a_replaced_process_is_given_up(triton, monkeypatch) -> None:
     fake, inference = triton
-    monkeypatch.setattr(inference._incarnations, "_poll_s", 0.01)
+    monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
     fake.hangs = True
     fake.stream = told(response(token_ids=np.array([7])))
     stream = inference.stream(GREEDY, 30.0)
@@ -448,7 +448,7 @@ async def test_stream_of_a_replaced_process_is_given_up(triton, monkeypatch) -> 
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
 async def test_call_of_a_replaced_process_is_given_up(triton, call, monkeypatch) -> None:
     fake, inference = triton
-    monkeypatch.setattr(inference._incarnations, "_poll_s", 0.01)
+    monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
     fake.hangs = True
     work = inference.generate if isinstance(call, GenerateCall) else inference.infer
     running = asyncio.create_task(work(call, 30.0))
@@ -467,7 +467,7 @@ async def test_call_of_a_replaced_process_is_given_up(triton, call, monkeypatch)
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
 async def test_call_of_a_model_taken_out_of_service_is_given_up(triton, call, monkeypatch) -> None:
     fake, inference = triton
-    monkeypatch.setattr(inference._incarnations, "_poll_s", 0.01)
+    monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
     fake.hangs = True
     work = inference.generate if isinstance(call, GenerateCall) else inference.infer
     running = asyncio.create_task(work(call, 30.0))
@@ -481,7 +481,7 @@ async def test_call_of_a_model_taken_out_of_service_is_given_up(triton, call, mo
 
 async def test_call_of_a_server_that_stops_may_finish(triton, monkeypatch) -> None:
     fake, inference = triton
-    monkeypatch.setattr(inference._incarnations, "_poll_s", 0.001)
+    monkeypatch.setattr(inference._restarts, "_poll_s", 0.001)
     fake.is_stopping, fake.hangs = True, True
     running = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
     async with asyncio.timeout(5):
@@ -499,7 +499,7 @@ async def test_idle_models_are_not_watched(triton) -> None:
     fake, inference = triton
     fake.answer = response(embedding=np.zeros((2, 2), np.float32))
     await inference.infer(BATCH, 5.0)
-    assert not inference._incarnations._watchers
+    assert not inference._restarts._watchers
 
 
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])

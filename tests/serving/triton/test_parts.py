@@ -1,4 +1,4 @@
-"""What a server is made of: ports, belongings, stubs, configurations, installations."""
+"""What a server is made of: ports, runtime files, stubs, configurations, installations."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from serving.errors import BundleError, SetupError
-from serving.triton.belongings import Belongings
+from serving.ports import free_ports
 from serving.triton.control import model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
-from serving.triton.ports import claim_ports
+from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.stubs import StubWatch
 from tests.serving.tiny_bundles import publish
 from tests.serving.triton.tiny import CONFIG, publish_times, times
@@ -26,25 +26,25 @@ def test_port_in_use_is_named() -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        with pytest.raises(SetupError, match=f"port {port} on 127.0.0.1 for Triton's gRPC"):
-            claim_ports("127.0.0.1", {"HTTP": 0, "gRPC": port})
+        with pytest.raises(SetupError, match=f"127.0.0.1:{port} for gRPC"):
+            free_ports("127.0.0.1", {"HTTP": 0, "gRPC": port})
 
 
 def test_chosen_ports_differ_and_wanted_ones_are_kept() -> None:
-    wanted = claim_ports("127.0.0.1", {"any": 0})["any"]
-    chosen = claim_ports("127.0.0.1", {"HTTP": 0, "gRPC": wanted, "metrics": 0})
+    wanted = free_ports("127.0.0.1", {"any": 0})["any"]
+    chosen = free_ports("127.0.0.1", {"HTTP": 0, "gRPC": wanted, "metrics": 0})
     assert chosen["gRPC"] == wanted
     assert len(set(chosen.values())) == 3
 
 
-# Belongings
+# RuntimeFiles
 
 
-def test_left_over_belongings_are_removed_and_live_ones_kept(tmp_path: Path) -> None:
+def test_stale_runtime_files_are_removed_and_live_ones_kept(tmp_path: Path) -> None:
     memory, temporary = tmp_path / "shm", tmp_path / "tmp"
     for folder in (memory, temporary):
         folder.mkdir()
-    living = Belongings(memory, temporary)
+    living = RuntimeFiles(memory, temporary)
     region = memory / f"{living.prefix}region"
     strange = memory / "other_lock"
     dead = [memory / "triptych_dead_lock", memory / "triptych_dead_region"]
@@ -52,7 +52,7 @@ def test_left_over_belongings_are_removed_and_live_ones_kept(tmp_path: Path) -> 
         path.touch()
     backend = temporary / "triptych_dead_backends" / "python"
     backend.mkdir(parents=True)
-    Belongings(memory, temporary).remove()
+    RuntimeFiles(memory, temporary).remove()
     assert not any(path.exists() for path in (*dead, backend.parent))
     assert region in living.paths()
     assert living.backends in living.paths()
@@ -63,35 +63,35 @@ def test_left_over_belongings_are_removed_and_live_ones_kept(tmp_path: Path) -> 
 # Stubs
 
 
-def test_missing_stub_is_counted_until_the_model_is_noted_again() -> None:
+def test_stub_is_missing_until_the_model_has_been_loaded_again() -> None:
     living = {"a": {1, 2}, "b": {3}}
     watch = StubWatch(lambda: living)
-    watch.note("a")
-    watch.note("b")
-    assert watch.lost() == {}
+    watch.expect("a")
+    watch.expect("b")
+    assert watch.missing() == {}
     living = {"a": {1}, "b": {3}}
-    assert watch.lost() == {"a": 1}
-    assert watch.lost() == {"a": 1}
+    assert watch.missing() == {"a": 1}
+    assert watch.missing() == {"a": 1}
     living = {"a": {1, 4}, "b": {3}}
-    watch.note("a")
-    assert watch.lost() == {}
+    watch.expect("a")
+    assert watch.missing() == {}
 
 
-def test_reload_by_someone_else_is_no_loss() -> None:
+def test_stub_replaced_by_a_reload_is_not_missing() -> None:
     living = {"a": {1}}
     watch = StubWatch(lambda: living)
-    watch.note("a")
+    watch.expect("a")
     for now in ({1, 2}, {2}):  # while the old version finishes, and after
         living = {"a": now}
-        assert watch.lost() == {}
+        assert watch.missing() == {}
     living = {"a": set()}
-    assert watch.lost() == {"a": 1}
+    assert watch.missing() == {"a": 1}
 
 
-def test_model_without_stubs_is_never_missed() -> None:
+def test_model_without_stubs_has_none_missing() -> None:
     watch = StubWatch(dict)
-    watch.note("native")
-    assert watch.lost() == {}
+    watch.expect("native")
+    assert watch.missing() == {}
 
 
 # Configuration of a load
@@ -105,22 +105,22 @@ def test_load_is_narrowed_to_one_version(repository: Path) -> None:
     assert config["input"][0] == {"name": "x", "data_type": "TYPE_FP32", "dims": ["1"]}
 
 
-def test_capacity_is_laid_over_generators_alone(repository: Path) -> None:
+def test_capacity_overrides_the_configuration_of_generators_alone(repository: Path) -> None:
     publish_times(repository, "encoder", 1)
     own = CONFIG.replace("onnxruntime", "autoregressive") + (
         'parameters {key: "max_rows" value {string_value: "9"}}'
         'parameters {key: "max_waiting" value {string_value: "8"}}'
     )
     publish(repository, "generator", times(1), own)
-    said = {"max_rows": "4"}
-    found = model_config(repository / "generator", 1, 1, said)["parameters"]
+    overrides = {"max_rows": "4"}
+    found = model_config(repository / "generator", 1, 1, overrides)["parameters"]
     assert {name: entry["string_value"] for name, entry in found.items()} == {
         "intra_op_thread_count": "1",
         "max_rows": "4",
         "max_waiting": "8",
         "incarnation": "1",
     }
-    assert "max_rows" not in model_config(repository / "encoder", 1, 1, said)["parameters"]
+    assert "max_rows" not in model_config(repository / "encoder", 1, 1, overrides)["parameters"]
 
 
 def test_broken_configuration_is_named(repository: Path) -> None:

@@ -1,4 +1,4 @@
-"""The watch over a server that dies, hangs or fails as told."""
+"""Supervision of a server that dies, hangs or fails on command."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import cast
 import pytest
 
 from serving.errors import SetupError
-from serving.heartbeat import Vitals
+from serving.heartbeat import EngineStats
 from serving.triton import TritonServer
-from serving.triton.control import Condition
+from serving.triton.control import ServerStatus
 from serving.triton.supervisor import Supervisor
-from tests.serving.triton.tiny import vitals
+from tests.serving.triton.tiny import engine_stats
 
 
 class FakeServer:
-    """A server that dies, hangs or fails as told."""
+    """A server that dies, hangs or fails on command."""
 
     def __init__(self, *, is_alive: bool = True, dead_stubs: int = 0, starts: bool = True) -> None:
         self.settings = SimpleNamespace(
@@ -25,17 +25,17 @@ class FakeServer:
         self.is_alive = is_alive
         self.dead_stubs = dead_stubs
         self.starts = starts
-        self.has_lost_stubs = False
-        self.last_words = "exit code -11"
-        self.engines: dict[str, Vitals] | None = {"a": vitals(1)}
+        self.is_missing_stubs = False
+        self.last_output = "exit code -11"
+        self.engines: dict[str, EngineStats] | None = {"a": engine_stats(1)}
         self.calls: list[str] = []
 
     def heal(self) -> list[str]:
         self.calls.append("heal")
         return []
 
-    def condition(self) -> Condition | None:
-        return None if self.engines is None else Condition(self.engines, pending=0)
+    def status(self) -> ServerStatus | None:
+        return None if self.engines is None else ServerStatus(self.engines, pending=0)
 
     def kill_stubs(self, model: str) -> None:
         self.calls.append(f"kill {model}")
@@ -78,7 +78,7 @@ def test_healthy_server_is_left_alone() -> None:
 
 def test_one_dead_stub_too_many_restarts_the_server_instead_of_healing() -> None:
     server = FakeServer(dead_stubs=2)
-    server.has_lost_stubs = True
+    server.is_missing_stubs = True
     supervise(server).check()
     assert server.calls == ["stop", "start"]
 
@@ -93,25 +93,25 @@ def test_supervisor_gives_up_after_restarts_in_a_row() -> None:
     assert server.calls == ["stop", "start"] * 3
 
 
-def test_model_whose_heart_stands_still_is_killed() -> None:
+def test_model_without_heartbeat_is_killed() -> None:
     server, clock = FakeServer(), Clock()
     supervisor = supervise(server, clock)
     for beats in range(20):
-        server.engines = {"a": vitals(beats), "b": vitals(7 if beats > 7 else beats)}
+        server.engines = {"a": engine_stats(beats), "b": engine_stats(7 if beats > 7 else beats)}
         watch(supervisor, clock, 1)
     assert {call for call in server.calls if "kill" in call} == {"kill b"}
 
 
-def test_heart_that_is_slow_is_not_dead() -> None:
+def test_model_with_slow_heartbeat_is_left_alone() -> None:
     server, clock = FakeServer(), Clock()
     supervisor = supervise(server, clock)
     for beats in range(5):
-        server.engines = {"a": vitals(beats, rows=64)}
+        server.engines = {"a": engine_stats(beats, rows=64)}
         watch(supervisor, clock, 9)
     assert set(server.calls) == {"heal"}
 
 
-def test_time_in_which_nobody_looked_does_not_count() -> None:
+def test_time_between_two_distant_checks_does_not_count() -> None:
     server, clock = FakeServer(), Clock()
     supervisor = supervise(server, clock)
     supervisor.check()
@@ -120,37 +120,37 @@ def test_time_in_which_nobody_looked_does_not_count() -> None:
     assert set(server.calls) == {"heal"}
 
 
-def test_server_that_does_not_answer_is_restarted() -> None:
+def test_unresponsive_server_is_restarted() -> None:
     server, clock = FakeServer(), Clock()
     server.engines = None
     watch(supervise(server, clock), clock, 11)
     assert server.calls[-2:] == ["stop", "start"]
 
 
-def test_dead_stubs_are_got_rid_of_when_nobody_asks_for_anything() -> None:
+def test_idle_server_with_dead_stubs_is_restarted() -> None:
     server, clock = FakeServer(dead_stubs=1), Clock()
     supervisor = supervise(server, clock)
     for beats in range(100):
-        server.engines = {"a": vitals(beats, rows=beats % 2)}
+        server.engines = {"a": engine_stats(beats, rows=beats % 2)}
         watch(supervisor, clock, 1)
     assert set(server.calls) == {"heal"}, "it was restarted under load"
     for beats in range(100, 200):
-        server.engines = {"a": vitals(beats)}
+        server.engines = {"a": engine_stats(beats)}
         watch(supervisor, clock, 1)
     assert server.calls.count("start") == 1
     assert server.dead_stubs == 0
 
 
-def test_encoders_whose_runs_are_never_seen_are_busy_all_the_same() -> None:
-    """A hundred runs a second end between two looks; canaries alone are nobody's business."""
+def test_encoder_with_short_runs_counts_as_busy() -> None:
+    """A hundred runs a second end between two readings; canaries alone do not count."""
     server, clock = FakeServer(dead_stubs=1), Clock()
     supervisor = supervise(server, clock)
     for second in range(100):
-        server.engines = {"clip": Vitals(0, {"beats": second, "steps": 100.0 * second})}
+        server.engines = {"clip": EngineStats(0, {"beats": second, "steps": 100.0 * second})}
         watch(supervisor, clock, 1)
     assert set(server.calls) == {"heal"}, "it was restarted under load"
     for second in range(100):
         figures = {"beats": 100.0 + second, "steps": 9900.0 + second // 10}
-        server.engines = {"clip": Vitals(0, figures)}
+        server.engines = {"clip": EngineStats(0, figures)}
         watch(supervisor, clock, 1)
     assert server.calls.count("start") == 1

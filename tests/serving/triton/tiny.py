@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 from onnx import TensorProto, helper
 
-from serving.heartbeat import Vitals
+from serving.heartbeat import EngineStats
 from serving.triton import TritonServer
-from serving.triton.belongings import SHARED_MEMORY
+from serving.triton.runtime_files import SHARED_MEMORY
 from tests.serving.tiny_bundles import graph, publish
 
 CONFIG = """
@@ -62,13 +62,13 @@ def wait_until(claim: Callable[[], bool], timeout_s: float = 20.0) -> None:
         time.sleep(0.02)
 
 
-def belongings(server: int) -> Callable[[], list[Path]]:
-    """Looks for what a server has on the machine, also when it is gone."""
+def runtime_files(server: int) -> Callable[[], list[Path]]:
+    """A function that lists a server's files outside its repository, also after its end."""
     arguments = Path(f"/proc/{server}/cmdline").read_text().split("\0")
     prefix = next(a.split("=")[-1] for a in arguments if "shm-region-prefix-name" in a)
     folders = (SHARED_MEMORY, Path(tempfile.gettempdir()))
     return lambda: [path for folder in folders for path in folder.glob(f"{prefix}*")]
 
 
-def vitals(beats: int, rows: int = 0) -> Vitals:
-    return Vitals(0, {"beats": beats, "rows_in_use": rows})
+def engine_stats(beats: int, rows: int = 0) -> EngineStats:
+    return EngineStats(0, {"beats": beats, "rows_in_use": rows})

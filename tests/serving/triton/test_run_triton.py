@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from serving.heartbeat import read_vitals
+from serving.heartbeat import read_engine_stats
+from serving.ports import free_ports
 from serving.triton import process
-from serving.triton.belongings import Belongings
-from serving.triton.ports import claim_ports
+from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.stubs import living_stubs
 from tests.serving.tiny_bundles import publish
-from tests.serving.triton.tiny import CONFIG, belongings, publish_times, wait_until
+from tests.serving.triton.tiny import CONFIG, publish_times, runtime_files, wait_until
 
-KEEPER = """
+SUPERVISOR = """
 import sys
 from pathlib import Path
 from serving.triton import TritonSettings, run_triton
@@ -72,16 +72,16 @@ def publish_patient(repository: Path, name: str) -> Path:
     return version.parent
 
 
-class Keeper:
+class SupervisorProcess:
     """`run_triton` in a child process, with the pid of its server."""
 
     def __init__(self, repository: Path) -> None:
-        chosen = claim_ports("127.0.0.1", {"HTTP": 0, "gRPC": 0, "metrics": 0})
+        chosen = free_ports("127.0.0.1", {"HTTP": 0, "gRPC": 0, "metrics": 0})
         self._http = f"http://127.0.0.1:{chosen['HTTP']}"
         self._grpc = f"127.0.0.1:{chosen['gRPC']}"
         self._metrics = f"http://127.0.0.1:{chosen['metrics']}/metrics"
-        self._log = repository.parent / "keeper.log"
-        command = [sys.executable, "-c", KEEPER, str(repository), *map(str, chosen.values())]
+        self._log = repository.parent / "supervisor.log"
+        command = [sys.executable, "-c", SUPERVISOR, str(repository), *map(str, chosen.values())]
         with self._log.open("w") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
@@ -92,14 +92,14 @@ class Keeper:
             told.set_data_from_numpy(np.array([[x]], np.float32))
             return float(client.infer(model, [told], client_timeout=60).as_numpy("y")[0, 0])
 
-    def has_said(self, text: str) -> bool:
+    def has_logged(self, text: str) -> bool:
         """Whether it has logged that."""
         return text in self._log.read_text()
 
     def is_busy(self, model: str) -> bool:
         """Whether a model is at work, by its own numbers."""
-        vitals = read_vitals(httpx.get(self._metrics, trust_env=False).text)
-        return model in vitals and vitals[model].is_busy
+        stats = read_engine_stats(httpx.get(self._metrics, trust_env=False).text)
+        return model in stats and stats[model].is_busy
 
     def server(self) -> int:
         """Pid of tritonserver, once it is there."""
@@ -119,9 +119,9 @@ class Keeper:
 
 
 @pytest.fixture
-def keeper(repository: Path) -> Iterator[Keeper]:
+def supervisor(repository: Path) -> Iterator[SupervisorProcess]:
     publish_times(repository, "twice", 2)
-    made = Keeper(repository)
+    made = SupervisorProcess(repository)
     yield made
     made.process.kill()
     made.process.wait()
@@ -129,62 +129,64 @@ def keeper(repository: Path) -> Iterator[Keeper]:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_stops_everything_with_exit_code_0(keeper: Keeper, number: signal.Signals) -> None:
-    keeper.wait_until_ready()
-    session = keeper.server()
-    files = belongings(session)
+def test_signal_stops_everything_with_exit_code_0(
+    supervisor: SupervisorProcess, number: signal.Signals
+) -> None:
+    supervisor.wait_until_ready()
+    session = supervisor.server()
+    files = runtime_files(session)
     assert files()
-    keeper.process.send_signal(number)
-    assert keeper.process.wait(20) == 0
+    supervisor.process.send_signal(number)
+    assert supervisor.process.wait(20) == 0
     assert process.session_members(session) == []
     assert files() == []
 
 
 @pytest.mark.integration
-def test_signal_during_the_start_stops_everything(keeper: Keeper) -> None:
-    session = keeper.server()
-    keeper.process.terminate()
-    assert keeper.process.wait(20) == 0
+def test_signal_during_the_start_stops_everything(supervisor: SupervisorProcess) -> None:
+    session = supervisor.server()
+    supervisor.process.terminate()
+    assert supervisor.process.wait(20) == 0
     assert process.session_members(session) == []
 
 
 @pytest.mark.integration
 def test_signal_while_a_model_is_healed_lets_the_others_finish(repository: Path) -> None:
     at_work, healed = (publish_patient(repository, name) for name in ("at-work", "healed"))
-    keeper = Keeper(repository)
+    supervisor = SupervisorProcess(repository)
     try:
         for model in ("at-work", "healed"):
-            keeper.wait_until_ready(model)
-        session = keeper.server()
-        files = belongings(session)
+            supervisor.wait_until_ready(model)
+        session = supervisor.server()
+        files = runtime_files(session)
         for file in (at_work / "running", healed / "loading"):
             file.touch()
         with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(keeper.ask, "at-work", 7.0)
-            wait_until(lambda: keeper.is_busy("at-work"))
+            answer = pool.submit(supervisor.ask, "at-work", 7.0)
+            wait_until(lambda: supervisor.is_busy("at-work"))
             [stub] = living_stubs(session, repository)["healed"]
             process.kill(stub)
-            wait_until(lambda: not keeper.is_ready("healed"))
-            keeper.process.terminate()
-            wait_until(lambda: keeper.has_said("stopping Triton"))
+            wait_until(lambda: not supervisor.is_ready("healed"))
+            supervisor.process.terminate()
+            wait_until(lambda: supervisor.has_logged("stopping Triton"))
             assert not answer.done(), "the server was stopped at once"
             (at_work / "running").unlink()
             assert answer.result() == 7
-        assert keeper.process.wait(30) == 0
+        assert supervisor.process.wait(30) == 0
         assert process.session_members(session) == []
         assert files() == []
     finally:
-        keeper.process.kill()
-        keeper.process.wait()
+        supervisor.process.kill()
+        supervisor.process.wait()
 
 
 @pytest.mark.integration
-def test_killed_keeper_takes_its_server_along(keeper: Keeper) -> None:
-    keeper.wait_until_ready()
-    session = keeper.server()
-    files = belongings(session)
-    keeper.process.kill()
-    keeper.process.wait()
+def test_server_ends_with_its_killed_supervisor(supervisor: SupervisorProcess) -> None:
+    supervisor.wait_until_ready()
+    session = supervisor.server()
+    files = runtime_files(session)
+    supervisor.process.kill()
+    supervisor.process.wait()
     wait_until(lambda: not process.session_members(session))
-    Belongings().remove()  # what the next server does first
+    RuntimeFiles().remove()  # what the next server does first
     assert files() == []

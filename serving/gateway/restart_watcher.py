@@ -1,9 +1,9 @@
-"""Ends calls that a dead process of Triton will never answer.
+"""Ends calls that a dead model process will never answer.
 
-After a model's process is killed, calls that it had accepted hang, while Triton goes on calling the
-model ready. `triptych triton` takes the model out of service at once, then loads it again and
-counts that in its configuration. When the model is gone, or the count has changed, whatever ran
-until then is given up.
+After a model's process is killed, calls that it had accepted hang, while Triton still reports the
+model as ready. `triptych triton` unloads the model at once, loads it again and increments the
+incarnation in its configuration. If the model is unloaded or its incarnation has changed, the calls
+that were running are ended with an error.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ GONE = "gone"
 """The incarnation of a model that Triton does not serve."""
 POLL_S = 0.25
 UNWATCHED_S = 0.1
-"""Calls that are done within this time cost no look; no healing is as fast."""
+"""Calls that end within this time are not watched; no healing is as fast."""
 
 
-class Incarnations:
-    """Watches the models that have calls running. Used on one event loop.
+class RestartWatcher:
+    """Watches the models that have running calls. Used on one event loop.
 
     Args:
-        read: A model's incarnation as Triton has it now, GONE where it is not loaded; None when
-            nobody says.
-        poll_s: Seconds between two looks at a busy model; idle ones are not asked about.
+        read: A model's current incarnation, GONE if it is not loaded; None if unknown.
+        poll_s: Interval for a model with running calls; others are not polled.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class Incarnations:
         self._poll_s = poll_s
         self._running: defaultdict[str, set[asyncio.Task[Any]]] = defaultdict(set)
         self._watchers: dict[str, asyncio.Task[None]] = {}
-        self._given_up: set[asyncio.Task[Any]] = set()
+        self._aborted: set[asyncio.Task[Any]] = set()
 
     async def guarded(self, model: str, work: Coroutine[Any, Any, T]) -> T:
         """The work's result.
@@ -58,11 +57,11 @@ class Incarnations:
         try:
             return await task
         except asyncio.CancelledError:
-            if task not in self._given_up:
+            if task not in self._aborted:
                 raise
             raise Unavailable(f"{model} was restarted: try again", retry_after_s=1) from None
         finally:
-            self._given_up.discard(task)
+            self._aborted.discard(task)
             running.discard(task)
             if not running and (watcher := self._watchers.pop(model, None)):
                 watcher.cancel()
@@ -72,16 +71,18 @@ class Incarnations:
         before = await self._read(model)
         while True:
             if before == GONE:
-                self._give_up(model)
+                self._abort(model)
             await asyncio.sleep(self._poll_s)
             now = await self._read(model) or before
             if now != before and before not in (None, GONE):
-                log.warning("model lost its process", extra={"model": model})
-                self._give_up(model)
+                log.warning(
+                    "model was restarted: its running calls are ended", extra={"model": model}
+                )
+                self._abort(model)
             before = now
 
-    def _give_up(self, model: str) -> None:
-        lost = self._running[model] - self._given_up
-        self._given_up |= lost
+    def _abort(self, model: str) -> None:
+        lost = self._running[model] - self._aborted
+        self._aborted |= lost
         for task in lost:
             task.cancel()

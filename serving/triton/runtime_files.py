@@ -1,9 +1,9 @@
-"""What one server leaves on the machine, named so that only ours is ever removed.
+"""Files that one server creates outside its repository, named so that only ours are removed.
 
 A server keeps shared-memory files in `/dev/shm` and its backend directory in the temporary folder;
-killed, it leaves them. So each server has a prefix of its own and a lock file that its processes
-inherit: while any of them lives the lock is held, whatever the pid namespace, and whatever bears
-the prefix of a lock that can be taken is left over.
+after SIGKILL they stay. Each server therefore has its own file name prefix and a lock file that its
+processes inherit. The lock is held while any of them lives, across pid namespaces too; if a lock
+can be taken, all files with its prefix are stale.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ SHARED_MEMORY = Path("/dev/shm")
 FAMILY = "triptych_"
 
 
-class Belongings:
-    """The prefix and the backend directory of one server, locked until `remove`.
+class RuntimeFiles:
+    """The prefix, lock and backend directory of one server; held until `remove`.
 
-    Making one removes what dead servers left.
+    Creating one first removes the files of dead servers.
 
     Args:
         shared_memory: Where Triton's python backend keeps its regions.
-        temporary: Where the backend directory goes; None: the system's temporary folder.
+        temporary: Where the backend directory is made; None: the system's temporary folder.
     """
 
     def __init__(self, shared_memory: Path = SHARED_MEMORY, temporary: Path | None = None) -> None:
         self._folders = (shared_memory, temporary or Path(tempfile.gettempdir()))
-        self._remove_left_over()
+        self._remove_stale()
         self.prefix = f"{FAMILY}{uuid.uuid4().hex}_"
         self.lock = os.open(shared_memory / f"{self.prefix}lock", os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self.lock, fcntl.LOCK_EX)
@@ -39,28 +39,28 @@ class Belongings:
         self.backends.mkdir(mode=0o700)
 
     def paths(self) -> list[Path]:
-        """Everything that bears this server's prefix, the lock included."""
-        return self._bearing(self.prefix)
+        """All files with this server's prefix, the lock included."""
+        return self._matching(self.prefix)
 
     def remove(self) -> None:
-        """Remove everything; call it when the server and its stubs are gone."""
+        """Remove all of them. Call it when the server and its stubs have ended."""
         for path in self.paths():
             _remove(path)
         os.close(self.lock)
 
-    def _remove_left_over(self) -> None:
+    def _remove_stale(self) -> None:
         for lock in self._folders[0].glob(f"{FAMILY}*_lock"):
             if _is_held(lock):
                 continue
-            for path in self._bearing(lock.name.removesuffix("lock")):
+            for path in self._matching(lock.name.removesuffix("lock")):
                 _remove(path)
 
-    def _bearing(self, prefix: str) -> list[Path]:
+    def _matching(self, prefix: str) -> list[Path]:
         return sorted(path for folder in self._folders for path in folder.glob(f"{prefix}*"))
 
 
 def _is_held(lock: Path) -> bool:
-    """Whether a process has the lock; another user's counts as held, for we could not remove it."""
+    """Whether a process holds the lock; another user's lock counts as held: we cannot remove it."""
     try:
         descriptor = os.open(lock, os.O_RDWR)
     except OSError:

@@ -1,0 +1,57 @@
+"""Stall detection over the engines' published statistics (`serving.heartbeat`).
+
+The supervisor restarts stalled models, the gateway reports them as not ready.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+from serving.heartbeat import EngineStats
+
+
+class StallDetector:
+    """Measures how long each engine's heartbeat has not moved, by comparing successive readings.
+
+    Args:
+        clock: Seconds.
+        longest_gap_s: Most time that one interval between two readings counts. The supervisor reads
+            twice a second; a longer interval means that it was itself suspended, and the engines
+            perhaps with it. Infinite for readers that poll irregularly.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, longest_gap_s: float = math.inf
+    ) -> None:
+        self._clock = clock
+        self._longest_gap_s = longest_gap_s
+        self._last_reading_s = clock()
+        self._beats: dict[str, tuple[int, float]] = {}
+        self.stalled_s: dict[str, float] = {}
+        """Seconds without a heartbeat, by model."""
+        self.unresponsive_s = 0.0
+        """Seconds without any reading at all."""
+
+    def update(self, engines: Mapping[str, EngineStats] | None) -> None:
+        """Take a new reading.
+
+        Args:
+            engines: By model; None if Triton did not respond.
+        """
+        now_s = self._clock()
+        passed_s = min(now_s - self._last_reading_s, self._longest_gap_s)
+        self._last_reading_s = now_s
+        if engines is None:
+            self.unresponsive_s += passed_s
+            return
+        self.unresponsive_s = 0.0
+        beats = {model: (stats.incarnation, stats.beats) for model, stats in engines.items()}
+        self.stalled_s = {
+            model: self.stalled_s.get(model, 0.0) + passed_s
+            if self._beats.get(model) == beat
+            else 0.0
+            for model, beat in beats.items()
+        }
+        self._beats = beats
