@@ -31,13 +31,10 @@ from serving.tasks import caption, generate, translate, zero_shot
 from serving.tasks.embeddings import EmbeddingCache
 from serving.tasks.model import TaskLimits
 from triptych import Client
-from triptych.messages import (
-    CaptionRequest,
-    Example,
-    GenerateRequest,
-    TranslateRequest,
-    ZeroShotRequest,
-)
+from triptych.tasks.caption import CaptionRequest
+from triptych.tasks.generate import Example, GenerateRequest
+from triptych.tasks.translate import TranslateRequest
+from triptych.tasks.zero_shot import ZeroShotRequest
 
 CHECKPOINTS = Path(__file__).parent.parent / "export" / "examples" / "checkpoints"
 BUNDLES = {

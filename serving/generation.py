@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-MAX_BEAMS = 16
-MAX_TOP_LOG_PROBS = 20
-MAX_LOGIT_BIASES = 1024
+from triptych.parameters import (
+    Beams,
+    GenerationParameters,
+    LogitBias,
+    MinP,
+    NgramSize,
+    Penalty,
+    RepetitionPenalty,
+    Seed,
+    Temperature,
+    TopK,
+    TopLogProbs,
+    TopP,
+    TypicalP,
+)
 
 
 class Generation(BaseModel):
@@ -27,11 +39,11 @@ class Generation(BaseModel):
     max_new_tokens: int = Field(ge=1)
     """Cap on generated tokens, the end token included; the engine lowers it to the positions that
     the model has left."""
-    num_beams: int = Field(default=1, ge=1, le=MAX_BEAMS)
-    num_return_sequences: int = Field(default=1, ge=1, le=MAX_BEAMS)
-    length_penalty: float = Field(default=1.0, ge=-10.0, le=10.0, allow_inf_nan=False)
+    num_beams: Beams = 1
+    num_return_sequences: Beams = 1
+    length_penalty: Penalty = 1.0
     early_stopping: bool | Literal["never"] = False
-    no_repeat_ngram_size: int = Field(default=0, ge=0)
+    no_repeat_ngram_size: NgramSize = 0
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     suppress_tokens: tuple[int, ...] = ()
     renormalize_logits: bool = False
@@ -40,27 +52,26 @@ class Generation(BaseModel):
     forced_eos_token_id: int | None = None
     min_new_tokens: int = Field(default=0, ge=0)
     """No end token before so many generated ones."""
-    repetition_penalty: float = Field(default=1.0, gt=0.0, le=10.0, allow_inf_nan=False)
+    repetition_penalty: RepetitionPenalty = 1.0
     """Of prompt and generated tokens alike (Keskar et al. 2019, §4.1)."""
-    presence_penalty: float = Field(default=0.0, ge=-10.0, le=10.0, allow_inf_nan=False)
+    presence_penalty: Penalty = 0.0
     """Taken once from the logit of each generated token (OpenAI's meaning)."""
-    frequency_penalty: float = Field(default=0.0, ge=-10.0, le=10.0, allow_inf_nan=False)
+    frequency_penalty: Penalty = 0.0
     """Taken from a generated token's logit as often as it was generated."""
-    logit_bias: dict[int, float] = Field(default_factory=dict, max_length=MAX_LOGIT_BIASES)
+    logit_bias: LogitBias = Field(default_factory=dict)
     do_sample: bool = False
-    temperature: float = Field(default=1.0, gt=0.0, le=100.0, allow_inf_nan=False)
-    top_k: int = Field(default=0, ge=0)
-    """0 keeps all."""
-    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
-    min_p: float = Field(default=0.0, ge=0.0, le=1.0)
-    typical_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    temperature: Annotated[Temperature, Field(gt=0)] = 1.0
+    top_k: TopK = 0
+    top_p: TopP = 1.0
+    min_p: MinP = 0.0
+    typical_p: TypicalP = 1.0
     """Meister et al. 2022 (arXiv 2202.00666)."""
-    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    seed: Seed | None = None
     """The same seed, prompt and rules give the same tokens, whoever shares the batch."""
-    best_of: int | None = Field(default=None, ge=1, le=MAX_BEAMS)
+    best_of: Beams | None = None
     """Samples to draw, of which the best `num_return_sequences` are returned; None draws just
     as many as are returned."""
-    top_log_probs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOG_PROBS)
+    top_log_probs: TopLogProbs | None = None
     """Log-probabilities of the chosen tokens and of so many best ones beside each; None: none.
 
     They are those that scores sum up: after penalties and bias, at temperature 1, before truncation
@@ -113,32 +124,27 @@ class Generation(BaseModel):
         return type(self).model_validate(merged)
 
 
-class Overrides(BaseModel):
+class Overrides(GenerationParameters):
     """What one request may change; travels to the engine as JSON in the `options` tensor."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    num_beams: int | None = Field(default=None, ge=1, le=MAX_BEAMS)
-    num_return_sequences: int | None = Field(default=None, ge=1, le=MAX_BEAMS)
-    max_new_tokens: int | None = Field(default=None, ge=1)
-    length_penalty: float | None = Field(default=None, ge=-10.0, le=10.0, allow_inf_nan=False)
-    early_stopping: bool | Literal["never"] | None = None
-    min_new_tokens: int | None = Field(default=None, ge=0)
-    no_repeat_ngram_size: int | None = Field(default=None, ge=0)
-    repetition_penalty: float | None = Field(default=None, gt=0.0, le=10.0, allow_inf_nan=False)
-    presence_penalty: float | None = Field(default=None, ge=-10.0, le=10.0, allow_inf_nan=False)
-    frequency_penalty: float | None = Field(default=None, ge=-10.0, le=10.0, allow_inf_nan=False)
-    logit_bias: dict[int, float] | None = Field(default=None, max_length=MAX_LOGIT_BIASES)
-    do_sample: bool | None = None
-    temperature: float | None = Field(default=None, gt=0.0, le=100.0, allow_inf_nan=False)
-    top_k: int | None = Field(default=None, ge=0)
-    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
-    min_p: float | None = Field(default=None, ge=0.0, le=1.0)
-    typical_p: float | None = Field(default=None, gt=0.0, le=1.0)
-    seed: int | None = Field(default=None, ge=0, lt=2**63)
-    best_of: int | None = Field(default=None, ge=1, le=MAX_BEAMS)
-    top_log_probs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOG_PROBS)
-    return_alignment: bool | None = None
+    num_return_sequences: Beams | None = Field(
+        default=None, description="Number of hypotheses to return."
+    )
+    early_stopping: bool | Literal["never"] | None = Field(
+        default=None, description="As in `transformers`: true, false or `never`."
+    )
+    min_new_tokens: int | None = Field(
+        default=None, ge=0, description="No end token before this many generated tokens."
+    )
+    do_sample: bool | None = Field(default=None, description="Sample instead of beam search.")
+    top_log_probs: TopLogProbs | None = Field(
+        default=None, description="Return log-probabilities, and this many most likely tokens."
+    )
+    return_alignment: bool | None = Field(
+        default=None, description="Return attention over the source, where the model has it."
+    )
     priority: int = Field(default=0, ge=-100, le=100)
     """Higher goes first; who waits long rises, so that nobody starves."""
     deadline_ms: int | None = Field(default=None, ge=1)

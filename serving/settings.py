@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from serving.processing.image import PILLOW_MAX_PIXELS, ImageLimits
 from serving.tasks.model import TaskLimits
-from triptych.messages import MAX_BEAMS, MAX_STOPS
+from triptych.parameters import MAX_BEAMS, MAX_STOPS
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 

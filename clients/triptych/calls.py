@@ -17,6 +17,9 @@ from triptych import images as pictures
 from triptych import messages
 from triptych.errors import InvalidArgument
 from triptych.images import Image
+from triptych.tasks.caption import CaptionRequest, CaptionResponse
+from triptych.tasks.translate import TranslateRequest, TranslateResponse
+from triptych.tasks.zero_shot import ZeroShotRequest, ZeroShotResponse
 
 Answer_co = TypeVar("Answer_co", bound=BaseModel, covariant=True)
 _Request = TypeVar("_Request", bound=BaseModel)
@@ -42,7 +45,7 @@ def translate(
     alternatives: int | None = None,
     length_penalty: float | None = None,
     return_alignment: bool | None = None,
-) -> Call[messages.TranslateResponse]:
+) -> Call[TranslateResponse]:
     """Texts in another language, in the order given.
 
     Args:
@@ -59,7 +62,7 @@ def translate(
         TriptychError: See `triptych.errors`.
     """
     request = validated(
-        messages.TranslateRequest,
+        TranslateRequest,
         texts=texts if isinstance(texts, str) else list(texts),
         source=source,
         target=target,
@@ -69,7 +72,7 @@ def translate(
         length_penalty=length_penalty,
         return_alignment=return_alignment,
     )
-    return Call("Translate", "/v1/translate", request, messages.TranslateResponse)
+    return Call("Translate", "/v1/translate", request, TranslateResponse)
 
 
 def translate_stream(
@@ -78,7 +81,7 @@ def translate_stream(
     source: str | None = None,
     target: str | None = None,
     model: str | None = None,
-) -> Call[messages.Piece]:
+) -> Call[messages.Chunk]:
     """Texts in another language, piece by piece as they are translated.
 
     Pieces of several texts come side by side, each with its text's `index`. Tokens are chosen one
@@ -94,7 +97,7 @@ def translate_stream(
         TriptychError: See `triptych.errors`; after the first piece nothing is tried again.
     """
     request = validated(
-        messages.TranslateRequest,
+        TranslateRequest,
         texts=texts if isinstance(texts, str) else list(texts),
         source=source,
         target=target,
@@ -102,7 +105,7 @@ def translate_stream(
         num_beams=1,
         stream=True,
     )
-    return Call("TranslateStream", "/v1/translate", request, messages.Piece)
+    return Call("TranslateStream", "/v1/translate", request, messages.Chunk)
 
 
 def caption(
@@ -114,7 +117,7 @@ def caption(
     alternatives: int | None = None,
     max_new_tokens: int | None = None,
     return_attention: bool | None = None,
-) -> Call[messages.CaptionResponse]:
+) -> Call[CaptionResponse]:
     """Pictures in words, in the order given.
 
     Args:
@@ -130,7 +133,7 @@ def caption(
         TriptychError: See `triptych.errors`.
     """
     request = validated(
-        messages.CaptionRequest,
+        CaptionRequest,
         images=_encoded(images),
         prompt=prompt,
         model=model,
@@ -139,7 +142,7 @@ def caption(
         max_new_tokens=max_new_tokens,
         return_attention=return_attention,
     )
-    return Call("Caption", "/v1/caption", request, messages.CaptionResponse)
+    return Call("Caption", "/v1/caption", request, CaptionResponse)
 
 
 def caption_stream(
@@ -148,7 +151,7 @@ def caption_stream(
     prompt: str | None = None,
     model: str | None = None,
     max_new_tokens: int | None = None,
-) -> Call[messages.Piece]:
+) -> Call[messages.Chunk]:
     """Pictures in words, piece by piece as they are found.
 
     Pieces of several pictures come side by side, each with its picture's `index`. Tokens are chosen
@@ -164,7 +167,7 @@ def caption_stream(
         TriptychError: See `triptych.errors`; after the first piece nothing is tried again.
     """
     request = validated(
-        messages.CaptionRequest,
+        CaptionRequest,
         images=_encoded(images),
         prompt=prompt,
         model=model,
@@ -172,7 +175,7 @@ def caption_stream(
         max_new_tokens=max_new_tokens,
         stream=True,
     )
-    return Call("CaptionStream", "/v1/caption", request, messages.Piece)
+    return Call("CaptionStream", "/v1/caption", request, messages.Chunk)
 
 
 def zero_shot(
@@ -181,7 +184,7 @@ def zero_shot(
     *,
     templates: str | Iterable[str] | None = None,
     model: str | None = None,
-) -> Call[messages.ZeroShotResponse]:
+) -> Call[ZeroShotResponse]:
     """The labels that fit each picture, best first, for labels that no model was trained on.
 
     Args:
@@ -194,13 +197,13 @@ def zero_shot(
         TriptychError: See `triptych.errors`.
     """
     request = validated(
-        messages.ZeroShotRequest,
+        ZeroShotRequest,
         images=_encoded(images),
         labels=[labels] if isinstance(labels, str) else list(labels),
         templates=[templates] if isinstance(templates, str) else templates and list(templates),
         model=model,
     )
-    return Call("ZeroShot", "/v1/zero-shot", request, messages.ZeroShotResponse)
+    return Call("ZeroShot", "/v1/zero-shot", request, ZeroShotResponse)
 
 
 def models() -> Call[messages.ModelList]:

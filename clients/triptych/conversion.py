@@ -6,6 +6,8 @@ them together), so only pictures, maps and lists of lists need a word of their o
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -14,39 +16,24 @@ from pydantic import BaseModel
 
 from triptych import images, messages
 from triptych import triptych_pb2 as pb
+from triptych.tasks import TASKS
 
 _Pydantic = TypeVar("_Pydantic", bound=BaseModel)
 
+
+def _messages() -> Iterator[type[BaseModel]]:
+    """Every message that travels over gRPC: the shared ones and those of each task's file."""
+    for module in (messages, *(sys.modules[task.request.__module__] for task in TASKS.values())):
+        for kind in vars(module).values():
+            is_own = isinstance(kind, type) and kind.__module__ == module.__name__
+            if is_own and hasattr(pb, kind.__name__):
+                yield kind
+
+
 TWINS: dict[type[BaseModel], type[Message]] = {
-    messages.TranslateRequest: pb.TranslateRequest,
-    messages.CaptionRequest: pb.CaptionRequest,
-    messages.ZeroShotRequest: pb.ZeroShotRequest,
-    messages.Example: pb.Example,
-    messages.GenerateRequest: pb.GenerateRequest,
-    messages.ItemError: pb.ItemError,
-    messages.Alternative: pb.Alternative,
-    messages.Alignment: pb.Alignment,
-    messages.Attention: pb.Attention,
-    messages.TopToken: pb.TopToken,
-    messages.TokenLogprob: pb.TokenLogprob,
-    messages.Continuation: pb.Continuation,
-    messages.Translation: pb.Translation,
-    messages.Caption: pb.Caption,
-    messages.Generation: pb.Generation,
-    messages.LabelScore: pb.LabelScore,
-    messages.Classification: pb.Classification,
-    messages.Usage: pb.Usage,
-    messages.TranslateResponse: pb.TranslateResponse,
-    messages.CaptionResponse: pb.CaptionResponse,
-    messages.ZeroShotResponse: pb.ZeroShotResponse,
-    messages.GenerateResponse: pb.GenerateResponse,
-    messages.Piece: pb.Piece,
-    messages.ModelLimits: pb.ModelLimits,
-    messages.Model: pb.Model,
-    messages.ModelList: pb.ModelList,
-    messages.ErrorBody: pb.ErrorBody,
+    kind: getattr(pb, kind.__name__) for kind in _messages()
 }
-"""Every message that travels over gRPC; `ErrorResponse` is HTTP's wrapper alone."""
+"""Message → its protobuf twin of the same name; `ErrorResponse` is HTTP's wrapper alone."""
 
 
 def to_proto(message: BaseModel) -> Message:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from triptych import messages
 from triptych.calls import Call, validated
+from triptych.tasks.generate import Example, GenerateRequest, GenerateResponse
 
 
 def generate(
@@ -33,7 +34,7 @@ def generate(
     best_of: int | None = None,
     stop: str | Iterable[str] | None = None,
     logprobs: int | None = None,
-) -> Call[messages.GenerateResponse]:
+) -> Call[GenerateResponse]:
     """Prompts continued, in the order given.
 
     With `instruction` or `examples` the prompts stand in the few-shot layout, and a line break ends
@@ -68,7 +69,7 @@ def generate(
         TriptychError: See `triptych.errors`.
     """
     request = validated(
-        messages.GenerateRequest,
+        GenerateRequest,
         prompts=_listed(prompts),
         instruction=instruction,
         examples=_examples(examples),
@@ -93,7 +94,7 @@ def generate(
         stop=_listed(stop),
         logprobs=logprobs,
     )
-    return Call("Generate", "/v1/generate", request, messages.GenerateResponse)
+    return Call("Generate", "/v1/generate", request, GenerateResponse)
 
 
 def generate_stream(
@@ -116,7 +117,7 @@ def generate_stream(
     no_repeat_ngram_size: int | None = None,
     stop: str | Iterable[str] | None = None,
     logprobs: int | None = None,
-) -> Call[messages.Piece]:
+) -> Call[messages.Chunk]:
     """Prompts continued, piece by piece as they are generated.
 
     Pieces of several prompts come side by side, each with its prompt's `index`. Arguments mean what
@@ -126,7 +127,7 @@ def generate_stream(
         TriptychError: See `triptych.errors`; after the first piece nothing is tried again.
     """
     request = validated(
-        messages.GenerateRequest,
+        GenerateRequest,
         prompts=_listed(prompts),
         instruction=instruction,
         examples=_examples(examples),
@@ -148,14 +149,14 @@ def generate_stream(
         logprobs=logprobs,
         stream=True,
     )
-    return Call("GenerateStream", "/v1/generate", request, messages.Piece)
+    return Call("GenerateStream", "/v1/generate", request, messages.Chunk)
 
 
 def _listed(texts: str | Iterable[str] | None) -> list[str] | str | None:
     return texts if texts is None or isinstance(texts, str) else list(texts)
 
 
-def _examples(pairs: Iterable[tuple[str, str]] | None) -> list[messages.Example] | None:
+def _examples(pairs: Iterable[tuple[str, str]] | None) -> list[Example] | None:
     if pairs is None:
         return None
-    return [validated(messages.Example, input=given, output=answer) for given, answer in pairs]
+    return [validated(Example, input=given, output=answer) for given, answer in pairs]

@@ -323,7 +323,7 @@ class GenerateResponse(_message.Message):
     usage: Usage
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
-class Piece(_message.Message):
+class Chunk(_message.Message):
     __slots__ = ("index", "error", "text", "finish_reason", "logprobs", "usage")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]

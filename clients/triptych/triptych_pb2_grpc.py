@@ -57,17 +57,17 @@ class TriptychStub(object):
         self.TranslateStream = channel.unary_stream(
                 '/triptych.v1.Triptych/TranslateStream',
                 request_serializer=triptych_dot_triptych__pb2.TranslateRequest.SerializeToString,
-                response_deserializer=triptych_dot_triptych__pb2.Piece.FromString,
+                response_deserializer=triptych_dot_triptych__pb2.Chunk.FromString,
                 _registered_method=True)
         self.CaptionStream = channel.unary_stream(
                 '/triptych.v1.Triptych/CaptionStream',
                 request_serializer=triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
-                response_deserializer=triptych_dot_triptych__pb2.Piece.FromString,
+                response_deserializer=triptych_dot_triptych__pb2.Chunk.FromString,
                 _registered_method=True)
         self.GenerateStream = channel.unary_stream(
                 '/triptych.v1.Triptych/GenerateStream',
                 request_serializer=triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
-                response_deserializer=triptych_dot_triptych__pb2.Piece.FromString,
+                response_deserializer=triptych_dot_triptych__pb2.Chunk.FromString,
                 _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/triptych.v1.Triptych/ListModels',
@@ -154,17 +154,17 @@ def add_TriptychServicer_to_server(servicer, server):
             'TranslateStream': grpc.unary_stream_rpc_method_handler(
                     servicer.TranslateStream,
                     request_deserializer=triptych_dot_triptych__pb2.TranslateRequest.FromString,
-                    response_serializer=triptych_dot_triptych__pb2.Piece.SerializeToString,
+                    response_serializer=triptych_dot_triptych__pb2.Chunk.SerializeToString,
             ),
             'CaptionStream': grpc.unary_stream_rpc_method_handler(
                     servicer.CaptionStream,
                     request_deserializer=triptych_dot_triptych__pb2.CaptionRequest.FromString,
-                    response_serializer=triptych_dot_triptych__pb2.Piece.SerializeToString,
+                    response_serializer=triptych_dot_triptych__pb2.Chunk.SerializeToString,
             ),
             'GenerateStream': grpc.unary_stream_rpc_method_handler(
                     servicer.GenerateStream,
                     request_deserializer=triptych_dot_triptych__pb2.GenerateRequest.FromString,
-                    response_serializer=triptych_dot_triptych__pb2.Piece.SerializeToString,
+                    response_serializer=triptych_dot_triptych__pb2.Chunk.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -306,7 +306,7 @@ class Triptych(object):
             target,
             '/triptych.v1.Triptych/TranslateStream',
             triptych_dot_triptych__pb2.TranslateRequest.SerializeToString,
-            triptych_dot_triptych__pb2.Piece.FromString,
+            triptych_dot_triptych__pb2.Chunk.FromString,
             options,
             channel_credentials,
             insecure,
@@ -333,7 +333,7 @@ class Triptych(object):
             target,
             '/triptych.v1.Triptych/CaptionStream',
             triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
-            triptych_dot_triptych__pb2.Piece.FromString,
+            triptych_dot_triptych__pb2.Chunk.FromString,
             options,
             channel_credentials,
             insecure,
@@ -360,7 +360,7 @@ class Triptych(object):
             target,
             '/triptych.v1.Triptych/GenerateStream',
             triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
-            triptych_dot_triptych__pb2.Piece.FromString,
+            triptych_dot_triptych__pb2.Chunk.FromString,
             options,
             channel_credentials,
             insecure,

@@ -14,7 +14,7 @@ from starlette.datastructures import FormData, UploadFile
 from serving.errors import InvalidRequest, MalformedBody
 from serving.gateway.service import Service
 from serving.tasks.picture import Picture
-from triptych.messages import MAX_LABELS, MAX_TEMPLATES
+from triptych.tasks.zero_shot import MAX_LABELS, MAX_TEMPLATES
 
 M = TypeVar("M", bound=BaseModel)
 

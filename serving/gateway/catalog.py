@@ -10,7 +10,8 @@ from serving.bundle import bundles
 from serving.errors import BundleError, InvalidRequest, SetupError, UnknownModel
 from serving.settings import GatewaySettings
 from serving.tasks.model import LoadedModel, load_model
-from triptych.messages import MAX_LABELS, Model, ModelLimits, ModelList
+from triptych.messages import Model, ModelLimits, ModelList
+from triptych.tasks.zero_shot import MAX_LABELS
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,11 @@ from serving.gateway.service import Service
 from serving.gateway.streams import PieceStream
 from serving.ports import listening
 from serving.tasks.picture import Picture
-from triptych import messages
 from triptych.conversion import from_proto, to_proto
+from triptych.tasks.caption import CaptionRequest
+from triptych.tasks.generate import GenerateRequest
+from triptych.tasks.translate import TranslateRequest
+from triptych.tasks.zero_shot import ZeroShotRequest
 from triptych.triptych_pb2_grpc import TriptychServicer, add_TriptychServicer_to_server
 
 M = TypeVar("M", bound=BaseModel)
@@ -62,7 +65,7 @@ class GrpcTasks(TriptychServicer):
         """Texts in another language."""
 
         async def work() -> BaseModel:
-            message = _whole(from_proto(request, messages.TranslateRequest))
+            message = _whole(from_proto(request, TranslateRequest))
             return (await self._service.translate(message)).response
 
         return await self._answer("Translate", work, context)
@@ -71,7 +74,7 @@ class GrpcTasks(TriptychServicer):
         """The same, piece by piece."""
 
         def begin() -> PieceStream:
-            message = from_proto(request, messages.TranslateRequest)
+            message = from_proto(request, TranslateRequest)
             return self._service.translate_stream(message)
 
         async with aclosing(self._pieces("TranslateStream", begin, context)) as pieces:
@@ -83,7 +86,7 @@ class GrpcTasks(TriptychServicer):
 
         async def work() -> BaseModel:
             pictures = _taken(request)
-            message = _whole(from_proto(request, messages.CaptionRequest))
+            message = _whole(from_proto(request, CaptionRequest))
             return (await self._service.caption(message, pictures)).response
 
         return await self._answer("Caption", work, context)
@@ -93,7 +96,7 @@ class GrpcTasks(TriptychServicer):
 
         def begin() -> PieceStream:
             pictures = _taken(request)
-            message = from_proto(request, messages.CaptionRequest)
+            message = from_proto(request, CaptionRequest)
             return self._service.caption_stream(message, pictures)
 
         async with aclosing(self._pieces("CaptionStream", begin, context)) as pieces:
@@ -104,7 +107,7 @@ class GrpcTasks(TriptychServicer):
         """Prompts continued."""
 
         async def work() -> BaseModel:
-            message = _whole(from_proto(request, messages.GenerateRequest))
+            message = _whole(from_proto(request, GenerateRequest))
             return (await self._service.generate(message)).response
 
         return await self._answer("Generate", work, context)
@@ -113,7 +116,7 @@ class GrpcTasks(TriptychServicer):
         """The same, piece by piece."""
 
         def begin() -> PieceStream:
-            message = from_proto(request, messages.GenerateRequest)
+            message = from_proto(request, GenerateRequest)
             return self._service.generate_stream(message)
 
         async with aclosing(self._pieces("GenerateStream", begin, context)) as pieces:
@@ -125,7 +128,7 @@ class GrpcTasks(TriptychServicer):
 
         async def work() -> BaseModel:
             pictures = _taken(request)
-            message = from_proto(request, messages.ZeroShotRequest)
+            message = from_proto(request, ZeroShotRequest)
             return (await self._service.zero_shot(message, pictures)).response
 
         return await self._answer("ZeroShot", work, context)

@@ -19,18 +19,11 @@ from serving.gateway.plans import Answer
 from serving.gateway.server_events import ServerEvents
 from serving.gateway.service import Service
 from serving.gateway.streams import PieceStream
-from triptych.messages import (
-    CaptionRequest,
-    CaptionResponse,
-    ErrorResponse,
-    GenerateRequest,
-    GenerateResponse,
-    ModelList,
-    TranslateRequest,
-    TranslateResponse,
-    ZeroShotRequest,
-    ZeroShotResponse,
-)
+from triptych.messages import ErrorResponse, ModelList
+from triptych.tasks.caption import CaptionRequest, CaptionResponse
+from triptych.tasks.generate import GenerateRequest, GenerateResponse
+from triptych.tasks.translate import TranslateRequest, TranslateResponse
+from triptych.tasks.zero_shot import ZeroShotRequest, ZeroShotResponse
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)

@@ -43,18 +43,11 @@ from serving.tasks.picture import Picture
 from serving.tasks.stream import Streaming
 from serving.tasks.tokens import LiveText
 from serving.tasks.translate import TranslatePlan
-from triptych.messages import (
-    CaptionRequest,
-    CaptionResponse,
-    GenerateRequest,
-    GenerateResponse,
-    ModelList,
-    Piece,
-    TranslateRequest,
-    TranslateResponse,
-    ZeroShotRequest,
-    ZeroShotResponse,
-)
+from triptych.messages import Chunk, ModelList
+from triptych.tasks.caption import CaptionRequest, CaptionResponse
+from triptych.tasks.generate import GenerateRequest, GenerateResponse
+from triptych.tasks.translate import TranslateRequest, TranslateResponse
+from triptych.tasks.zero_shot import ZeroShotRequest, ZeroShotResponse
 
 T = TypeVar("T")
 
@@ -312,7 +305,7 @@ class Service:
 
     async def _pieces(
         self, number: int, call: GenerateCall, streaming: Streaming, timeout_s: float, beat: Beat
-    ) -> AsyncGenerator[list[Piece], None]:
+    ) -> AsyncGenerator[list[Chunk], None]:
         """What one call adds to a stream; it is ended as soon as nothing more of it is wanted."""
         if not streaming.wants(number):
             return

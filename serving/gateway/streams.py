@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 from serving.gateway.plans import Timings
 from serving.tasks.stream import merged
-from triptych.messages import Piece
+from triptych.messages import Chunk
 
 
 class PieceStream:
@@ -24,7 +24,7 @@ class PieceStream:
     def __init__(self, produce: Callable[[PieceStream], Awaitable[None]]) -> None:
         self.timings: Timings | None = None
         """Where the time until the first piece went."""
-        self._ready: list[Piece] = []
+        self._ready: list[Chunk] = []
         self._changed = asyncio.Event()
         self._task = asyncio.ensure_future(produce(self))
         self._task.add_done_callback(lambda _: self._changed.set())
@@ -39,7 +39,7 @@ class PieceStream:
         if not self._ready and self._task.done():
             self._task.result()
 
-    async def batches(self) -> AsyncIterator[list[Piece]]:
+    async def batches(self) -> AsyncIterator[list[Chunk]]:
         """Pieces that are ready together, until the end.
 
         Raises:
@@ -63,7 +63,7 @@ class PieceStream:
         if not self._task.cancelled():
             self._task.exception()  # whoever reads was told; nobody else asks
 
-    def tell(self, pieces: Iterable[Piece]) -> None:
+    def tell(self, pieces: Iterable[Chunk]) -> None:
         """Adds pieces for the reader; returns at once."""
         self._ready.extend(pieces)
         if self._ready:

@@ -6,7 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from serving.errors import TriptychError
-from triptych.messages import Caption, Classification, Generation, ItemError, Translation
+from triptych.messages import ItemError
+from triptych.tasks.caption import Caption
+from triptych.tasks.generate import Generation
+from triptych.tasks.translate import Translation
+from triptych.tasks.zero_shot import Classification
 
 In = TypeVar("In")
 Out = TypeVar("Out")

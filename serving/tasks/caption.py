@@ -20,7 +20,8 @@ from serving.tasks.picture import Picture, prepare_pictures
 from serving.tasks.stream import Part, StreamedItem, Streaming, check_stream
 from serving.tasks.tokens import LiveText
 from serving.tasks.translate import usage
-from triptych.messages import Alternative, Attention, Caption, CaptionRequest, CaptionResponse
+from triptych.messages import Alternative
+from triptych.tasks.caption import Attention, Caption, CaptionRequest, CaptionResponse
 
 
 @dataclass(frozen=True)

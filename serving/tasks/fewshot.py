@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from serving.errors import InvalidRequest
-from triptych.messages import Example
+from triptych.tasks.generate import Example
 
 SEPARATOR = " =>"
 STOP = "\n"

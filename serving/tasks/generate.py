@@ -19,15 +19,8 @@ from serving.tasks.model import LoadedModel, TaskLimits
 from serving.tasks.sampling import overrides
 from serving.tasks.stream import Part, StreamedItem, Streaming
 from serving.tasks.tokens import LiveText, Tokens
-from triptych.messages import (
-    Continuation,
-    GenerateRequest,
-    GenerateResponse,
-    Generation,
-    TokenLogprob,
-    TopToken,
-    Usage,
-)
+from triptych.messages import TokenLogprob, TopToken, Usage
+from triptych.tasks.generate import Continuation, GenerateRequest, GenerateResponse, Generation
 
 
 @dataclass(frozen=True)

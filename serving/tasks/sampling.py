@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from serving.errors import InvalidRequest
 from serving.generation import Generation, Overrides
 from serving.tasks.model import LoadedModel, TaskLimits
-from triptych.messages import GenerateRequest
+from triptych.tasks.generate import GenerateRequest
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "best_of")
 _SAME = (

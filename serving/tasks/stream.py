@@ -14,7 +14,7 @@ from serving.generation import FinishReason
 from serving.tasks.batch import item_error
 from serving.tasks.call import GenerateCall, Generated
 from serving.tasks.tokens import LiveText, Tokens
-from triptych.messages import Piece, TokenLogprob, Usage
+from triptych.messages import Chunk, TokenLogprob, Usage
 
 Show = Callable[[Tokens], list[TokenLogprob] | None]
 """What is told of tokens beside their text."""
@@ -65,7 +65,7 @@ class Streaming:
             for place, part in enumerate(item.parts)
         }
         self._bad = [
-            Piece(index=index, error=item_error(item))
+            Chunk(index=index, error=item_error(item))
             for index, item in enumerate(items)
             if isinstance(item, TriptychError)
         ]
@@ -81,7 +81,7 @@ class Streaming:
         item, place = self._places[call]
         return not (item.is_failed or item.texts[place].is_stopped)
 
-    def add(self, call: int, tokens: Tokens) -> list[Piece]:
+    def add(self, call: int, tokens: Tokens) -> list[Chunk]:
         """What tokens that have just arrived let us tell."""
         item, place = self._places[call]
         if not self.wants(call):
@@ -92,9 +92,9 @@ class Streaming:
         shown = self._show(tokens[: live.length - before])
         if not (text or shown):
             return []
-        return self._told(Piece(index=item.index, text=text, logprobs=shown))
+        return self._told(Chunk(index=item.index, text=text, logprobs=shown))
 
-    def end(self, call: int, generated: Generated | None = None) -> list[Piece]:
+    def end(self, call: int, generated: Generated | None = None) -> list[Chunk]:
         """The end of a call, by itself or, without what it generated, by a stop string."""
         item, place = self._places[call]
         if item.is_failed:
@@ -106,11 +106,11 @@ class Streaming:
         self._count(self._calls[call].prompt_tokens, live.length)
         text = item.tell(place, rest, reason)
         if not item.is_complete:
-            return self._told(Piece(index=item.index, text=text)) if text else []
+            return self._told(Chunk(index=item.index, text=text)) if text else []
         self._has_success = True
-        return self._last(Piece(index=item.index, text=text, finish_reason=item.reason))
+        return self._last(Chunk(index=item.index, text=text, finish_reason=item.reason))
 
-    def fail(self, call: int, error: TriptychError) -> list[Piece]:
+    def fail(self, call: int, error: TriptychError) -> list[Chunk]:
         """The end of a call without an answer: its item has none, the others go on.
 
         Told with the next piece while nothing else has been told: when no item is left and none has
@@ -124,7 +124,7 @@ class Streaming:
             self._unfinished = 0
             self.failure = error
             return []
-        piece = Piece(index=item.index, error=item_error(error))
+        piece = Chunk(index=item.index, error=item_error(error))
         if not self._has_begun:
             self._unfinished -= 1
             self._bad.append(piece)
@@ -137,14 +137,14 @@ class Streaming:
             completion_tokens=self._usage.completion_tokens + completion_tokens,
         )
 
-    def _last(self, piece: Piece) -> list[Piece]:
+    def _last(self, piece: Chunk) -> list[Chunk]:
         """An item's last piece; the stream's last one has the usage."""
         self._unfinished -= 1
         if not self._unfinished:
             piece = piece.model_copy(update={"usage": self._usage})
         return self._told(piece)
 
-    def _told(self, piece: Piece) -> list[Piece]:
+    def _told(self, piece: Chunk) -> list[Chunk]:
         """A piece; before the first, the items that were bad until then."""
         self._has_begun = True
         bad, self._bad = self._bad, []
@@ -198,16 +198,16 @@ def check_stream(stream: bool | None, **fields: object) -> None:
             raise InvalidRequest(f"a stream does not carry {name}: leave one out", field=name)
 
 
-def merged(pieces: Sequence[Piece]) -> list[Piece]:
+def merged(pieces: Sequence[Chunk]) -> list[Chunk]:
     """Pieces that are ready together, one an item where that changes nothing but their number."""
-    last: dict[int, Piece] = {}
+    last: dict[int, Chunk] = {}
     for piece in pieces:
         before = last.pop(piece.index, None)
         last[piece.index] = piece if before is None else _joined(before, piece)
     return list(last.values())
 
 
-def _joined(first: Piece, second: Piece) -> Piece:
+def _joined(first: Chunk, second: Chunk) -> Chunk:
     logprobs = [*(first.logprobs or ()), *(second.logprobs or ())]
     return second.model_copy(
         update={"text": first.text + second.text, "logprobs": logprobs or None}

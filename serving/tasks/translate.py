@@ -18,14 +18,8 @@ from serving.tasks.call import GenerateCall, Generated, Outcome
 from serving.tasks.model import LoadedModel, TaskLimits
 from serving.tasks.stream import Part, StreamedItem, Streaming, check_stream
 from serving.tasks.tokens import LiveText
-from triptych.messages import (
-    Alignment,
-    Alternative,
-    TranslateRequest,
-    TranslateResponse,
-    Translation,
-    Usage,
-)
+from triptych.messages import Alternative, Usage
+from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
 
 _PREFIX = re.compile(r"\s*(>>[^<\s]*<<)\s*")
 

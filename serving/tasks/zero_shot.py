@@ -16,11 +16,11 @@ from serving.tasks.call import Array, InferCall, Outcome
 from serving.tasks.embeddings import Embedded, EmbeddingCache, Vector
 from serving.tasks.model import LoadedModel, TaskLimits
 from serving.tasks.picture import Picture, prepare_pictures
-from triptych.messages import (
+from triptych.messages import Usage
+from triptych.tasks.zero_shot import (
     DEFAULT_TEMPLATE,
     Classification,
     LabelScore,
-    Usage,
     ZeroShotRequest,
     ZeroShotResponse,
 )

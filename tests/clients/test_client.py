@@ -12,8 +12,8 @@ import pytest
 
 import triptych
 from triptych import errors
-from triptych.messages import TranslateResponse
 from triptych.retries import Retries
+from triptych.tasks.translate import TranslateResponse
 
 URL = "http://gateway:8080"
 QUICK = Retries(attempts=3, first_wait_s=0.0)

@@ -16,6 +16,9 @@ from triptych import errors, messages
 from triptych import triptych_pb2 as pb
 from triptych.conversion import from_proto, to_proto
 from triptych.retries import Retries
+from triptych.tasks.caption import Caption, CaptionResponse
+from triptych.tasks.translate import TranslateRequest, TranslateResponse, Translation
+from triptych.tasks.zero_shot import Classification, LabelScore, ZeroShotResponse
 from triptych.triptych_pb2_grpc import TriptychServicer, add_TriptychServicer_to_server
 
 QUICK = Retries(attempts=3, first_wait_s=0.0)
@@ -55,26 +58,24 @@ class FakeGateway(TriptychServicer):
 
     def Translate(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._admit(context)
-        asked = from_proto(request, messages.TranslateRequest)
+        asked = from_proto(request, TranslateRequest)
         texts = enumerate(asked.texts)
-        data = [messages.Translation(index=i, text=text.upper(), score=-1.5) for i, text in texts]
-        return to_proto(messages.TranslateResponse(model=asked.model or "default", data=data))
+        data = [Translation(index=i, text=text.upper(), score=-1.5) for i, text in texts]
+        return to_proto(TranslateResponse(model=asked.model or "default", data=data))
 
     def Caption(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._admit(context)
         data = [
-            messages.Caption(index=i, text=f"{len(image)} bytes", score=0.0)
+            Caption(index=i, text=f"{len(image)} bytes", score=0.0)
             for i, image in enumerate(request.images)
         ]
-        return to_proto(messages.CaptionResponse(model="m", data=data))
+        return to_proto(CaptionResponse(model="m", data=data))
 
     def ZeroShot(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._admit(context)
-        labels = [
-            messages.LabelScore(label=label, score=0.5, cosine=0.25) for label in request.labels
-        ]
-        data = [messages.Classification(index=0, labels=labels)]
-        return to_proto(messages.ZeroShotResponse(model="m", data=data))
+        labels = [LabelScore(label=label, score=0.5, cosine=0.25) for label in request.labels]
+        data = [Classification(index=0, labels=labels)]
+        return to_proto(ZeroShotResponse(model="m", data=data))
 
     def ListModels(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._admit(context)
@@ -114,11 +115,11 @@ def client(gateway: FakeGateway) -> Iterator[triptych.GrpcClient]:
 
 def test_translate_answers_typed(client: triptych.GrpcClient) -> None:
     answer = client.translate(["ñu", "b"], model="opus")
-    assert answer == messages.TranslateResponse(
+    assert answer == TranslateResponse(
         model="opus",
         data=[
-            messages.Translation(index=0, text="ÑU", score=-1.5),
-            messages.Translation(index=1, text="B", score=-1.5),
+            Translation(index=0, text="ÑU", score=-1.5),
+            Translation(index=1, text="B", score=-1.5),
         ],
     )
 

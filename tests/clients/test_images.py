@@ -10,7 +10,7 @@ from PIL import Image
 
 from triptych import calls, images
 from triptych.errors import UnreadableImage
-from triptych.messages import CaptionRequest
+from triptych.tasks.caption import CaptionRequest
 
 
 @pytest.fixture

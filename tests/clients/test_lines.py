@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from triptych.commands.lines import LineTranslation, translated_file
 from triptych.errors import InvalidArgument, TriptychError, Unavailable
-from triptych.messages import ItemError, TranslateResponse, Translation
+from triptych.messages import ItemError
+from triptych.tasks.translate import TranslateResponse, Translation
 
 
 class Translator:

@@ -8,7 +8,11 @@ from collections.abc import Callable
 import pytest
 
 import triptych
-from triptych import calls, errors, generation, messages
+from triptych import calls, errors, generation
+from triptych.tasks.caption import CaptionRequest
+from triptych.tasks.generate import GenerateRequest
+from triptych.tasks.translate import TranslateRequest
+from triptych.tasks.zero_shot import ZeroShotRequest
 
 CLIENTS = (triptych.Client, triptych.AsyncClient, triptych.GrpcClient)
 
@@ -61,13 +65,13 @@ def test_each_client_has_each_verb_with_its_arguments(client: type, call: Callab
 @pytest.mark.parametrize(
     ("verb", "message", "unsaid"),
     [
-        (calls.translate, messages.TranslateRequest, {"stream"}),
-        (calls.caption, messages.CaptionRequest, {"stream"}),
-        (calls.zero_shot, messages.ZeroShotRequest, set()),
-        (generation.generate, messages.GenerateRequest, {"stream"}),
+        (calls.translate, TranslateRequest, {"stream"}),
+        (calls.caption, CaptionRequest, {"stream"}),
+        (calls.zero_shot, ZeroShotRequest, set()),
+        (generation.generate, GenerateRequest, {"stream"}),
         (
             generation.generate_stream,
-            messages.GenerateRequest,
+            GenerateRequest,
             {"stream", "n", "best_of", "num_beams", "length_penalty", "early_stopping"},
         ),
     ],

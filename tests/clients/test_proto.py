@@ -1,6 +1,7 @@
 """The proto is the twin of messages.py: names, types, presence, and every value both ways."""
 
 import inspect
+import sys
 import types
 import typing
 from pathlib import Path
@@ -15,6 +16,18 @@ from pydantic.fields import FieldInfo
 from triptych import messages
 from triptych import triptych_pb2 as pb
 from triptych.conversion import TWINS, from_proto, to_proto
+from triptych.parameters import MAX_BEAMS
+from triptych.tasks import TASKS
+from triptych.tasks.caption import Attention, Caption, CaptionRequest, CaptionResponse
+from triptych.tasks.generate import (
+    Continuation,
+    Example,
+    GenerateRequest,
+    GenerateResponse,
+    Generation,
+)
+from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
+from triptych.tasks.zero_shot import Classification, LabelScore, ZeroShotRequest, ZeroShotResponse
 
 HTTP_ONLY = {messages.ErrorResponse}
 SCALARS = {
@@ -53,14 +66,18 @@ def assert_map(field: Any, key: type, value: type) -> None:
     assert entry.fields_by_name["value"].type in SCALARS[value], field.name
 
 
+BASES = {"Message", "Request", "StreamRequest", "Item", "Response"}
+
+
 def test_every_message_of_the_wire_has_a_twin() -> None:
+    modules = [messages, *(sys.modules[task.request.__module__] for task in TASKS.values())]
     public = {
         kind
-        for name, kind in inspect.getmembers(messages, inspect.isclass)
-        if kind.__module__ == messages.__name__ and not name.startswith("_")
+        for module in modules
+        for name, kind in inspect.getmembers(module, inspect.isclass)
+        if kind.__module__ == module.__name__ and name.partition("[")[0] not in BASES
     }
-    envelopes = {kind for kind in public if kind.__name__.startswith("Response")}
-    assert public - envelopes - HTTP_ONLY == set(TWINS)
+    assert public - HTTP_ONLY == set(TWINS)
 
 
 def test_every_message_of_the_proto_has_a_twin() -> None:
@@ -104,9 +121,9 @@ def test_the_service_has_a_method_for_each_task() -> None:
         "Caption": ("CaptionRequest", "CaptionResponse"),
         "ZeroShot": ("ZeroShotRequest", "ZeroShotResponse"),
         "Generate": ("GenerateRequest", "GenerateResponse"),
-        "TranslateStream": ("TranslateRequest", "Piece"),
-        "CaptionStream": ("CaptionRequest", "Piece"),
-        "GenerateStream": ("GenerateRequest", "Piece"),
+        "TranslateStream": ("TranslateRequest", "Chunk"),
+        "CaptionStream": ("CaptionRequest", "Chunk"),
+        "GenerateStream": ("GenerateRequest", "Chunk"),
         "ListModels": ("ListModelsRequest", "ModelList"),
     }
     assert {m.name for m in methods if m.server_streaming} == {
@@ -133,79 +150,79 @@ CHOSEN = messages.TokenLogprob(
     token="b", logprob=-0.5, top=[messages.TopToken(token="b", logprob=-0.5)]
 )
 FULL = [
-    messages.TranslateRequest(
+    TranslateRequest(
         model="m", texts=["a", "ñ"], source="es", target="en", num_beams=4, alternatives=2,
         length_penalty=0.1, return_alignment=True, stream=False,
     ),
-    messages.TranslateRequest(texts=["a"]),
-    messages.CaptionRequest(
+    TranslateRequest(texts=["a"]),
+    CaptionRequest(
         images=["aGVsbG8="], prompt="a", num_beams=2, alternatives=1, max_new_tokens=9,
         return_attention=False, stream=True,
     ),
-    messages.GenerateRequest(
+    GenerateRequest(
         model="m", prompts=["a", "b\n"], instruction="", max_new_tokens=7, temperature=0.0,
-        examples=[messages.Example(input="x", output="ñ"), messages.Example(input="", output="")],
+        examples=[Example(input="x", output="ñ"), Example(input="", output="")],
         top_k=0, top_p=0.5, min_p=0.0, typical_p=1.0, repetition_penalty=1.5, presence_penalty=-2.0,
         frequency_penalty=0.25, logit_bias={7: -100.0, 0: 0.0}, seed=2**63 - 1, num_beams=1,
         length_penalty=-0.5, early_stopping=False, no_repeat_ngram_size=3, n=2, best_of=4,
         stop=["\n", "end"], logprobs=0, stream=True,
     ),
-    messages.GenerateRequest(prompts=["a"]),
-    messages.ZeroShotRequest(images=["aGVsbG8="], labels=["x"], templates=["{}", "a {}"]),
-    messages.ZeroShotRequest(images=["aGVsbG8="], labels=["x", "y"]),
-    messages.TranslateResponse(
+    GenerateRequest(prompts=["a"]),
+    ZeroShotRequest(images=["aGVsbG8="], labels=["x"], templates=["{}", "a {}"]),
+    ZeroShotRequest(images=["aGVsbG8="], labels=["x", "y"]),
+    TranslateResponse(
         model="m",
         data=[
-            messages.Translation(
+            Translation(
                 index=0,
                 text="",
                 score=0.0,
                 alternatives=[messages.Alternative(text="b", score=-0.1)],
-                alignment=messages.Alignment(
+                alignment=Alignment(
                     source_tokens=["a", "</s>"], target_tokens=["b"], weights=[[0.1, 0.9]]
                 ),
             ),
-            messages.Translation(
+            Translation(
                 index=1, error=messages.ItemError(type="too_long", message="9 > 8", field="texts")
             ),
         ],
         usage=messages.Usage(prompt_tokens=3, completion_tokens=4),
     ),
-    messages.CaptionResponse(
+    CaptionResponse(
         model="m",
         data=[
-            messages.Caption(
+            Caption(
                 index=0, text="a b", score=-1.0,
-                attention=messages.Attention(
+                attention=Attention(
                     tokens=["a", " b"], grid=[1, 2], weights=[[0.25, 0.75], [0.0, 1.0]]
                 ),
             )
         ],
     ),
-    messages.GenerateResponse(
+    GenerateResponse(
         model="m",
         data=[
-            messages.Generation(
+            Generation(
                 index=0, text="b", finish_reason="stop", score=-0.5, logprobs=[CHOSEN],
                 alternatives=[
-                    messages.Continuation(
+                    Continuation(
                         text="b", finish_reason="stop", score=-0.5, logprobs=[CHOSEN]
                     ),
-                    messages.Continuation(text="", finish_reason="length"),
+                    Continuation(text="", finish_reason="length"),
                 ],
             ),
-            messages.Generation(index=1, error=messages.ItemError(type="too_long", message="no")),
+            Generation(index=1, error=messages.ItemError(type="too_long", message="no")),
         ],
         usage=messages.Usage(prompt_tokens=1),
     ),
-    messages.Piece(index=3, text="b", logprobs=[CHOSEN]),
-    messages.Piece(index=3, finish_reason="length", usage=messages.Usage(completion_tokens=2)),
-    messages.Piece(index=1, error=messages.ItemError(type="overloaded", message="busy")),
-    messages.ZeroShotResponse(
+    messages.Chunk(index=3, text="b", logprobs=[CHOSEN]),
+    messages.Chunk(index=3, finish_reason="length", usage=messages.Usage(completion_tokens=2)),
+    messages.Chunk(index=1, error=messages.ItemError(type="overloaded", message="busy")),
+    ZeroShotResponse(
         model="m",
         data=[
-            messages.Classification(
-                index=0, labels=[messages.LabelScore(label="x", score=1.0, cosine=-0.25)]
+            Classification(
+                index=0, labels=[LabelScore(label="x", score=1.0, cosine=-0.25)]
             )
         ],
     ),
@@ -235,22 +252,22 @@ def test_a_message_survives_the_wire(message: BaseModel) -> None:
 
 
 def test_pictures_are_raw_bytes_over_grpc() -> None:
-    request = messages.CaptionRequest(images=["data:image/png;base64,aGVsbG8=", "aGVs\nbG8="])
+    request = CaptionRequest(images=["data:image/png;base64,aGVsbG8=", "aGVs\nbG8="])
     assert list(typing.cast(pb.CaptionRequest, to_proto(request)).images) == [b"hello", b"hello"]
 
 
 @pytest.mark.parametrize("image", ["data:image/png,hello", "a!b"])
 def test_what_is_not_base64_is_refused(image: str) -> None:
     with pytest.raises(ValueError, match="base64"):
-        to_proto(messages.CaptionRequest(images=[image]))
+        to_proto(CaptionRequest(images=[image]))
 
 
 def test_an_empty_request_breaks_the_rules_of_the_message() -> None:
     with pytest.raises(ValidationError, match="texts"):
-        from_proto(pb.TranslateRequest(), messages.TranslateRequest)
+        from_proto(pb.TranslateRequest(), TranslateRequest)
 
 
 def test_an_out_of_range_number_breaks_the_rules_of_the_message() -> None:
-    request = pb.TranslateRequest(texts=["a"], num_beams=messages.MAX_BEAMS + 1)
+    request = pb.TranslateRequest(texts=["a"], num_beams=MAX_BEAMS + 1)
     with pytest.raises(ValidationError, match="num_beams"):
-        from_proto(request, messages.TranslateRequest)
+        from_proto(request, TranslateRequest)

@@ -14,23 +14,24 @@ import pytest
 import triptych
 from tests.clients.test_client import QUICK, URL, Gateway, failed
 from tests.clients.test_grpc_client import FakeGateway, abort, served
-from triptych import errors, messages
+from triptych import errors
 from triptych import triptych_pb2 as pb
 from triptych.conversion import from_proto, to_proto
-from triptych.messages import Piece, Usage
+from triptych.messages import Chunk, Usage
+from triptych.tasks.generate import GenerateRequest, GenerateResponse, Generation
 from triptych.triptych_pb2_grpc import add_TriptychServicer_to_server
 
 PIECES = [
-    Piece(index=0, text="He"),
-    Piece(index=1, text="Bye"),
-    Piece(index=0, text="llo\n", finish_reason="length"),
-    Piece(index=1, finish_reason="stop", usage=Usage(prompt_tokens=3, completion_tokens=2)),
+    Chunk(index=0, text="He"),
+    Chunk(index=1, text="Bye"),
+    Chunk(index=0, text="llo\n", finish_reason="length"),
+    Chunk(index=1, finish_reason="stop", usage=Usage(prompt_tokens=3, completion_tokens=2)),
 ]
 DONE = "data: [DONE]\n\n"
 GONE = 'event: error\ndata: {"error":{"type":"unavailable","message":"gone"}}\n\n'
 
 
-def sent(*pieces: Piece) -> str:
+def sent(*pieces: Chunk) -> str:
     return "".join(f"data: {piece.model_dump_json(exclude_none=True)}\n\n" for piece in pieces)
 
 
@@ -70,8 +71,8 @@ class Streams:
         transport = httpx.MockTransport(handler)
         self._client = kind(URL, transport=transport, retries=QUICK)
 
-    def __call__(self, verb: str, *args: Any, most: int = 99, **kwargs: Any) -> list[Piece]:
-        self.seen: list[Piece] = []
+    def __call__(self, verb: str, *args: Any, most: int = 99, **kwargs: Any) -> list[Chunk]:
+        self.seen: list[Chunk] = []
         pieces = getattr(self._client, verb)(*args, **kwargs)
         if isinstance(self._client, triptych.AsyncClient):
             asyncio.run(self._read(pieces, most))
@@ -83,7 +84,7 @@ class Streams:
                 break
         return self.seen
 
-    async def _read(self, pieces: AsyncIterator[Piece], most: int) -> None:
+    async def _read(self, pieces: AsyncIterator[Chunk], most: int) -> None:
         async for piece in pieces:
             self.seen.append(piece)
             if len(self.seen) == most:
@@ -104,7 +105,7 @@ def test_pieces_come_as_they_were_sent(connect: Any) -> None:
 
 
 def test_chunks_may_cut_events_anywhere(connect: Any) -> None:
-    body = sent(Piece(index=0, text="ñ\u2028🙂"), *PIECES) + DONE
+    body = sent(Chunk(index=0, text="ñ\u2028🙂"), *PIECES) + DONE
     gateway = Gateway(streaming(*(bytes([byte]) for byte in body.encode())))
     assert connect(gateway)("translate_stream", "a")[0].text == "ñ\u2028🙂"
     assert gateway.body == {"texts": ["a"], "num_beams": 1, "stream": True}
@@ -208,7 +209,7 @@ def test_generate_answers_typed() -> None:
     gateway = Gateway(httpx.Response(200, json={"model": "m", "data": [item]}))
     with triptych.Client(URL, transport=httpx.MockTransport(gateway)) as client:
         answer = client.generate("a", n=1, stop="x", examples=[("p", "q")])
-    assert isinstance(answer, messages.GenerateResponse)
+    assert isinstance(answer, GenerateResponse)
     assert answer.data[0].finish_reason == "stop"
     assert gateway.body["n"] == 1
 
@@ -230,13 +231,13 @@ class StreamingGateway(FakeGateway):
 
     def Generate(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._admit(context)
-        asked = from_proto(request, messages.GenerateRequest)
-        data = [messages.Generation(index=0, text=asked.prompts[0], finish_reason="stop")]
-        return to_proto(messages.GenerateResponse(model="m", data=data))
+        asked = from_proto(request, GenerateRequest)
+        data = [Generation(index=0, text=asked.prompts[0], finish_reason="stop")]
+        return to_proto(GenerateResponse(model="m", data=data))
 
     def GenerateStream(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         self._admit(context)
-        assert from_proto(request, messages.GenerateRequest).stream
+        assert from_proto(request, GenerateRequest).stream
         for place, piece in enumerate(PIECES):
             if place == self.breaks_after:
                 body = pb.ErrorBody(type="unavailable", message="gone")

@@ -12,7 +12,8 @@ from tests.spine.conftest import CHECKPOINTS, House
 from tests.spine.test_streams import texts
 from triptych import Client
 from triptych.grpc_client import GrpcClient
-from triptych.messages import Generation, TokenLogprob
+from triptych.messages import TokenLogprob
+from triptych.tasks.generate import Generation
 
 NAME = "example-gpt"
 FOLDER = CHECKPOINTS / NAME

@@ -17,7 +17,7 @@ from tests.spine.conftest import House
 from tests.spine.test_lifecycle import eventually
 from triptych import AsyncClient, Client
 from triptych.grpc_client import GrpcClient
-from triptych.messages import Piece
+from triptych.messages import Chunk
 
 pytestmark = pytest.mark.integration
 FROM_SPANISH = {"model": "example-es-en"}
@@ -35,7 +35,7 @@ def pictures() -> list[Image.Image]:
     return [picture for _, picture in heldout_pictures(6, seed=5)]
 
 
-def texts(pieces: list[Piece]) -> list[str]:
+def texts(pieces: list[Chunk]) -> list[str]:
     """Each item's text, in the order asked; nothing follows an item's last piece."""
     found: dict[int, str] = {}
     ended: set[int] = set()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from triptych.errors import InvalidArgument, TriptychError
-from triptych.messages import TranslateResponse, Translation
+from triptych.tasks.translate import TranslateResponse, Translation
 
 
 @dataclass

@@ -9,7 +9,10 @@ import typer
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from triptych.messages import Caption, Generation, ItemError, Piece, Translation
+    from triptych.messages import Chunk, ItemError
+    from triptych.tasks.caption import Caption
+    from triptych.tasks.generate import Generation
+    from triptych.tasks.translate import Translation
 
 
 def print_json(answer: BaseModel) -> None:
@@ -36,7 +39,7 @@ def print_texts(
 
 
 def print_stream(
-    pieces: Iterable[Piece], names: Sequence[str] | None = None, *, as_json: bool = False
+    pieces: Iterable[Chunk], names: Sequence[str] | None = None, *, as_json: bool = False
 ) -> int:
     """Text as it comes, one item after the other: of later ones what has come is held back.
 

@@ -27,7 +27,7 @@ from triptych.commands.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from triptych.messages import TranslateResponse
+    from triptych.tasks.translate import TranslateResponse
 
 
 def translate(

@@ -16,7 +16,8 @@ from serving.generation import Generation
 from tests.serving.gateway.conftest import House, MakeHouse, all_models, error_of, loaded
 from tests.serving.gateway.test_house import until
 from tests.serving.tasks.conftest import picture
-from triptych.messages import GenerateResponse, Piece, TokenLogprob, TopToken, Usage
+from triptych.messages import Chunk, TokenLogprob, TopToken, Usage
+from triptych.tasks.generate import GenerateResponse
 
 RED = base64.b64encode(picture("red")).decode()
 PROMPT = {"prompts": "one two three", "stream": True}
@@ -40,14 +41,14 @@ def events(body: str) -> list[str]:
     return found
 
 
-def pieces(body: str) -> list[Piece]:
+def pieces(body: str) -> list[Chunk]:
     """The pieces of a stream that came to its end."""
     *told, last = events(body)
     assert last == "[DONE]"
-    return [Piece.model_validate_json(data) for data in told]
+    return [Chunk.model_validate_json(data) for data in told]
 
 
-async def stream(house: House, task: str, **fields: object) -> list[Piece]:
+async def stream(house: House, task: str, **fields: object) -> list[Chunk]:
     response = await house.http.post(f"/v1/{task}", json={**BODIES[task], **fields})
     assert response.status_code == 200
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -136,7 +137,7 @@ async def test_tokens_that_are_ready_together_travel_together(house: House) -> N
         await until(lambda: reader.bodies and reader.bodies[-1] == "data: [DONE]\n\n")
     assert len(reader.bodies) == 2
     (piece, done) = events("".join(reader.bodies))
-    assert Piece.model_validate_json(piece).text == "one two three"
+    assert Chunk.model_validate_json(piece).text == "one two three"
     assert done == "[DONE]"
 
 

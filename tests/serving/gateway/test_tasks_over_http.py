@@ -8,7 +8,10 @@ import pytest
 from serving.errors import Overloaded
 from tests.serving.gateway.conftest import House, MakeHouse, loaded
 from tests.serving.tasks.conftest import picture
-from triptych.messages import CaptionResponse, ModelList, TranslateResponse, ZeroShotResponse
+from triptych.messages import ModelList
+from triptych.tasks.caption import CaptionResponse
+from triptych.tasks.translate import TranslateResponse
+from triptych.tasks.zero_shot import ZeroShotResponse
 
 RED = base64.b64encode(picture("red")).decode()
 

@@ -9,7 +9,8 @@ from serving.tasks import caption, translate
 from serving.tasks.call import Generated
 from serving.tasks.model import LoadedModel, TaskLimits
 from tests.serving.tasks.conftest import picture
-from triptych.messages import CaptionRequest, TranslateRequest
+from triptych.tasks.caption import CaptionRequest
+from triptych.tasks.translate import TranslateRequest
 
 LIMITS = TaskLimits()
 

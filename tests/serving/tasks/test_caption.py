@@ -8,7 +8,7 @@ from serving.tasks.call import Generated
 from serving.tasks.caption import CaptionPlan, prepare
 from serving.tasks.model import LoadedModel, TaskLimits
 from tests.serving.tasks.conftest import picture
-from triptych.messages import CaptionRequest
+from triptych.tasks.caption import CaptionRequest
 
 LIMITS = TaskLimits(max_client_batch_size=3)
 

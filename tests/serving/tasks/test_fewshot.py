@@ -6,7 +6,7 @@ from serving.errors import InvalidRequest
 from serving.processing.text import FastTokenizer
 from serving.tasks.fewshot import header, laid_out
 from tests.serving.processing.test_text import byte_level
-from triptych.messages import Example
+from triptych.tasks.generate import Example
 
 SHOTS = [Example(input=" sea otter", output="loutre de mer "), Example(input="a", output="b")]
 

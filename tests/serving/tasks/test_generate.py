@@ -11,7 +11,7 @@ from serving.tasks.generate import GeneratePlan, prepare
 from serving.tasks.model import LoadedModel, TaskLimits
 from serving.tasks.tokens import Tokens
 from tests.serving.tasks.conftest import STEP, WordTokenizer, manifest
-from triptych.messages import Example, GenerateRequest
+from triptych.tasks.generate import Example, GenerateRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)
 SHOTS = [Example(input="uno", output="one")]

@@ -7,7 +7,7 @@ from serving.generation import Generation, Overrides
 from serving.tasks.model import LoadedModel, TaskLimits
 from serving.tasks.sampling import overrides
 from tests.serving.tasks.conftest import WordTokenizer, manifest
-from triptych.messages import GenerateRequest
+from triptych.tasks.generate import GenerateRequest
 
 GREEDY = Generation(pad_token_id=0, max_new_tokens=20)
 BEAMS = Generation(pad_token_id=0, max_new_tokens=20, num_beams=4)

@@ -13,14 +13,10 @@ from serving.tasks.model import LoadedModel, TaskLimits
 from serving.tasks.stream import Streaming, merged
 from serving.tasks.tokens import Tokens
 from tests.serving.tasks.conftest import IMAGE, WordTokenizer, manifest, picture
-from triptych.messages import (
-    CaptionRequest,
-    GenerateRequest,
-    Piece,
-    TokenLogprob,
-    TranslateRequest,
-    Usage,
-)
+from triptych.messages import Chunk, TokenLogprob, Usage
+from triptych.tasks.caption import CaptionRequest
+from triptych.tasks.generate import GenerateRequest
+from triptych.tasks.translate import TranslateRequest
 
 LIMITS = TaskLimits()
 Streams = list[tuple[int, ...]]
@@ -38,9 +34,9 @@ def translation(model: LoadedModel, *texts: str) -> translate.TranslatePlan:
 
 def run(
     streaming: Streaming, streams: Streams, order: random.Random, failing: dict[int, TriptychError]
-) -> list[Piece]:
+) -> list[Chunk]:
     """Calls in any order, a few tokens at a time; a failing one breaks off in the middle."""
-    pieces: list[Piece] = []
+    pieces: list[Chunk] = []
     places = dict.fromkeys(range(len(streams)), 0)
     while places:
         call = order.choice(list(places))
@@ -58,7 +54,7 @@ def run(
     return pieces
 
 
-def texts_of(pieces: list[Piece]) -> dict[int, str]:
+def texts_of(pieces: list[Chunk]) -> dict[int, str]:
     texts: dict[int, str] = {}
     for piece in pieces:
         texts[piece.index] = texts.get(piece.index, "") + piece.text
@@ -220,14 +216,14 @@ def test_what_a_stream_cannot_carry_is_refused(
 def test_pieces_that_are_ready_together_travel_together() -> None:
     entry = TokenLogprob(token="b", logprob=-1.0)
     pieces = [
-        Piece(index=0, text="a"),
-        Piece(index=1, text="x", logprobs=[entry]),
-        Piece(index=0, text="b"),
-        Piece(index=1, text="y", logprobs=[entry]),
-        Piece(index=0, finish_reason="stop", usage=Usage(prompt_tokens=1)),
+        Chunk(index=0, text="a"),
+        Chunk(index=1, text="x", logprobs=[entry]),
+        Chunk(index=0, text="b"),
+        Chunk(index=1, text="y", logprobs=[entry]),
+        Chunk(index=0, finish_reason="stop", usage=Usage(prompt_tokens=1)),
     ]
     assert merged(pieces) == [
-        Piece(index=1, text="xy", logprobs=[entry, entry]),
-        Piece(index=0, text="ab", finish_reason="stop", usage=Usage(prompt_tokens=1)),
+        Chunk(index=1, text="xy", logprobs=[entry, entry]),
+        Chunk(index=0, text="ab", finish_reason="stop", usage=Usage(prompt_tokens=1)),
     ]
     assert merged([]) == []

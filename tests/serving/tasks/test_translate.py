@@ -6,7 +6,7 @@ from serving.tasks.call import Generated
 from serving.tasks.model import LoadedModel, TaskLimits
 from serving.tasks.translate import TranslatePlan, prepare
 from tests.serving.tasks.conftest import WordTokenizer, manifest
-from triptych.messages import TranslateRequest
+from triptych.tasks.translate import TranslateRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=4)
 

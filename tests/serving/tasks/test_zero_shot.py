@@ -9,7 +9,7 @@ from serving.tasks.embeddings import EmbeddingCache
 from serving.tasks.model import LoadedModel, TaskLimits
 from serving.tasks.zero_shot import ZeroShotPlan, prepare
 from tests.serving.tasks.conftest import embedded, picture
-from triptych.messages import ZeroShotRequest
+from triptych.tasks.zero_shot import ZeroShotRequest
 
 LIMITS = TaskLimits(max_client_batch_size=20)
 

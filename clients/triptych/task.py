@@ -1,0 +1,63 @@
+"""Declaration of a task: the single source of everything that clients and gateway derive from it.
+
+A task is one file in `triptych/tasks` with its messages and `TASK = Task(...)`, and one file in
+`serving/tasks`. Route, OpenAPI, gRPC method, proto messages, client methods and command follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from triptych.messages import Request, Response, StreamRequest
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of the API.
+
+    Attributes:
+        name: Route below `/v1`, command, and label, e.g. `zero-shot`.
+        summary: One sentence for OpenAPI, `--help` and the clients' docstrings.
+        request: Message of the request; its fields are the parameters everywhere.
+        response: Message of the response.
+        inputs: Field of the request that holds one entry per item; several where exactly one of
+            them must be given.
+        not_streamed: Fields that a stream excludes.
+    """
+
+    name: str
+    summary: str
+    request: type[Request]
+    response: type[Response[Any]]
+    inputs: str | tuple[str, ...]
+    not_streamed: tuple[str, ...] = field(default=())
+
+    @property
+    def path(self) -> str:
+        """HTTP path."""
+        return f"/v1/{self.name}"
+
+    @property
+    def verb(self) -> str:
+        """GRPC method, e.g. `ZeroShot`; its stream is `ZeroShotStream`."""
+        return "".join(word.capitalize() for word in self.name.split("-"))
+
+    @property
+    def method(self) -> str:
+        """Method of the clients, e.g. `zero_shot`."""
+        return self.name.replace("-", "_")
+
+    @property
+    def streams(self) -> bool:
+        """Whether the response may be streamed."""
+        return issubclass(self.request, StreamRequest)
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether the request has a field `images`."""
+        return IMAGES in self.request.model_fields
+
+
+IMAGES = "images"
+"""The one field that holds images: base64 in JSON, files in multipart, bytes over gRPC."""

@@ -1,0 +1,93 @@
+"""`generate`: prompts continued, below an instruction and examples where given."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from triptych.messages import (
+    Item,
+    Message,
+    OneOrMany,
+    Response,
+    StreamRequest,
+    TokenLogprob,
+    as_list,
+)
+from triptych.parameters import MAX_STOPS, Beams, GenerationParameters, Stop, TopLogProbs
+from triptych.task import Task
+
+MAX_EXAMPLES = 100
+
+
+class Example(Message):
+    """One solved example of the task that the prompts continue."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    input: str
+    output: str
+
+
+class GenerateRequest(StreamRequest, GenerationParameters):
+    """Request of `generate`. Tokens are sampled when a sampling parameter is given.
+
+    With `instruction` or `examples` the prompts stand in the few-shot layout, and a line break
+    ends the output; without them a prompt is used as it is written.
+    """
+
+    prompts: OneOrMany = Field(description="Texts to continue.")
+    instruction: str | None = Field(
+        default=None, description="Task description, placed before the examples."
+    )
+    examples: list[Example] | None = Field(
+        default=None, max_length=MAX_EXAMPLES, description="Solved examples, in order."
+    )
+    early_stopping: bool | None = Field(
+        default=None, description="Stop a beam search at its first `num_beams` hypotheses."
+    )
+    n: Beams | None = Field(default=None, description="Number of outputs per prompt, best first.")
+    stop: Annotated[list[Stop], BeforeValidator(as_list)] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_STOPS,
+        description="Stop strings; the output ends before the first one.",
+    )
+    logprobs: TopLogProbs | None = Field(
+        default=None,
+        description="Return log-probabilities of the tokens, and of this many most likely ones.",
+    )
+
+
+class Continuation(Message):
+    """One of the outputs for a prompt."""
+
+    text: str
+    finish_reason: str
+    score: float | None = None
+    logprobs: list[TokenLogprob] | None = None
+
+
+class Generation(Item):
+    """The output for one prompt; with `n`, all of them are `alternatives`, best first."""
+
+    text: str | None = None
+    finish_reason: str | None = Field(default=None, description="stop or length.")
+    score: float | None = None
+    logprobs: list[TokenLogprob] | None = None
+    alternatives: list[Continuation] | None = None
+
+
+class GenerateResponse(Response[Generation]):
+    """Response of `generate`."""
+
+
+TASK = Task(
+    name="generate",
+    summary="Continue prompts, below an instruction and examples where given.",
+    request=GenerateRequest,
+    response=GenerateResponse,
+    inputs="prompts",
+    not_streamed=("num_beams", "length_penalty", "early_stopping", "n", "best_of"),
+)

@@ -1,0 +1,54 @@
+"""`translate`: texts in another language."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from triptych.messages import Alternative, Item, Message, OneOrMany, Response, StreamRequest
+from triptych.parameters import BeamParameters, Beams
+from triptych.task import Task
+
+
+class TranslateRequest(StreamRequest, BeamParameters):
+    """Request of `translate`."""
+
+    texts: OneOrMany = Field(description="Paragraphs; split into sentences and rejoined.")
+    source: str | None = Field(default=None, description="Source language, ISO 639-1, e.g. es.")
+    target: str | None = Field(default=None, description="Target language, ISO 639-1, e.g. en.")
+    alternatives: Beams | None = Field(
+        default=None, description="Number of translations per text, best first."
+    )
+    return_alignment: bool | None = Field(
+        default=None, description="Return the attention of each token over the source tokens."
+    )
+
+
+class Alignment(Message):
+    """Attention over the source: one row of `weights` for each target token."""
+
+    source_tokens: list[str]
+    target_tokens: list[str]
+    weights: list[list[float]] = Field(description="Target tokens x source tokens.")
+
+
+class Translation(Item):
+    """One translated text. `score` is the sum of its sentences' scores."""
+
+    text: str | None = None
+    score: float | None = None
+    alternatives: list[Alternative] | None = None
+    alignment: Alignment | None = None
+
+
+class TranslateResponse(Response[Translation]):
+    """Response of `translate`."""
+
+
+TASK = Task(
+    name="translate",
+    summary="Translate texts; paragraphs keep their line breaks.",
+    request=TranslateRequest,
+    response=TranslateResponse,
+    inputs="texts",
+    not_streamed=("num_beams", "alternatives", "length_penalty", "return_alignment"),
+)
