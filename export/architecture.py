@@ -11,6 +11,7 @@ from torch import nn
 from export.checkpoint import Checkpoint
 from export.rename import Rename
 from export.tokenizer import languages
+from export.twin import Twin
 from serving.bundle import Graph, ImageSpec, Limits, State
 from serving.errors import CheckpointError
 
@@ -79,7 +80,8 @@ class Architecture:
         rename: Configuration → the table of names.
         graphs: Network and image recipe (None where there is no image) → what is exported.
         tokenizer: How its text becomes ids.
-        has_image: Whether it needs an image recipe.
+        twin: Its test twin: tiny random checkpoints and their reference.
+        image_size: Configuration → (height, width) of its images; None for models without images.
         details: Network → further manifest fields that only the weights know.
     """
 
@@ -90,7 +92,8 @@ class Architecture:
     rename: Callable[[Any], Rename]
     graphs: Callable[[Any, ImageSpec | None], Graphs]
     tokenizer: Literal["sentencepiece_pair", "tokenizers"]
-    has_image: bool = False
+    twin: Twin
+    image_size: Callable[[Any], tuple[int, int]] | None = None
     details: Callable[[Any], Mapping[str, Any]] = lambda network: {}
 
 

@@ -74,7 +74,7 @@ def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preproc
     """Tokenizer and image recipe, with the tokenizer's files."""
     read = sentencepiece_pair if architecture.tokenizer == "sentencepiece_pair" else fast_tokenizer
     tokenizer, files = read(checkpoint)
-    image = image_spec(checkpoint) if architecture.has_image else None
+    image = image_spec(checkpoint) if architecture.image_size else None
     return Preprocessing(tokenizer, files, image)
 
 

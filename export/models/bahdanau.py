@@ -26,6 +26,7 @@ from export.architecture import Architecture, Fields, Graphs, Lowering, language
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.recurrent import BidirectionalGRU, GatedUnit
 from export.rename import Rename
+from export.twin import Twin
 from serving.bundle import AlignmentSpec, Graph, Growth, ImageSpec, Limits, Role, State
 from serving.bundle import Tensor as Port
 
@@ -234,6 +235,29 @@ def _held(port: Port) -> State:
     )
 
 
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "embedding_size": 24,
+    "hidden_size": 20,
+    "attention_size": 16,
+    "readout_size": 12,
+    "max_positions": 32,
+    "decoder_start_token_id": 2,
+    "eos_token_id": 0,
+    "pad_token_id": 3,
+}
+TWIN = Twin(
+    reference="tests.export.bahdanau_paper:Paper",
+    configs={
+        "plain": _TINY,
+        "odd": _TINY
+        | {"embedding_size": 9, "hidden_size": 13, "attention_size": 7, "readout_size": 5},
+    },
+)
+
+
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -244,5 +268,6 @@ ARCHITECTURE = Architecture(
     rename=rename,
     graphs=graphs,
     tokenizer="tokenizers",
+    twin=TWIN,
     details=lambda network: {"alignment": AlignmentSpec(over="tokens")},
 )

@@ -20,6 +20,7 @@ from export.architecture import Architecture, Fields, Graphs, no_section
 from export.decoding import states, step_lowering
 from export.models import gpt2
 from export.rename import Rename
+from export.twin import Twin
 from serving.bundle import ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -72,6 +73,35 @@ def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
     return Graphs({"step": step_lowering(decoder, None)}, states(decoder, None))
 
 
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "n_positions": 32,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+}
+TWIN = Twin(
+    reference="transformers:GPT2LMHeadModel",
+    configs={
+        "plain": _TINY,
+        "odd": _TINY | {"n_embd": 30, "n_head": 3, "n_inner": 44, "layer_norm_epsilon": 1e-3},
+        "untied": _TINY
+        | {
+            "tie_word_embeddings": False,
+            "scale_attn_by_inverse_layer_idx": True,
+            "reorder_and_upcast_attn": True,
+            "n_layer": 3,
+            "activation_function": "relu",
+        },
+        "unscaled": _TINY | {"scale_attn_weights": False, "activation_function": "gelu"},
+    },
+)
+
+
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -82,4 +112,5 @@ ARCHITECTURE = Architecture(
     rename=rename,
     graphs=graphs,
     tokenizer="tokenizers",
+    twin=TWIN,
 )

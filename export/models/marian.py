@@ -41,6 +41,7 @@ from export.layers.attention import (
 )
 from export.layers.mlp import MLP
 from export.rename import Entry, Rename, Stored, projections
+from export.twin import Twin
 from serving.bundle import AlignmentSpec, ImageSpec, Limits
 from serving.errors import CheckpointError
 
@@ -319,6 +320,60 @@ def graphs(model: Marian, image: ImageSpec | None = None) -> Graphs:
     return Graphs(lowerings, states(model.decoder, "S"), source_vocabulary=source_vocabulary)
 
 
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 40,
+    "max_position_embeddings": 32,
+    "activation_function": "swish",
+    "scale_embedding": True,
+    "pad_token_id": 63,
+    "eos_token_id": 0,
+    "decoder_start_token_id": 63,
+    "forced_eos_token_id": 0,
+}
+_TWO_TABLES = {
+    "decoder_vocab_size": 50,
+    "share_encoder_decoder_embeddings": False,
+    "pad_token_id": 49,
+    "decoder_start_token_id": 49,
+}
+TWIN = Twin(
+    reference="transformers:MarianMTModel",
+    configs={
+        "plain": _TINY,
+        "odd": _TINY
+        | {
+            "d_model": 30,
+            "encoder_attention_heads": 5,
+            "decoder_attention_heads": 3,
+            "encoder_layers": 1,
+        },
+        "unscaled-relu": _TINY
+        | {"scale_embedding": False, "activation_function": "relu", "decoder_layers": 3},
+        "separate-tables": _TINY
+        | _TWO_TABLES
+        | {"tie_word_embeddings": False, "activation_function": "gelu"},
+        "tied-target": _TINY
+        | _TWO_TABLES
+        | {
+            "tie_word_embeddings": True,
+            "d_model": 36,
+            "encoder_attention_heads": 2,
+            "decoder_attention_heads": 2,
+            "activation_function": "gelu_new",
+        },
+    },
+)
+
+
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -329,6 +384,7 @@ ARCHITECTURE = Architecture(
     rename=rename,
     graphs=graphs,
     tokenizer="sentencepiece_pair",
+    twin=TWIN,
     details=lambda network: {
         "alignment": AlignmentSpec(over="tokens", layer=alignment_layer(network.decoder.layers))
     },

@@ -25,6 +25,7 @@ from export.architecture import Architecture, Fields, Graphs, Lowering, no_secti
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.vision import PixelNorm, check_recipe
 from export.rename import Rename
+from export.twin import Twin
 from serving.bundle import AlignmentSpec, Graph, Growth, ImageSpec, Limits, Role, State
 from serving.bundle import Tensor as Port
 from serving.errors import CheckpointError
@@ -310,6 +311,38 @@ def _port(name: str | None, rows: str, state: State) -> Port:
     return Port(name=name, dtype="float32", shape=(rows, *state.shape[1:]), role=Role.STATE)
 
 
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "image_size": 16,
+    "channels": [6, 12],
+    "strides": [2, 2],
+    "vocab_size": 64,
+    "embedding_size": 24,
+    "hidden_size": 20,
+    "attention_size": 16,
+    "max_tokens": 32,
+    "decoder_start_token_id": 1,
+    "eos_token_id": 1,
+    "pad_token_id": 1,
+}
+TWIN = Twin(
+    reference="tests.export.show_attend_tell_paper:Paper",
+    configs={
+        "plain": _TINY,
+        "odd": _TINY
+        | {
+            "image_size": [18, 26],  # a grid of 5 x 7
+            "channels": [4, 6, 10],
+            "strides": [2, 1, 2],
+            "embedding_size": 9,
+            "hidden_size": 13,
+            "attention_size": 7,
+        },
+    },
+)
+
+
 # ----------------------------------------------------------------------------------- declaration
 
 _MODULES = (
@@ -336,7 +369,8 @@ ARCHITECTURE = Architecture(
     rename=lambda config: Rename({name: name for name in (*_MODULES, "encoder.positions")}),
     graphs=graphs,
     tokenizer="tokenizers",
-    has_image=True,
+    twin=TWIN,
+    image_size=lambda config: config.image,
     details=lambda network: {
         "alignment": AlignmentSpec(over="patches", grid=network.config.grid),
     },

@@ -28,6 +28,7 @@ from export.decoding import (
 )
 from export.models import gpt2, vit
 from export.rename import Entry, Rename
+from export.twin import Twin
 from serving.bundle import AlignmentSpec, ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -116,6 +117,63 @@ def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
     return Graphs(lowerings, states(decoder, positions))
 
 
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_VIT = {
+    "model_type": "vit",
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "image_size": 32,
+    "patch_size": 8,
+}
+_TINY_GPT2 = {
+    "model_type": "gpt2",
+    "is_decoder": True,
+    "add_cross_attention": True,
+    "vocab_size": 64,
+    "n_positions": 32,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+}
+
+
+def _tiny(encoder: Mapping[str, Any], decoder: Mapping[str, Any]) -> dict[str, Any]:
+    halves = {"encoder": {**_TINY_VIT, **encoder}, "decoder": {**_TINY_GPT2, **decoder}}
+    return halves | {"decoder_start_token_id": 1, "pad_token_id": 0, "eos_token_id": 1}
+
+
+TWIN = Twin(
+    reference="transformers:VisionEncoderDecoderModel",
+    configs={
+        "plain": _tiny({}, {"n_embd": 24}),
+        "projected": _tiny({}, {"n_layer": 3, "n_inner": 44, "activation_function": "relu"}),
+        "odd": _tiny(  # epsilons that differ from what a careless port would assume
+            {"num_attention_heads": 3, "qkv_bias": False, "layer_norm_eps": 1e-3},
+            {"n_embd": 30, "n_head": 3, "layer_norm_epsilon": 1e-3},
+        ),
+        "not-square": _tiny(
+            {"image_size": [32, 48], "patch_size": [8, 16], "hidden_act": "quick_gelu"},
+            {"scale_attn_weights": False, "layer_norm_epsilon": 1e-3},
+        ),
+        "untied": _tiny(
+            {"num_hidden_layers": 1, "intermediate_size": 20},
+            {
+                "tie_word_embeddings": False,
+                "scale_attn_by_inverse_layer_idx": True,
+                "reorder_and_upcast_attn": True,
+                "n_embd": 36,
+                "n_head": 2,
+            },
+        ),
+    },
+)
+
+
 # ----------------------------------------------------------------------------------- declaration
 
 ARCHITECTURE = Architecture(
@@ -126,7 +184,8 @@ ARCHITECTURE = Architecture(
     rename=rename,
     graphs=graphs,
     tokenizer="tokenizers",
-    has_image=True,
+    twin=TWIN,
+    image_size=lambda config: config.encoder.image,
     details=lambda network: {
         "alignment": AlignmentSpec(
             over="patches",

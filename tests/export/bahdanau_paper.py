@@ -7,6 +7,7 @@ cache, float64; names are the paper's. It shares nothing with the module but the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +45,12 @@ class Paper:
 
     Args:
         weights: The checkpoint's tensors by name.
+        config: Its `config.json`; the tensors' shapes say all that is used here.
     """
 
-    def __init__(self, weights: Mapping[str, NDArray[np.floating]]) -> None:
+    def __init__(
+        self, weights: Mapping[str, NDArray[np.floating]], config: Mapping[str, Any]
+    ) -> None:
         self.weights = {name: value.astype(np.float64) for name, value in weights.items()}
         self.rightward = Unit(self.weights, "encoder.gru.rightward")
         self.leftward = Unit(self.weights, "encoder.gru.leftward")

@@ -1,4 +1,4 @@
-"""Twins are built once a session and shared; whoever changes a network copies it first."""
+"""Twins are built once a session and shared; a test that changes a network copies it first."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import fcntl
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs
 from export.checkpoint import Checkpoint, load, open_checkpoint
@@ -24,26 +24,35 @@ from export.quantize import Precision
 from export.registry import architecture
 from export.to_onnx import to_onnx
 from export.verify import Report
-from serving.bundle import Bundle, ImageSpec, Manifest, TokenizerSpec
-from tests.export.twins import make_twin
+from serving.bundle import Bundle, Manifest, Role, TokenizerSpec
+from tests.export.twins import image_recipe, make_twin
 
 
 @dataclass(frozen=True)
-class Twin:
-    """A model of `transformers` (or a paper in numpy) and our own network with the same weights."""
+class TwinPair:
+    """A twin's reference and our own network with the same weights."""
 
     reference: Any
     checkpoint: Checkpoint
     architecture: Architecture
     network: nn.Module
     prepared: Preprocessing
+    expected: list[tuple[Tensor, Tensor | None, Tensor | None]] = field(default_factory=list)
+    """What the reference computes, kept by `tests.export.oracle`."""
 
     def graphs(self) -> Graphs:
         """Graphs over a copy of the network."""
         return self.architecture.graphs(copy.deepcopy(self.network), self.prepared.image)
 
+    @staticmethod
+    def vocabulary_size(graphs: Graphs) -> int:
+        """Tokens that a generator scores."""
+        logits = graphs.lowerings["step"].graph.output(Role.LOGITS)
+        assert logits is not None
+        return int(logits.shape[-1])
 
-Twins = Callable[[str, str], Twin]
+
+Twins = Callable[[str, str], TwinPair]
 Bundles = Callable[[str, str], Bundle]
 
 
@@ -57,7 +66,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
     """(architecture, configuration) → its twin."""
 
     @cache
-    def build(name: str, config: str) -> Twin:
+    def build(name: str, config: str) -> TwinPair:
         folder = tmp_path_factory.mktemp(f"{name}-{config}")
         reference = make_twin(name, config, folder)
         checkpoint = open_checkpoint(str(folder))
@@ -66,8 +75,9 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
         network = declared.build(parsed).eval()
         load(network, checkpoint, declared.rename(parsed))
         tokenizer = TokenizerSpec(kind="tokenizers", pad_token_id=0, eos_token_id=63, files={})
-        image = _image(checkpoint) if declared.has_image else None
-        return Twin(reference, checkpoint, declared, network, Preprocessing(tokenizer, {}, image))
+        image = image_recipe(declared, parsed)
+        prepared = Preprocessing(tokenizer, {}, image)
+        return TwinPair(reference, checkpoint, declared, network, prepared)
 
     return build
 
@@ -111,7 +121,7 @@ def _export(graphs: Graphs, manifest: Manifest, stage: Path) -> None:
     unfinished.rename(stage)
 
 
-def lowered(original: Bundle, twin: Twin, folder: Path, precision: str = "int8") -> Bundle:
+def lowered(original: Bundle, twin: TwinPair, folder: Path, precision: str = "int8") -> Bundle:
     """A twin's bundle, copied and rewritten; its report lies beside it."""
     shutil.copytree(original.folder.parent, folder / "stage")
     staged = Bundle(folder / "stage" / original.folder.name, original.manifest)
@@ -119,18 +129,3 @@ def lowered(original: Bundle, twin: Twin, folder: Path, precision: str = "int8")
     manifest = lower_precision(report, twin.graphs(), staged, Precision(precision))
     (staged.folder / "report.json").write_text(json.dumps(report.as_json()))
     return Bundle(staged.folder, manifest)
-
-
-def _image(checkpoint: Checkpoint) -> ImageSpec:
-    config = checkpoint.config
-    section = config.get("encoder") or config.get("vision_config") or config
-    size = section["image_size"]
-    height, width = (size, size) if isinstance(size, int) else size
-    return ImageSpec(
-        resize="exact",
-        size=(height, width),
-        resample=2,
-        mean=(0.5, 0.4, 0.3),
-        std=(0.2, 0.25, 0.3),
-        rescale=1 / 255,
-    )

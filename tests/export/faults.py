@@ -1,4 +1,8 @@
-"""Mistakes that a port of a model can make, one at a time."""
+"""Mistakes that a port of a model can make, one at a time.
+
+`GENERAL_FAULTS` apply to any network. `OWN_FAULTS` are further ones of single architectures; a new
+architecture needs none.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from torch import nn
 from export.layers import additive_attention, attention, recurrent
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.attention import Heads, Rows, attend, within
+from export.layers.mlp import MLP
 from export.layers.recurrent import GatedUnit
 from export.models import show_attend_tell
 from export.models.bahdanau import Decoder
@@ -262,6 +267,30 @@ SHOW_ATTEND_TELL: dict[str, Fault] = {
 }
 
 
+def _each_norm(change: Callable[[nn.Module], None]) -> Callable[[nn.Module], bool]:
+    def apply(network: nn.Module) -> bool:
+        norms = [module for module in network.modules() if hasattr(module, "eps")]
+        for norm in norms:
+            change(norm)
+        return bool(norms)
+
+    return apply
+
+
+def _other_activations(network: nn.Module) -> bool:
+    layers = [module for module in network.modules() if isinstance(module, MLP)]
+    for layer in layers:
+        layer.activation = torch.sin
+    return bool(layers)
+
+
+GENERAL_FAULTS: dict[str, Callable[[nn.Module], bool]] = {
+    "norms have another epsilon": _each_norm(lambda norm: setattr(norm, "eps", 0.05)),
+    "another activation": _other_activations,
+}
+"""Title → plants the fault in a network; whether it has anything of the kind."""
+
+
 class _Idle(nn.Module):
     """A block that leaves everything as it is."""
 
@@ -274,3 +303,12 @@ class _Identity(nn.Module):
 
     def forward(self, x: Any, *rest: Any) -> Any:
         return x
+
+
+OWN_FAULTS: dict[str, dict[str, Fault]] = {
+    "marian": MARIAN,
+    "vision-encoder-decoder": CAPTIONER,
+    "gpt2": GPT2,
+    "bahdanau": BAHDANAU,
+    "show-attend-tell": SHOW_ATTEND_TELL,
+}

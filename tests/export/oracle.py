@@ -1,34 +1,62 @@
-"""What `transformers` and our network say to the same question, side by side."""
+"""The outputs of our network beside those of its reference, on the same random inputs.
+
+The reference computes each row alone and unpadded; ours computes the rows as one ragged, padded
+batch, through the modules that are exported. Everything follows from the roles of the graphs'
+inputs and outputs: no architecture is named.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from export.architecture import Graphs
-from export.layers.attention import Rows
-from serving.bundle import ImageSpec
-from tests.export.conftest import Twin
+from serving.bundle import Graph, Growth, ImageSpec, Role
+from tests.export.conftest import TwinPair
 
-Pair = tuple[str, Tensor, Tensor]
-"""(what it is, wanted, given)."""
+Expected = tuple[Tensor, Tensor | None, Tensor | None]
+"""Of one row: logits (T, V), attention (T, S), annotations (S, D); a paper gives all three."""
+Comparison = tuple[str, Tensor, Tensor]
+"""(place, wanted, given)."""
+
+SOURCE_LENGTHS = (7, 4, 1)
+TARGET_LENGTH = 6
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Random inputs of three rows, by role; right-padded."""
+
+    by_role: Mapping[Role, Tensor]
+    target: Tensor
+    """(3, T) tokens that the decoder is told."""
+
+    def row(self, index: int) -> dict[Role, Tensor]:
+        """One row's inputs, without padding."""
+        row = {role: value[index : index + 1] for role, value in self.by_role.items()}
+        for tokens, lengths in ((Role.SOURCE_TOKENS, Role.SOURCE), (Role.TOKENS, Role.LENGTHS)):
+            if tokens in row:
+                row[tokens] = row[tokens][:, : int(row[lengths])]
+        return row
 
 
 def compare(
-    twin: Twin, network: nn.Module | None = None, graphs: Graphs | None = None
-) -> Iterator[Pair]:
-    """Every output of a twin, batched, ragged and padded.
+    pair: TwinPair, network: nn.Module | None = None, graphs: Graphs | None = None
+) -> Iterator[Comparison]:
+    """Every output that a twin's reference has too.
 
     Args:
         network: Ours, when not the twin's own (a planted fault).
     """
-    graphs = graphs or twin.architecture.graphs(network or twin.network, twin.prepared.image)
-    network = network or twin.network
+    graphs = graphs or pair.architecture.graphs(network or pair.network, pair.prepared.image)
+    compared = _generator if "step" in graphs.lowerings else _stateless
     with torch.no_grad():
-        yield from _COMPARISONS[twin.architecture.name](twin, network, graphs)
+        yield from compared(pair, graphs)
 
 
 def difference(want: Tensor, got: Tensor) -> float:
@@ -37,129 +65,210 @@ def difference(want: Tensor, got: Tensor) -> float:
     return ((want - got).abs().max() / want.abs().max()).item()
 
 
-def _marian(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
+def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
+    """The same for every call; of texts, the last token is the tokenizer's end token."""
     generator = torch.Generator().manual_seed(0)
-    lengths = torch.tensor([7, 4, 1], dtype=torch.int32)
-    source = torch.randint(1, 60, (3, 7), generator=generator)
-    target = torch.randint(0, network.decoder.vocabulary_size, (3, 6), generator=generator)
-    mask = (torch.arange(7)[None] < lengths[:, None]).long()
-    want = twin.reference(source, attention_mask=mask, decoder_input_ids=target).logits
-    memory = network.decoder.memorise(network.encoder(source, lengths))
-    yield "batched", want, teacher_forced(network.decoder, target, memory, lengths)
-    for row, length in enumerate(lengths.tolist()):
-        alone = twin.reference(
-            source[row : row + 1, :length], decoder_input_ids=target[row : row + 1]
+    lengths = torch.tensor(SOURCE_LENGTHS, dtype=torch.int32)
+    shape = (len(lengths), max(SOURCE_LENGTHS))
+    tokens = torch.randint(3, min(60, graphs.source_vocabulary or 60), shape, generator=generator)
+    if "step" not in graphs.lowerings:
+        end = pair.prepared.tokenizer.eos_token_id
+        assert end is not None
+        tokens[torch.arange(len(lengths)), lengths.long() - 1] = end
+    by_role = {
+        Role.SOURCE_TOKENS: tokens,
+        Role.TOKENS: tokens,
+        Role.SOURCE: lengths,
+        Role.LENGTHS: lengths,
+    }
+    image = pair.prepared.image
+    if image is not None:
+        by_role[Role.PIXELS] = torch.randint(
+            0, 256, (len(lengths), *image.shape), generator=generator, dtype=torch.uint8
         )
-        yield f"padded against unpadded, row {row}", alone.logits, want[row : row + 1]
+    vocabulary = pair.vocabulary_size(graphs) if "step" in graphs.lowerings else 1
+    target = torch.randint(0, vocabulary, (len(lengths), TARGET_LENGTH), generator=generator)
+    return Inputs(by_role, target)
 
 
-def _captioner(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
-    generator = torch.Generator().manual_seed(0)
-    image = twin.prepared.image
-    assert image is not None
-    pixels = torch.randint(0, 256, (3, *image.shape), generator=generator, dtype=torch.uint8)
-    target = torch.randint(0, network.decoder.vocabulary_size, (3, 6), generator=generator)
-    want = twin.reference(pixel_values=normalised(pixels, image), decoder_input_ids=target).logits
-    memory = network.decoder.memorise(network.encoder(pixels))
-    yield "batched", want, teacher_forced(network.decoder, target, memory, None)
+def _generator(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
+    inputs = random_inputs(pair, graphs)
+    logits, attention = teacher_forced(graphs, inputs.by_role, inputs.target)
+    prefilled = [prefill(graphs, inputs.by_role, inputs.target[:, :size]) for size in (1, 3, 6)]
+    held = StepCalls(graphs, inputs.by_role, inputs.target.shape).values
+    for row, (wanted, wanted_attention, read) in enumerate(_references(pair, inputs)):
+        if read is not None:
+            given = held["annotations"][row][: len(read)]
+            yield f"annotations of row {row}", read, given
+        yield f"row {row}, token by token", wanted, logits[row]
+        for whole in prefilled:
+            if whole is not None:
+                size, given = whole
+                yield f"row {row}, {size} tokens at once", wanted[size - 1], given[row]
+        if attention is not None and wanted_attention is not None:
+            padding = attention.shape[-1] - wanted_attention.shape[-1]
+            padded = nn.functional.pad(wanted_attention, (0, padding))
+            yield f"attention of row {row}", padded, attention[row]
 
 
-def _gpt2(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, network.decoder.vocabulary_size, (3, 9), generator=generator)
-    want = twin.reference(tokens).logits
-    yield "batched", want, teacher_forced(network.decoder, tokens)
-    alone = teacher_forced(network.decoder, tokens[1:2, :5])
-    yield "alone and shorter", want[1:2, :5], alone
+def _references(pair: TwinPair, inputs: Inputs) -> list[Expected]:
+    """What the reference computes of each row, once for each twin."""
+    if not pair.expected:
+        admit = pair.graphs().lowerings.get("admit")
+        roles = {port.role for port in admit.graph.inputs} if admit else set()
+        for index, target in enumerate(inputs.target):
+            row = {role: value for role, value in inputs.row(index).items() if role in roles}
+            pair.expected.append(_reference(pair, row, target))
+    return pair.expected
 
 
-def _clip(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
-    generator = torch.Generator().manual_seed(0)
-    image = twin.prepared.image
-    assert image is not None
-    pixels = torch.randint(0, 256, (3, *image.shape), generator=generator, dtype=torch.uint8)
-    lengths = torch.tensor([9, 5, 2], dtype=torch.int32)
-    texts = torch.randint(3, 60, (3, 9), generator=generator)
-    texts[torch.arange(3), lengths.long() - 1] = 63
-    mask = (torch.arange(9)[None] < lengths[:, None]).long()
-    want = twin.reference(texts, normalised(pixels, image), attention_mask=mask)
-    yield "image", want.image_embeds, network.image(pixels)
-    yield "text", want.text_embeds, network.text(texts, lengths)
-    logits = network.logit_scale.exp() * network.image(pixels) @ network.text(texts, lengths).T
-    yield "logits", want.logits_per_image, logits
-
-
-def _bahdanau(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
-    generator = torch.Generator().manual_seed(0)
-    lengths = torch.tensor([7, 4, 1], dtype=torch.int32)
-    source = torch.randint(0, 64, (3, 7), generator=generator)
-    target = torch.randint(0, 64, (3, 6), generator=generator)
-    annotations, keys, state = graphs.lowerings["admit"].module(source, lengths)
-    steps = []
-    for column in target.split(1, dim=1):
-        logits, state, attention = graphs.lowerings["step"].module(
-            column, lengths, state, annotations, keys
-        )
-        steps.append((logits, attention))
-    scores, alignments = (torch.stack(each, dim=1) for each in zip(*steps, strict=True))
-    for row, length in enumerate(lengths.tolist()):
-        wanted = twin.reference.decode(source[row, :length].tolist(), target[row].tolist())
-        logits, alignment = (torch.from_numpy(value).float() for value in wanted)
-        yield f"row {row}", logits, scores[row]
-        alignment = torch.nn.functional.pad(alignment, (0, source.shape[1] - length))
-        yield f"alignment of row {row}", alignment, alignments[row]
-
-
-def _show_attend_tell(twin: Twin, network: Any, graphs: Graphs) -> Iterator[Pair]:
-    generator = torch.Generator().manual_seed(0)
-    image = twin.prepared.image
-    assert image is not None
-    pixels = torch.randint(0, 256, (3, *image.shape), generator=generator, dtype=torch.uint8)
-    target = torch.randint(0, 64, (3, 6), generator=generator)
-    annotations, keys, *states = graphs.lowerings["admit"].module(pixels)
-    steps = []
-    for column in target.split(1, dim=1):
-        step = graphs.lowerings["step"].module
-        logits, *states, attention = step(column, *states, annotations, keys)
-        steps.append((logits, attention))
-    scores, alignments = (torch.stack(each, dim=1) for each in zip(*steps, strict=True))
-    pictures = normalised(pixels, image).permute(0, 2, 3, 1).double().numpy()
-    for row, picture in enumerate(pictures):
-        seen = torch.from_numpy(twin.reference.annotations(picture)).float()
-        yield f"annotations of row {row}", seen, annotations[row]
-        wanted = twin.reference.decode(picture, target[row].tolist())
-        logits, alignment = (torch.from_numpy(value).float() for value in wanted)
-        yield f"row {row}", logits, scores[row]
-        yield f"attention of row {row}", alignment, alignments[row]
-
-
-_COMPARISONS = {
-    "marian": _marian,
-    "vision-encoder-decoder": _captioner,
-    "gpt2": _gpt2,
-    "clip": _clip,
-    "bahdanau": _bahdanau,
-    "show-attend-tell": _show_attend_tell,
-}
-
-
-def teacher_forced(decoder: Any, target: Tensor, *looked_at: Any) -> Tensor:
-    """Logits at every position, (R, T, V), from one call on an empty cache.
+def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) -> Expected:
+    """One row through the reference.
 
     Args:
-        looked_at: Memory and source lengths, where there is a source.
+        source: What `admit` takes, (1, …) each; empty for a language model.
+        target: (T,)
     """
-    count, length = target.shape
-    heads = decoder.heads
-    empty = torch.zeros(count, heads.count, length, heads.cache_width)
-    rows = Rows(
-        torch.full((count,), length, dtype=torch.int32),
-        torch.tensor(length, dtype=torch.int32),
-        torch.full((count,), length - 1),
+    image = pair.prepared.image
+    if pair.architecture.twin.is_transformers:
+        named = transformers_inputs(source, image)
+        tokens = {"decoder_input_ids" if named else "input_ids": target[None]}
+        return pair.reference(**named, **tokens).logits[0], None, None
+    if Role.PIXELS in source:
+        assert image is not None
+        pixels = normalised(source[Role.PIXELS], image)[0]
+        read = pixels.permute(1, 2, 0).double().numpy()
+    else:
+        read = source[Role.SOURCE_TOKENS][0].tolist()
+    logits, attention = pair.reference.decode(read, target.tolist())
+    annotations = np.stack(pair.reference.annotations(read))
+    logits, attention, annotations = (
+        torch.from_numpy(value).float() for value in (logits, attention, annotations)
     )
-    past = [(empty, empty)] * decoder.layers
-    hidden, _ = decoder(target, rows, past, *looked_at)
-    return decoder.logits(hidden.flatten(0, 1)).view(count, length, -1)
+    return logits, attention, annotations
+
+
+def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) -> dict[str, Any]:
+    """What `admit` takes, by the names that `transformers` has for it."""
+    if Role.PIXELS in source:
+        assert image is not None
+        return {"pixel_values": normalised(source[Role.PIXELS], image)}
+    return {"input_ids": source[Role.SOURCE_TOKENS]} if Role.SOURCE_TOKENS in source else {}
+
+
+def _stateless(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
+    inputs = random_inputs(pair, graphs)
+    lengths, tokens = inputs.by_role[Role.LENGTHS], inputs.by_role[Role.TOKENS]
+    inside = torch.arange(tokens.shape[1])[None] < lengths[:, None]
+    roles = {port.role for lowering in graphs.lowerings.values() for port in lowering.graph.inputs}
+    wanted: dict[str, Any] = {}
+    if Role.TOKENS in roles:
+        wanted |= {"input_ids": tokens, "attention_mask": inside.long()}
+    if Role.PIXELS in roles:
+        assert pair.prepared.image is not None
+        pixels = normalised(inputs.by_role[Role.PIXELS], pair.prepared.image)
+        wanted["pixel_values"] = pixels
+    reference = pair.reference(**wanted)
+    for key, lowering in graphs.lowerings.items():
+        given = _outputs(lowering.graph, lowering.module(*_feeds(lowering.graph, inputs.by_role)))
+        for port in lowering.graph.outputs:
+            want, got = reference[pair.architecture.twin.outputs[key]], given[port.name]
+            if "T" in port.shape:  # what lies at padding has no meaning
+                want, got = want[inside], got[inside]
+            yield f"{key}, {port.name}", want, got
+
+
+def teacher_forced(
+    graphs: Graphs, sources: Mapping[Role, Tensor], target: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Logits (R, T, V) and, of decoders that emit it, attention (R, T, S): one token a call.
+
+    Args:
+        sources: What `admit` takes; more does no harm.
+        target: (R, T) tokens that the decoder is told.
+    """
+    calls = StepCalls(graphs, sources, target.shape)
+    logits, attention = [], []
+    for index in range(target.shape[1]):
+        outputs = calls(target[:, index : index + 1], index + 1)
+        logits.append(outputs[Role.LOGITS])
+        attention.append(outputs.get(Role.EMIT))
+    emitted = [weights for weights in attention if weights is not None]
+    return torch.stack(logits, dim=1), torch.stack(emitted, dim=1) if emitted else None
+
+
+def prefill(
+    graphs: Graphs, sources: Mapping[Role, Tensor], target: Tensor
+) -> tuple[int, Tensor] | None:
+    """(T, logits (R, V)) of one call with all T tokens; None for decoders of one token a call."""
+    count = target.shape[1]
+    if graphs.lowerings["step"].graph.max_tokens_per_call == 1:
+        return None
+    calls = StepCalls(graphs, sources, (len(target), count + 2))
+    return count, calls(target, count)[Role.LOGITS]
+
+
+class StepCalls:
+    """Calls of the module `step`, each on the states that the call before left.
+
+    Args:
+        shape: Rows, and the positions that caches have room for.
+    """
+
+    def __init__(
+        self, graphs: Graphs, sources: Mapping[Role, Tensor], shape: tuple[int, ...]
+    ) -> None:
+        self.step, self.states = graphs.lowerings["step"], graphs.states
+        self.source = sources.get(Role.SOURCE)
+        sizes = {"R": shape[0], "B": shape[0], "P": shape[1]}
+        admit = graphs.lowerings.get("admit")
+        admitted = {}
+        if admit is not None:
+            admitted = _outputs(admit.graph, admit.module(*_feeds(admit.graph, sources)))
+        self.values = {
+            state.step_input: admitted[state.admit_output]
+            if state.admit_output
+            else torch.zeros([sizes[d] if isinstance(d, str) else d for d in state.shape])
+            for state in self.states
+        }
+
+    def __call__(self, tokens: Tensor, length: int) -> dict[Role, Tensor]:
+        """LOGITS and EMIT of one call.
+
+        Args:
+            tokens: (R, T), none of them padding.
+            length: Of every row after the call.
+        """
+        rows, new = tokens.shape
+        controls = {
+            Role.TOKENS: tokens,
+            Role.LENGTHS: torch.full((rows,), length, dtype=torch.int32),
+            Role.TOTAL: torch.tensor(length, dtype=torch.int32),
+            Role.LAST: torch.full((rows,), new - 1),
+            Role.SOURCE: self.source,
+        }
+        graph = self.step.graph
+        feeds = [
+            self.values[port.name] if port.role is Role.STATE else controls[port.role]
+            for port in graph.inputs
+        ]
+        outputs = _outputs(graph, self.step.module(*feeds))
+        for state in self.states:
+            if state.growth is not Growth.HOLD:
+                self.values[state.step_input] = outputs[state.step_output]
+        return {
+            port.role: outputs[port.name] for port in graph.outputs if port.role is not Role.STATE
+        }
+
+
+def _feeds(graph: Graph, by_role: Mapping[Role, Tensor]) -> list[Tensor]:
+    return [by_role[port.role] for port in graph.inputs]
+
+
+def _outputs(graph: Graph, outputs: Any) -> dict[str, Tensor]:
+    """A module's outputs by the names of its graph."""
+    outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+    return {port.name: value for port, value in zip(graph.outputs, outputs, strict=True)}
 
 
 def normalised(pixels: Tensor, image: ImageSpec) -> Tensor:

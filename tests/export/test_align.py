@@ -13,48 +13,36 @@ import torch
 from export.decoding import alignment_layer
 from export.verify import TOLERANCE, ParityError, bundle_path, verify
 from serving.bundle import Role
-from tests.export.conftest import Bundles, Twin, Twins
-from tests.export.oracle import difference, normalised
+from tests.export.conftest import Bundles, TwinPair, Twins
+from tests.export.oracle import difference, transformers_inputs
+from tests.export.twins import every_config, generators
 
-CONFIGS = [
-    ("marian", "odd-heads"),
-    ("marian", "unscaled-relu"),
-    ("marian", "tied-target"),
-    ("vision-encoder-decoder", "odd-heads"),
-    ("vision-encoder-decoder", "projected"),
-    ("vision-encoder-decoder", "not-square"),
-    ("vision-encoder-decoder", "untied"),
-]
+ALIGNED = generators(is_transformers=True, graph="align")
+CONFIGS = [(name, config) for name, config in every_config() if name in ALIGNED]
 
 
-def _inputs(twin: Twin, length: int) -> dict[str, torch.Tensor]:
-    """One source and its hypothesis, by the names of the graph."""
+def _inputs(twin: TwinPair, length: int) -> dict[Role, torch.Tensor]:
+    """One source and its hypothesis, in the order of the graph."""
     generator = torch.Generator().manual_seed(length)
-    tokens = torch.randint(2, 50, (1, length), generator=generator)
-    if twin.architecture.has_image:
-        assert twin.prepared.image is not None
-        shape = (1, *twin.prepared.image.shape)
-        pixels = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-        return {"pixels": pixels, "tokens": tokens}
-    source = torch.randint(1, 60, (1, 7), generator=generator)
-    return {
-        "source_tokens": source,
-        "source": torch.tensor([7], dtype=torch.int32),
-        "tokens": tokens,
+    drawn = {
+        Role.TOKENS: torch.randint(2, 50, (1, length), generator=generator),
+        Role.SOURCE_TOKENS: torch.randint(1, 60, (1, 7), generator=generator),
+        Role.SOURCE: torch.tensor([7], dtype=torch.int32),
     }
+    if twin.prepared.image is not None:
+        shape = (1, *twin.prepared.image.shape)
+        drawn[Role.PIXELS] = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+    ports = twin.graphs().lowerings["align"].graph.inputs
+    return {port.role: drawn[port.role] for port in ports if port.role is not None}
 
 
-def _transformers(twin: Twin, inputs: dict[str, torch.Tensor], layer: int) -> torch.Tensor:
+def _transformers(twin: TwinPair, inputs: dict[Role, torch.Tensor], layer: int) -> torch.Tensor:
     """(1, T, S): the mean over heads of its cross-attention in that layer."""
     reference: Any = twin.reference
-    reference.set_attn_implementation("eager")  # the others do not tell their weights
-    if "pixels" in inputs:
-        assert twin.prepared.image is not None
-        source = {"pixel_values": normalised(inputs["pixels"], twin.prepared.image)}
-    else:
-        source = {"input_ids": inputs["source_tokens"]}
+    reference.set_attn_implementation("eager")  # the others do not return their weights
+    source = transformers_inputs(inputs, twin.prepared.image)
     with torch.no_grad():
-        output = reference(**source, decoder_input_ids=inputs["tokens"], output_attentions=True)
+        output = reference(**source, decoder_input_ids=inputs[Role.TOKENS], output_attentions=True)
     return output.cross_attentions[layer].mean(dim=1)
 
 
@@ -74,21 +62,22 @@ def test_alignment_is_the_cross_attention_of_transformers(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["marian", "vision-encoder-decoder"])
+@pytest.mark.parametrize("name", ALIGNED)
 def test_exported_alignment_is_the_cross_attention_of_transformers(
     name: str, twins: Twins, bundles: Bundles
 ) -> None:
-    twin, bundle = twins(name, "odd-heads"), bundles(name, "odd-heads")
+    twin, bundle = twins(name, "odd"), bundles(name, "odd")
     session = onnxruntime.InferenceSession(str(bundle_path(bundle, "align")))
     inputs = _inputs(twin, 9)
-    (given,) = session.run(None, {key: value.numpy() for key, value in inputs.items()})
-    wanted = _transformers(twin, inputs, alignment_layer(2))
+    named = zip(session.get_inputs(), inputs.values(), strict=True)
+    (given,) = session.run(None, {port.name: value.numpy() for port, value in named})
+    wanted = _transformers(twin, inputs, twin.graphs().lowerings["align"].module.layer)
     assert difference(wanted, torch.from_numpy(given)) < TOLERANCE
     np.testing.assert_allclose(given.sum(axis=-1), 1, rtol=1e-5)
 
 
 def test_padding_of_the_source_is_not_looked_at(twins: Twins) -> None:
-    align = twins("marian", "odd-heads").graphs().lowerings["align"].module
+    align = twins("marian", "odd").graphs().lowerings["align"].module
     tokens, source = torch.tensor([[3, 4]]), torch.tensor([[5, 6, 7, 8]])
     padded = align(source, torch.tensor([3], dtype=torch.int32), tokens)
     alone = align(source[:, :3], torch.tensor([3], dtype=torch.int32), tokens)
@@ -96,16 +85,16 @@ def test_padding_of_the_source_is_not_looked_at(twins: Twins) -> None:
     torch.testing.assert_close(padded[..., :3], alone)
 
 
-@pytest.mark.parametrize("name", ["marian", "vision-encoder-decoder"])
+@pytest.mark.parametrize("name", ALIGNED)
 def test_align_graph_has_standard_operators_only(name: str, bundles: Bundles) -> None:
-    bundle = bundles(name, "odd-heads")
+    bundle = bundles(name, "odd")
     model = onnx.load(str(bundle_path(bundle, "align")))
     assert {node.domain for node in model.graph.node} == {""}
     assert bundle.manifest.graphs["align"].output(Role.EMIT) is not None
 
 
 def test_manifest_says_what_alignments_are_over(twins: Twins, bundles: Bundles) -> None:
-    text = bundles("marian", "odd-heads").manifest.alignment
+    text = bundles("marian", "odd").manifest.alignment
     assert text is not None
     assert (text.over, text.grid, text.layer) == ("tokens", None, 1)
     twin = twins("vision-encoder-decoder", "not-square")
@@ -121,7 +110,7 @@ def test_a_deep_decoder_aligns_one_layer_earlier() -> None:
 
 
 def test_gate_fails_for_the_alignment_of_another_layer(twins: Twins, bundles: Bundles) -> None:
-    graphs = twins("marian", "odd-heads").graphs()
+    graphs = twins("marian", "odd").graphs()
     graphs.lowerings["align"].module.layer = 0
     with pytest.raises(ParityError, match="align"):
-        verify(graphs, bundles("marian", "odd-heads"))
+        verify(graphs, bundles("marian", "odd"))

@@ -26,16 +26,16 @@ from serving.engine.request import Finished, Request
 from serving.engine.runner import Runner
 from serving.generation import Generation
 from tests.export.bahdanau_paper import Paper
-from tests.export.conftest import Bundles, Twin, Twins
+from tests.export.conftest import Bundles, TwinPair, Twins
 
-CONFIG = "odd-sizes"
+CONFIG = "odd"
 START, END = 2, 0
 LENGTHS = (3, 9, 1, 6)
 MAX_NEW_TOKENS = 12
 
 
 @pytest.fixture(scope="module")
-def twin(twins: Twins) -> Twin:
+def twin(twins: Twins) -> TwinPair:
     return twins("bahdanau", CONFIG)
 
 
@@ -60,7 +60,7 @@ def _answers(runner: Runner, rules: Generation) -> list[Finished]:
     return decode(runner, [Request(rules, source_ids=source) for source in _sources()])
 
 
-def _runners(twin: Twin, bundle: Bundle) -> list[Runner]:
+def _runners(twin: TwinPair, bundle: Bundle) -> list[Runner]:
     return [OrtRunner(bundle, threads=1), TorchRunner(twin.graphs(), bundle.manifest)]
 
 
@@ -101,7 +101,7 @@ def log_probs(paper: Paper, source: list[int], tokens: tuple[int, ...]) -> NDArr
     return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
 
 
-def test_beams_find_what_a_search_without_state_finds(twin: Twin, bundle: Bundle) -> None:
+def test_beams_find_what_a_search_without_state_finds(twin: TwinPair, bundle: Bundle) -> None:
     rules = _rules(bundle, num_beams=4, num_return_sequences=4, return_alignment=False)
     wanted = [naive_beams(twin.reference, source.tolist(), 4) for source in _sources()]
     for runner in _runners(twin, bundle):
@@ -112,7 +112,7 @@ def test_beams_find_what_a_search_without_state_finds(twin: Twin, bundle: Bundle
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_alignments_follow_their_hypotheses(beams: int, twin: Twin, bundle: Bundle) -> None:
+def test_alignments_follow_their_hypotheses(beams: int, twin: TwinPair, bundle: Bundle) -> None:
     """A row's attention must be that of its own history, wherever its beams came from."""
     rules = _rules(bundle, num_beams=beams, num_return_sequences=beams)
     for runner in _runners(twin, bundle):
@@ -125,14 +125,14 @@ def test_alignments_follow_their_hypotheses(beams: int, twin: Twin, bundle: Bund
                 assert np.abs(hypothesis.alignment - wanted).max() < 1e-5
 
 
-def test_nobody_asked_nobody_is_told(twin: Twin, bundle: Bundle) -> None:
+def test_nobody_asked_nobody_is_told(twin: TwinPair, bundle: Bundle) -> None:
     for runner in _runners(twin, bundle):
         answers = _answers(runner, _rules(bundle, return_alignment=False))
         assert all(hypothesis.alignment is None for a in answers for hypothesis in a.hypotheses)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-def test_prompt_goes_token_by_token(beams: int, twin: Twin, bundle: Bundle) -> None:
+def test_prompt_goes_token_by_token(beams: int, twin: TwinPair, bundle: Bundle) -> None:
     """A forced beginning says the same as having generated it."""
     rules = _rules(bundle, num_beams=beams, return_alignment=False)
     prompts = [(5,), (), (7, 9, 11), (4, 4)]
@@ -213,7 +213,7 @@ def test_unit_is_not_torchs() -> None:
         assert not torch.allclose(unit(unit.input(x), state), cell(x, state), atol=1e-3)
 
 
-def test_bundle_without_alignment_keeps_its_tokens(twin: Twin, bundle: Bundle) -> None:
+def test_bundle_without_alignment_keeps_its_tokens(twin: TwinPair, bundle: Bundle) -> None:
     """What is emitted changes nothing of what is chosen."""
     step = bundle.manifest.graphs["step"]
     silent = step.model_copy(update={"outputs": step.outputs[:-1]})

@@ -19,7 +19,7 @@ LENGTH = 12
 def test_prompt_in_chunks_gives_the_scores_of_the_whole(
     chunks: tuple[int, ...], twins: Twins, bundles: Bundles
 ) -> None:
-    twin, bundle = twins("gpt2", "odd-heads"), bundles("gpt2", "odd-heads")
+    twin, bundle = twins("gpt2", "odd"), bundles("gpt2", "odd")
     tokens = np.random.default_rng(0).integers(0, 64, (1, LENGTH))
     with torch.no_grad():
         want = twin.reference(torch.from_numpy(tokens)).logits[0]  # (T, V)

@@ -33,7 +33,7 @@ def _run(*arguments: object) -> tuple[int, str]:
 def source(twins: Twins, tmp_path: Path) -> Path:
     """A Marian checkpoint with tokenizer files."""
     folder = tmp_path / "opus-mt-es-en"
-    shutil.copytree(twins("marian", "odd-heads").checkpoint.folder, folder)
+    shutil.copytree(twins("marian", "odd").checkpoint.folder, folder)
     (folder / "source.spm").write_bytes(b"s")
     (folder / "target.spm").write_bytes(b"t")
     (folder / "vocab.json").write_text(json.dumps({"</s>": 0, "<unk>": 1, "<pad>": 63}))

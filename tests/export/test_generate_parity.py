@@ -10,17 +10,19 @@ import pytest
 import torch
 
 from export.torch_runner import TorchRunner
-from serving.bundle import Bundle, Role
+from serving.bundle import Bundle
 from serving.engine.decoder import decode
 from serving.engine.ort_runner import OrtRunner
 from serving.engine.request import Request
 from serving.engine.runner import Runner
 from serving.generation import Generation
-from tests.export.conftest import Bundles, Twin, Twins
+from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.oracle import normalised
+from tests.export.sources import source_or_prompt
+from tests.export.twins import generators
 
 LENGTHS = (3, 9, 1, 6)
-GENERATORS = ("marian", "vision-encoder-decoder", "gpt2")
+GENERATORS = generators(is_transformers=True)
 PENALTIES: dict[str, Any] = {
     "repetition_penalty": 1.4,
     "logit_bias": {7: 1.5, 11: -3.0},
@@ -61,7 +63,7 @@ RULES: dict[str, dict[str, Any]] = {
 def test_engine_over_onnx_generates_what_transformers_generates(
     name: str, rules: str, twins: Twins, bundles: Bundles
 ) -> None:
-    twin, bundle = twins(name, "odd-heads"), with_rules(bundles(name, "odd-heads"), RULES[rules])
+    twin, bundle = twins(name, "odd"), with_rules(bundles(name, "odd"), RULES[rules])
     _check(twin, bundle, OrtRunner(bundle, threads=1))
 
 
@@ -70,7 +72,7 @@ def test_engine_over_onnx_generates_what_transformers_generates(
 def test_torch_runner_generates_what_transformers_generates(
     name: str, rules: str, twins: Twins, bundles: Bundles
 ) -> None:
-    twin, bundle = twins(name, "odd-heads"), with_rules(bundles(name, "odd-heads"), RULES[rules])
+    twin, bundle = twins(name, "odd"), with_rules(bundles(name, "odd"), RULES[rules])
     _check(twin, bundle, TorchRunner(twin.graphs(), bundle.manifest))
 
 
@@ -82,10 +84,10 @@ def with_rules(bundle: Bundle, rules: dict[str, Any]) -> Bundle:
     return replace(bundle, manifest=bundle.manifest.model_copy(update={"generation": changed}))
 
 
-def _check(twin: Twin, bundle: Bundle, runner: Runner) -> None:
+def _check(twin: TwinPair, bundle: Bundle, runner: Runner) -> None:
     merged = bundle.manifest.generation
     assert merged is not None
-    requests = _requests(twin, bundle, merged)
+    requests = _requests(bundle, merged)
     for request, answer in zip(requests, decode(runner, requests), strict=True):
         wanted = _transformers(twin, request, merged)
         assert len(answer.hypotheses) == len(wanted)
@@ -94,23 +96,13 @@ def _check(twin: Twin, bundle: Bundle, runner: Runner) -> None:
             assert score is None or hypothesis.score == pytest.approx(score, abs=1e-4)
 
 
-def _requests(twin: Twin, bundle: Bundle, rules: Generation) -> list[Request]:
+def _requests(bundle: Bundle, rules: Generation) -> list[Request]:
     random = np.random.default_rng(3)
-    admit = bundle.manifest.graphs.get("admit")
-    if admit is None:
-        prompts = [random.integers(1, 60, length) for length in LENGTHS]
-        return [Request(rules, prompt_ids=tuple(prompt.tolist())) for prompt in prompts]
-    pixels = admit.input(Role.PIXELS)
-    if pixels:
-        shape = [int(size) for size in pixels.shape[1:]]
-        return [
-            Request(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8)) for _ in LENGTHS
-        ]
-    return [Request(rules, source_ids=random.integers(1, 60, length)) for length in LENGTHS]
+    return [Request(rules, **source_or_prompt(bundle, random, length)) for length in LENGTHS]
 
 
 def _transformers(
-    twin: Twin, request: Request, rules: Generation
+    twin: TwinPair, request: Request, rules: Generation
 ) -> list[tuple[list[int], float | None]]:
     """(generated tokens, score) of each hypothesis; the score only for beams."""
     reference: Any = twin.reference

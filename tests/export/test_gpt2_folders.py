@@ -25,7 +25,7 @@ def _logits(folder: Path) -> torch.Tensor:
     network = ARCHITECTURE.build(config).eval()
     load(network, checkpoint, ARCHITECTURE.rename(config))
     with torch.no_grad():
-        return teacher_forced(network.decoder, torch.arange(8)[None])
+        return teacher_forced(ARCHITECTURE.graphs(network, None), {}, torch.arange(8)[None])[0]
 
 
 def _twin(folder: Path, config: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from export.twin import EXPORTED
 from serving.bundle import Bundle
 from serving.engine.decoder import Decoder, answer, decode
 from serving.engine.ort_runner import OrtRunner
@@ -14,6 +15,8 @@ from serving.engine.scheduler import Capacity
 from serving.engine.sequence import Sequence
 from serving.generation import Generation
 from tests.export.conftest import Bundles, Twins
+from tests.export.sources import source
+from tests.export.twins import generators
 
 NEW_TOKENS = 8
 WHOLE = Capacity(prefix_bytes=0)
@@ -60,13 +63,13 @@ def assert_alike(found: list[Finished], wanted: list[Finished]) -> None:
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("config", ["plain", "odd-heads", "untied"])
+@pytest.mark.parametrize("name", generators(is_transformers=True, has_source=False))
 def test_language_model_answers_as_transformers_does(
-    beams: int, config: str, twins: Twins, bundles: Bundles
+    beams: int, name: str, twins: Twins, bundles: Bundles
 ) -> None:
-    twin, bundle = twins("gpt2", config), bundles("gpt2", config)
+    twin, bundle = twins(name, EXPORTED), bundles(name, EXPORTED)
     wanted_rules = rules(bundle, beams)
-    longest = twin.reference.config.n_positions - NEW_TOKENS
+    longest = (bundle.manifest.limits.max_total_tokens or 0) - NEW_TOKENS
     runner = OrtRunner(bundle, threads=1)
     requests = [Request(wanted_rules, prompt_ids=ids) for ids in prompts(longest)]
     found = staggered(runner, requests, PIECES)
@@ -85,17 +88,17 @@ def test_language_model_answers_as_transformers_does(
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize(("name", "config"), [("marian", "odd-heads"), ("bahdanau", "odd-sizes")])
+@pytest.mark.parametrize("name", generators(has_source=True))
 def test_decoder_with_a_source_reads_its_prompt_in_pieces(
-    beams: int, name: str, config: str, bundles: Bundles
+    beams: int, name: str, bundles: Bundles
 ) -> None:
-    bundle = bundles(name, config)
+    bundle = bundles(name, EXPORTED)
     runner = OrtRunner(bundle, threads=1)
     random = np.random.default_rng(6)
     requests = [
         Request(
             rules(bundle, beams),
-            source_ids=random.integers(1, 20, 3 + length % 5),
+            **source(bundle, random, 3 + length % 5),
             prompt_ids=tuple(random.integers(1, 20, length).tolist()),
         )
         for length in (12, 2, 9, 1)

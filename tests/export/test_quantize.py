@@ -18,7 +18,9 @@ from torch import nn
 
 from export.architecture import Lowering
 from export.quantize import Precision, per_channel, quantize
+from export.registry import ARCHITECTURES
 from export.to_onnx import to_onnx
+from export.twin import EXPORTED
 from export.verify import ParityError, bundle_path, open_sessions
 from serving.bundle import Bundle, Graph, Role, Tensor
 from serving.engine.decoder import decode
@@ -29,14 +31,11 @@ from tests.export.conftest import Bundles, Twins, lowered
 Floats = NDArray[np.float32]
 Run = Callable[[Floats], Floats]
 Layers = Callable[[str], Run]
-NAMES = ["marian", "vision-encoder-decoder", "clip", "bahdanau", "gpt2"]
-CONFIGS = {"bahdanau": "odd-sizes"}
 
 
 def _bundle(name: str, twins: Twins, bundles: Bundles, folder: Path, precision: str) -> Bundle:
     """A twin's bundle, copied and lowered."""
-    config = CONFIGS.get(name, "odd-heads")
-    return lowered(bundles(name, config), twins(name, config), folder, precision)
+    return lowered(bundles(name, EXPORTED), twins(name, EXPORTED), folder, precision)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +106,7 @@ def test_weights_keep_one_scale_a_channel() -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8", "int8-fast"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_lowered_bundle_passes_its_gate(
     name: str, precision: str, twins: Twins, bundles: Bundles, tmp_path: Path
 ) -> None:
@@ -200,7 +199,7 @@ def test_bias_of_zeros_is_dropped_and_others_are_kept(
     twins: Twins, bundles: Bundles, tmp_path: Path
 ) -> None:
     path = tmp_path / "step.onnx"
-    original = onnx.load(str(bundle_path(bundles("marian", "odd-heads"), "step")))
+    original = onnx.load(str(bundle_path(bundles("marian", "odd"), "step")))
     (bias,) = (n.input[2] for n in original.graph.node if n.op_type == "Gemm")
     for is_zero in (False, True):
         for tensor in original.graph.initializer:

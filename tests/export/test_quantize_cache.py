@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from export.calibrate import HEADROOM, Course, Scales, cache_scales, courses
 from export.probe import Admitted, Probe, StepCall
 from export.quantize import LARGEST
+from export.twin import EXPORTED
 from export.verify import bundle_path, open_sessions
 from serving.bundle import Bundle, Growth, State
 from serving.engine.decoder import decode
@@ -22,10 +23,17 @@ from serving.engine.footprint import Footprint
 from serving.engine.ort_runner import OrtRunner
 from serving.engine.request import Request
 from tests.export.conftest import Bundles, Twins, lowered
+from tests.export.sources import source
 from tests.export.test_prompt_reading import PIECES, WHOLE, assert_alike, prompts, rules, staggered
+from tests.export.twins import generators, growth
 
 LENGTH = 12
-TRANSFORMERS = ["marian", "vision-encoder-decoder", "gpt2"]
+CACHED = [name for name in generators() if Growth.APPEND in growth(name)]
+LANGUAGE_MODELS = [
+    ("gpt2", "plain"),  # heads that need no padding
+    *((name, EXPORTED) for name in CACHED if name in generators(has_source=False)),
+]
+WITH_SOURCE = [name for name in CACHED if name in generators(has_source=True)]
 Lowered = Callable[[str, str], Bundle]
 
 
@@ -50,9 +58,9 @@ def reported(bundle: Bundle) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize("name", TRANSFORMERS)
+@pytest.mark.parametrize("name", CACHED)
 def test_cache_takes_a_quarter_of_the_bytes(name: str, bundles: Bundles, int8: Lowered) -> None:
-    wide, narrow = bundles(name, "odd-heads"), int8(name, "odd-heads")
+    wide, narrow = bundles(name, "odd"), int8(name, "odd")
     assert {state.dtype for state in caches(narrow)} == {"int8"}
     pair = [Footprint.of(bundle.manifest.states) for bundle in (wide, narrow)]
     assert pair[0].position == 4 * pair[1].position > 0
@@ -63,11 +71,11 @@ def test_cache_takes_a_quarter_of_the_bytes(name: str, bundles: Bundles, int8: L
 
 
 @pytest.mark.parametrize("chunks", [(5, 7), (1, 4, 4, 3), (11, 1), (1,) * 12])
-@pytest.mark.parametrize("config", ["plain", "odd-heads"])
+@pytest.mark.parametrize(("name", "config"), LANGUAGE_MODELS)
 def test_prompt_in_chunks_gives_the_very_bits_of_the_whole(
-    config: str, chunks: tuple[int, ...], int8: Lowered
+    name: str, config: str, chunks: tuple[int, ...], int8: Lowered
 ) -> None:
-    bundle = int8("gpt2", config)
+    bundle = int8(name, config)
     run = open_sessions({"step": bundle_path(bundle, "step")})
     tokens = np.random.default_rng(0).integers(0, 64, (1, LENGTH))
 
@@ -88,11 +96,11 @@ def test_prompt_in_chunks_gives_the_very_bits_of_the_whole(
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("config", ["plain", "odd-heads"])
+@pytest.mark.parametrize(("name", "config"), LANGUAGE_MODELS)
 def test_language_model_answers_alike_however_its_prompt_is_read(
-    beams: int, config: str, int8: Lowered
+    beams: int, name: str, config: str, int8: Lowered
 ) -> None:
-    bundle = int8("gpt2", config)
+    bundle = int8(name, config)
     runner = OrtRunner(bundle, threads=1)
     limit = bundle.manifest.limits.max_total_tokens or 0
     asked = [Request(rules(bundle, beams), prompt_ids=ids) for ids in prompts(limit - 8)]
@@ -103,14 +111,15 @@ def test_language_model_answers_alike_however_its_prompt_is_read(
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_translator_answers_alike_in_any_company(beams: int, int8: Lowered) -> None:
-    bundle = int8("marian", "odd-heads")
+@pytest.mark.parametrize("name", WITH_SOURCE)
+def test_answer_does_not_depend_on_other_sequences(name: str, beams: int, int8: Lowered) -> None:
+    bundle = int8(name, EXPORTED)
     runner = OrtRunner(bundle, threads=1)
     random = np.random.default_rng(6)
     asked = [
         Request(
             rules(bundle, beams),
-            source_ids=random.integers(1, 20, 3 + length % 5),
+            **source(bundle, random, 3 + length % 5),
             prompt_ids=tuple(random.integers(1, 20, length).tolist()),
         )
         for length in (12, 2, 9, 1)
@@ -121,9 +130,9 @@ def test_translator_answers_alike_in_any_company(beams: int, int8: Lowered) -> N
     runner.close()
 
 
-@pytest.mark.parametrize("name", TRANSFORMERS)
+@pytest.mark.parametrize("name", CACHED)
 def test_scales_leave_room_above_all_that_calibration_saw(name: str, bundles: Bundles) -> None:
-    bundle = bundles(name, "odd-heads")
+    bundle = bundles(name, "odd")
     graphs = bundle.manifest.graphs
     run = open_sessions({key: bundle_path(bundle, key) for key in graphs})
     scales = cache_scales(bundle.manifest, run)
@@ -156,8 +165,9 @@ def test_a_course_is_followed_to_the_token(bundles: Bundles) -> None:
     assert len({tuple(row) for row in drawn.tolist()}) == len(drawn)  # no two rows alike
 
 
-def test_recurrent_decoder_has_no_cache_to_lower(int8: Lowered) -> None:
-    bundle = int8("bahdanau", "odd-sizes")
+@pytest.mark.parametrize("name", [name for name in generators() if name not in CACHED])
+def test_recurrent_decoder_has_no_cache_to_lower(name: str, int8: Lowered) -> None:
+    bundle = int8(name, EXPORTED)
     assert {state.dtype for state in bundle.manifest.states} == {"float32"}
     assert reported(bundle)["cache"] is None
 
@@ -172,7 +182,7 @@ def of_the_wrong_channel(scales: Scales) -> Scales:
 
 
 @pytest.mark.parametrize("fault", [too_small, of_the_wrong_channel])
-@pytest.mark.parametrize("name", TRANSFORMERS)
+@pytest.mark.parametrize("name", CACHED)
 def test_cache_that_turns_scores_stays_float32(
     name: str,
     fault: Callable[[Scales], Scales],
@@ -185,7 +195,7 @@ def test_cache_that_turns_scores_stays_float32(
         "export.int8_parity.cache_scales",
         lambda manifest, run: fault(cache_scales(manifest, run)),
     )
-    bundle = lowered(bundles(name, "odd-heads"), twins(name, "odd-heads"), tmp_path)
+    bundle = lowered(bundles(name, "odd"), twins(name, "odd"), tmp_path)
     assert reported(bundle)["cache"] == "float32"
     assert reported(bundle)["cache_cosine"] < 0.98
     assert reported(bundle)["layers"] > 0  # the rest is int8

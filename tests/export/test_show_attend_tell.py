@@ -9,12 +9,11 @@ import onnxruntime
 import pytest
 import torch
 
-from export.models.show_attend_tell import read_config
+from export.models.show_attend_tell import TWIN, read_config
 from export.verify import bundle_path
 from serving.bundle import Growth, Role
 from serving.errors import CheckpointError
 from tests.export.conftest import Bundles, Twins
-from tests.export.twins import SHOW_ATTEND_TELL
 
 
 @pytest.mark.parametrize(
@@ -28,15 +27,15 @@ from tests.export.twins import SHOW_ATTEND_TELL
 )
 def test_configuration_that_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
-        read_config({**SHOW_ATTEND_TELL, **change})
+        read_config({**TWIN.configs["plain"], **change})
 
 
 def test_grid_rounds_up() -> None:
-    assert read_config({**SHOW_ATTEND_TELL, "image_size": [17, 64]}).grid == (5, 16)
+    assert read_config({**TWIN.configs["plain"], "image_size": [17, 64]}).grid == (5, 16)
 
 
 def test_beams_share_the_annotations_of_their_picture(twins: Twins) -> None:
-    twin = twins("show-attend-tell", "odd-sizes")
+    twin = twins("show-attend-tell", "odd")
     graphs = twin.graphs()
     assert twin.prepared.image is not None
     pixels = torch.randint(0, 256, (2, *twin.prepared.image.shape), dtype=torch.uint8)
@@ -54,7 +53,7 @@ def test_beams_share_the_annotations_of_their_picture(twins: Twins) -> None:
 
 
 def test_manifest_says_how_the_engine_steps_it(twins: Twins) -> None:
-    graphs = twins("show-attend-tell", "odd-sizes").graphs()
+    graphs = twins("show-attend-tell", "odd").graphs()
     step = graphs.lowerings["step"].graph
     emitted = step.output(Role.EMIT)
     assert emitted is not None
@@ -70,7 +69,7 @@ def test_manifest_says_how_the_engine_steps_it(twins: Twins) -> None:
 
 
 def test_first_state_is_the_same_alone_and_in_a_batch(bundles: Bundles) -> None:
-    bundle = bundles("show-attend-tell", "odd-sizes")
+    bundle = bundles("show-attend-tell", "odd")
     session = onnxruntime.InferenceSession(str(bundle_path(bundle, "admit")))
     shape = session.get_inputs()[0].shape[1:]
     pixels = np.random.default_rng(0).integers(0, 256, (5, *shape), dtype=np.uint8)

@@ -10,28 +10,23 @@ import torch
 from torch import nn
 
 from export.architecture import Lowering
+from export.registry import ARCHITECTURES
 from export.to_onnx import MAX_IR, OPSET, to_onnx
+from export.twin import EXPORTED
 from export.verify import bundle_path
-from serving.bundle import Bundle, Graph, Tensor
+from serving.bundle import Graph, Tensor
 from tests.export.conftest import Bundles
-from tests.export.twins import PAPERS
-
-BUNDLES = ["marian", "vision-encoder-decoder", "gpt2", "clip", "bahdanau", "show-attend-tell"]
-
-
-def _bundle(bundles: Bundles, name: str) -> Bundle:
-    return bundles(name, "odd-sizes" if name in PAPERS else "odd-heads")
 
 
 def _models(bundles: Bundles, name: str) -> dict[str, onnx.ModelProto]:
-    bundle = _bundle(bundles, name)
+    bundle = bundles(name, EXPORTED)
     return {key: onnx.load(str(bundle_path(bundle, key))) for key in bundle.manifest.graphs}
 
 
-@pytest.mark.parametrize("name", BUNDLES)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_files_have_the_interface_of_the_manifest(name: str, bundles: Bundles) -> None:
     for key, model in _models(bundles, name).items():
-        graph = _bundle(bundles, name).manifest.graphs[key]
+        graph = bundles(name, EXPORTED).manifest.graphs[key]
         for values, ports in (
             (model.graph.input, graph.inputs),
             (model.graph.output, graph.outputs),
@@ -44,7 +39,7 @@ def test_files_have_the_interface_of_the_manifest(name: str, bundles: Bundles) -
             assert shapes == [port.shape for port in ports]
 
 
-@pytest.mark.parametrize("name", BUNDLES)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_files_are_old_enough_for_a_current_container(name: str, bundles: Bundles) -> None:
     for model in _models(bundles, name).values():
         assert model.ir_version <= MAX_IR

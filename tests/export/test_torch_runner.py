@@ -1,4 +1,4 @@
-"""The reference runner knows all that the serving one does: samples, log-probs, alignments."""
+"""The reference runner returns what the serving one returns: samples, log-probs, alignments."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import pytest
 
 from export.token_parity import compare_tokens
 from export.torch_runner import TorchRunner
-from serving.bundle import Bundle, Role
+from export.twin import EXPORTED
+from serving.bundle import Bundle
 from serving.engine.decoder import decode
 from serving.engine.ort_runner import OrtRunner
 from serving.engine.request import Finished, Request
 from tests.export.conftest import Bundles, Twins
+from tests.export.sources import source_or_prompt
+from tests.export.twins import generators, has_alignment
 
-MODELS = [
-    ("marian", "odd-heads"),
-    ("vision-encoder-decoder", "odd-heads"),
-    ("gpt2", "odd-heads"),
-    ("bahdanau", "odd-sizes"),
-]
-ALIGNED = [model for model in MODELS if model[0] != "gpt2"]
+MODELS = generators()
+ALIGNED = [name for name in MODELS if has_alignment(name)]
 WAYS: list[dict[str, Any]] = [
     {"do_sample": True, "temperature": 0.7, "num_return_sequences": 3},
     {"do_sample": True, "top_p": 0.8, "repetition_penalty": 1.3},
@@ -37,39 +35,27 @@ def requests(bundle: Bundle, **asked: Any) -> list[Request]:
     defaults = bundle.manifest.generation
     assert defaults is not None
     common = {"num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 10, **asked}
-    admit = bundle.manifest.graphs.get("admit")
-    pixels = admit.input(Role.PIXELS) if admit else None
     made = []
     for seed, way in enumerate(WAYS):
         random = np.random.default_rng(seed)
         rules = defaults.model_copy(update={**common, "seed": seed, **way})
-        if pixels:
-            shape = [int(size) for size in pixels.shape[1:]]
-            made.append(Request(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8)))
-            continue
-        ids = random.integers(1, 40, seed + 2)
-        if admit is None:
-            made.append(Request(rules, prompt_ids=tuple(ids.tolist())))
-        else:
-            made.append(Request(rules, source_ids=ids))
+        made.append(Request(rules, **source_or_prompt(bundle, random, seed + 2)))
     return made
 
 
 def both(
-    model: tuple[str, str], twins: Twins, bundles: Bundles, **asked: Any
+    name: str, twins: Twins, bundles: Bundles, **asked: Any
 ) -> tuple[list[Finished], list[Finished]]:
     """Answers of both runners, ours first."""
-    bundle = bundles(*model)
+    bundle = bundles(name, EXPORTED)
     asked_for = requests(bundle, **asked)
     served = decode(OrtRunner(bundle, threads=1), asked_for)
-    return served, decode(TorchRunner(twins(*model).graphs(), bundle.manifest), asked_for)
+    return served, decode(TorchRunner(twins(name, EXPORTED).graphs(), bundle.manifest), asked_for)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model[0])
-def test_samples_and_log_probabilities_agree(
-    model: tuple[str, str], twins: Twins, bundles: Bundles
-) -> None:
-    for found, wanted in zip(*both(model, twins, bundles, top_log_probs=2), strict=True):
+@pytest.mark.parametrize("name", MODELS)
+def test_samples_and_log_probabilities_agree(name: str, twins: Twins, bundles: Bundles) -> None:
+    for found, wanted in zip(*both(name, twins, bundles, top_log_probs=2), strict=True):
         for one, other in zip(found.hypotheses, wanted.hypotheses, strict=True):
             assert one.token_ids == other.token_ids
             assert one.score == pytest.approx(other.score, abs=1e-4)
@@ -82,18 +68,18 @@ def test_samples_and_log_probabilities_agree(
 def test_checkpoint_that_samples_by_default_is_verified_by_its_best_tokens(
     twins: Twins, bundles: Bundles
 ) -> None:
-    bundle = bundles("gpt2", "odd-heads")
+    bundle = bundles("gpt2", "odd")
     assert bundle.manifest.generation is not None
     sampling = bundle.manifest.generation.model_copy(update={"do_sample": True, "top_k": 50})
     manifest = bundle.manifest.model_copy(update={"generation": sampling})
-    parity = compare_tokens(twins("gpt2", "odd-heads").graphs(), replace(bundle, manifest=manifest))
+    parity = compare_tokens(twins("gpt2", "odd").graphs(), replace(bundle, manifest=manifest))
     assert parity.compared
     assert parity.differences == []
 
 
-@pytest.mark.parametrize("model", ALIGNED, ids=lambda model: model[0])
-def test_alignments_agree(model: tuple[str, str], twins: Twins, bundles: Bundles) -> None:
-    for found, wanted in zip(*both(model, twins, bundles, return_alignment=True), strict=True):
+@pytest.mark.parametrize("name", ALIGNED)
+def test_alignments_agree(name: str, twins: Twins, bundles: Bundles) -> None:
+    for found, wanted in zip(*both(name, twins, bundles, return_alignment=True), strict=True):
         for one, other in zip(found.hypotheses, wanted.hypotheses, strict=True):
             assert one.alignment is not None
             assert one.alignment.shape == other.alignment.shape  # type: ignore[union-attr]

@@ -21,7 +21,7 @@ def _dims(ports: Any) -> dict[str, list[int]]:
 
 
 def test_generator_is_decoupled_and_queues_in_triton(bundles: Bundles) -> None:
-    admit = bundles("marian", "odd-heads").manifest.graphs["admit"]
+    admit = bundles("marian", "odd").manifest.graphs["admit"]
     parsed = _parsed(generator_config("es-en", admit))
     assert parsed.name == "es-en"
     assert parsed.backend == "autoregressive"
@@ -43,7 +43,7 @@ def test_generator_is_decoupled_and_queues_in_triton(bundles: Bundles) -> None:
 
 
 def test_captioner_takes_pixels_of_its_size(bundles: Bundles) -> None:
-    admit = bundles("vision-encoder-decoder", "odd-heads").manifest.graphs["admit"]
+    admit = bundles("vision-encoder-decoder", "odd").manifest.graphs["admit"]
     assert _dims(_parsed(generator_config("x", admit)).input)["pixels"] == [32, 32, 3]
 
 

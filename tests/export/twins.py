@@ -1,230 +1,53 @@
-"""Tiny models of `transformers`, every parameter randomised, saved as checkpoints.
+"""Checkpoints of the registry's twins: tiny, every parameter random, saved to a folder.
 
-Of an architecture that `transformers` lacks the twin is our own network, and its reference a plain
-reimplementation of the paper that reads the same file.
+Of an architecture that `transformers` lacks, the checkpoint is our own network's, and its reference
+the paper written out in numpy, which reads the same file.
 
-A twin with default initialisation is nearly blind (`docs/architecture.md`, fidelity): biases are
-zero, norms are one. Here weights are ±0.3, norms 1 ± 0.5, biases ±0.5.
+A twin with default initialisation hides most mistakes (`docs/architecture.md`, fidelity): biases
+are zero, norms are one. Here weights are ±0.3, norms 1 ± 0.5, biases ±0.5.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 from torch import nn
 
-from export.registry import architecture as declared
-from tests.export import bahdanau_paper, show_attend_tell_paper
-
-MARIAN = {
-    "vocab_size": 64,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 40,
-    "max_position_embeddings": 32,
-    "activation_function": "swish",
-    "scale_embedding": True,
-    "pad_token_id": 63,
-    "eos_token_id": 0,
-    "decoder_start_token_id": 63,
-    "forced_eos_token_id": 0,
-}
-VISION = {
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 40,
-    "image_size": 32,
-    "patch_size": 8,
-}
-GPT2 = {
-    "vocab_size": 64,
-    "n_positions": 32,
-    "n_embd": 32,
-    "n_layer": 2,
-    "n_head": 4,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-}
-CLIP_TEXT = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 16,
-    "bos_token_id": 62,
-    "eos_token_id": 63,
-    "pad_token_id": 1,
-}
-BAHDANAU = {
-    "vocab_size": 64,
-    "embedding_size": 24,
-    "hidden_size": 20,
-    "attention_size": 16,
-    "readout_size": 12,
-    "max_positions": 32,
-    "decoder_start_token_id": 2,
-    "eos_token_id": 0,
-    "pad_token_id": 3,
-}
-SHOW_ATTEND_TELL = {
-    "image_size": 16,
-    "channels": [6, 12],
-    "strides": [2, 2],
-    "vocab_size": 64,
-    "embedding_size": 24,
-    "hidden_size": 20,
-    "attention_size": 16,
-    "max_tokens": 32,
-    "decoder_start_token_id": 1,
-    "eos_token_id": 1,
-    "pad_token_id": 1,
-}
-
-CONFIGS: dict[str, dict[str, dict[str, Any]]] = {
-    "marian": {
-        "plain": MARIAN,
-        "odd-heads": MARIAN
-        | {
-            "d_model": 30,
-            "encoder_attention_heads": 5,
-            "decoder_attention_heads": 3,
-            "encoder_layers": 1,
-        },
-        "unscaled-relu": MARIAN
-        | {"scale_embedding": False, "activation_function": "relu", "decoder_layers": 3},
-        "separate-tables": MARIAN
-        | {
-            "decoder_vocab_size": 50,
-            "share_encoder_decoder_embeddings": False,
-            "tie_word_embeddings": False,
-            "pad_token_id": 49,
-            "decoder_start_token_id": 49,
-            "activation_function": "gelu",
-        },
-        "tied-target": MARIAN
-        | {
-            "decoder_vocab_size": 50,
-            "share_encoder_decoder_embeddings": False,
-            "tie_word_embeddings": True,
-            "pad_token_id": 49,
-            "decoder_start_token_id": 49,
-            "d_model": 36,
-            "encoder_attention_heads": 2,
-            "decoder_attention_heads": 2,
-            "activation_function": "gelu_new",
-        },
-    },
-    "vision-encoder-decoder": {
-        "plain": {"encoder": VISION, "decoder": GPT2 | {"n_embd": 24}},
-        "projected": {"encoder": VISION, "decoder": GPT2 | {"n_layer": 3, "n_inner": 44}},
-        "odd-heads": {
-            "encoder": VISION
-            | {"num_attention_heads": 3, "qkv_bias": False, "layer_norm_eps": 1e-3},
-            "decoder": GPT2 | {"n_embd": 30, "n_head": 3, "activation_function": "relu"},
-        },
-        "strict": {  # values that differ from what a careless port would assume
-            "encoder": VISION | {"layer_norm_eps": 1e-3},
-            "decoder": GPT2 | {"layer_norm_epsilon": 1e-3},
-        },
-        "not-square": {
-            "encoder": VISION
-            | {"image_size": [32, 48], "patch_size": [8, 16], "hidden_act": "quick_gelu"},
-            "decoder": GPT2 | {"scale_attn_weights": False, "layer_norm_epsilon": 1e-3},
-        },
-        "untied": {
-            "encoder": VISION | {"num_hidden_layers": 1, "intermediate_size": 20},
-            "decoder": GPT2
-            | {
-                "tie_word_embeddings": False,
-                "scale_attn_by_inverse_layer_idx": True,
-                "reorder_and_upcast_attn": True,
-                "n_embd": 36,
-                "n_head": 2,
-            },
-        },
-    },
-    "clip": {
-        "plain": {"text_config": CLIP_TEXT, "vision_config": VISION, "projection_dim": 20},
-        "legacy-end": {
-            "text_config": CLIP_TEXT
-            | {"eos_token_id": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-3},
-            "vision_config": VISION | {"hidden_act": "gelu", "num_attention_heads": 3},
-            "projection_dim": 24,
-        },
-        "odd-heads": {
-            "text_config": CLIP_TEXT | {"hidden_size": 30, "num_attention_heads": 3},
-            "vision_config": VISION
-            | {"hidden_size": 36, "num_attention_heads": 2, "patch_size": 12},
-            "projection_dim": 7,
-        },
-    },
-    "gpt2": {
-        "plain": GPT2,
-        "odd-heads": GPT2 | {"n_embd": 30, "n_head": 3, "n_inner": 44, "layer_norm_epsilon": 1e-3},
-        "untied": GPT2
-        | {
-            "tie_word_embeddings": False,
-            "scale_attn_by_inverse_layer_idx": True,
-            "reorder_and_upcast_attn": True,
-            "n_layer": 3,
-            "activation_function": "relu",
-        },
-        "unscaled": GPT2 | {"scale_attn_weights": False, "activation_function": "gelu"},
-    },
-    "show-attend-tell": {
-        "plain": SHOW_ATTEND_TELL,
-        "odd-sizes": SHOW_ATTEND_TELL
-        | {
-            "image_size": [18, 26],  # a grid of 5 x 7
-            "channels": [4, 6, 10],
-            "strides": [2, 1, 2],
-            "embedding_size": 9,
-            "hidden_size": 13,
-            "attention_size": 7,
-        },
-    },
-    "bahdanau": {
-        "plain": BAHDANAU,
-        "odd-sizes": BAHDANAU
-        | {"embedding_size": 9, "hidden_size": 13, "attention_size": 7, "readout_size": 5},
-    },
-}
-PAPERS: dict[str, Callable[[Any, Any], Any]] = {
-    "bahdanau": lambda weights, config: bahdanau_paper.Paper(weights),
-    "show-attend-tell": show_attend_tell_paper.Paper,
-}
-"""Architectures that `transformers` lacks → the paper, given a checkpoint's tensors and config."""
+from export.architecture import Architecture, Graphs
+from export.registry import ARCHITECTURES, architecture
+from export.twin import EXPORTED
+from serving.bundle import Growth, ImageSpec, Role
 
 _NORMS = nn.LayerNorm | nn.BatchNorm2d  # the latter's mean and variance too
 
 
-def make_twin(architecture: str, config: str, folder: Path) -> Any:
-    """A randomised model of `transformers`, or the paper's; its checkpoint is saved to `folder`."""
-    if architecture in PAPERS:
-        return _own_twin(architecture, CONFIGS[architecture][config], folder)
-    model = _build(architecture, CONFIGS[architecture][config]).eval()
+def make_twin(name: str, config: str, folder: Path) -> Any:
+    """The reference of a twin, with random weights; its checkpoint is saved to `folder`."""
+    declared = architecture(name)
+    twin = declared.twin
+    module, _, attribute = twin.reference.partition(":")
+    reference = getattr(import_module(module), attribute)
+    values = twin.configs[config]
+    if not twin.is_transformers:
+        return _own_twin(name, declared, reference, config, folder)
+    model = reference(reference.config_class(**values)).eval()
     randomise(model)
     model.save_pretrained(folder)
+    _write_config(folder, json.loads((folder / "config.json").read_text()) | {"model_type": name})
     return model
 
 
 def randomise(model: nn.Module, seed: int = 0) -> None:
     """Draws every parameter and saved buffer anew."""
     generator = torch.Generator().manual_seed(seed)
-    norms = {name for name, module in model.named_modules() if isinstance(module, _NORMS)}
+    norms = {name for name, module in model.named_modules() if is_norm(module)}
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
     with torch.no_grad():
         for name, tensor in tensors.items():
@@ -240,30 +63,82 @@ def randomise(model: nn.Module, seed: int = 0) -> None:
                 tensor.copy_(0.3 * noise)
 
 
-def _own_twin(architecture: str, values: dict[str, Any], folder: Path) -> Any:
-    ours = declared(architecture)
-    network = ours.build(ours.read_config(values))
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module's parameters scale normalised values, `transformers`' own norms included."""
+    return isinstance(module, _NORMS) or type(module).__name__.endswith("RMSNorm")
+
+
+def image_recipe(declared: Architecture, config: Any) -> ImageSpec | None:
+    """A recipe of the size that a configuration wants, with numbers that differ everywhere."""
+    if declared.image_size is None:
+        return None
+    return ImageSpec(
+        resize="exact",
+        size=declared.image_size(config),
+        resample=2,
+        mean=(0.5, 0.4, 0.3),
+        std=(0.2, 0.25, 0.3),
+        rescale=1 / 255,
+    )
+
+
+def every_config() -> list[tuple[str, str]]:
+    """(architecture, configuration) of every twin."""
+    return [(name, config) for name in ARCHITECTURES for config in architecture(name).twin.configs]
+
+
+@cache
+def interface(name: str, config: str = EXPORTED) -> Graphs:
+    """The graphs of a twin's network, for their inputs, outputs and states; weights as built."""
+    parsed, network = build(name, config)
+    return architecture(name).graphs(network, image_recipe(architecture(name), parsed))
+
+
+def build(name: str, config: str = EXPORTED) -> tuple[Any, nn.Module]:
+    """A twin's configuration and its network, with the weights of its construction."""
+    declared = architecture(name)
+    parsed = declared.read_config(declared.twin.configs[config])
+    return parsed, declared.build(parsed)
+
+
+def generators(
+    *, is_transformers: bool | None = None, has_source: bool | None = None, graph: str = "step"
+) -> list[str]:
+    """The architectures that generate tokens, for tests that run on every one of them.
+
+    Args:
+        is_transformers: Only those whose reference is (or is not) a class of `transformers`.
+        has_source: Only those that have (or lack) the graph `admit`.
+        graph: Only those that have this graph.
+    """
+    return [
+        name
+        for name in ARCHITECTURES
+        if {"step", graph} <= set(interface(name).lowerings)
+        and is_transformers in (None, architecture(name).twin.is_transformers)
+        and has_source in (None, "admit" in interface(name).lowerings)
+    ]
+
+
+def has_alignment(name: str) -> bool:
+    """Whether a generator has the graph `align`, or emits its attention as it steps."""
+    lowerings = interface(name).lowerings
+    return "align" in lowerings or lowerings["step"].graph.output(Role.EMIT) is not None
+
+
+def growth(name: str) -> set[Growth]:
+    """The kinds of state that an architecture has."""
+    return {state.growth for state in interface(name).states}
+
+
+def _own_twin(name: str, declared: Architecture, reference: Any, config: str, folder: Path) -> Any:
+    values = {"model_type": name, **declared.twin.configs[config]}
+    network = declared.build(declared.read_config(values))
     randomise(network)
     save_file(network.state_dict(), folder / "model.safetensors")
-    config = {"model_type": architecture, **values}
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return PAPERS[architecture](load_file(folder / "model.safetensors"), config)
+    _write_config(folder, values)
+    return reference(load_file(folder / "model.safetensors"), values)
 
 
-def _build(architecture: str, values: dict[str, Any]) -> nn.Module:
-    if architecture == "marian":
-        return transformers.MarianMTModel(transformers.MarianConfig(**values))
-    if architecture == "gpt2":
-        return transformers.GPT2LMHeadModel(transformers.GPT2Config(**values))
-    if architecture == "clip":
-        return transformers.CLIPModel(transformers.CLIPConfig(**values))
-    if architecture == "vision-encoder-decoder":
-        config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
-            transformers.ViTConfig(**values["encoder"]),
-            transformers.GPT2Config(**values["decoder"]),
-            decoder_start_token_id=1,
-            pad_token_id=0,
-            eos_token_id=1,
-        )
-        return transformers.VisionEncoderDecoderModel(config)
-    raise KeyError(f"a twin of {architecture} has to be added to tests/export/twins.py")
+def _write_config(folder: Path, values: dict[str, Any]) -> None:
+    (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")

@@ -24,7 +24,7 @@ from serving.generation import Generation
 from tests.export.twins import make_twin, randomise
 
 pytestmark = pytest.mark.slow
-VARIED = {"plain": (2, 3.5), "odd-heads": (3, 1.0), "separate-tables": (7, 3.0)}
+VARIED = {"plain": (2, 3.5), "odd": (3, 1.0), "separate-tables": (7, 3.0)}
 """Configuration → seed and end bias with which ends come early, late and never."""
 
 

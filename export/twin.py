@@ -1,0 +1,41 @@
+"""What a model file declares for its tests: tiny checkpoints and the reference of its network.
+
+A twin is data. Nothing here imports `transformers` or a test module; the tests in `tests/export`
+read every twin of the registry and hold the architecture to its reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+EXPORTED = "odd"
+"""The configuration that every twin has and whose graphs the tests export: sizes that a port would
+not assume (head widths that are no multiple of eight, widths that differ everywhere)."""
+
+
+@dataclass(frozen=True)
+class Twin:
+    """Tiny checkpoints of one architecture with random weights, and what they must equal.
+
+    Attributes:
+        reference: `module:class`. A model class of `transformers`; or, for an architecture that
+            `transformers` lacks, the paper written out in numpy: a class that is called with the
+            checkpoint's tensors and `config.json`, with the methods `annotations(source)` → (S, D)
+            and `decode(source, tokens)` → logits (T, V) and attention (T, S), all of one row.
+        configs: Configuration name → fields of `config.json`; one of them is `EXPORTED`.
+        outputs: Stateless models: graph → the field of the reference's output that it equals.
+    """
+
+    reference: str
+    configs: Mapping[str, Mapping[str, Any]]
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert EXPORTED in self.configs, f"a twin needs a configuration called {EXPORTED!r}"
+
+    @property
+    def is_transformers(self) -> bool:
+        """Whether the reference is a class of `transformers`, else a paper written in numpy."""
+        return self.reference.startswith("transformers:")

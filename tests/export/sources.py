@@ -1,0 +1,28 @@
+"""Random sources for any generator, by the roles of its inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from serving.bundle import Bundle, Role
+
+
+def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str, Any]:
+    """Fields of a request: an image, a text of that many tokens, or nothing (language models)."""
+    admit = bundle.manifest.graphs.get("admit")
+    if admit is None:
+        return {}
+    pixels = admit.input(Role.PIXELS)
+    if pixels:
+        shape = [int(size) for size in pixels.shape[1:]]
+        return {"pixels": random.integers(0, 256, shape, dtype=np.uint8)}
+    return {"source_ids": random.integers(1, 40, length)}
+
+
+def source_or_prompt(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str, Any]:
+    """Fields of a request: a source, or for a language model a prompt of that many tokens."""
+    if "admit" not in bundle.manifest.graphs:
+        return {"prompt_ids": tuple(random.integers(1, 40, length).tolist())}
+    return source(bundle, random, length)
