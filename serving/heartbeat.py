@@ -1,78 +1,117 @@
-"""An engine's published statistics: its heartbeat, its load, its memory.
+"""Engine metrics: how a model's processes report that they run and how full they are.
 
-The backend writes them to Triton's metrics endpoint; `triptych triton` and the gateway read them
-there. The heartbeat is a counter that is incremented while the engine's thread is idle or has taken
-a step since the last increment: it stops when the thread hangs, and when the process is stopped or
-dead. An encoder's session counts each run as a step.
+Each process of a model writes its figures to Triton's metrics endpoint, labelled with its pid;
+`triptych triton` and the gateway read them there. `beats` counts the moments at which the process
+was idle or had made progress since the moment before. It stops when the process hangs, is stopped
+or is gone, and goes on under any load.
 """
 
 from __future__ import annotations
 
-import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 PREFIX = "triptych_engine_"
 BEATS = "beats"
 COUNTERS = {
-    BEATS: "Heartbeats: times at which the engine was idle or had progressed.",
-    "steps": "Iterations of the decode loop, or runs of an encoder.",
-    "step_seconds": "Time spent in them.",
-    "admitted": "Sequences whose prefill is done.",
+    BEATS: "Moments at which the process was idle or had made progress.",
+    "steps": "Decode steps, or runs of a stateless model's session.",
+    "step_seconds": "Seconds spent in them.",
+    "admitted": "Sequences whose prompt was prefilled.",
     "row_steps": "Tokens decoded over all rows.",
-    "prefill_tokens": "Tokens of sources, images and prompts prefilled, padding included.",
-    "prefix_hits": "Prompts with a prefix in the prefix cache.",
-    "prefix_tokens": "Tokens taken from the prefix cache.",
+    "prefill_tokens": "Source, image and prompt tokens prefilled, padding included.",
+    "prefix_hits": "Prompts that began with a cached prefix.",
+    "prefix_tokens": "Prompt tokens taken from the prefix cache.",
     "failures": "Batches and prompts that failed with an exception.",
 }
 GAUGES = {
-    "slots": "Limit of concurrent rows.",
-    "rows_in_use": "Rows in use.",
-    "waiting": "Accepted sequences that wait for rows.",
-    "state_bytes": "Bytes of all caches.",
-    "state_limit_bytes": "Limit of state_bytes.",
-    "spare_bytes": "Bytes of released cache buffers kept for reuse; 0 after some idle seconds.",
-    "bytes_per_slot": "Average bytes of a row in use; 0 when idle.",
+    "slots": "Limit of live rows.",
+    "rows_in_use": "Live rows: sequences x beams, or requests of the current run.",
+    "waiting": "Accepted sequences without rows.",
+    "state_bytes": "Bytes of all caches and states.",
+    "state_limit_bytes": "Limit of these bytes.",
+    "spare_bytes": "Bytes of free arenas kept for reuse; 0 after some idle seconds.",
+    "bytes_per_slot": "Bytes per live row on average; 0 when idle.",
     "prefix_bytes": "Bytes of the prefix cache.",
 }
-"""Descriptions by field of `serving.engine.metrics.Metrics`; the heartbeat is the backend's."""
-
-_SAMPLE = re.compile(rf"{PREFIX}(?P<figure>\w+)\{{(?P<labels>[^}}]*)\}} (?P<value>\S+)")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+"""Both by their names in `serving.engine.metrics.Metrics`, except `beats`."""
 
 
 @dataclass(frozen=True)
 class EngineStats:
-    """The last published statistics of one engine."""
+    """The figures that one model last reported.
+
+    Attributes:
+        incarnation: How often the supervisor has replaced the model's processes.
+        processes: Figures by pid; one entry for each instance of the model.
+    """
 
     incarnation: int
-    figures: dict[str, float]
+    processes: Mapping[int, Mapping[str, float]]
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Each figure, summed over the processes."""
+        total: Counter[str] = Counter()
+        for figures in self.processes.values():
+            total.update(figures)
+        return dict(total)
 
     @property
     def beats(self) -> float:
-        """The heartbeat counter."""
+        """The heartbeats of all processes."""
         return self.figures.get(BEATS, 0.0)
 
     @property
+    def process_beats(self) -> dict[int, float]:
+        """Heartbeats by pid: their sum would hide one process that hangs beside one that works."""
+        return {pid: figures.get(BEATS, 0.0) for pid, figures in self.processes.items()}
+
+    @property
     def is_busy(self) -> bool:
-        """Whether sequences run or wait in it."""
-        return bool(self.figures.get("rows_in_use") or self.figures.get("waiting"))
+        """Whether sequences run or wait in any process."""
+        figures = self.figures
+        return bool(figures.get("rows_in_use") or figures.get("waiting"))
 
 
-def labels(model: str, version: str, incarnation: str) -> dict[str, str]:
-    """Labels of one engine's series; those of a dead incarnation stay until the server ends."""
-    return {"model": model, "version": version, "incarnation": incarnation}
+def labels(model: str, version: str, incarnation: str, pid: int) -> dict[str, str]:
+    """Labels of one process's series.
+
+    They are unique among the living: Triton lets two equal series share one metric, frees it with
+    the first of them, and crashes when the second writes. The series of a process that was killed
+    stay until the server ends.
+    """
+    return {"model": model, "version": version, "incarnation": incarnation, "process": str(pid)}
 
 
 def read_engine_stats(exposition: str) -> dict[str, EngineStats]:
-    """Statistics of each model's newest incarnation, from Prometheus' text format."""
-    newest: dict[str, EngineStats] = {}
-    for found in _SAMPLE.finditer(exposition):
-        label = dict(_LABEL.findall(found["labels"]))
-        model, incarnation = label["model"], int(label["incarnation"])
-        if model not in newest or incarnation > newest[model].incarnation:
-            newest[model] = EngineStats(incarnation, {})
-        if incarnation == newest[model].incarnation:
-            figure = found["figure"]
-            before = newest[model].figures.get(figure, 0.0)
-            newest[model].figures[figure] = max(before, float(found["value"]))
-    return newest
+    """The stats of each model's newest incarnation.
+
+    Args:
+        exposition: What Triton's metrics endpoint returned, in Prometheus' text format.
+    """
+    found: defaultdict[str, defaultdict[int, defaultdict[int, dict[str, float]]]]
+    found = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+    for sample in samples(exposition, PREFIX):
+        model, incarnation = sample.labels["model"], int(sample.labels["incarnation"])
+        figures = found[model][incarnation][int(sample.labels["process"])]
+        figures[sample.name.removeprefix(PREFIX)] = sample.value
+    return {
+        model: EngineStats(newest := max(incarnations), dict(incarnations[newest]))
+        for model, incarnations in found.items()
+    }
+
+
+def samples(exposition: str, prefix: str) -> Iterator[Sample]:
+    """The samples whose names begin so.
+
+    Other lines are dropped before they are parsed: most of what Triton reports is its own, and this
+    runs twice a second.
+    """
+    ours = "\n".join(line for line in exposition.splitlines() if line.startswith(prefix))
+    for family in text_string_to_metric_families(ours + "\n"):
+        yield from family.samples

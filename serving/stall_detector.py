@@ -13,7 +13,7 @@ from serving.heartbeat import EngineStats
 
 
 class StallDetector:
-    """Measures how long each engine's heartbeat has not moved, by comparing successive readings.
+    """Measures how long each process's heartbeat has not moved, by comparing successive readings.
 
     Args:
         clock: Seconds.
@@ -28,9 +28,10 @@ class StallDetector:
         self._clock = clock
         self._longest_gap_s = longest_gap_s
         self._last_reading_s = clock()
-        self._beats: dict[str, tuple[int, float]] = {}
-        self.stalled_s: dict[str, float] = {}
-        """Seconds without a heartbeat, by model."""
+        self._beats: dict[str, dict[tuple[int, int], float]] = {}
+        """Heartbeats by model; then by incarnation and pid."""
+        self.stalled_s: dict[str, dict[int, float]] = {}
+        """Seconds without a heartbeat, by model and pid: one instance may hang beside others."""
         self.unresponsive_s = 0.0
         """Seconds without any reading at all."""
 
@@ -47,11 +48,17 @@ class StallDetector:
             self.unresponsive_s += passed_s
             return
         self.unresponsive_s = 0.0
-        beats = {model: (stats.incarnation, stats.beats) for model, stats in engines.items()}
+        beats = {
+            model: {(stats.incarnation, pid): n for pid, n in stats.process_beats.items()}
+            for model, stats in engines.items()
+        }
         self.stalled_s = {
-            model: self.stalled_s.get(model, 0.0) + passed_s
-            if self._beats.get(model) == beat
-            else 0.0
-            for model, beat in beats.items()
+            model: {
+                process[1]: self.stalled_s[model][process[1]] + passed_s
+                if self._beats.get(model, {}).get(process) == count
+                else 0.0
+                for process, count in processes.items()
+            }
+            for model, processes in beats.items()
         }
         self._beats = beats

@@ -1,7 +1,7 @@
-"""The heartbeat thread: what a model's process counts, written to Triton's metrics endpoint.
+"""The heartbeat thread: writes a model process's figures to Triton's metrics endpoint.
 
 Each write is a blocking round trip to Triton, so neither the decode loop nor the response thread
-does it, and it happens twice a second rather than once a token.
+makes it, and it happens twice a second rather than once per token.
 """
 
 from __future__ import annotations
@@ -18,53 +18,53 @@ PERIOD_S = 0.5
 log = logging.getLogger(__name__)
 
 
-class Meter(Protocol):
-    """One number of Triton's; `pb_utils.Metric`, of which `set` would hold the GIL."""
+class Metric(Protocol):
+    """A `pb_utils.Metric`; its `set` holds the GIL during the round trip, `increment` does not."""
 
     def increment(self, value: float) -> None:
-        """Adds to it; a gauge takes negative values too."""
+        """Adds to the value; negative numbers are for gauges only."""
         ...
 
 
-class Counted(Protocol):
-    """Figures by the names of `serving.heartbeat`."""
+class Figures(Protocol):
+    """Numbers by the names of `serving.heartbeat`; those that are missing stay 0."""
 
     @property
     def steps(self) -> int:
-        """Pieces of work done."""
+        """Units of work done."""
         ...
 
 
-class Beating(Protocol):
-    """What is watched: an engine, or a session."""
+class Monitored(Protocol):
+    """An engine or a session, as the heartbeat reads it."""
 
     @property
-    def metrics(self) -> Counted:
-        """What it counts; figures that it has not stay 0."""
+    def metrics(self) -> Figures:
+        """Its current figures."""
         ...
 
     @property
     def is_asleep(self) -> bool:
-        """Whether no step is to be expected."""
+        """Whether it has no work, so that no step is due."""
         ...
 
 
 class Heartbeat:
-    """Writes the numbers of what is watched until closed.
+    """Writes the figures of an engine or a session until closed.
 
     Args:
-        watched: Read from this thread.
-        meters: By the names of `serving.heartbeat`, all at 0.
+        monitored: Read from the heartbeat's own thread.
+        metrics: By the names of `serving.heartbeat`, all at 0.
         period_s: Seconds between two writes.
     """
 
     def __init__(
-        self, watched: Beating, meters: Mapping[str, Meter], period_s: float = PERIOD_S
+        self, monitored: Monitored, metrics: Mapping[str, Metric], period_s: float = PERIOD_S
     ) -> None:
-        self._watched = watched
-        self._meters = meters
+        self._monitored = monitored
+        self._metrics = metrics
         self._period_s = period_s
-        self._written = dict.fromkeys(meters, 0.0)
+        self._written = dict.fromkeys(metrics, 0.0)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
@@ -75,19 +75,20 @@ class Heartbeat:
         self._thread.join()
 
     def beat(self) -> None:
-        """Writes what has changed; the thread's body."""
-        metrics = self._watched.metrics
-        moved = metrics.steps != self._written["steps"]
-        now = {name: float(getattr(metrics, name, 0.0)) for name in self._meters if name != BEATS}
-        now[BEATS] = self._written[BEATS] + (1.0 if moved or self._watched.is_asleep else 0.0)
+        """Writes the figures that have changed; called by the heartbeat's thread."""
+        figures = self._monitored.metrics
+        has_progress = figures.steps != self._written["steps"]
+        now = {name: float(getattr(figures, name, 0.0)) for name in self._metrics if name != BEATS}
+        is_well = has_progress or self._monitored.is_asleep
+        now[BEATS] = self._written[BEATS] + (1.0 if is_well else 0.0)
         for name, value in now.items():
             if value != self._written[name]:
-                self._meters[name].increment(value - self._written[name])
+                self._metrics[name].increment(value - self._written[name])
                 self._written[name] = value
 
     def _run(self) -> None:
         while not self._closing.wait(self._period_s):
             try:
                 self.beat()
-            except Exception:  # the protocol's edge: a heart that stops over one write is a lie
+            except Exception:  # one failed write must not stop the heartbeat of a healthy process
                 log.exception("the heartbeat could not be written")

@@ -66,7 +66,7 @@ class Readiness:
     async def _problem(self, canary: Call, engines: dict[str, EngineStats]) -> str | None:
         if not await self._service.inference.is_ready(canary.model, canary.version):
             return f"{canary.model} version {canary.version} is not loaded"
-        stalled_s = self._stalls.stalled_s.get(canary.model, 0.0)
+        stalled_s = max(self._stalls.stalled_s.get(canary.model, {}).values(), default=0.0)
         if stalled_s > FRESH_S:
             return f"{canary.model} has had no heartbeat for {stalled_s:.0f} s"
         last_s = self._service.last_answer_s.get(canary.model, float("-inf"))

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 from types import TracebackType
@@ -183,10 +183,16 @@ class TritonServer:
         """The server's status, None if it does not respond."""
         return self._require_control().status()
 
-    def kill_stubs(self, model: str) -> None:
-        """End a model's processes, for `heal` to find; requests that they had end with an error."""
-        for pid in self._stubs.running(model):
+    def kill_stubs(self, model: str, pids: Set[int]) -> Set[int]:
+        """Kill these processes of a model, for `heal` to find; their requests end with an error.
+
+        Returns:
+            Those that were the model's: the series of a dead process outlive it.
+        """
+        killed = self._stubs.running(model) & pids
+        for pid in killed:
             processes.kill(pid)
+        return killed
 
     def heal(self) -> list[str]:
         """Replace every model that lost a stub; returns their names.
@@ -284,9 +290,10 @@ class TritonServer:
             self._heals[model],
             self.settings.capacity.parameters(),
         )
+        before = self._stubs.running(model)
         self._require_control().load(model, config)
         self._loaded.add(model)
-        self._stubs.expect(model)
+        self._stubs.expect(model, before)
 
     def _living_stubs(self) -> Living:
         if self._process is None:

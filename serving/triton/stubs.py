@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 
 from serving.triton import process as processes
@@ -26,9 +26,15 @@ class StubWatch:
         self._living = living
         self._known: Living = {}
 
-    def expect(self, model: str) -> None:
-        """Expect the model to keep as many stubs as it has now."""
-        self._known[model] = self._living().get(model, set())
+    def expect(self, model: str, before: Set[int] = frozenset()) -> None:
+        """Expect the model to keep the stubs that its load has started.
+
+        Args:
+            before: Its stubs before the load. They end some time after it, which is no loss; if
+                there are no others, Triton has kept them, because nothing had changed.
+        """
+        living = self._living().get(model, set())
+        self._known[model] = living - before or living
 
     @property
     def pids(self) -> set[int]:

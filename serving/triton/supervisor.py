@@ -84,11 +84,14 @@ class Supervisor:
         status, stuck_after_s = self._server.status(), self._server.settings.stuck_after_s
         self._stalls.update(status.engines if status else None)
         for model, stalled_s in self._stalls.stalled_s.items():
-            if stalled_s > stuck_after_s:
+            stalled = {pid for pid, seconds in stalled_s.items() if seconds > stuck_after_s}
+            for pid in self._server.kill_stubs(model, stalled):
                 log.error(
-                    "model %s: no heartbeat for %.0f s; killing its process", model, stalled_s
+                    "model %s: no heartbeat for %.0f s; killed process %d",
+                    model,
+                    stalled_s[pid],
+                    pid,
                 )
-                self._server.kill_stubs(model)
         if self._stalls.unresponsive_s > stuck_after_s:
             self._restart("tritonserver does not respond")
             return

@@ -18,9 +18,7 @@ from serving.backends.autoregressive.hall import Hall
 from serving.backends.autoregressive.responder import Conversation, Responder
 from serving.backends.autoregressive.wire import Arrays, read_request
 from serving.backends.heartbeat import Heartbeat
-from serving.backends.interpreter import assert_interpreter
-from serving.backends.meters import Meters
-from serving.backends.parameters import text_parameters
+from serving.backends.instance import TritonMetrics, assert_interpreter, text_parameters
 from serving.bundle import Bundle, Role, open_bundle
 from serving.capacity import CapacitySettings
 from serving.engine.engine import Engine
@@ -62,8 +60,8 @@ class TritonPythonModel:
         self._hall = Hall(self._engine, self._responder)
         for beams in sorted({1, self._defaults.num_beams}):
             self._engine.generate(_warm_up_request(bundle, self._defaults, beams))
-        self._meters = Meters(pb.MetricFamily, (*COUNTERS, *GAUGES), args, parameters)
-        self._heartbeat = Heartbeat(self._engine, self._meters.by_name)
+        self._metrics = TritonMetrics(pb.MetricFamily, (*COUNTERS, *GAUGES), args, parameters)
+        self._heartbeat = Heartbeat(self._engine, self._metrics.by_name)
 
     def execute(self, requests: list[Any]) -> None:
         """Take requests in; one that calls an earlier one off gets an empty answer."""
@@ -81,7 +79,7 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """End every sequence with an error, free the model."""
         self._heartbeat.close()
-        self._meters.close()
+        self._metrics.close()
         self._engine.close()
         self._hall.close()
         self._responder.close()

@@ -17,12 +17,10 @@ import onnxruntime as ort
 import triton_python_backend_utils as pb
 
 from serving.backends.heartbeat import Heartbeat
-from serving.backends.interpreter import assert_interpreter
-from serving.backends.meters import Meters
+from serving.backends.instance import TritonMetrics, assert_interpreter, text_parameters
 from serving.backends.onnxruntime.binding import check_binding, element_type
 from serving.backends.onnxruntime.options import session_options
-from serving.backends.onnxruntime.runs import COUNTED, Runs
-from serving.backends.parameters import text_parameters
+from serving.backends.onnxruntime.session_stats import REPORTED, SessionStats
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -50,9 +48,9 @@ class TritonPythonModel:
         check_binding("input", config["input"], inputs, batched=self._batched)
         check_binding("output", config["output"], outputs, batched=self._batched)
         self._warm_up()
-        self._runs = Runs()
-        self._meters = Meters(pb.MetricFamily, COUNTED, args, text_parameters(config))
-        self._heartbeat = Heartbeat(self._runs, self._meters.by_name)
+        self._stats = SessionStats()
+        self._metrics = TritonMetrics(pb.MetricFamily, REPORTED, args, text_parameters(config))
+        self._heartbeat = Heartbeat(self._stats, self._metrics.by_name)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer requests in their order; equal shapes share one run of the session."""
@@ -71,7 +69,7 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """Let the session go (Triton calls this once)."""
         self._heartbeat.close()
-        self._meters.close()
+        self._metrics.close()
         del self._session
 
     def _answer(self, requests: list[Any], feeds: list[Arrays]) -> list[Any]:
@@ -87,7 +85,7 @@ class TritonPythonModel:
     def _run(self, requests: list[Any], feeds: list[Arrays]) -> list[Any]:
         asked = [list(request.requested_output_names()) for request in requests]
         names = sorted({name for some in asked for name in some})
-        with self._runs.one(len(requests)):
+        with self._stats.run(len(requests)):
             outputs = dict(zip(names, self._session.run(names, _joined(feeds)), strict=True))
         if not self._batched:
             return [_response(outputs, asked[0])]

@@ -6,7 +6,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-from serving.backends.parameters import text_parameters
+from serving.backends.instance import text_parameters
 
 _LEVELS = {
     -1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,

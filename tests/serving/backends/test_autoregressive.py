@@ -431,10 +431,10 @@ def test_service_goes_on_after_clients_left_mid_stream(server: TritonServer) -> 
 @pytest.mark.integration
 def test_heart_beats_on_tritons_metrics_and_tells_what_was_done(server: TritonServer) -> None:
     def vitals() -> EngineStats:
-        condition = server.condition()
-        assert condition is not None
-        assert condition.pending == 0
-        return condition.engines["toy"]
+        status = server.status()
+        assert status is not None
+        assert status.pending == 0
+        return status.engines["toy"]
 
     before = vitals()
     for _ in range(3):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from serving.backends.heartbeat import Heartbeat
-from serving.backends.onnxruntime.runs import COUNTED, Runs
+from serving.backends.onnxruntime.session_stats import REPORTED, SessionStats
 from serving.engine.metrics import Metrics
 from serving.heartbeat import BEATS, COUNTERS, GAUGES, PREFIX, labels, read_engine_stats
 
@@ -68,18 +68,18 @@ def test_working_engine_beats_while_it_steps_and_stands_still_when_it_hangs() ->
 
 
 def test_session_beats_between_its_runs_and_after_each() -> None:
-    runs = Runs()
-    meters = {name: FakeMeter(name) for name in COUNTED}
-    heart = Heartbeat(runs, meters, period_s=1e6)
+    session = SessionStats()
+    meters = {name: FakeMeter(name) for name in REPORTED}
+    heart = Heartbeat(session, meters, period_s=1e6)
     heart.beat()
-    with runs.one(5):
+    with session.run(5):
         for _ in range(3):
             heart.beat()
         assert meters[BEATS].value == 1, "it hangs in a run"
         assert meters["rows_in_use"].value == 5
-    with pytest.raises(ValueError, match="broken"), runs.one(1):
+    with pytest.raises(ValueError, match="broken"), session.run(1):
         raise ValueError("broken")
-    with runs.one(1):
+    with session.run(1):
         heart.beat()
         assert meters[BEATS].value == 2, "it runs, and has ended others since"
     heart.beat()
@@ -128,13 +128,13 @@ def test_a_write_that_fails_is_not_the_last() -> None:
     heart.close()
 
 
-def exposition(model: str, incarnation: int, **figures: float) -> str:
-    series = labels(model, "3", str(incarnation))
+def exposition(model: str, incarnation: int, pid: int = 7, **figures: float) -> str:
+    series = labels(model, "3", str(incarnation), pid)
     inside = ",".join(f'{name}="{value}"' for name, value in series.items())
     return "".join(f"{PREFIX}{name}{{{inside}}} {value}\n" for name, value in figures.items())
 
 
-def test_statistics_are_those_of_the_newest_incarnation() -> None:
+def test_stats_are_those_of_the_newest_incarnation() -> None:
     text = (
         "# HELP triptych_engine_beats Moments\n# TYPE triptych_engine_beats counter\n"
         'nv_inference_count{model="a",version="3"} 7\n'
@@ -150,5 +150,14 @@ def test_statistics_are_those_of_the_newest_incarnation() -> None:
     assert not stats["b"].is_busy
 
 
-def test_text_without_series_has_no_statistics() -> None:
+def test_figures_of_several_processes_are_summed_and_their_beats_are_kept_apart() -> None:
+    text = exposition("a", 1, 70, beats=4, rows_in_use=0, steps=3)
+    text += exposition("a", 1, 71, beats=9, rows_in_use=2, steps=5)
+    stats = read_engine_stats(text)["a"]
+    assert stats.figures == {"beats": 13, "rows_in_use": 2, "steps": 8}
+    assert stats.process_beats == {70: 4, 71: 9}
+    assert stats.is_busy
+
+
+def test_no_series_of_ours_are_no_stats() -> None:
     assert read_engine_stats("nv_gpu_utilization 0\n") == {}

@@ -193,12 +193,21 @@ class TestReady:
         engines["tiny-caption"] = vitals(9, rows=0)
         assert "did not answer a canary" in (await readiness.problem() or "")
 
+    async def test_not_when_one_of_two_processes_hangs(self, house: House) -> None:
+        clock, engines = Clock(), {}
+        readiness = Readiness(house.service, lambda: reading(engines), clock)
+        for beats in (1, 2):
+            engines["tiny-caption"] = EngineStats(0, {7: {"beats": beats}, 8: {"beats": 1}})
+            problem = await readiness.problem()
+            clock.now_s += health.FRESH_S + 1
+        assert problem == "tiny-caption has had no heartbeat for 11 s"
+
     async def test_new_incarnation_starts_afresh(self, house: House) -> None:
         clock, engines = Clock(), {"tiny-caption": vitals(7)}
         readiness = Readiness(house.service, lambda: reading(engines), clock)
         await readiness.problem()
         clock.now_s += health.FRESH_S + 1
-        engines["tiny-caption"] = EngineStats(1, vitals(7).figures)
+        engines["tiny-caption"] = EngineStats(1, vitals(7).processes)
         assert await readiness.problem() is None
 
 
@@ -210,7 +219,7 @@ class Clock:
 
 
 def vitals(beats: int, rows: int = 0) -> EngineStats:
-    return EngineStats(0, {"beats": beats, "rows_in_use": rows})
+    return EngineStats(0, {7: {"beats": beats, "rows_in_use": rows}})
 
 
 async def reading(engines: dict[str, EngineStats]) -> dict[str, EngineStats]:

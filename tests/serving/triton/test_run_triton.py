@@ -36,28 +36,27 @@ import json, time
 from pathlib import Path
 import triton_python_backend_utils as pb
 from serving.backends.heartbeat import Heartbeat
-from serving.backends.meters import Meters
-from serving.backends.onnxruntime.runs import COUNTED, Runs
-from serving.backends.parameters import text_parameters
+from serving.backends.instance import TritonMetrics, text_parameters
+from serving.backends.onnxruntime.session_stats import REPORTED, SessionStats
 
 class TritonPythonModel:
     def initialize(self, args):
         self._folder = Path(args["model_repository"])
         self._wait("loading")
-        self._runs = Runs()
+        self._stats = SessionStats()
         parameters = text_parameters(json.loads(args["model_config"]))
-        self._meters = Meters(pb.MetricFamily, COUNTED, args, parameters)
-        self._heartbeat = Heartbeat(self._runs, self._meters.by_name)
+        self._metrics = TritonMetrics(pb.MetricFamily, REPORTED, args, parameters)
+        self._heartbeat = Heartbeat(self._stats, self._metrics.by_name)
 
     def execute(self, requests):
-        with self._runs.one(len(requests)):
+        with self._stats.run(len(requests)):
             self._wait("running")
         arrays = [pb.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
         return [pb.InferenceResponse([pb.Tensor("y", array)]) for array in arrays]
 
     def finalize(self):
         self._heartbeat.close()
-        self._meters.close()
+        self._metrics.close()
 
     def _wait(self, name):
         while (self._folder / name).exists():

@@ -37,8 +37,9 @@ class FakeServer:
     def status(self) -> ServerStatus | None:
         return None if self.engines is None else ServerStatus(self.engines, pending=0)
 
-    def kill_stubs(self, model: str) -> None:
-        self.calls.append(f"kill {model}")
+    def kill_stubs(self, model: str, pids: set[int]) -> set[int]:
+        self.calls += [f"kill {model} {pid}" for pid in pids]
+        return pids
 
     def stop(self, *, at_once: bool) -> None:
         assert at_once, "a broken server is waited for"
@@ -99,7 +100,17 @@ def test_model_without_heartbeat_is_killed() -> None:
     for beats in range(20):
         server.engines = {"a": engine_stats(beats), "b": engine_stats(7 if beats > 7 else beats)}
         watch(supervisor, clock, 1)
-    assert {call for call in server.calls if "kill" in call} == {"kill b"}
+    assert {call for call in server.calls if "kill" in call} == {"kill b 7"}
+
+
+def test_one_process_that_hangs_is_killed_and_the_models_other_one_is_not() -> None:
+    server, clock = FakeServer(), Clock()
+    supervisor = supervise(server, clock)
+    for beats in range(20):
+        figures = {7: {"beats": beats}, 8: {"beats": min(beats, 7)}}
+        server.engines = {"a": EngineStats(0, figures)}
+        watch(supervisor, clock, 1)
+    assert {call for call in server.calls if "kill" in call} == {"kill a 8"}
 
 
 def test_model_with_slow_heartbeat_is_left_alone() -> None:
@@ -146,11 +157,11 @@ def test_encoder_with_short_runs_counts_as_busy() -> None:
     server, clock = FakeServer(dead_stubs=1), Clock()
     supervisor = supervise(server, clock)
     for second in range(100):
-        server.engines = {"clip": EngineStats(0, {"beats": second, "steps": 100.0 * second})}
+        server.engines = {"clip": EngineStats(0, {7: {"beats": second, "steps": 100.0 * second}})}
         watch(supervisor, clock, 1)
     assert set(server.calls) == {"heal"}, "it was restarted under load"
     for second in range(100):
         figures = {"beats": 100.0 + second, "steps": 9900.0 + second // 10}
-        server.engines = {"clip": EngineStats(0, figures)}
+        server.engines = {"clip": EngineStats(0, {7: figures})}
         watch(supervisor, clock, 1)
     assert server.calls.count("start") == 1

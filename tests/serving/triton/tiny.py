@@ -71,4 +71,4 @@ def runtime_files(server: int) -> Callable[[], list[Path]]:
 
 
 def engine_stats(beats: int, rows: int = 0) -> EngineStats:
-    return EngineStats(0, {"beats": beats, "rows_in_use": rows})
+    return EngineStats(0, {7: {"beats": beats, "rows_in_use": rows}})

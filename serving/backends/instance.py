@@ -1,0 +1,68 @@
+"""What every python-based backend does for one instance of a model, whatever it hosts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from serving.backends.heartbeat import Metric
+from serving.heartbeat import COUNTERS, GAUGES, PREFIX, labels
+
+
+def assert_interpreter() -> None:
+    """Stop a stub that imports its packages from another Python: its outputs would be empty."""
+    assert np.__version__.startswith("1."), f"numpy {np.__version__}: Triton's stub needs numpy 1"
+    home = Path(sys.prefix).resolve()
+    assert Path(np.__file__).resolve().is_relative_to(home), f"numpy is not from {home}"
+
+
+def text_parameters(config: dict[str, Any]) -> dict[str, str]:
+    """The `parameters` of a model's configuration, those of the load request included.
+
+    Args:
+        config: The model's configuration, as Triton's JSON.
+    """
+    return {name: entry["string_value"] for name, entry in config.get("parameters", {}).items()}
+
+
+class TritonMetrics:
+    """The figures of this process on Triton's metrics endpoint, all at 0.
+
+    Args:
+        family: `pb_utils.MetricFamily`, which exists only in a process that Triton started.
+        names: Of `serving.heartbeat`.
+        args: The arguments of `initialize`.
+        parameters: Of the model's configuration.
+    """
+
+    def __init__(
+        self,
+        family: Any,
+        names: Iterable[str],
+        args: Mapping[str, str],
+        parameters: Mapping[str, str],
+    ) -> None:
+        incarnation = parameters.get("incarnation", "0")
+        series = labels(args["model_name"], args["model_version"], incarnation, os.getpid())
+        # Models share a family of the same name.
+        self._families = {
+            name: family(
+                name=PREFIX + name,
+                description=COUNTERS.get(name) or GAUGES[name],
+                kind=family.COUNTER if name in COUNTERS else family.GAUGE,
+            )
+            for name in names
+        }
+        self.by_name: dict[str, Metric] = {
+            name: made.Metric(series) for name, made in self._families.items()
+        }
+
+    def close(self) -> None:
+        """Removes the series from the endpoint, before their families as Triton requires."""
+        self.by_name.clear()
+        self._families.clear()
