@@ -20,9 +20,9 @@ from export.registry import architecture
 from export.torch_runner import TorchRunner
 from serving.bundle import Bundle
 from serving.engine.decoder import decode
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Finished, Request
-from serving.engine.runner import Runner
+from serving.engine.request import EngineRequest, Finished
+from serving.engine.runners.ort.runner import OrtRunner
+from serving.engine.runners.protocol import Runner
 from serving.interface import PIXELS, PROMPT_IDS, SOURCE_IDS
 from serving.tasks.call import Array, Call, GenerateCall, Generated, Outcome
 from serving.tasks.model import LoadedModel, load_model
@@ -62,9 +62,9 @@ class LocalModel:
         assert self._runner is not None
         return [as_generated(answer) for answer in decode(self._runner, map(self._request, calls))]
 
-    def _request(self, call: GenerateCall) -> Request:
+    def _request(self, call: GenerateCall) -> EngineRequest:
         prompt = call.inputs.get(PROMPT_IDS, np.zeros(0, np.int64))
-        return Request(
+        return EngineRequest(
             rules=self.model.generation.with_overrides(call.options),
             source_ids=call.inputs.get(SOURCE_IDS),
             pixels=call.inputs.get(PIXELS),

@@ -24,7 +24,7 @@ from export.token_parity import BEAMS, mixed_requests
 from export.verify import ParityError, Report, bundle_path, measure, observe, open_sessions
 from serving.bundle import Bundle, Graph, Manifest, Role
 from serving.engine.decoder import decode
-from serving.engine.ort_runner import OrtRunner
+from serving.engine.runners.ort.runner import OrtRunner
 
 LEAST_COSINE = 0.98
 """Between the scores or embeddings of one row; less means a layer that int8 cannot carry."""

@@ -12,9 +12,9 @@ from export.architecture import Graphs
 from export.torch_runner import TorchRunner
 from serving.bundle import Bundle, Manifest, Role
 from serving.engine.decoder import decode
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Hypothesis, Request
-from serving.engine.runner import plain
+from serving.engine.request import EngineRequest, Hypothesis
+from serving.engine.runners.ort.runner import OrtRunner
+from serving.engine.runners.protocol import plain_request
 from serving.generation import Generation
 
 SCORE_TOLERANCE = 1e-4
@@ -57,7 +57,9 @@ def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
     return parity
 
 
-def teacher_forced_score(runner: TorchRunner, request: Request, tokens: Sequence[int]) -> float:
+def teacher_forced_score(
+    runner: TorchRunner, request: EngineRequest, tokens: Sequence[int]
+) -> float:
     """Score of given tokens under PyTorch, as the engine counts it.
 
     A forced end adds nothing.
@@ -65,20 +67,20 @@ def teacher_forced_score(runner: TorchRunner, request: Request, tokens: Sequence
     group = runner.group(1)
     vocabulary = runner.vocabulary_size
     total, rules = 0.0, request.rules
-    following = group.admit([request.prompt], [plain(vocabulary)])
+    following = group.admit([request.prompt], [plain_request(vocabulary)])
     for position, token in enumerate(tokens):
         is_forced = position + 1 == rules.max_new_tokens and token == rules.forced_eos_token_id
         if not is_forced:
             place = np.flatnonzero(following.token_ids[0] == token)[0]
             total += float(following.log_probs[0, place])
-        following = group.step(np.array([token], np.int64), [plain(vocabulary)])
+        following = group.step(np.array([token], np.int64), [plain_request(vocabulary)])
     return total / len(tokens) ** rules.length_penalty
 
 
 def _compare(
     parity: TokenParity,
     reference: TorchRunner,
-    request: Request,
+    request: EngineRequest,
     place: str,
     wanted: Sequence[Hypothesis],
     given: Sequence[Hypothesis],
@@ -99,7 +101,7 @@ def _compare(
         )
 
 
-def mixed_requests(graphs: Graphs, manifest: Manifest, beams: int) -> list[Request]:
+def mixed_requests(graphs: Graphs, manifest: Manifest, beams: int) -> list[EngineRequest]:
     """Sources, or prompts, of mixed lengths under the bundle's own rules, with that many beams."""
     assert manifest.generation is not None
     rules = manifest.generation.model_copy(
@@ -113,15 +115,15 @@ def mixed_requests(graphs: Graphs, manifest: Manifest, beams: int) -> list[Reque
     return [_request(graphs, manifest, rules, length) for length in SOURCE_LENGTHS]
 
 
-def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int) -> Request:
+def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int) -> EngineRequest:
     random = np.random.default_rng(length)
     admit = manifest.graphs.get("admit")
     pixels = admit and admit.input(Role.PIXELS)
     if pixels:
         shape = [int(size) for size in pixels.shape[1:]]
-        return Request(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8))
+        return EngineRequest(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8))
     vocabulary = graphs.source_vocabulary or manifest.vocabulary_size or 0
     ids: NDArray[np.int64] = random.integers(0, vocabulary, length)
     if admit is None:
-        return Request(rules, prompt_ids=tuple(ids.tolist()))
-    return Request(rules, source_ids=ids)
+        return EngineRequest(rules, prompt_ids=tuple(ids.tolist()))
+    return EngineRequest(rules, source_ids=ids)

@@ -16,14 +16,14 @@ from torch.nn import functional
 
 from export.architecture import Graphs
 from serving.bundle import Growth, Manifest, Role, State
-from serving.engine.edits import answer
-from serving.engine.footprint import Extent, Footprint
-from serving.engine.runner import Ask, Candidates, Prompt
+from serving.engine.runners.edits import select_candidates
+from serving.engine.runners.protocol import CandidateRequest, Candidates, Prompt
+from serving.engine.state.footprint import Extent, Footprint
 from serving.errors import InvalidRequest
 
 
 class TorchRunner:
-    """Eager modules behind `serving.engine.runner.Runner`; prompts are read whole.
+    """Eager modules behind `serving.engine.runners.protocol.Runner`; prompts are read whole.
 
     Args:
         graphs: The modules, in eager form.
@@ -36,7 +36,7 @@ class TorchRunner:
         self.vocabulary_size = manifest.vocabulary_size
         self.footprint = Footprint()
         self.spare_bytes = 0
-        self.seats = False
+        self.supports_deferred_admission = False
         self.takes_chunks = False
         self.shares_prefixes = False
 
@@ -67,7 +67,7 @@ class TorchRunner:
         weights = dict(zip(names, outputs, strict=True))[output.name]
         return weights[0, len(prompt.token_ids) - 1 :].numpy()
 
-    def rest(self) -> None:
+    def trim(self) -> None:
         """Nothing is kept for speed."""
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class TorchRunner:
 
 
 class TorchGroup:
-    """The live sequences of one beam width; see `serving.engine.runner.Group`."""
+    """The live sequences of one beam width; see `serving.engine.runners.protocol.Group`."""
 
     def __init__(self, graphs: Graphs, width: int) -> None:
         self.width = width
@@ -88,7 +88,9 @@ class TorchGroup:
         self._sources = torch.zeros(0, dtype=torch.int32)  # (B,)
 
     @torch.no_grad()
-    def admit(self, prompts: Sequence[Prompt], asks: Sequence[Ask]) -> Candidates:
+    def admit(
+        self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
         """Encodes sources and prefills prompts, one row a prompt."""
         lengths = torch.tensor([len(prompt.token_ids) for prompt in prompts], dtype=torch.int32)
         tokens = right_padded([prompt.token_ids for prompt in prompts])
@@ -102,28 +104,30 @@ class TorchGroup:
             self._values[state.name] = joined(self._values.get(state.name), new, state)
         self._lengths = torch.cat([self._lengths, lengths])
         self._sources = torch.cat([self._sources, sources])
-        return answer(logits.numpy().copy(), asks, rank, self._emitted)
+        return select_candidates(logits.numpy().copy(), row_requests, rank, self._emitted)
 
     @property
     def state_bytes(self) -> int:
         """Nobody counts them here."""
         return 0
 
-    def expect(self, claim: Extent, coming: int) -> None:
+    def reserve(self, reservation: Extent, expected_sequences: int) -> None:
         """States take what they need."""
 
-    def seat(self, prompts: Sequence[Prompt]) -> None:
+    def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
         """Prompts are read apart: it differs from what it verifies where it can."""
         raise NotImplementedError("a runner that does not seat was asked to")
 
-    def tighten(self) -> None:
+    def shrink(self) -> None:
         """States are tight already."""
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Its tensors go with it."""
 
     @torch.no_grad()
-    def step(self, token_ids: NDArray[np.int64], asks: Sequence[Ask]) -> Candidates:
+    def step(
+        self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
         """Appends one token to every row."""
         self._lengths = self._lengths + 1
         room = int(self._lengths.max())
@@ -135,7 +139,7 @@ class TorchGroup:
         logits = self._call(
             self._values, tokens, lengths, self._sources, torch.zeros_like(lengths).long()
         )
-        return answer(logits.numpy().copy(), asks, rank, self._emitted)
+        return select_candidates(logits.numpy().copy(), row_requests, rank, self._emitted)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Gives rows the state of other rows."""

@@ -29,7 +29,7 @@ response, for all tokens. N hypotheses, best first, L the longest:
 | `usage`         | INT32 (2,)   | prompt (source) tokens, generated tokens over all hypotheses    |
 
 A client that loses interest sends the request once more on the same stream, with the same request
-id and the parameter `call_off`: both end, without a further response, before the next step.
+id and the parameter `abort`: both end, without a further response, before the next step.
 
 Log-probabilities are those that `scores` sums up: after penalties, bias and bans, at temperature 1
 and before truncation (`serving.generation.Generation.top_log_probs`). With `top_log_probs: 0` there
@@ -49,7 +49,7 @@ SOURCE_IDS = "source_ids"
 PIXELS = "pixels"
 PROMPT_IDS = "prompt_ids"
 OPTIONS = "options"
-CALL_OFF = "call_off"
+ABORT = "abort"
 """A parameter of the request, not a tensor."""
 
 TOKEN_IDS = "token_ids"

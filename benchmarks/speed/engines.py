@@ -32,19 +32,19 @@ class Triptych:
 
     def __init__(self, name: str, precision: str, cache: Path) -> None:
         from serving.engine.engine import Engine
-        from serving.engine.intake import Intake
-        from serving.engine.ort_runner import OrtRunner
+        from serving.engine.runners.ort.runner import OrtRunner
         from serving.engine.scheduler import Capacity
+        from serving.engine.validation import RequestValidator
 
         found = bundle(name, precision, cache)
         self._manifest = found.manifest
         capacity = Capacity(rows=128, waiting=64)
-        self._engine = Engine(OrtRunner(found, THREADS), Intake(found.manifest), capacity)
+        self._engine = Engine(OrtRunner(found, THREADS), RequestValidator(found.manifest), capacity)
 
     def run(self, work: Work) -> Timing:
         """See `Peer.run`."""
-        from serving.engine.decoder import answer
-        from serving.engine.request import Piece
+        from serving.engine.decoder import final_result
+        from serving.engine.request import TokenChunk
 
         timing, done = Timing(), threading.Semaphore(0)
         ended: list[Any] = []
@@ -54,7 +54,7 @@ class Triptych:
 
         def listen(index: int) -> Any:
             def told(event: Any) -> None:
-                if isinstance(event, Piece):
+                if isinstance(event, TokenChunk):
                     clock.told(index, time.perf_counter(), len(event.token_ids))
                     return
                 ended.append(event)
@@ -67,19 +67,19 @@ class Triptych:
         for _ in requests:
             done.acquire()
         timing.seconds = time.perf_counter() - started_s
-        timing.tokens = sum(len(answer([event]).hypotheses[0].token_ids) for event in ended)
+        timing.tokens = sum(len(final_result([event]).hypotheses[0].token_ids) for event in ended)
         clock.fill(timing)
         return timing
 
     def _request(self, item: Item, work: Work) -> Any:
-        from serving.engine.request import Request
+        from serving.engine.request import EngineRequest
 
         assert self._manifest.generation is not None
         update: dict[str, Any] = {"num_beams": work.beams, "num_return_sequences": 1}
         update["max_new_tokens"] = work.new_tokens
         if work.is_forced:  # without an end token nothing ends early
             update |= {"eos_token_ids": (), "forced_eos_token_id": None}
-        return Request(
+        return EngineRequest(
             self._manifest.generation.model_copy(update=update),
             source_ids=np.array(item.source, np.int64) if item.source else None,
             pixels=None if item.picture is None else pixels(item.picture),

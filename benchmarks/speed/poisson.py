@@ -23,10 +23,10 @@ from benchmarks.speed.checkpoints import bundle, ctranslate2_folder
 from benchmarks.speed.engines import THREADS, words
 from serving.engine.decoder import decode
 from serving.engine.engine import Engine
-from serving.engine.intake import Intake
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Piece, Request
+from serving.engine.request import EngineRequest, TokenChunk
+from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.scheduler import Capacity
+from serving.engine.validation import RequestValidator
 
 MOST = 32
 """Sequences in one batch."""
@@ -96,12 +96,12 @@ class Tally:
 def continuous(runner: OrtRunner, rules: Any, asked: Sequence[Arrival]) -> dict[str, float]:
     """Our engine as it serves."""
     capacity = Capacity(rows=MOST, waiting=len(asked))
-    engine = Engine(runner, Intake(runner.manifest), capacity)
+    engine = Engine(runner, RequestValidator(runner.manifest), capacity)
     tally = Tally(len(asked))
 
     def submit(number: int, arrival: Arrival) -> None:
         def told(event: Any) -> None:
-            if not isinstance(event, Piece):
+            if not isinstance(event, TokenChunk):
                 tally.told(number)
 
         engine.submit(request(rules, arrival), told)
@@ -136,7 +136,7 @@ def static(asked: Sequence[Arrival], answer: Callable[[list[Arrival]], None]) ->
     return measured
 
 
-def request(rules: Any, arrival: Arrival) -> Request:
+def request(rules: Any, arrival: Arrival) -> EngineRequest:
     """An arrival as the engine takes it; nothing ends before it has its tokens."""
     update = {
         "max_new_tokens": arrival.new_tokens,
@@ -145,7 +145,9 @@ def request(rules: Any, arrival: Arrival) -> Request:
         "eos_token_ids": (),
         "forced_eos_token_id": None,
     }
-    return Request(rules.model_copy(update=update), source_ids=np.array(arrival.source, np.int64))
+    return EngineRequest(
+        rules.model_copy(update=update), source_ids=np.array(arrival.source, np.int64)
+    )
 
 
 def compare(model: str, precision: str, cache: Path, rate: float, count: int) -> dict[str, Any]:

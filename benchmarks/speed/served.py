@@ -32,9 +32,9 @@ from export.examples.grammar import sentences
 from export.publish import publish, staging
 from serving.bundle import Bundle, newest_bundle
 from serving.engine.engine import Engine
-from serving.engine.intake import Intake
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Request
+from serving.engine.request import EngineRequest
+from serving.engine.runners.ort.runner import OrtRunner
+from serving.engine.validation import RequestValidator
 from serving.generation import Generation
 from serving.processing.text import load_tokenizer
 
@@ -135,12 +135,12 @@ class InProcess:
         tokenizer = load_tokenizer(found)
         assert tokenizer is not None
         self._tokenizer = tokenizer
-        self._engine = Engine(OrtRunner(found, THREADS), Intake(manifest))
+        self._engine = Engine(OrtRunner(found, THREADS), RequestValidator(manifest))
 
     def ask(self, text: str) -> int:
         """See `Ask`."""
         ids = np.array(self._tokenizer.encode(text), np.int64)
-        return self._engine.generate(Request(self._rules, source_ids=ids)).generated_tokens
+        return self._engine.generate(EngineRequest(self._rules, source_ids=ids)).generated_tokens
 
     def close(self) -> None:
         """Frees the model."""
@@ -200,7 +200,11 @@ def compare(
 
 
 def _rounds(
-    alone: Ask, served: Ask, texts: Iterator[str], in_flight: int, rounds: int
+    alone: Ask,
+    served: Ask,
+    texts: Iterator[str],
+    in_flight: int,
+    rounds: int,
 ) -> tuple[list[Loop], list[Loop]]:
     """Both ways in turn, each round the other one first."""
     loops: dict[Ask, list[Loop]] = {alone: [], served: []}

@@ -28,8 +28,7 @@ from export.models.bahdanau import ARCHITECTURE, Bahdanau
 from export.torch_runner import TorchRunner
 from serving.bundle import Manifest
 from serving.engine.decoder import decode
-from serving.engine.request import Hypothesis
-from serving.engine.request import Request as Sentence
+from serving.engine.request import EngineRequest, Hypothesis
 
 CHECKPOINT = Path(__file__).parent / "checkpoints" / "example-en-fr"
 _CARD = Template("""\
@@ -110,7 +109,7 @@ def reader(folder: Path, beams: int) -> Read:
 
     def read(texts: list[str]) -> list[Reading]:
         ids = [np.array(line.ids) for line in tokenizer.encode_batch(texts)]
-        answers = decode(runner, [Sentence(rules, source_ids=each) for each in ids])
+        answers = decode(runner, [EngineRequest(rules, source_ids=each) for each in ids])
         return [_reading(answer.hypotheses[0], tokenizer) for answer in answers]
 
     return read

@@ -6,19 +6,19 @@ import logging
 import threading
 from collections import deque
 
-from serving.engine.decoder import Decoder, answer
-from serving.engine.intake import Intake
-from serving.engine.lane import failure
-from serving.engine.metrics import Metrics
-from serving.engine.request import Event, Finished, Listener, Piece, Request
-from serving.engine.runner import Runner
+from serving.engine.decoder import Decoder, final_result
+from serving.engine.metrics import EngineMetrics
+from serving.engine.request import EngineRequest, Event, Finished, Listener, TokenChunk
+from serving.engine.runners.protocol import Runner
+from serving.engine.running_batch import decoding_error
 from serving.engine.scheduler import Capacity
-from serving.engine.sequence import Sequence
+from serving.engine.sequence import SequenceState
+from serving.engine.validation import RequestValidator
 from serving.errors import Overloaded, Unavailable
 
 log = logging.getLogger(__name__)
 
-REST_AFTER_S = 10.0
+TRIM_AFTER_S = 10.0
 
 
 class Engine:
@@ -26,24 +26,24 @@ class Engine:
 
     Args:
         runner: Owned from now on; closed by `close`.
-        intake: Checks each request before it may share a batch.
+        validator: Checks each request before it may share a batch.
         capacity: What is held at once.
-        rest_after_s: Idle time after which memory that is kept for speed is given back.
+        trim_after_s: Idle time after which memory that is kept for speed is given back.
     """
 
     def __init__(
         self,
         runner: Runner,
-        intake: Intake,
+        validator: RequestValidator,
         capacity: Capacity | None = None,
-        rest_after_s: float = REST_AFTER_S,
+        trim_after_s: float = TRIM_AFTER_S,
     ) -> None:
         self._runner = runner
-        self._intake = intake
+        self._validator = validator
         self._capacity = capacity or Capacity()
         self._decoder = Decoder(runner, self._capacity)
-        self._inbox: deque[Sequence] = deque()
-        self._rest_after_s = rest_after_s
+        self._inbox: deque[SequenceState] = deque()
+        self._rest_after_s = trim_after_s
         self._is_closed = False
         self._is_asleep = False
         self._changed = threading.Condition()
@@ -51,7 +51,7 @@ class Engine:
         self._thread.start()
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> EngineMetrics:
         """Counters; read only."""
         return self._decoder.metrics
 
@@ -60,7 +60,7 @@ class Engine:
         """Whether its thread waits for work, so that no step is to be expected."""
         return self._is_asleep and self._thread.is_alive()
 
-    def submit(self, request: Request, listener: Listener) -> Sequence:
+    def submit(self, request: EngineRequest, listener: Listener) -> SequenceState:
         """Accepts a request; its listener is called from the engine's thread.
 
         Returns:
@@ -71,9 +71,9 @@ class Engine:
             Overloaded: as many as may wait are waiting.
             Unavailable: the engine is closed.
         """
-        accepted = self._intake.accept(request)
-        self._decoder.refuse_too_large(accepted)
-        sequence = Sequence(accepted, listener)
+        accepted = self._validator.validate(request)
+        self._decoder.check_fits(accepted)
+        sequence = SequenceState(accepted, listener)
         with self._changed:
             if self._is_closed:
                 raise Unavailable("the engine is closed")
@@ -83,7 +83,7 @@ class Engine:
             self._changed.notify_all()
         return sequence
 
-    def wait_for_room(self, timeout_s: float | None = None) -> bool:
+    def wait_for_capacity(self, timeout_s: float | None = None) -> bool:
         """Blocks until a request would be accepted, or the engine is closed.
 
         Returns:
@@ -93,7 +93,7 @@ class Engine:
             self._changed.wait_for(lambda: self._has_room or self._is_closed, timeout_s)
             return self._has_room and not self._is_closed
 
-    def generate(self, request: Request) -> Finished:
+    def generate(self, request: EngineRequest) -> Finished:
         """The answer to one request; blocks, waiting for room first.
 
         Raises:
@@ -104,13 +104,13 @@ class Engine:
 
         def listen(event: Event) -> None:
             events.append(event)
-            if not isinstance(event, Piece):
+            if not isinstance(event, TokenChunk):
                 done.set()
 
-        self.wait_for_room()
+        self.wait_for_capacity()
         self.submit(request, listen)
         done.wait()
-        return answer(events)
+        return final_result(events)
 
     def close(self) -> None:
         """Ends every request with `Unavailable`, stops the thread, frees the model."""
@@ -133,11 +133,11 @@ class Engine:
         """The engine's thread."""
         while self._take_inbox():
             try:
-                self._decoder.turn()
+                self._decoder.step()
             except Exception as error:
                 log.exception("engine turn failed")
                 self._decoder.metrics.failures += 1
-                self._decoder.fail(failure(error))
+                self._decoder.fail(decoding_error(error))
         self._decoder.fail(Unavailable("the engine was closed"))
 
     @property
@@ -148,7 +148,7 @@ class Engine:
         """Waits for work; gives back what is kept for speed when none comes for a while."""
         self._is_asleep = True
         if not self._changed.wait_for(lambda: self._has_work, self._rest_after_s):
-            self._decoder.rest()
+            self._decoder.trim()
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._has_work)
         self._is_asleep = False

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Metrics:
+class EngineMetrics:
     """Written by the engine's thread, read by any; each field is one number, so no lock.
 
     Attributes:

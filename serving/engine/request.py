@@ -9,14 +9,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.runner import Prompt
+from serving.engine.runners.protocol import Prompt
 from serving.generation import Generation
 
 _PATCH_SIZE = 16 * 16 * 3  # what most image towers make one token of
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class EngineRequest:
     """One sequence to generate.
 
     Attributes:
@@ -95,7 +95,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TokenChunk:
     """Tokens just chosen, for a request that streams; their log-probabilities if it asked."""
 
     token_ids: tuple[int, ...]
@@ -128,7 +128,7 @@ class Cancelled:
     """The caller lost interest; nothing follows."""
 
 
-Event = Piece | Finished | Failed | Cancelled
+Event = TokenChunk | Finished | Failed | Cancelled
 """A request is told any number of pieces, then exactly one of the others."""
 
 Listener = Callable[[Event], None]

@@ -12,7 +12,7 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from serving.engine.sequence import Sequence
+from serving.engine.sequence import SequenceState
 
 HEAD_START_S = 1.0  # of one step of priority
 _CALL_TOKENS = 24  # a call more costs about as much as so much padding (GPT-2 of 124M: 20)
@@ -33,7 +33,7 @@ class Capacity:
         state_bytes: What all arenas may hold, the store of prefixes apart.
         prefix_bytes: What the store of prefixes may hold; 0 for none.
         prefix_block_tokens: Granularity of what is stored.
-        prefix_least_tokens: Shorter beginnings are read again: a call for the rest of one prompt
+        prefix_min_tokens: Shorter beginnings are read again: a call for the rest of one prompt
             costs as much as one for several whole prompts.
     """
 
@@ -45,7 +45,7 @@ class Capacity:
     state_bytes: int = 2 << 30
     prefix_bytes: int = 256 << 20
     prefix_block_tokens: int = 16
-    prefix_least_tokens: int = 48
+    prefix_min_tokens: int = 48
 
     def __post_init__(self) -> None:
         assert min(self.rows, self.waiting, self.state_bytes) >= 1
@@ -53,13 +53,13 @@ class Capacity:
 
 
 @dataclass(frozen=True)
-class Room:
+class StepBudget:
     """What a turn has left for sequences that wait.
 
     Attributes:
         tokens: Prefill tokens left.
         is_fresh: Nothing was read yet in this turn: the head may take more than its share.
-        may_read_long: No long prompt is being read.
+        may_start_long: No long prompt is being read.
         fits: Whether rows and memory would do for these sequences and for those that run, however
             long they get.
         stored: Tokens of a sequence's prompt that need not be read again.
@@ -68,14 +68,14 @@ class Room:
 
     tokens: int
     is_fresh: bool
-    may_read_long: bool
-    fits: Callable[[list[Sequence]], bool]
-    stored: Callable[[Sequence], int]
-    opening: Callable[[Sequence], tuple[int, ...] | None]
+    may_start_long: bool
+    fits: Callable[[list[SequenceState]], bool]
+    stored: Callable[[SequenceState], int]
+    opening: Callable[[SequenceState], tuple[int, ...] | None]
 
 
 @dataclass(frozen=True)
-class Batch:
+class PromptBatch:
     """Sequences of one width whose prompts are read together.
 
     Attributes:
@@ -83,7 +83,7 @@ class Batch:
         is_alone: One sequence that is read in chunks, or from a stored prefix on.
     """
 
-    sequences: list[Sequence]
+    sequences: list[SequenceState]
     tokens: int
     is_alone: bool = False
 
@@ -94,7 +94,7 @@ class _Place:
 
     since_s: float
     number: int
-    sequence: Sequence = field(compare=False)
+    sequence: SequenceState = field(compare=False)
 
 
 class Scheduler:
@@ -113,21 +113,21 @@ class Scheduler:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, sequence: Sequence, now_s: float) -> None:
+    def add(self, sequence: SequenceState, now_s: float) -> None:
         """Queues a sequence."""
         since_s = now_s - HEAD_START_S * sequence.request.priority
         insort(self._waiting, _Place(since_s, self._count, sequence))
         self._count += 1
 
-    def sweep(self, now_s: float) -> None:
+    def abort_expired(self, now_s: float) -> None:
         """Ends waiting sequences that were cancelled or whose time is up."""
-        self._waiting = [p for p in self._waiting if not p.sequence.end_if_due(now_s)]
+        self._waiting = [p for p in self._waiting if not p.sequence.finish_if_due(now_s)]
 
-    def next_batch(self, room: Room) -> Batch | None:
+    def next_batch(self, room: StepBudget) -> PromptBatch | None:
         """Takes the sequences to read now; None while the head must wait."""
         for index, place in enumerate(self._waiting):
             head = place.sequence
-            if self._is_long(head, room) and not room.may_read_long:
+            if self._is_long(head, room) and not room.may_start_long:
                 continue
             batch = self._batch(index, room)
             taken = {id(sequence) for sequence in batch.sequences} if batch else ()
@@ -135,13 +135,13 @@ class Scheduler:
             return batch
         return None
 
-    def clear(self) -> list[Sequence]:
+    def clear(self) -> list[SequenceState]:
         """Takes everything that waits."""
         taken = [place.sequence for place in self._waiting]
         self._waiting.clear()
         return taken
 
-    def _batch(self, index: int, room: Room) -> Batch | None:
+    def _batch(self, index: int, room: StepBudget) -> PromptBatch | None:
         """The sequence at that place and those behind it that come along."""
         head = self._waiting[index].sequence
         if not room.fits([head]):
@@ -150,10 +150,10 @@ class Scheduler:
         if tokens > room.tokens and not room.is_fresh:
             return None
         if self._goes_alone(head, room):
-            return Batch([head], tokens, is_alone=True)
+            return PromptBatch([head], tokens, is_alone=True)
         return self._with_companions(head, index, room)
 
-    def _with_companions(self, head: Sequence, index: int, room: Room) -> Batch:
+    def _with_companions(self, head: SequenceState, index: int, room: StepBudget) -> PromptBatch:
         """Others of the head's width and about its length, as far as rows, memory and tokens go.
 
         Who shares the head's opening waits for it to be read, and profits.
@@ -178,9 +178,9 @@ class Scheduler:
             batch.append(other)
             longest, real = max(longest, cost), real + cost
             openings |= {opening} - {None}
-        return Batch(batch, longest * len(batch))
+        return PromptBatch(batch, longest * len(batch))
 
-    def _cost(self, sequence: Sequence, room: Room) -> int:
+    def _cost(self, sequence: SequenceState, room: StepBudget) -> int:
         """Tokens to read in this turn."""
         request = sequence.request
         rest = len(request.decoder_ids) - room.stored(sequence)
@@ -188,10 +188,10 @@ class Scheduler:
             rest = min(rest, self._capacity.chunk_tokens)
         return request.encoder_tokens + rest
 
-    def _goes_alone(self, sequence: Sequence, room: Room) -> bool:
+    def _goes_alone(self, sequence: SequenceState, room: StepBudget) -> bool:
         return room.stored(sequence) > 0 or self._is_long(sequence, room)
 
-    def _is_long(self, sequence: Sequence, room: Room) -> bool:
+    def _is_long(self, sequence: SequenceState, room: StepBudget) -> bool:
         """Whether the rest of the prompt is read in more than one piece."""
         rest = len(sequence.request.decoder_ids) - room.stored(sequence)
         return self._takes_chunks and rest > self._capacity.chunk_tokens

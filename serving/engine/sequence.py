@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from collections.abc import Sequence as Several
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.beam import BeamSearch
-from serving.engine.greedy import GreedySearch
-from serving.engine.ranking import Beams, Offer
 from serving.engine.request import (
     Cancelled,
+    EngineRequest,
     Event,
     Failed,
     Finished,
     Hypothesis,
     Listener,
-    Piece,
-    Request,
+    TokenChunk,
 )
-from serving.engine.runner import Ask, Prompt
-from serving.engine.samples import SampleSearch
-from serving.engine.search import Advance, Search
+from serving.engine.runners.protocol import CandidateRequest, Prompt
+from serving.engine.search.beam import BeamSearch
+from serving.engine.search.greedy import GreedySearch
+from serving.engine.search.protocol import Search, StepResult
+from serving.engine.search.ranking import Beams, SearchInput
+from serving.engine.search.sampling import SampleSearch
 from serving.errors import DeadlineExceeded, InvalidRequest
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ Align = Callable[[Prompt, tuple[int, ...]], NDArray[np.float32]]
 """`Runner.align`."""
 
 
-class Sequence:
+class SequenceState:
     """A request, its search and its listener. The engine's thread owns it; `cancel` is for all.
 
     Attributes:
@@ -42,10 +41,10 @@ class Sequence:
         generated: Tokens chosen so far, per row.
     """
 
-    def __init__(self, request: Request, listener: Listener) -> None:
+    def __init__(self, request: EngineRequest, listener: Listener) -> None:
         self.request = request
         self.width = request.rules.rows
-        self.next_ids: Several[int] = ()
+        self.next_ids: Sequence[int] = ()
         self.generated = 0
         self._listener = listener
         self._streams = request.stream and self.width == 1
@@ -54,9 +53,9 @@ class Sequence:
         self._has_ended = False
 
     @property
-    def asks(self) -> Several[Ask]:
+    def row_requests(self) -> Sequence[CandidateRequest]:
         """What each of its rows must be told at the next step; for the prefill, only the first."""
-        return self._search.asks
+        return self._search.row_requests
 
     @property
     def beams(self) -> Beams | None:
@@ -81,60 +80,60 @@ class Sequence:
             )
         return None
 
-    def end_if_due(self, now_s: float) -> bool:
+    def finish_if_due(self, now_s: float) -> bool:
         """Ends the sequence if it must end before the next step; whether it did."""
         ending = self.ending(now_s)
         if ending is not None:
-            self.tell(ending)
+            self.emit(ending)
         return ending is not None
 
-    def sit(self) -> None:
+    def defer_prefill(self) -> None:
         """Lets the next step read its prompt, of one token."""
         (start,) = self.request.decoder_ids
         self.next_ids = (start,)
 
-    def advance(self, offer: Offer, align: Align) -> Advance | None:
+    def advance(self, search_input: SearchInput, align: Align) -> StepResult | None:
         """Chooses next tokens and tells the listener; None when the sequence has ended.
 
         Args:
             align: Asked once a returned hypothesis, if it must be.
         """
         try:
-            advance = self._search.advance(offer)
+            advance = self._search.advance(search_input)
             self.generated += 1
             if advance is None:
-                self._tell_end(align)
+                self._emit_end(align)
                 return None
         except InvalidRequest as error:
-            self.tell(Failed(error))
+            self.emit(Failed(error))
             return None
         self.next_ids = advance.token_ids
         if self._streams:
-            mark = advance.mark
-            is_told = mark is not None and self.request.rules.top_log_probs is not None
-            marks = ((mark.log_prob,), (mark.top,)) if mark and is_told else ((), ())
-            self.tell(Piece((advance.token_ids[0],), *marks))
+            record = advance.record
+            is_told = record is not None and self.request.rules.top_log_probs is not None
+            records = ((record.log_prob,), (record.top,)) if record and is_told else ((), ())
+            self.emit(TokenChunk((advance.token_ids[0],), *records))
         return advance
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Passes an event to the listener, unless it has heard its last."""
         if self._has_ended:
             return
-        self._has_ended = not isinstance(event, Piece)
+        self._has_ended = not isinstance(event, TokenChunk)
         try:
             self._listener(event)
         except Exception:  # whoever listens must not end the others
             log.exception("a listener failed")
             self.cancel()
 
-    def _tell_end(self, align: Align) -> None:
+    def _emit_end(self, align: Align) -> None:
         found = self._search.hypotheses()
         if self.request.rules.return_alignment:
             found = tuple(self._aligned(hypothesis, align) for hypothesis in found)
         if self._streams:
             best = found[0]
-            self.tell(Piece(best.token_ids[-1:], best.log_probs[-1:], best.top[-1:]))
-        self.tell(Finished(found, self.request.prompt_tokens))
+            self.emit(TokenChunk(best.token_ids[-1:], best.log_probs[-1:], best.top[-1:]))
+        self.emit(Finished(found, self.request.prompt_tokens))
 
     def _aligned(self, hypothesis: Hypothesis, align: Align) -> Hypothesis:
         """The hypothesis with its alignment, where `step` emitted none."""
@@ -143,7 +142,7 @@ class Sequence:
         return replace(hypothesis, alignment=align(self.request.prompt, hypothesis.token_ids))
 
 
-def _search(request: Request) -> Search:
+def _search(request: EngineRequest) -> Search:
     if request.rules.num_beams > 1:
         return BeamSearch(request)
     if request.rules.do_sample:

@@ -21,9 +21,9 @@ from export.torch_runner import TorchRunner
 from export.verify import bundle_path
 from serving.bundle import Bundle, Growth, Role
 from serving.engine.decoder import decode
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Finished, Request
-from serving.engine.runner import Runner
+from serving.engine.request import EngineRequest, Finished
+from serving.engine.runners.ort.runner import OrtRunner
+from serving.engine.runners.protocol import Runner
 from serving.generation import Generation
 from tests.export.bahdanau_paper import Paper
 from tests.export.conftest import Bundles, TwinPair, Twins
@@ -57,7 +57,7 @@ def _rules(bundle: Bundle, **given: Any) -> Generation:
 
 
 def _answers(runner: Runner, rules: Generation) -> list[Finished]:
-    return decode(runner, [Request(rules, source_ids=source) for source in _sources()])
+    return decode(runner, [EngineRequest(rules, source_ids=source) for source in _sources()])
 
 
 def _runners(twin: TwinPair, bundle: Bundle) -> list[Runner]:
@@ -138,7 +138,7 @@ def test_prompt_goes_token_by_token(beams: int, twin: TwinPair, bundle: Bundle) 
     prompts = [(5,), (), (7, 9, 11), (4, 4)]
     for runner in _runners(twin, bundle):
         requests = [
-            Request(rules, source_ids=source, prompt_ids=prompt)
+            EngineRequest(rules, source_ids=source, prompt_ids=prompt)
             for source, prompt in zip(_sources(), prompts, strict=True)
         ]
         for request, answer in zip(requests, decode(runner, requests), strict=True):
@@ -161,7 +161,7 @@ def test_answers_are_the_same_alone_and_together(bundle: Bundle) -> None:
     runner = OrtRunner(bundle, threads=1)
     together = _answers(runner, rules)
     for source, answer in zip(_sources(), together, strict=True):
-        (alone,) = decode(runner, [Request(rules, source_ids=source)])
+        (alone,) = decode(runner, [EngineRequest(rules, source_ids=source)])
         for one, other in zip(alone.hypotheses, answer.hypotheses, strict=True):
             assert one.token_ids == other.token_ids
             assert one.alignment is not None

@@ -12,9 +12,9 @@ import torch
 from export.torch_runner import TorchRunner
 from serving.bundle import Bundle
 from serving.engine.decoder import decode
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Request
-from serving.engine.runner import Runner
+from serving.engine.request import EngineRequest
+from serving.engine.runners.ort.runner import OrtRunner
+from serving.engine.runners.protocol import Runner
 from serving.generation import Generation
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.oracle import normalised
@@ -96,13 +96,13 @@ def _check(twin: TwinPair, bundle: Bundle, runner: Runner) -> None:
             assert score is None or hypothesis.score == pytest.approx(score, abs=1e-4)
 
 
-def _requests(bundle: Bundle, rules: Generation) -> list[Request]:
+def _requests(bundle: Bundle, rules: Generation) -> list[EngineRequest]:
     random = np.random.default_rng(3)
-    return [Request(rules, **source_or_prompt(bundle, random, length)) for length in LENGTHS]
+    return [EngineRequest(rules, **source_or_prompt(bundle, random, length)) for length in LENGTHS]
 
 
 def _transformers(
-    twin: TwinPair, request: Request, rules: Generation
+    twin: TwinPair, request: EngineRequest, rules: Generation
 ) -> list[tuple[list[int], float | None]]:
     """(generated tokens, score) of each hypothesis; the score only for beams."""
     reference: Any = twin.reference
@@ -138,7 +138,7 @@ def _transformers(
     ]
 
 
-def _generated(sequence: list[int], request: Request) -> list[int]:
+def _generated(sequence: list[int], request: EngineRequest) -> list[int]:
     """Without what the decoder started from and what fills up behind the end token."""
     tokens = sequence[len(request.decoder_ids) :]
     ends = [place for place, token in enumerate(tokens) if token in request.rules.eos_token_ids]

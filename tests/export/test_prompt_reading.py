@@ -8,11 +8,11 @@ import torch
 
 from export.twin import EXPORTED
 from serving.bundle import Bundle
-from serving.engine.decoder import Decoder, answer, decode
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Event, Finished, Request
+from serving.engine.decoder import Decoder, decode, final_result
+from serving.engine.request import EngineRequest, Event, Finished
+from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.scheduler import Capacity
-from serving.engine.sequence import Sequence
+from serving.engine.sequence import SequenceState
 from serving.generation import Generation
 from tests.export.conftest import Bundles, Twins
 from tests.export.sources import source
@@ -21,7 +21,7 @@ from tests.export.twins import generators
 NEW_TOKENS = 8
 WHOLE = Capacity(prefix_bytes=0)
 PIECES = Capacity(
-    chunk_tokens=5, prefill_tokens_beside=8, prefix_block_tokens=4, prefix_least_tokens=4
+    chunk_tokens=5, prefill_tokens_beside=8, prefix_block_tokens=4, prefix_min_tokens=4
 )
 
 
@@ -40,19 +40,21 @@ def prompts(longest: int) -> list[tuple[int, ...]]:
     return [tuple(o) if i % 3 == 2 else (*header, *o) for i, o in enumerate(own)]
 
 
-def staggered(runner: OrtRunner, requests: list[Request], capacity: Capacity) -> list[Finished]:
+def staggered(
+    runner: OrtRunner, requests: list[EngineRequest], capacity: Capacity
+) -> list[Finished]:
     """Answers when a request comes every second turn."""
     decoder = Decoder(runner, capacity)
     outcomes: list[list[Event]] = []
     for request in requests:
         outcomes.append([])
-        decoder.add(Sequence(request, outcomes[-1].append))
-        decoder.turn()
-        decoder.turn()
+        decoder.add(SequenceState(request, outcomes[-1].append))
+        decoder.step()
+        decoder.step()
     while not decoder.is_idle:
-        decoder.turn()
+        decoder.step()
     assert bool(decoder.metrics.prefix_hits) == (runner.shares_prefixes and capacity is PIECES)
-    return [answer(events) for events in outcomes]
+    return [final_result(events) for events in outcomes]
 
 
 def assert_alike(found: list[Finished], wanted: list[Finished]) -> None:
@@ -71,7 +73,7 @@ def test_language_model_answers_as_transformers_does(
     wanted_rules = rules(bundle, beams)
     longest = (bundle.manifest.limits.max_total_tokens or 0) - NEW_TOKENS
     runner = OrtRunner(bundle, threads=1)
-    requests = [Request(wanted_rules, prompt_ids=ids) for ids in prompts(longest)]
+    requests = [EngineRequest(wanted_rules, prompt_ids=ids) for ids in prompts(longest)]
     found = staggered(runner, requests, PIECES)
     assert_alike(found, decode(runner, requests, WHOLE))
     for request, one in zip(requests, found, strict=True):
@@ -96,7 +98,7 @@ def test_decoder_with_a_source_reads_its_prompt_in_pieces(
     runner = OrtRunner(bundle, threads=1)
     random = np.random.default_rng(6)
     requests = [
-        Request(
+        EngineRequest(
             rules(bundle, beams),
             **source(bundle, random, 3 + length % 5),
             prompt_ids=tuple(random.integers(1, 20, length).tolist()),

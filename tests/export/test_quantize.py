@@ -24,8 +24,8 @@ from export.twin import EXPORTED
 from export.verify import ParityError, bundle_path, open_sessions
 from serving.bundle import Bundle, Graph, Role, Tensor
 from serving.engine.decoder import decode
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Request
+from serving.engine.request import EngineRequest
+from serving.engine.runners.ort.runner import OrtRunner
 from tests.export.conftest import Bundles, Twins, lowered
 
 Floats = NDArray[np.float32]
@@ -174,7 +174,9 @@ def test_tokens_alone_are_those_of_the_batch(
         update={"num_beams": beams, "num_return_sequences": beams, "max_new_tokens": 12}
     )
     random = np.random.default_rng(1)
-    asked = [Request(rules, source_ids=random.integers(0, 60, n)) for n in (3, 12, 1, 7, 5, 2)]
+    asked = [
+        EngineRequest(rules, source_ids=random.integers(0, 60, n)) for n in (3, 12, 1, 7, 5, 2)
+    ]
     runner = OrtRunner(bundle, threads=1)
     for request, together in zip(asked, decode(runner, asked), strict=True):
         (alone,) = decode(runner, [request])

@@ -19,9 +19,9 @@ from export.twin import EXPORTED
 from export.verify import bundle_path, open_sessions
 from serving.bundle import Bundle, Growth, State
 from serving.engine.decoder import decode
-from serving.engine.footprint import Footprint
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Request
+from serving.engine.request import EngineRequest
+from serving.engine.runners.ort.runner import OrtRunner
+from serving.engine.state.footprint import Footprint
 from tests.export.conftest import Bundles, Twins, lowered
 from tests.export.sources import source
 from tests.export.test_prompt_reading import PIECES, WHOLE, assert_alike, prompts, rules, staggered
@@ -103,7 +103,7 @@ def test_language_model_answers_alike_however_its_prompt_is_read(
     bundle = int8(name, config)
     runner = OrtRunner(bundle, threads=1)
     limit = bundle.manifest.limits.max_total_tokens or 0
-    asked = [Request(rules(bundle, beams), prompt_ids=ids) for ids in prompts(limit - 8)]
+    asked = [EngineRequest(rules(bundle, beams), prompt_ids=ids) for ids in prompts(limit - 8)]
     alone = [decode(runner, [request], WHOLE)[0] for request in asked]
     assert_alike(decode(runner, asked, WHOLE), alone)
     assert_alike(staggered(runner, asked, PIECES), alone)  # pieces, and shared beginnings
@@ -117,7 +117,7 @@ def test_answer_does_not_depend_on_other_sequences(name: str, beams: int, int8: 
     runner = OrtRunner(bundle, threads=1)
     random = np.random.default_rng(6)
     asked = [
-        Request(
+        EngineRequest(
             rules(bundle, beams),
             **source(bundle, random, 3 + length % 5),
             prompt_ids=tuple(random.integers(1, 20, length).tolist()),

@@ -13,8 +13,8 @@ from export.torch_runner import TorchRunner
 from export.twin import EXPORTED
 from serving.bundle import Bundle
 from serving.engine.decoder import decode
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Finished, Request
+from serving.engine.request import EngineRequest, Finished
+from serving.engine.runners.ort.runner import OrtRunner
 from tests.export.conftest import Bundles, Twins
 from tests.export.sources import source_or_prompt
 from tests.export.twins import generators, has_alignment
@@ -30,7 +30,7 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-def requests(bundle: Bundle, **asked: Any) -> list[Request]:
+def requests(bundle: Bundle, **asked: Any) -> list[EngineRequest]:
     """One for each way, all different."""
     defaults = bundle.manifest.generation
     assert defaults is not None
@@ -39,7 +39,7 @@ def requests(bundle: Bundle, **asked: Any) -> list[Request]:
     for seed, way in enumerate(WAYS):
         random = np.random.default_rng(seed)
         rules = defaults.model_copy(update={**common, "seed": seed, **way})
-        made.append(Request(rules, **source_or_prompt(bundle, random, seed + 2)))
+        made.append(EngineRequest(rules, **source_or_prompt(bundle, random, seed + 2)))
     return made
 
 

@@ -1,7 +1,7 @@
 """Triton backend `autoregressive`: hosts an engine beside its caches (decision D3).
 
 One decoupled request is one sequence (`serving/interface.py`). `execute` only takes requests into
-the hall, where they wait for the engine; answers leave by the responder.
+the queue_, where they wait for the engine; answers leave by the sender.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 import triton_python_backend_utils as pb
 
 from serving import interface
-from serving.backends.autoregressive.hall import Hall
-from serving.backends.autoregressive.responder import Conversation, Responder
-from serving.backends.autoregressive.wire import Arrays, read_request
+from serving.backends.autoregressive.codec import Arrays, read_request
+from serving.backends.autoregressive.pending_queue import PendingQueue
+from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
 from serving.backends.heartbeat import Heartbeat
 from serving.backends.instance import TritonMetrics, assert_interpreter, text_parameters
 from serving.bundle import Bundle, Role, open_bundle
 from serving.capacity import CapacitySettings
 from serving.engine.engine import Engine
-from serving.engine.intake import Intake
-from serving.engine.ort_runner import SPARE_BYTES, OrtRunner
-from serving.engine.request import Cancelled, Failed, Request
+from serving.engine.request import Cancelled, EngineRequest, Failed
+from serving.engine.runners.ort.runner import SPARE_BYTES, OrtRunner
+from serving.engine.validation import RequestValidator
 from serving.errors import BundleError
 from serving.generation import Generation
 from serving.heartbeat import COUNTERS, GAUGES
@@ -55,9 +55,9 @@ class TritonPythonModel:
             )
         threads = int(parameters.get("intra_op_thread_count", "0"))
         runner = OrtRunner(bundle, threads, min(SPARE_BYTES, capacity.state_bytes))
-        self._engine = Engine(runner, Intake(bundle.manifest), capacity)
-        self._responder = Responder()
-        self._hall = Hall(self._engine, self._responder)
+        self._engine = Engine(runner, RequestValidator(bundle.manifest), capacity)
+        self._sender = ResponseSender()
+        self._queue = PendingQueue(self._engine, self._sender)
         for beams in sorted({1, self._defaults.num_beams}):
             self._engine.generate(_warm_up_request(bundle, self._defaults, beams))
         self._metrics = TritonMetrics(pb.MetricFamily, (*COUNTERS, *GAUGES), args, parameters)
@@ -66,32 +66,32 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> None:
         """Take requests in; one that calls an earlier one off gets an empty answer."""
         for request in requests:
-            conversation = self._responder.open(_TritonChannel(request))
+            pending = self._sender.open(_TritonChannel(request))
             try:
-                if interface.CALL_OFF in json.loads(request.parameters() or "{}"):
-                    self._hall.call_off(request.request_id())
-                    self._responder.tell(conversation, Cancelled())
+                if interface.ABORT in json.loads(request.parameters() or "{}"):
+                    self._queue.abort(request.request_id())
+                    self._sender.send(pending, Cancelled())
                 else:
-                    self._take_in(request, conversation)
+                    self._take_in(request, pending)
             except Exception as error:  # the protocol's edge: every request gets its end
-                self._responder.tell(conversation, Failed(error))
+                self._sender.send(pending, Failed(error))
 
     def finalize(self) -> None:
         """End every sequence with an error, free the model."""
         self._heartbeat.close()
         self._metrics.close()
         self._engine.close()
-        self._hall.close()
-        self._responder.close()
+        self._queue.close()
+        self._sender.close()
 
-    def _take_in(self, request: Any, conversation: Conversation) -> None:
+    def _take_in(self, request: Any, pending: PendingResponse) -> None:
         tensors = {
             name: tensor.as_numpy()
             for name in INPUTS
             if (tensor := pb.get_input_tensor_by_name(request, name)) is not None
         }
         wanted = read_request(tensors, self._defaults)
-        self._hall.enter(request.request_id(), conversation, wanted)
+        self._queue.submit(request.request_id(), pending, wanted)
 
 
 class _TritonChannel:
@@ -116,7 +116,7 @@ class _TritonChannel:
         return bool(self._sender.is_cancelled())
 
 
-def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Request:
+def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> EngineRequest:
     """A prefill and a step on the smallest input that the model takes."""
     rules = defaults.model_copy(
         update={"max_new_tokens": 2, "num_beams": beams, "num_return_sequences": 1}
@@ -124,7 +124,7 @@ def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Reques
     admit = bundle.manifest.graphs.get("admit")
     pixels = admit.input(Role.PIXELS) if admit else None
     has_source = admit is not None and admit.input(Role.SOURCE_TOKENS) is not None
-    return Request(
+    return EngineRequest(
         rules,
         source_ids=np.zeros(1, np.int64) if has_source else None,
         pixels=np.zeros(pixels.shape[1:], np.uint8) if pixels else None,  # type: ignore[arg-type]

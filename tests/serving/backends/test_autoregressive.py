@@ -1,4 +1,4 @@
-"""The backend's pieces without Triton, then the whole of it in a real Triton."""
+"""The backend's chunks without Triton, then the whole of it in a real Triton."""
 
 from __future__ import annotations
 
@@ -17,18 +17,25 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from serving import interface
-from serving.backends.autoregressive.responder import Responder
-from serving.backends.autoregressive.wire import (
+from serving.backends.autoregressive.codec import (
     Arrays,
     answer_arrays,
+    chunk_arrays,
     error_text,
-    piece_arrays,
     read_request,
 )
+from serving.backends.autoregressive.response_sender import ResponseSender
 from serving.bundle import AlignmentSpec
 from serving.engine.decoder import decode
-from serving.engine.request import Cancelled, Failed, Finished, Hypothesis, Piece, Request
-from serving.engine.sequence import Sequence
+from serving.engine.request import (
+    Cancelled,
+    EngineRequest,
+    Failed,
+    Finished,
+    Hypothesis,
+    TokenChunk,
+)
+from serving.engine.sequence import SequenceState
 from serving.errors import InvalidRequest, Overloaded
 from serving.generation import Generation
 from serving.heartbeat import EngineStats
@@ -78,7 +85,7 @@ def test_bad_options_are_an_invalid_request(text: bytes) -> None:
 
 
 def test_answer_is_padded_with_no_token() -> None:
-    arrays = answer_arrays(FINISHED, [Piece((1,))])
+    arrays = answer_arrays(FINISHED, [TokenChunk((1,))])
     assert arrays[interface.SEQUENCES].tolist() == [[5, 6, 1], [5, -1, -1]]
     assert arrays[interface.SCORES].tolist() == [-0.5, -0.75]
     assert arrays[interface.FINISH_REASON].tolist() == [b"stop", b"length"]
@@ -95,15 +102,18 @@ def test_log_probabilities_travel_when_asked_for() -> None:
     assert arrays[interface.TOP_LOG_PROBS].tolist() == [
         [[-0.5, -0.75], [-0.25, 0]], [[-0.5, -2.0], [0, 0]],
     ]  # fmt: skip
-    pieces = [Piece((5,), (-0.5,), (((5, -0.5),),)), Piece((1,), (-0.25,), (((1, -0.25),),))]
-    together = piece_arrays(pieces)
+    chunks = [
+        TokenChunk((5,), (-0.5,), (((5, -0.5),),)),
+        TokenChunk((1,), (-0.25,), (((1, -0.25),),)),
+    ]
+    together = chunk_arrays(chunks)
     assert together[interface.TOKEN_IDS].tolist() == [5, 1]
     assert together[interface.LOG_PROBS].tolist() == [[-0.5, -0.25]]
     assert together[interface.TOP_IDS].tolist() == [[[5], [1]]]
 
 
 def test_chosen_tokens_alone_need_no_top() -> None:
-    arrays = piece_arrays([Piece((5,), (-0.5,), ((),))])
+    arrays = chunk_arrays([TokenChunk((5,), (-0.5,), ((),))])
     assert set(arrays) == {interface.TOKEN_IDS, interface.LOG_PROBS}
 
 
@@ -125,7 +135,7 @@ def test_errors_carry_their_wire_name() -> None:
     assert error_text(RuntimeError("broken")) == "internal: broken"
 
 
-# ------------------------------------------------------------------------------------- responder
+# ------------------------------------------------------------------------------------- sender
 
 
 @dataclass
@@ -157,74 +167,74 @@ class FakeChannel:
 
 
 @pytest.fixture
-def responder() -> Iterator[Responder]:
-    responder = Responder(poll_s=0.001)
-    yield responder
-    responder.close()
+def sender() -> Iterator[ResponseSender]:
+    sender = ResponseSender(poll_s=0.001)
+    yield sender
+    sender.close()
 
 
-def test_pieces_that_are_ready_together_travel_together(responder: Responder) -> None:
+def test_pieces_that_are_ready_together_travel_together(sender: ResponseSender) -> None:
     channel = FakeChannel()
-    conversation = responder.open(channel)
-    responder.tell(conversation, Piece((5,)))
+    pending = sender.open(channel)
+    sender.send(pending, TokenChunk((5,)))
     assert channel.sending.wait(PATIENCE_S)  # busy with the first while others come
     for token in (6, 7, 8):
-        responder.tell(conversation, Piece((token,)))
-    responder.tell(conversation, FINISHED)
+        sender.send(pending, TokenChunk((token,)))
+    sender.send(pending, FINISHED)
     channel.gate.set()
     assert channel.ended.wait(PATIENCE_S)
     tokens = [arrays[interface.TOKEN_IDS].tolist() for arrays in channel.seen]  # type: ignore[index,union-attr]
     assert tokens == [[5], [6, 7, 8]]
 
 
-def test_failure_is_sent_as_text(responder: Responder) -> None:
+def test_failure_is_sent_as_text(sender: ResponseSender) -> None:
     channel = FakeChannel()
-    responder.tell(responder.open(channel), Failed(InvalidRequest("too odd")))
+    sender.send(sender.open(channel), Failed(InvalidRequest("too odd")))
     assert channel.ended.wait(PATIENCE_S)
     assert channel.seen == ["invalid_request: too odd"]
 
 
-def test_cancelled_request_ends_in_silence(responder: Responder) -> None:
+def test_cancelled_request_ends_in_silence(sender: ResponseSender) -> None:
     channel = FakeChannel()
-    responder.tell(responder.open(channel), Cancelled())
+    sender.send(sender.open(channel), Cancelled())
     assert channel.ended.wait(PATIENCE_S)
     assert channel.seen == []
 
 
-def test_client_that_left_cancels_its_sequence(responder: Responder) -> None:
+def test_client_that_left_cancels_its_sequence(sender: ResponseSender) -> None:
     cancelled = threading.Event()
 
-    class Handle(Sequence):
+    class Handle(SequenceState):
         def cancel(self) -> None:
             cancelled.set()
 
-    conversation = responder.open(FakeChannel(has_left=True))
-    conversation.sequence = Handle(Request(DEFAULTS), lambda _: None)
+    pending = sender.open(FakeChannel(has_left=True))
+    pending.sequence = Handle(EngineRequest(DEFAULTS), lambda _: None)
     assert cancelled.wait(PATIENCE_S)
 
 
 def test_new_conversations_are_not_asked_whether_somebody_listens() -> None:
     class Asked(FakeChannel):
         def is_cancelled(self) -> bool:
-            raise AssertionError("a round trip for a conversation that has just begun")
+            raise AssertionError("a round trip for a pending that has just begun")
 
-    responder = Responder(poll_s=1e6)
+    sender = ResponseSender(poll_s=1e6)
     channel = Asked()
-    conversation = responder.open(channel)
-    responder._poll()
-    responder.tell(conversation, Cancelled())
-    responder.close()
+    pending = sender.open(channel)
+    sender._poll()
+    sender.send(pending, Cancelled())
+    sender.close()
     assert channel.ended.is_set()
 
 
-def test_broken_channel_does_not_silence_the_others(responder: Responder) -> None:
+def test_broken_channel_does_not_silence_the_others(sender: ResponseSender) -> None:
     class Broken(FakeChannel):
         def fail(self, message: str) -> None:
             raise RuntimeError("gone")
 
     channel = FakeChannel()
-    responder.tell(responder.open(Broken()), Failed(InvalidRequest("x")))
-    responder.tell(responder.open(channel), Failed(InvalidRequest("y")))
+    sender.send(sender.open(Broken()), Failed(InvalidRequest("x")))
+    sender.send(sender.open(channel), Failed(InvalidRequest("y")))
     assert channel.ended.wait(PATIENCE_S)
 
 
@@ -331,7 +341,7 @@ def ask(server: TritonServer, source: list[int], **overrides: object) -> list[di
 def expected(source: list[int], **fields: object) -> Finished:
     rules = DEFAULTS.model_copy(update=fields)
     runner = FakeRunner(attention_logits, VOCABULARY)
-    return decode(runner, [Request(rules, np.array(source))])[0]
+    return decode(runner, [EngineRequest(rules, np.array(source))])[0]
 
 
 @pytest.mark.integration
@@ -450,12 +460,12 @@ def test_heart_beats_on_tritons_metrics_and_tells_what_was_done(server: TritonSe
 
 
 @pytest.mark.integration
-def test_request_that_is_called_off_on_its_stream_ends_without_an_answer(
+def test_request_that_is_aborted_on_its_stream_ends_without_an_answer(
     server: TritonServer,
 ) -> None:
     asked = {"source_ids": np.array([4]), "options": options(num_beams=1)}
     stream = Stream(server, asked, request_id="one")
-    stream.send(asked, request_id="one", parameters={interface.CALL_OFF: True})
+    stream.send(asked, request_id="one", parameters={interface.ABORT: True})
     ends = [stream.next(), stream.next()]
     stream.leave()
     assert {} in ends, "calling off is answered with nothing"

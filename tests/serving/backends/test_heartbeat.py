@@ -9,7 +9,7 @@ import pytest
 
 from serving.backends.heartbeat import Heartbeat
 from serving.backends.onnxruntime.session_stats import REPORTED, SessionStats
-from serving.engine.metrics import Metrics
+from serving.engine.metrics import EngineMetrics
 from serving.heartbeat import BEATS, COUNTERS, GAUGES, PREFIX, labels, read_engine_stats
 
 PATIENCE_S = 20
@@ -17,7 +17,7 @@ PATIENCE_S = 20
 
 @dataclass
 class FakeEngine:
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: EngineMetrics = field(default_factory=EngineMetrics)
     is_asleep: bool = True
 
 
@@ -49,7 +49,7 @@ class Watched:
 
 
 def test_every_figure_is_one_of_the_engines() -> None:
-    assert {*COUNTERS, *GAUGES} - {BEATS} <= set(vars(Metrics()))
+    assert {*COUNTERS, *GAUGES} - {BEATS} <= set(vars(EngineMetrics()))
 
 
 def test_idle_engine_beats() -> None:
@@ -119,7 +119,7 @@ def test_a_write_that_fails_is_not_the_last() -> None:
 
     meters = {name: FakeMeter(name) for name in (*COUNTERS, *GAUGES)}
     meters["slots"] = Broken("slots")
-    engine = FakeEngine(Metrics())
+    engine = FakeEngine(EngineMetrics())
     engine.metrics.slots = 3
     heart = Heartbeat(engine, meters, period_s=0.001)
     for _ in range(2):

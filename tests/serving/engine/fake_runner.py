@@ -13,10 +13,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.edits import answer
-from serving.engine.footprint import Extent, Footprint
-from serving.engine.prefix import Block
-from serving.engine.runner import Ask, Candidates, Prefill, Prompt
+from serving.engine.runners.edits import select_candidates
+from serving.engine.runners.protocol import CandidateRequest, Candidates, Prefill, Prompt
+from serving.engine.state.footprint import Extent, Footprint
+from serving.engine.state.prefix_cache import Block
 from serving.errors import InvalidRequest
 
 History = tuple[int, ...]
@@ -64,10 +64,10 @@ class FakePrefill:
         for block in blocks:
             assert isinstance(block, FakeBlock)
             self.history += block.tokens
-        assert self.left >= 1
+        assert self.remaining_tokens >= 1
 
     @property
-    def left(self) -> int:
+    def remaining_tokens(self) -> int:
         return len(self._prompt) - len(self.history)
 
     @property
@@ -75,11 +75,11 @@ class FakePrefill:
         return Extent.holding(1, len(self._prompt), 0).positions
 
     def read(self, count: int) -> None:
-        assert 1 <= count < self.left
+        assert 1 <= count < self.remaining_tokens
         self._take(count)
 
     def finish(self) -> Row:
-        self._take(self.left)
+        self._take(self.remaining_tokens)
         return Row(self.source, self.history)
 
     def _take(self, count: int) -> None:
@@ -96,34 +96,36 @@ class FakeGroup:
         self.rows: list[Row | None] = []
         self._logits = logits
         self._extent = Extent()
-        self._claim = Extent()
-        self.coming = 0
+        self._reservation = Extent()
+        self.expected_sequences = 0
 
     @property
     def state_bytes(self) -> int:
         return Footprint(position=1).bytes(self.width, self._extent)
 
-    def admit(self, prompts: Sequence[Prompt], asks: Sequence[Ask]) -> Candidates:
+    def admit(
+        self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
         admitted = [FakePrefill(prompt, []).finish() for prompt in prompts]
-        candidates = self._candidates(admitted, asks)
+        candidates = self._candidates(admitted, row_requests)
         for row in admitted:
             self.rows += [row, *[None] * (self.width - 1)]
-        self._reserve()
+        self._ensure_capacity()
         return candidates
 
-    def seat(self, prompts: Sequence[Prompt]) -> None:
+    def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
         assert self.width == 1
         for prompt in prompts:
             assert len(prompt.token_ids) == 1
             self.rows.append(Row(FakePrefill(prompt, []).source, ()))
-        self._reserve()
+        self._ensure_capacity()
 
-    def join(self, prefill: Prefill, ask: Ask) -> Candidates:
+    def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
         assert isinstance(prefill, FakePrefill)
         row = prefill.finish()
-        candidates = self._candidates([row], [ask])
+        candidates = self._candidates([row], [row_request])
         self.rows += [row, *[None] * (self.width - 1)]
-        self._reserve()
+        self._ensure_capacity()
         return candidates
 
     def cut(self, slot: int, start: int, stop: int) -> FakeBlock:
@@ -131,12 +133,14 @@ class FakeGroup:
         assert row is not None
         return FakeBlock(row.history[start:stop])
 
-    def step(self, token_ids: NDArray[np.int64], asks: Sequence[Ask]) -> Candidates:
+    def step(
+        self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
         assert token_ids.shape == (len(self.rows),)
         grown = zip(self.rows, token_ids.tolist(), strict=True)
         self.rows = [row and Row(row.source, (*row.history, token)) for row, token in grown]
-        self._reserve()
-        return self._candidates(self.rows, asks)
+        self._ensure_capacity()
+        return self._candidates(self.rows, row_requests)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         assert not set(sources) & set(targets)
@@ -151,26 +155,30 @@ class FakeGroup:
         self.rows[slot * self.width : (slot + 1) * self.width] = last
         del self.rows[len(self.rows) - self.width :]
 
-    def expect(self, claim: Extent, coming: int) -> None:
-        self._claim, self.coming = claim, coming
+    def reserve(self, reservation: Extent, expected_sequences: int) -> None:
+        self._reservation, self.expected_sequences = reservation, expected_sequences
 
-    def leave(self) -> None:
+    def release(self) -> None:
         self._extent = Extent()
 
-    def tighten(self) -> None:
-        self._claim = Extent()
+    def shrink(self) -> None:
+        self._reservation = Extent()
         self._extent = self._needed()
 
-    def _reserve(self) -> None:
-        self._extent = self._extent.settled(self._needed(), self._claim)
+    def _ensure_capacity(self) -> None:
+        self._extent = self._extent.settled(self._needed(), self._reservation)
 
     def _needed(self) -> Extent:
         longest = max((len(row.history) for row in self.rows if row), default=0)
         return Extent.holding(len(self.rows) // self.width, longest, 0)
 
-    def _candidates(self, rows: Sequence[Row | None], asks: Sequence[Ask]) -> Candidates:
-        assert len(asks) == len(rows)
-        return answer(np.stack([self._row_logits(row) for row in rows]), asks, rank)
+    def _candidates(
+        self, rows: Sequence[Row | None], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        assert len(row_requests) == len(rows)
+        return select_candidates(
+            np.stack([self._row_logits(row) for row in rows]), row_requests, rank
+        )
 
     def _row_logits(self, row: Row | None) -> NDArray[np.float32]:
         """A row without a beam still costs a place in the batch; its numbers mean nothing."""
@@ -197,7 +205,7 @@ class FakeRunner:
     groups: list[FakeGroup] = field(default_factory=list)
     is_closed: bool = False
     footprint: Footprint = field(default_factory=lambda: Footprint(position=1))
-    seats: bool = True
+    supports_deferred_admission: bool = True
     takes_chunks: bool = True
     shares_prefixes: bool = False
     spare_bytes: int = 0
@@ -206,13 +214,13 @@ class FakeRunner:
         self.groups.append(FakeGroup(self.logits, width))
         return self.groups[-1]
 
-    def begin(self, prompt: Prompt, blocks: Sequence[Block]) -> FakePrefill:
+    def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> FakePrefill:
         return FakePrefill(prompt, blocks)
 
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
         raise InvalidRequest("this model tells no alignment", field="return_alignment")
 
-    def rest(self) -> None:
+    def trim(self) -> None:
         self.spare_bytes = 0
 
     def close(self) -> None:

@@ -15,11 +15,11 @@ from export.checkpoint import load, open_checkpoint
 from export.registry import architecture
 from export.to_onnx import to_onnx
 from serving.bundle import Bundle, Limits, Manifest, SourceInfo
-from serving.engine.decoder import Decoder, answer, decode
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Event, Finished, Request
+from serving.engine.decoder import Decoder, decode, final_result
+from serving.engine.request import EngineRequest, Event, Finished
+from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.scheduler import Capacity
-from serving.engine.sequence import Sequence
+from serving.engine.sequence import SequenceState
 from serving.generation import Generation
 from tests.export.twins import make_twin, randomise
 
@@ -34,11 +34,11 @@ class Twin:
     ours: OrtRunner
     rules: Generation
 
-    def requests(self, beams: int, count: int = 24) -> list[Request]:
+    def requests(self, beams: int, count: int = 24) -> list[EngineRequest]:
         rng = np.random.default_rng(beams)
         rules = self.rules.model_copy(update={"num_beams": beams, "num_return_sequences": beams})
         sources = [rng.integers(1, 49, rng.integers(1, 25)) for _ in range(count)]
-        return [Request(rules, source_ids=source) for source in sources]
+        return [EngineRequest(rules, source_ids=source) for source in sources]
 
 
 @pytest.fixture(scope="module", params=VARIED)
@@ -87,7 +87,7 @@ def exported(checkpoint_folder: Path) -> Bundle:
     return Bundle(folder, manifest)
 
 
-def generated(twin: Twin, request: Request) -> list[tuple[list[int], float]]:
+def generated(twin: Twin, request: EngineRequest) -> list[tuple[list[int], float]]:
     """(tokens, score) of each sequence that `transformers.generate` returns."""
     rules = request.rules
     with torch.inference_mode():
@@ -106,16 +106,16 @@ def generated(twin: Twin, request: Request) -> list[tuple[list[int], float]]:
     return [(sequences[0], total / len(sequences[0]))]
 
 
-def staggered(twin: Twin, requests: list[Request]) -> list[Finished]:
+def staggered(twin: Twin, requests: list[EngineRequest]) -> list[Finished]:
     """One request joins at each turn."""
     decoder = Decoder(twin.ours, Capacity())
     outcomes: list[list[Event]] = [[] for _ in requests]
-    waiting = [Sequence(r, o.append) for r, o in zip(requests, outcomes, strict=True)]
+    waiting = [SequenceState(r, o.append) for r, o in zip(requests, outcomes, strict=True)]
     while waiting or not decoder.is_idle:
         if waiting:
             decoder.add(waiting.pop(0))
-        decoder.turn()
-    return [answer(events) for events in outcomes]
+        decoder.step()
+    return [final_result(events) for events in outcomes]
 
 
 def tokens(finished: Finished) -> list[list[int]]:

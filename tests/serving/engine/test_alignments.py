@@ -9,10 +9,10 @@ import pytest
 
 from serving.bundle import AlignmentSpec
 from serving.engine.decoder import decode
-from serving.engine.intake import Intake
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Request
+from serving.engine.request import EngineRequest
+from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.scheduler import Capacity
+from serving.engine.validation import RequestValidator
 from serving.errors import InvalidRequest
 from serving.generation import Generation
 from tests.serving.engine.toy_bundles import (
@@ -30,7 +30,7 @@ ROWS: list[dict[str, object]] = [
 ]
 
 
-def request(number: int, **asked: object) -> Request:
+def request(number: int, **asked: object) -> EngineRequest:
     rng = np.random.default_rng(number)
     rules = Generation.model_validate(
         {
@@ -40,7 +40,7 @@ def request(number: int, **asked: object) -> Request:
     )  # fmt: skip
     source = rng.integers(0, VOCABULARY, rng.integers(1, 40))
     prompt = rng.integers(0, VOCABULARY, rng.integers(0, 4)).tolist()
-    return Request(rules, source, prompt_ids=tuple(prompt))
+    return EngineRequest(rules, source, prompt_ids=tuple(prompt))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_who_does_not_ask_is_told_nothing(emitting: OrtRunner, aligning: OrtRunn
 def test_model_without_alignments_refuses_by_name(tmp_path: Path) -> None:
     manifest = attention_bundle(tmp_path).manifest
     with pytest.raises(InvalidRequest) as refusal:
-        Intake(manifest).accept(request(0))
+        RequestValidator(manifest).validate(request(0))
     assert refusal.value.field == "return_alignment"
     telling = manifest.model_copy(update={"alignment": AlignmentSpec(over="tokens")})
-    assert Intake(telling).accept(request(0)).rules.return_alignment
+    assert RequestValidator(telling).validate(request(0)).rules.return_alignment

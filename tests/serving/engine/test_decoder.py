@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from serving.engine.decoder import Decoder
-from serving.engine.ort_runner import OrtRunner
-from serving.engine.request import Cancelled, Event, Failed, Finished, Piece, Request
-from serving.engine.runner import Runner
+from serving.engine.request import Cancelled, EngineRequest, Event, Failed, Finished, TokenChunk
+from serving.engine.runners.ort.runner import OrtRunner
+from serving.engine.runners.protocol import Runner
 from serving.engine.scheduler import Capacity
-from serving.engine.sequence import Sequence
+from serving.engine.sequence import SequenceState
 from serving.errors import DeadlineExceeded, InternalError
 from serving.generation import Generation
 from tests.serving.engine.fake_runner import FakeRunner, History, hashed_logits
@@ -54,13 +54,15 @@ class Caller:
     ) -> None:
         self.events: list[Event] = []
         ids = None if source is None else np.array([source])
-        request = Request(rules, ids, prompt_ids=prompt, deadline_s=deadline_s, stream=True)
-        self.sequence = Sequence(request, self.events.append)
+        request = EngineRequest(rules, ids, prompt_ids=prompt, deadline_s=deadline_s, stream=True)
+        self.sequence = SequenceState(request, self.events.append)
         decoder.add(self.sequence)
 
     @property
     def tokens(self) -> list[int]:
-        return [t for event in self.events if isinstance(event, Piece) for t in event.token_ids]
+        return [
+            t for event in self.events if isinstance(event, TokenChunk) for t in event.token_ids
+        ]
 
     @property
     def pieces(self) -> int:
@@ -68,26 +70,26 @@ class Caller:
 
     @property
     def end(self) -> Event | None:
-        return next((event for event in self.events if not isinstance(event, Piece)), None)
+        return next((event for event in self.events if not isinstance(event, TokenChunk)), None)
 
 
 def finish(decoder: Decoder) -> None:
     for _ in range(500):
         if decoder.is_idle:
             return
-        decoder.turn()
+        decoder.step()
     raise AssertionError("it never ends")
 
 
 def test_streams_step_between_the_chunks_of_a_long_prompt(runner: Runner) -> None:
     decoder = Decoder(runner, CAPACITY)
     stream = Caller(decoder)
-    decoder.turn()
+    decoder.step()
     long = Caller(decoder, prompt=(3,) * 43)
     for turn in range(1, 10):  # 44 tokens with the start token: nine pieces
         assert long.pieces == 0
         before = decoder.metrics.prefill_tokens
-        decoder.turn()
+        decoder.step()
         assert decoder.metrics.prefill_tokens - before <= CAPACITY.chunk_tokens
         assert stream.pieces == turn + 1
         assert decoder.rows_in_use == 2
@@ -97,9 +99,9 @@ def test_streams_step_between_the_chunks_of_a_long_prompt(runner: Runner) -> Non
 def test_short_prompts_are_read_beside_a_long_one(runner: Runner) -> None:
     decoder = Decoder(runner, CAPACITY)
     long = Caller(decoder, prompt=(3,) * 43)
-    decoder.turn()
+    decoder.step()
     short = Caller(decoder)
-    decoder.turn()
+    decoder.step()
     assert (short.pieces, long.pieces) == (1, 0)
 
 
@@ -108,18 +110,18 @@ def test_turn_reads_no_more_than_its_budget(runner: Runner, is_decoding: bool) -
     decoder = Decoder(runner, CAPACITY)
     if is_decoding:
         Caller(decoder)
-        decoder.turn()
+        decoder.step()
     for _ in range(15):
         Caller(decoder, prompt=(3,) * 4)
     before = decoder.metrics.prefill_tokens
-    decoder.turn()
+    decoder.step()
     assert decoder.metrics.prefill_tokens - before == (10 if is_decoding else 60)
 
 
 def queued(decoder: Decoder) -> Caller:
     for _ in range(16):
         Caller(decoder)
-    decoder.turn()
+    decoder.step()
     caller = Caller(decoder)
     assert decoder.waiting == 1
     return caller
@@ -127,14 +129,14 @@ def queued(decoder: Decoder) -> Caller:
 
 def reading(decoder: Decoder) -> Caller:
     caller = Caller(decoder, prompt=(3,) * 43)
-    decoder.turn()
+    decoder.step()
     assert (caller.pieces, decoder.rows_in_use) == (0, 1)
     return caller
 
 
 def decoding(decoder: Decoder) -> Caller:
     caller = Caller(decoder)
-    decoder.turn()
+    decoder.step()
     assert caller.pieces == 1
     return caller
 
@@ -147,7 +149,7 @@ def test_who_leaves_is_gone_after_one_turn(
     caller = phase(decoder)
     held = decoder.rows_in_use + decoder.waiting
     caller.sequence.cancel()
-    decoder.turn()
+    decoder.step()
     assert caller.end == Cancelled()
     assert decoder.rows_in_use + decoder.waiting == held - 1
     if held == 1:
@@ -163,10 +165,10 @@ def test_deadline_ends_a_sequence_between_two_pieces(
     decoder = Decoder(runner, CAPACITY, clock=lambda: now_s)
     prompt = (3,) * 43 if phase is reading else (2,)
     caller = Caller(decoder, prompt, deadline_s=1.0)
-    decoder.turn()
+    decoder.step()
     assert caller.end is None
     now_s = 2.0
-    decoder.turn()
+    decoder.step()
     assert isinstance(caller.end, Failed)
     assert isinstance(caller.end.error, DeadlineExceeded)
     assert decoder.metrics.state_bytes == 0
@@ -178,9 +180,9 @@ def test_failing_group_ends_its_own_sequences_only() -> None:
     survivor = Caller(decoder, rules=wide.model_copy(update={"suppress_tokens": (FORBIDDEN,)}))
     banned = RULES.model_copy(update={"suppress_tokens": (FORBIDDEN,)})
     neighbour, culprit = Caller(decoder, rules=banned), Caller(decoder, rules=banned)
-    decoder.turn()
+    decoder.step()
     culprit.sequence.next_ids = (FORBIDDEN,)
-    decoder.turn()
+    decoder.step()
     for caller in (neighbour, culprit):
         assert isinstance(caller.end, Failed)
         assert isinstance(caller.end.error, InternalError)
@@ -198,7 +200,7 @@ def test_prompt_that_cannot_be_read_ends_alone(length: int) -> None:
     rules = RULES.model_copy(update={"suppress_tokens": (FORBIDDEN,)})
     decoder = Decoder(FakeRunner(forbidding, VOCABULARY), CAPACITY)
     running = Caller(decoder, rules=rules)
-    decoder.turn()
+    decoder.step()
     bad = Caller(decoder, prompt=(3,) * (length - 1) + (FORBIDDEN,), rules=rules)
     finish(decoder)
     assert isinstance(bad.end, Failed)
@@ -217,11 +219,11 @@ def test_batch_that_cannot_be_read_leaves_a_real_group_as_it_was(
     finish(undisturbed)
     decoder = Decoder(language, CAPACITY)
     running = Caller(decoder)
-    decoder.turn()
+    decoder.step()
     bad = Caller(decoder, prompt=(3,))
     with monkeypatch.context() as patch:
-        patch.setattr(language.chooser, "rank", _raise)
-        decoder._read_prompts(is_decoding=True)
+        patch.setattr(language.topk, "rank", _raise)
+        decoder._prefill_prompts(is_decoding=True)
     late = Caller(decoder, prompt=(4, 5))
     finish(decoder)
     assert isinstance(bad.end, Failed)
@@ -231,7 +233,7 @@ def test_batch_that_cannot_be_read_leaves_a_real_group_as_it_was(
 def test_failing_search_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), CAPACITY)
     bad, good = Caller(decoder), Caller(decoder)
-    decoder.turn()
+    decoder.step()
     monkeypatch.setattr(bad.sequence, "advance", _raise)
     finish(decoder)
     assert isinstance(bad.end, Failed)
@@ -245,9 +247,9 @@ def test_failing_listener_ends_its_own_sequence() -> None:
         raise RuntimeError("nobody is there")
 
     good = Caller(decoder)
-    decoder.add(Sequence(Request(RULES, prompt_ids=(2,), stream=True), listen))
-    decoder.turn()
-    decoder.turn()
+    decoder.add(SequenceState(EngineRequest(RULES, prompt_ids=(2,), stream=True), listen))
+    decoder.step()
+    decoder.step()
     assert decoder.rows_in_use == 1
     finish(decoder)
     assert isinstance(good.end, Finished)
@@ -256,7 +258,7 @@ def test_failing_listener_ends_its_own_sequence() -> None:
 def test_fail_ends_everybody_and_frees_everything(runner: Runner) -> None:
     decoder = Decoder(runner, CAPACITY)
     callers = [decoding(decoder), Caller(decoder, prompt=(3,) * 43)]
-    decoder.turn()
+    decoder.step()
     callers.append(Caller(decoder))
     decoder.fail(ValueError("closed"))
     assert all(isinstance(caller.end, Failed) for caller in callers)
@@ -276,7 +278,7 @@ def test_two_thousand_requests_of_which_half_are_cancelled_leave_nothing(
     rng = np.random.default_rng(seed)
     decoder = Decoder(runner, Capacity(rows=32, chunk_tokens=16, prefix_bytes=1 << 16))
     callers: list[Caller] = []
-    due: dict[int, list[Sequence]] = {}
+    due: dict[int, list[SequenceState]] = {}
     turn = 0
     while len(callers) < 2000 or not decoder.is_idle:
         for _ in range(rng.poisson(2) if len(callers) < 2000 else 0):
@@ -291,7 +293,7 @@ def test_two_thousand_requests_of_which_half_are_cancelled_leave_nothing(
                 due.setdefault(leaves, []).append(callers[-1].sequence)
         for sequence in due.pop(turn, []):
             sequence.cancel()
-        decoder.turn()
+        decoder.step()
         turn += 1
     ends = [type(caller.end) for caller in callers]
     assert set(ends) == {Finished, Cancelled}

@@ -10,9 +10,9 @@ import pytest
 
 from serving.bundle import Graph, Limits, Manifest, Role, SourceInfo, Tensor
 from serving.engine.engine import Engine
-from serving.engine.intake import Intake
-from serving.engine.request import Cancelled, Event, Failed, Finished, Piece, Request
+from serving.engine.request import Cancelled, EngineRequest, Event, Failed, Finished, TokenChunk
 from serving.engine.scheduler import Capacity
+from serving.engine.validation import RequestValidator
 from serving.errors import InternalError, InvalidRequest, Overloaded, TooLong, Unavailable
 from serving.generation import Generation
 from tests.serving.engine.fake_runner import FakeRunner, History, hashed_logits
@@ -43,10 +43,10 @@ class Gate:
 
     def __init__(self) -> None:
         self._permits = threading.Semaphore(0)
-        self.entered = threading.Semaphore(0)
+        self.started = threading.Semaphore(0)
 
     def __call__(self, source: History, history: History) -> np.ndarray:
-        self.entered.release()
+        self.started.release()
         assert self._permits.acquire(timeout=PATIENCE_S)
         return LOGITS(source, history)
 
@@ -63,7 +63,7 @@ class Inbox:
 
     def __call__(self, event: Event) -> None:
         self.events.append(event)
-        if not isinstance(event, Piece):
+        if not isinstance(event, TokenChunk):
             self._ended.set()
 
     @property
@@ -78,8 +78,8 @@ def settle(engine: Engine) -> None:
         assert engine._changed.wait_for(lambda: engine.is_asleep, PATIENCE_S)
 
 
-def request(*source: int, rules: Generation = RULES) -> Request:
-    return Request(rules, source_ids=np.array(source or (4, 5)))
+def request(*source: int, rules: Generation = RULES) -> EngineRequest:
+    return EngineRequest(rules, source_ids=np.array(source or (4, 5)))
 
 
 @pytest.fixture
@@ -90,14 +90,14 @@ def gate() -> Gate:
 @pytest.fixture
 def gated(gate: Gate) -> Iterator[Engine]:
     runner = FakeRunner(gate, 20)
-    engine = Engine(runner, Intake(manifest()), Capacity(rows=16, waiting=2))
+    engine = Engine(runner, RequestValidator(manifest()), Capacity(rows=16, waiting=2))
     yield engine
     gate.open()
     engine.close()
 
 
 def test_generate_answers() -> None:
-    engine = Engine(FakeRunner(LOGITS, 20), Intake(manifest()))
+    engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()))
     answer = engine.generate(request(4, 5, 6))
     engine.close()
     assert answer.prompt_tokens == 3
@@ -107,21 +107,21 @@ def test_generate_answers() -> None:
 def test_full_queue_refuses_at_once(gate: Gate, gated: Engine) -> None:
     first = Inbox()
     gated.submit(request(), first)
-    assert gate.entered.acquire(timeout=PATIENCE_S)  # it has left the queue
+    assert gate.started.acquire(timeout=PATIENCE_S)  # it has left the queue
     gated.submit(request(), Inbox())
     gated.submit(request(), Inbox())
-    assert not gated.wait_for_room(timeout_s=0)
+    assert not gated.wait_for_capacity(timeout_s=0)
     with pytest.raises(Overloaded):
         gated.submit(request(), Inbox())
     gate.open()
     assert isinstance(first.end, Finished)
-    assert gated.wait_for_room(PATIENCE_S)
+    assert gated.wait_for_capacity(PATIENCE_S)
 
 
 def test_cancelled_request_ends_and_frees_its_row(gate: Gate, gated: Engine) -> None:
     inbox = Inbox()
     sequence = gated.submit(request(), inbox)
-    assert gate.entered.acquire(timeout=PATIENCE_S)
+    assert gate.started.acquire(timeout=PATIENCE_S)
     sequence.cancel()
     gate.open()
     assert isinstance(inbox.end, Cancelled)
@@ -133,11 +133,11 @@ def test_cancelled_request_ends_and_frees_its_row(gate: Gate, gated: Engine) -> 
 def test_close_ends_live_requests_and_wakes_waiters(gate: Gate, gated: Engine) -> None:
     inboxes = [Inbox(), Inbox(), Inbox()]
     gated.submit(request(), inboxes[0])
-    assert gate.entered.acquire(timeout=PATIENCE_S)
+    assert gate.started.acquire(timeout=PATIENCE_S)
     for inbox in inboxes[1:]:
         gated.submit(request(), inbox)
     woken: list[bool] = []
-    waiter = threading.Thread(target=lambda: woken.append(gated.wait_for_room()))
+    waiter = threading.Thread(target=lambda: woken.append(gated.wait_for_capacity()))
     waiter.start()
     closer = threading.Thread(target=gated.close)
     closer.start()
@@ -160,7 +160,7 @@ def test_exception_fails_live_requests_and_the_next_is_served() -> None:
             raise RuntimeError("the model fell over")
         return LOGITS(source, history)
 
-    engine = Engine(FakeRunner(logits, 20), Intake(manifest()))
+    engine = Engine(FakeRunner(logits, 20), RequestValidator(manifest()))
     with pytest.raises(InternalError, match="the model fell over"):
         engine.generate(request())
     broken.clear()
@@ -170,7 +170,7 @@ def test_exception_fails_live_requests_and_the_next_is_served() -> None:
 
 
 def test_rules_that_ban_everything_fail_only_their_own_request() -> None:
-    engine = Engine(FakeRunner(LOGITS, 20), Intake(manifest()))
+    engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()))
     banned = RULES.model_copy(update={"suppress_tokens": tuple(range(20))})
     with pytest.raises(InvalidRequest):
         engine.generate(request(rules=banned))
@@ -181,23 +181,23 @@ def test_rules_that_ban_everything_fail_only_their_own_request() -> None:
 @pytest.mark.parametrize(
     ("bad", "error"),
     [
-        (Request(RULES), InvalidRequest),
-        (Request(RULES, source_ids=np.array([], np.int64)), InvalidRequest),
-        (Request(RULES, source_ids=np.array([20])), InvalidRequest),
-        (Request(RULES, source_ids=np.array([-1])), InvalidRequest),
-        (Request(RULES, source_ids=np.arange(9)), TooLong),
-        (Request(RULES, np.array([3]), prompt_ids=(2,) * 11), TooLong),
-        (Request(RULES, np.array([3]), prompt_ids=(99,)), InvalidRequest),
-        (Request(RULES, np.array([3]), np.zeros((2, 2, 3), np.uint8)), InvalidRequest),
+        (EngineRequest(RULES), InvalidRequest),
+        (EngineRequest(RULES, source_ids=np.array([], np.int64)), InvalidRequest),
+        (EngineRequest(RULES, source_ids=np.array([20])), InvalidRequest),
+        (EngineRequest(RULES, source_ids=np.array([-1])), InvalidRequest),
+        (EngineRequest(RULES, source_ids=np.arange(9)), TooLong),
+        (EngineRequest(RULES, np.array([3]), prompt_ids=(2,) * 11), TooLong),
+        (EngineRequest(RULES, np.array([3]), prompt_ids=(99,)), InvalidRequest),
+        (EngineRequest(RULES, np.array([3]), np.zeros((2, 2, 3), np.uint8)), InvalidRequest),
     ],
 )
-def test_bad_request_is_refused_at_the_door(bad: Request, error: type[Exception]) -> None:
+def test_bad_request_is_refused_at_the_door(bad: EngineRequest, error: type[Exception]) -> None:
     with pytest.raises(error):
-        Intake(manifest()).accept(bad)
+        RequestValidator(manifest()).validate(bad)
 
 
 def test_request_that_could_never_fit_is_refused_at_the_door() -> None:
-    engine = Engine(FakeRunner(LOGITS, 20), Intake(manifest()), Capacity(state_bytes=40))
+    engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()), Capacity(state_bytes=40))
     assert isinstance(engine.generate(request()), Finished)
     with pytest.raises(TooLong, match="ask for fewer tokens or beams"):
         engine.submit(request(rules=RULES.model_copy(update={"num_beams": 4})), Inbox())
@@ -207,13 +207,15 @@ def test_request_that_could_never_fit_is_refused_at_the_door() -> None:
 
 
 def test_cap_shrinks_to_the_positions_left() -> None:
-    accepted = Intake(manifest()).accept(Request(RULES, np.array([3]), prompt_ids=(2,) * 8))
+    accepted = RequestValidator(manifest()).validate(
+        EngineRequest(RULES, np.array([3]), prompt_ids=(2,) * 8)
+    )
     assert accepted.rules.max_new_tokens == 3
 
 
 def test_rests_when_no_work_comes() -> None:
     runner = FakeRunner(LOGITS, 20)
-    engine = Engine(runner, Intake(manifest()), rest_after_s=0.01)
+    engine = Engine(runner, RequestValidator(manifest()), trim_after_s=0.01)
     engine.generate(request())
     runner.spare_bytes = 100
     engine.generate(request())

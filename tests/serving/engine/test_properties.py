@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.engine import sampling
 from serving.engine.decoder import Decoder, decode
-from serving.engine.request import Cancelled, Event, Failed, Finished, Piece, Request
+from serving.engine.request import Cancelled, EngineRequest, Event, Failed, Finished, TokenChunk
 from serving.engine.scheduler import Capacity
-from serving.engine.sequence import Sequence
+from serving.engine.search import truncation
+from serving.engine.sequence import SequenceState
 from serving.errors import DeadlineExceeded
 from serving.generation import Generation
 from tests.serving.engine.fake_runner import FakeRunner, hashed_logits
@@ -29,7 +29,7 @@ CAPACITY = Capacity(
     state_bytes=600,  # a position of a row counts one
     prefix_bytes=60,
     prefix_block_tokens=4,
-    prefix_least_tokens=8,
+    prefix_min_tokens=8,
 )
 HEADERS = ((), (), (2, 3) * 5, (4, 5, 6) * 5)
 
@@ -38,7 +38,7 @@ HEADERS = ((), (), (2, 3) * 5, (4, 5, 6) * 5)
 class Visit:
     """One request, when it comes, and when it leaves early."""
 
-    request: Request
+    request: EngineRequest
     arrival: int
     cancelled_at: int | None
     events: list[Event] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Clock:
 def few_candidates() -> Iterator[None]:
     """So few that neighbours often bring more, and draws often need the whole vocabulary."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "OFFERED", 4)
+        patch.setattr(truncation, "DEFAULT_CANDIDATES", 4)
         yield
 
 
@@ -108,7 +108,7 @@ def visits(draw: st.DrawFn, *, has_source: bool = True) -> Visit:
     deadline = draw(st.none() | st.none() | st.integers(arrival, arrival + 15))
     source = st.lists(st.integers(2, 9), min_size=1, max_size=6)
     own = tuple(draw(st.lists(st.integers(2, 9), max_size=12)))
-    request = Request(
+    request = EngineRequest(
         rules,
         source_ids=np.array(draw(source)) if has_source else None,
         prompt_ids=draw(st.sampled_from(HEADERS)) + own,
@@ -123,9 +123,9 @@ def companies(*, has_source: bool = True) -> st.SearchStrategy[list[Visit]]:
     return st.lists(visits(has_source=has_source), min_size=1, max_size=8)
 
 
-def alone(request: Request) -> Finished:
+def alone(request: EngineRequest) -> Finished:
     """The answer without company, deadline, chunks or stored prefixes, each prompt read apart."""
-    runner = FakeRunner(LOGITS, VOCABULARY, seats=False, takes_chunks=False)
+    runner = FakeRunner(LOGITS, VOCABULARY, supports_deferred_admission=False, takes_chunks=False)
     return decode(runner, [replace(request, deadline_s=None)])[0]
 
 
@@ -133,14 +133,14 @@ def run(company: list[Visit], runner: FakeRunner) -> Decoder:
     """Plays all visits, one turn a tick."""
     clock = Clock()
     decoder = Decoder(runner, CAPACITY, clock)
-    sequences = [Sequence(visit.request, visit.events.append) for visit in company]
+    sequences = [SequenceState(visit.request, visit.events.append) for visit in company]
     while clock.now_s <= 27 or not decoder.is_idle:
         for visit, sequence in zip(company, sequences, strict=True):
             if visit.arrival == clock.now_s:
                 decoder.add(sequence)
             if visit.cancelled_at == clock.now_s:
                 sequence.cancel()
-        decoder.turn()
+        decoder.step()
         assert decoder.rows_in_use <= CAPACITY.rows
         assert decoder.metrics.state_bytes <= CAPACITY.state_bytes
         assert decoder.metrics.prefix_bytes <= CAPACITY.prefix_bytes
@@ -152,7 +152,7 @@ def run(company: list[Visit], runner: FakeRunner) -> Decoder:
 def assert_answered(visit: Visit) -> None:
     """The end that its visit explains, and no token but those of running alone."""
     *pieces, end = visit.events
-    tokens = [t for piece in pieces if isinstance(piece, Piece) for t in piece.token_ids]
+    tokens = [t for piece in pieces if isinstance(piece, TokenChunk) for t in piece.token_ids]
     wanted = alone(visit.request)
     best = wanted.hypotheses[0].token_ids
     assert tuple(tokens) == best[: len(tokens)]
@@ -160,7 +160,7 @@ def assert_answered(visit: Visit) -> None:
         assert end == wanted
         if visit.request.stream and visit.request.rules.rows == 1:
             assert tuple(tokens) == best
-            told = [p for p in pieces if isinstance(p, Piece)]
+            told = [p for p in pieces if isinstance(p, TokenChunk)]
             assert sum((p.log_probs for p in told), ()) == end.hypotheses[0].log_probs
             assert sum((p.top for p in told), ()) == end.hypotheses[0].top
     elif isinstance(end, Failed):
@@ -199,7 +199,9 @@ def test_nothing_is_left_when_all_have_gone(company: list[Visit], takes_chunks: 
 @pytest.mark.parametrize("takes_chunks", [True, False])
 def test_every_undisturbed_request_is_answered_under_a_full_house(takes_chunks: bool) -> None:
     rules = Generation(pad_token_id=0, decoder_start_ids=(0,), max_new_tokens=5, num_beams=4)
-    requests = [Request(rules, np.array([n]), prompt_ids=(2,) * (n % 9)) for n in range(2, 40)]
+    requests = [
+        EngineRequest(rules, np.array([n]), prompt_ids=(2,) * (n % 9)) for n in range(2, 40)
+    ]
     runner = FakeRunner(LOGITS, VOCABULARY, takes_chunks=takes_chunks)
     assert decode(runner, requests, CAPACITY) == [alone(request) for request in requests]
 
@@ -208,10 +210,10 @@ def test_pieces_carry_every_token_once() -> None:
     events: list[Event] = []
     rules = Generation(pad_token_id=0, decoder_start_ids=(0,), eos_token_ids=(1,), max_new_tokens=8)
     decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), Capacity())
-    decoder.add(Sequence(Request(rules, np.array([4]), stream=True), events.append))
+    decoder.add(SequenceState(EngineRequest(rules, np.array([4]), stream=True), events.append))
     while not decoder.is_idle:
-        decoder.turn()
+        decoder.step()
     *pieces, end = events
     assert isinstance(end, Finished)
-    tokens = [t for piece in pieces if isinstance(piece, Piece) for t in piece.token_ids]
+    tokens = [t for piece in pieces if isinstance(piece, TokenChunk) for t in piece.token_ids]
     assert tuple(tokens) == end.hypotheses[0].token_ids

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.engine.decoder import Decoder
-from serving.engine.request import Event, Failed, Finished, Request
-from serving.engine.scheduler import Capacity, Room, Scheduler
-from serving.engine.sequence import Sequence
+from serving.engine.request import EngineRequest, Event, Failed, Finished
+from serving.engine.scheduler import Capacity, Scheduler, StepBudget
+from serving.engine.sequence import SequenceState
 from serving.errors import InvalidRequest, TooLong
 from serving.generation import Generation
 from tests.serving.engine.fake_runner import FakeRunner, hashed_logits
@@ -18,29 +18,29 @@ LOGITS = hashed_logits(20)
 RULES = Generation(pad_token_id=0, decoder_start_ids=(0,), max_new_tokens=4)
 
 
-def sequence(prompt: int = 1, width: int = 1, priority: int = 0, source: int = 0) -> Sequence:
+def sequence(prompt: int = 1, width: int = 1, priority: int = 0, source: int = 0) -> SequenceState:
     rules = RULES.model_copy(update={"num_beams": width, "decoder_start_ids": ()})
     ids = np.full(source, 3) if source else None
-    request = Request(rules, ids, prompt_ids=(2,) * prompt, priority=priority)
-    return Sequence(request, lambda event: None)
+    request = EngineRequest(rules, ids, prompt_ids=(2,) * prompt, priority=priority)
+    return SequenceState(request, lambda event: None)
 
 
-def room(**limits: object) -> Room:
+def room(**limits: object) -> StepBudget:
     given: dict[str, object] = {
-        "tokens": 100, "is_fresh": True, "may_read_long": True, "fits": lambda batch: True,
+        "tokens": 100, "is_fresh": True, "may_start_long": True, "fits": lambda batch: True,
         "stored": lambda waiting: 0, "opening": lambda waiting: None,
     }  # fmt: skip
-    return Room(**{**given, **limits})  # type: ignore[arg-type]
+    return StepBudget(**{**given, **limits})  # type: ignore[arg-type]
 
 
-def queue(*waiting: Sequence, takes_chunks: bool = False) -> Scheduler:
+def queue(*waiting: SequenceState, takes_chunks: bool = False) -> Scheduler:
     scheduler = Scheduler(Capacity(chunk_tokens=10), takes_chunks=takes_chunks)
     for one in waiting:
         scheduler.add(one, now_s=0)
     return scheduler
 
 
-def taken(scheduler: Scheduler, limits: Room) -> list[Sequence]:
+def taken(scheduler: Scheduler, limits: StepBudget) -> list[SequenceState]:
     batch = scheduler.next_batch(limits)
     return batch.sequences if batch else []
 
@@ -116,8 +116,8 @@ def test_long_prompt_is_read_alone_and_in_chunks_where_the_model_can() -> None:
 def test_short_prompts_pass_a_second_long_one_while_the_first_is_read() -> None:
     second, short = sequence(30), sequence(5)
     scheduler = queue(second, short, takes_chunks=True)
-    assert taken(scheduler, room(may_read_long=False)) == [short]
-    assert taken(scheduler, room(may_read_long=False)) == []
+    assert taken(scheduler, room(may_start_long=False)) == [short]
+    assert taken(scheduler, room(may_start_long=False)) == []
     assert taken(scheduler, room()) == [second]
 
 
@@ -134,7 +134,9 @@ def test_who_shares_an_opening_waits_for_it_to_be_read() -> None:
 def test_picture_costs_its_patches() -> None:
     rules = RULES.model_copy(update={"decoder_start_ids": (0,)})
     pictures = [
-        Sequence(Request(rules, pixels=np.zeros((224, 224, 3), np.uint8)), lambda event: None)
+        SequenceState(
+            EngineRequest(rules, pixels=np.zeros((224, 224, 3), np.uint8)), lambda event: None
+        )
         for _ in range(3)
     ]
     batch = queue(*pictures).next_batch(room(tokens=400))
@@ -147,7 +149,7 @@ def play(decoder: Decoder, turns: int = 500) -> int:
     for turn in range(turns):
         if decoder.is_idle:
             return turn
-        decoder.turn()
+        decoder.step()
     raise AssertionError("it never ends")
 
 
@@ -157,11 +159,11 @@ def test_wide_request_is_served_beside_an_endless_stream_of_narrow_ones() -> Non
     events: list[Event] = []
     for turn in range(100):
         for _ in range(3):
-            decoder.add(Sequence(Request(narrow, np.array([4])), lambda event: None))
+            decoder.add(SequenceState(EngineRequest(narrow, np.array([4])), lambda event: None))
         if turn == 20:
             wide = narrow.model_copy(update={"num_beams": 16})
-            decoder.add(Sequence(Request(wide, np.array([4])), events.append))
-        decoder.turn()
+            decoder.add(SequenceState(EngineRequest(wide, np.array([4])), events.append))
+        decoder.step()
     assert [type(event) for event in events] == [Finished]
 
 
@@ -170,16 +172,20 @@ def test_rows_bound_who_runs_together_and_wider_requests_are_refused() -> None:
     events: list[Event] = []
     for width in (1, 4, 2, 3, 1, 4, 1, 1, 2):
         rules = RULES.model_copy(update={"num_beams": width})
-        decoder.add(Sequence(Request(rules, np.array([4])), events.append))
+        decoder.add(SequenceState(EngineRequest(rules, np.array([4])), events.append))
     highest = 0
     while not decoder.is_idle:
-        decoder.turn()
+        decoder.step()
         highest = max(highest, decoder.rows_in_use)
         assert decoder.rows_in_use <= 4
     assert highest == 4
     assert [type(event) for event in events] == [Finished] * 9
     for asked in ({"num_beams": 5}, {"do_sample": True, "best_of": 5}):
-        decoder.add(Sequence(Request(RULES.model_copy(update=asked), np.array([4])), events.append))
+        decoder.add(
+            SequenceState(
+                EngineRequest(RULES.model_copy(update=asked), np.array([4])), events.append
+            )
+        )
         end = events.pop()
         assert isinstance(end, Failed)
         assert isinstance(end.error, InvalidRequest)
@@ -195,13 +201,15 @@ def test_memory_bounds_who_runs_together() -> None:
     rules = RULES.model_copy(update={"max_new_tokens": 10})
     events: list[Event] = []
     for _ in range(9):
-        decoder.add(Sequence(Request(rules, prompt_ids=(2,) * 20), events.append))
+        decoder.add(SequenceState(EngineRequest(rules, prompt_ids=(2,) * 20), events.append))
     highest = 0
     while not decoder.is_idle:
-        decoder.turn()
+        decoder.step()
         highest = max(highest, decoder.rows_in_use)
         assert decoder.metrics.state_bytes <= capacity.state_bytes
-        assert runner.groups[-1].coming <= 4, "addresses for more than memory would hold"
+        assert runner.groups[-1].expected_sequences <= 4, (
+            "addresses for more than memory would hold"
+        )
     assert highest == 4
     assert [type(event) for event in events] == [Finished] * 9
 
@@ -213,9 +221,9 @@ def test_room_is_made_for_those_that_wait() -> None:
     )
     for _ in range(9):
         decoder.add(sequence(prompt=20))
-    decoder.turn()
+    decoder.step()
     assert decoder.rows_in_use == 2
-    assert runner.groups[-1].coming == 9
+    assert runner.groups[-1].expected_sequences == 9
 
 
 def test_a_call_reads_no_more_than_the_caches_hold() -> None:
@@ -227,7 +235,7 @@ def test_a_call_reads_no_more_than_the_caches_hold() -> None:
 def test_what_could_never_fit_is_told_so_at_once() -> None:
     decoder = Decoder(FakeRunner(LOGITS, 20), Capacity(state_bytes=100))
     events: list[Event] = []
-    decoder.add(Sequence(Request(RULES, prompt_ids=(2,) * 90), events.append))
+    decoder.add(SequenceState(EngineRequest(RULES, prompt_ids=(2,) * 90), events.append))
     (end,) = events
     assert isinstance(end, Failed)
     assert isinstance(end.error, TooLong)
@@ -238,13 +246,13 @@ def test_memory_counts_prompts_that_are_being_read() -> None:
     capacity = Capacity(state_bytes=130, chunk_tokens=10)
     decoder = Decoder(FakeRunner(LOGITS, 20), capacity)
     events: list[Event] = []
-    decoder.add(Sequence(Request(RULES, prompt_ids=(2,) * 43), events.append))
-    decoder.turn()
+    decoder.add(SequenceState(EngineRequest(RULES, prompt_ids=(2,) * 43), events.append))
+    decoder.step()
     rules = RULES.model_copy(update={"max_new_tokens": 10})
     for _ in range(3):
-        decoder.add(Sequence(Request(rules, prompt_ids=(2,) * 8), events.append))
+        decoder.add(SequenceState(EngineRequest(rules, prompt_ids=(2,) * 8), events.append))
     while not decoder.is_idle:
-        decoder.turn()
+        decoder.step()
         assert decoder.metrics.state_bytes <= capacity.state_bytes
     assert [type(event) for event in events] == [Finished] * 4
 
@@ -257,16 +265,18 @@ def test_lane_gives_back_what_others_need() -> None:
 
     def add(prompt: int, tokens: int, width: int = 1) -> None:
         rules = RULES.model_copy(update={"max_new_tokens": tokens, "num_beams": width})
-        decoder.add(Sequence(Request(rules, prompt_ids=(2,) * (prompt - 1)), events.append))
+        decoder.add(
+            SequenceState(EngineRequest(rules, prompt_ids=(2,) * (prompt - 1)), events.append)
+        )
 
     add(prompt=30, tokens=2)
     for _ in range(12):
         add(prompt=17, tokens=7)
-    decoder.turn()
-    decoder.turn()
+    decoder.step()
+    decoder.step()
     assert (decoder.rows_in_use, decoder.metrics.state_bytes) == (12, 16 * 32)
     add(prompt=17, tokens=7, width=4)
-    decoder.turn()
+    decoder.step()
     assert (decoder.rows_in_use, decoder.metrics.state_bytes) == (16, 16 * 24)
     play(decoder)
     assert [type(event) for event in events] == [Finished] * 14

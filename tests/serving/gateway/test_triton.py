@@ -23,7 +23,7 @@ from serving.gateway.inference import TritonInference
 from serving.gateway.lines import PLACES
 from serving.gateway.triton_errors import from_triton
 from serving.generation import Overrides
-from serving.interface import CALL_OFF
+from serving.interface import ABORT
 from serving.tasks.call import GenerateCall, InferCall
 from serving.tasks.tokens import Tokens
 
@@ -85,7 +85,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
             self.requests.append(request)
             if self.refusal:
                 await context.abort(*self.refusal)
-            if CALL_OFF in request.parameters:
+            if ABORT in request.parameters:
                 self.left.set()
                 for _ in range(2):  # the sequence ends, and the request that called it off
                     yield ended(request.id)
@@ -225,8 +225,8 @@ async def test_cancelled_sequence_is_called_off_on_its_line(triton, monkeypatch)
         while inference._lines.reading:
             await asyncio.sleep(0.001)
     asked, called_off = fake.requests
-    assert called_off.parameters[CALL_OFF].bool_param
-    assert CALL_OFF not in asked.parameters
+    assert called_off.parameters[ABORT].bool_param
+    assert ABORT not in asked.parameters
     assert asked.id == called_off.id != ""
 
 
@@ -242,7 +242,7 @@ async def test_sequences_share_a_line_which_closes_behind_them(triton, monkeypat
     await inference.generate(SEQUENCE, 5.0)
     assert fake.streams == 2
     assert len({request.id for request in fake.requests}) == 4
-    assert not any(CALL_OFF in request.parameters for request in fake.requests)
+    assert not any(ABORT in request.parameters for request in fake.requests)
 
 
 async def test_line_that_is_old_takes_nothing_new_and_stays_for_what_it_has(
@@ -262,7 +262,7 @@ async def test_line_that_is_old_takes_nothing_new_and_stays_for_what_it_has(
         assert not running.done()
         running.cancel()
         await old.reading
-    assert fake.requests[-1].parameters[CALL_OFF].bool_param
+    assert fake.requests[-1].parameters[ABORT].bool_param
 
 
 async def test_line_that_is_full_gets_a_second_beside_it(triton) -> None:

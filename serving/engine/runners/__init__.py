@@ -1,0 +1,1 @@
+"""The protocol between search and model, and its implementations."""

@@ -1,0 +1,105 @@
+"""What a request must fulfil before it may share a batch: one bad request must not fail others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.bundle import Manifest, Role
+from serving.engine.request import EngineRequest
+from serving.errors import InvalidRequest, TooLong
+
+
+class RequestValidator:
+    """Checks requests against one bundle's manifest."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        admit = manifest.graphs.get("admit")
+        pixels = admit.input(Role.PIXELS) if admit else None
+        self._takes_source = bool(admit and admit.input(Role.SOURCE_TOKENS))
+        self._pixel_shape = pixels.shape[1:] if pixels else None
+        self._limits = manifest.limits
+        self._tells_alignment = manifest.alignment is not None
+        self._vocabulary_size = manifest.vocabulary_size or 0
+        self._source_vocabulary_size = manifest.source_vocabulary_size or self._vocabulary_size
+
+    def validate(self, request: EngineRequest) -> EngineRequest:
+        """The request, its cap on new tokens lowered to the positions that are left.
+
+        Raises:
+            InvalidRequest: an input is missing, unasked for or out of range.
+            TooLong: more tokens than the model takes.
+        """
+        self._check_source(request)
+        self._check_pixels(request)
+        self._check_prompt(request)
+        self._check_rules(request)
+        return self._within_positions(request)
+
+    def _check_source(self, request: EngineRequest) -> None:
+        ids = request.source_ids
+        if not self._takes_source:
+            if ids is not None:
+                raise InvalidRequest("this model takes no source_ids", field="source_ids")
+            return
+        if ids is None or not len(ids):
+            raise InvalidRequest("source_ids is missing or empty", field="source_ids")
+        self._check_length(len(ids), "source_ids")
+        _check_ids(ids, self._source_vocabulary_size, "source_ids")
+
+    def _check_pixels(self, request: EngineRequest) -> None:
+        if self._pixel_shape is None:
+            if request.pixels is not None:
+                raise InvalidRequest("this model takes no pixels", field="pixels")
+            return
+        shape = None if request.pixels is None else request.pixels.shape
+        if shape != self._pixel_shape:
+            raise InvalidRequest(
+                f"pixels has shape {shape}, expected {self._pixel_shape}", field="pixels"
+            )
+
+    def _check_prompt(self, request: EngineRequest) -> None:
+        if not request.decoder_ids:
+            raise InvalidRequest("prompt_ids is missing or empty", field="prompt_ids")
+        if not self._takes_source and self._pixel_shape is None:
+            self._check_length(len(request.decoder_ids), "prompt_ids")
+        _check_ids(np.array(request.decoder_ids), self._vocabulary_size, "prompt_ids")
+
+    def _check_rules(self, request: EngineRequest) -> None:
+        rules = request.rules
+        if rules.return_alignment and not self._tells_alignment:
+            raise InvalidRequest("this model tells no alignment", field="return_alignment")
+        if request.stream and rules.rows > 1:
+            raise InvalidRequest(
+                f"a stream carries one sequence, not {rules.rows}: ask for one beam or one sample",
+                field="stream",
+            )
+        if rules.logit_bias:
+            _check_ids(np.array(list(rules.logit_bias)), self._vocabulary_size, "logit_bias")
+
+    def _check_length(self, length: int, field: str) -> None:
+        limit = self._limits.max_input_tokens
+        if limit is not None and length > limit:
+            raise TooLong(f"{field} has {length} tokens, the model takes {limit}", field=field)
+
+    def _within_positions(self, request: EngineRequest) -> EngineRequest:
+        limit = self._limits.max_total_tokens
+        if limit is None:
+            return request
+        left = limit - len(request.decoder_ids)
+        if left < 1:
+            raise TooLong(
+                f"the prompt fills all {limit} positions of the model: shorten it",
+                field="prompt_ids",
+            )
+        if left >= request.rules.max_new_tokens:
+            return request
+        return replace(request, rules=request.rules.model_copy(update={"max_new_tokens": left}))
+
+
+def _check_ids(ids: NDArray[np.int64], vocabulary_size: int, field: str) -> None:
+    """An id outside the table would fail the whole batch."""
+    if ids.min() < 0 or ids.max() >= vocabulary_size:
+        raise InvalidRequest(f"{field} holds ids outside 0 to {vocabulary_size - 1}", field=field)

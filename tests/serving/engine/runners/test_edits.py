@@ -1,0 +1,157 @@
+"""Sparse edits do to a row what `transformers`' processors do to all of its scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers.generation.logits_process import (
+    LogitNormalization,
+    LogitsProcessorList,
+    RepetitionPenaltyLogitsProcessor,
+    SequenceBiasLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+)
+
+from serving.engine.runners.edits import select_candidates
+from serving.engine.runners.ort.runner import session_options
+from serving.engine.runners.ort.topk_graph import TopK
+from serving.engine.runners.protocol import CandidateRequest, plain_request
+from serving.engine.search.logits_processors import penalties
+from serving.generation import Generation
+
+VOCABULARY = 40
+TOPK = TopK(session_options(threads=1), VOCABULARY)
+
+
+def rules(**asked: object) -> Generation:
+    return Generation.model_validate({"pad_token_id": 0, "max_new_tokens": 9, **asked})
+
+
+def processed(
+    scores: np.ndarray, history: list[int], asked: Generation, banned: list[int]
+) -> np.ndarray:
+    """(V,) scores after `transformers`' processors."""
+    processors = LogitsProcessorList()
+    if asked.logit_bias:
+        biases = {(token,): bias for token, bias in asked.logit_bias.items()}
+        processors.append(SequenceBiasLogitsProcessor(biases))
+    if asked.repetition_penalty != 1:
+        processors.append(RepetitionPenaltyLogitsProcessor(asked.repetition_penalty))
+    if banned:
+        processors.append(SuppressTokensLogitsProcessor(banned))
+    if asked.renormalize_logits:
+        processors.append(LogitNormalization())
+    return processors(torch.tensor([history]), torch.from_numpy(scores)[None].clone())[0].numpy()
+
+
+tokens = st.integers(0, VOCABULARY - 1)
+histories = st.lists(tokens, min_size=1, max_size=12)
+edited = st.fixed_dictionaries(
+    {
+        "repetition_penalty": st.sampled_from([1.0, 1.3, 0.7, 5.0]),
+        "logit_bias": st.dictionaries(
+            tokens, st.sampled_from([-100.0, -2.0, 1.5, 20.0]), max_size=4
+        ),
+    }
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 9999), history=histories, asked=edited,
+    banned=st.sets(tokens, max_size=5), count=st.integers(1, VOCABULARY),
+)  # fmt: skip
+def test_edited_logits_rank_as_after_the_processors(
+    seed: int, history: list[int], asked: dict[str, object], banned: set[int], count: int
+) -> None:
+    logits = (np.random.default_rng(seed).normal(size=(3, VOCABULARY)) * 3).astype(np.float32)
+    wanted = processed(logits[1], history, rules(**asked), sorted(banned))
+    edit = penalties(rules(**asked), history, (), banned)
+    plain_rows = select_candidates(logits.copy(), [plain_request(count)] * 3, TOPK.rank)
+    found = select_candidates(
+        logits, [plain_request(1), CandidateRequest(count, edit), plain_request(1)], TOPK.rank
+    )
+    order = np.lexsort((np.arange(VOCABULARY), -wanted))[:count]
+    assert found.token_ids[1].tolist() == order.tolist()
+    log_probs = torch.from_numpy(wanted).log_softmax(-1).numpy()[order]
+    assert found.log_probs[1] == pytest.approx(log_probs, abs=1e-5)
+    for row in (0, 2):  # who did not ask is left alone
+        assert found.token_ids[row].tolist() == plain_rows.token_ids[row].tolist()
+        assert found.log_probs[row].tolist() == plain_rows.log_probs[row].tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 9999), history=histories, asked=edited,
+    banned=st.sets(tokens, max_size=5), count=st.integers(1, VOCABULARY),
+    renormalises=st.booleans(),
+)  # fmt: skip
+def test_edited_log_probs_rank_as_those_of_a_beam(
+    seed: int,
+    history: list[int],
+    asked: dict[str, object],
+    banned: set[int],
+    count: int,
+    renormalises: bool,
+) -> None:
+    beams = rules(**asked, num_beams=2, renormalize_logits=renormalises)
+    logits = (np.random.default_rng(seed).normal(size=(1, VOCABULARY)) * 3).astype(np.float32)
+    log_probs = torch.from_numpy(logits[0]).log_softmax(-1).numpy()
+    wanted = processed(log_probs, history, beams, sorted(banned))
+    found = select_candidates(
+        logits, [CandidateRequest(count, penalties(beams, history, (), banned))], TOPK.rank
+    )
+    best = np.sort(wanted)[::-1][:count]
+    assert found.log_probs[0] == pytest.approx(best, rel=1e-5, abs=1e-5)
+    alive = found.log_probs[0] > -np.inf
+    ids = found.token_ids[0][alive]
+    assert len(set(ids.tolist())) == len(ids)
+    assert wanted[ids] == pytest.approx(best[alive], rel=1e-5, abs=1e-5)
+
+
+def test_presence_counts_once_and_frequency_each_time() -> None:
+    asked = rules(presence_penalty=0.5, frequency_penalty=0.25)
+    logits = np.linspace(1, 2, VOCABULARY, dtype=np.float32)[None].copy()
+    edit = penalties(asked, prompt=[7, 7], generated=[3, 5, 3, 3])
+    found = select_candidates(logits.copy(), [CandidateRequest(VOCABULARY, edit)], TOPK.rank)
+    changed = logits[0].copy()
+    changed[3] -= 0.5 + 3 * 0.25
+    changed[5] -= 0.5 + 0.25  # 7 is of the prompt, which neither penalises
+    wanted = torch.from_numpy(changed).log_softmax(-1).numpy()
+    ours = np.empty(VOCABULARY, np.float32)
+    ours[found.token_ids[0]] = found.log_probs[0]
+    assert ours == pytest.approx(wanted, abs=1e-6)
+
+
+def test_mass_is_of_the_row_at_its_temperature() -> None:
+    logits = np.random.default_rng(5).normal(size=(2, VOCABULARY)).astype(np.float32)
+    found = select_candidates(
+        logits, [plain_request(1), CandidateRequest(1, temperature=0.5)], TOPK.rank
+    )
+    assert found.masses is not None
+    below = logits - logits.max(axis=1, keepdims=True)
+    assert found.masses == pytest.approx([np.exp(below[0]).sum(), np.exp(below[1] * 2).sum()])
+
+
+def test_nobody_is_told_a_mass_who_did_not_ask() -> None:
+    assert (
+        select_candidates(np.zeros((1, 4), np.float32), [plain_request(2)], TOPK.rank).masses
+        is None
+    )
+
+
+def test_whole_ranking_follows_the_row_that_was_offered() -> None:
+    logits = np.random.default_rng(6).normal(size=(2, VOCABULARY)).astype(np.float32)
+    edit = penalties(rules(), (), (), banned={4})
+    found = select_candidates(logits, [plain_request(3), CandidateRequest(3, edit)], TOPK.rank)
+    assert found.more is not None
+    for row in (0, 1):
+        assert found.more(row, 7).token_ids.shape == (1, 7)
+        whole = found.more(row, 2 * VOCABULARY)
+        assert whole.token_ids[0, :3].tolist() == found.token_ids[row].tolist()
+        assert whole.log_probs[0, :3].tolist() == found.log_probs[row].tolist()
+        assert sorted(whole.token_ids[0].tolist()) == list(range(VOCABULARY))
+    assert found.more(1, VOCABULARY).token_ids[0, -1] == 4

@@ -1,0 +1,73 @@
+"""What arenas hold when their buffers are used again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from serving.bundle import Growth, State
+from serving.engine.state.buffer_pool import BufferPool
+from serving.engine.state.group_state import GroupState
+
+HELD = State(
+    name="keys",
+    growth=Growth.HOLD,
+    dtype="float32",
+    shape=("B", 2, "S", 3),
+    step_input="keys",
+    admit_output="keys",
+)
+
+
+class Dirty(BufferPool):
+    """Gives buffers that hold no numbers, as a model that overflowed would leave them."""
+
+    def take(self, needed: int, dtype: str) -> np.ndarray:
+        return np.full(needed, np.nan, dtype)
+
+
+@pytest.fixture
+def state() -> GroupState:
+    return GroupState((HELD,), 1, Dirty(limit_bytes=0))
+
+
+def enter(state: GroupState, source: int) -> None:
+    """One more sequence, whose keys are ones."""
+    slot = len(state)
+    state.ensure_capacity(slot + 1, 1, source)
+    state.of(Growth.HOLD)[0].write(slot, np.ones((1, 2, source, 3), np.float32))
+    state.admit(1, source)
+
+
+def assert_zero_behind_sources(state: GroupState) -> None:
+    (arena,) = state.of(Growth.HOLD)
+    for cells, source in zip(arena.view(slice(0, len(state))), state.source_lengths, strict=True):
+        assert (cells[:, :source] == 1).all()
+        assert (cells[:, source:] == 0).all()
+
+
+def test_what_is_written_ends_in_zeros(state: GroupState) -> None:
+    enter(state, 5)
+    assert_zero_behind_sources(state)
+
+
+def test_what_is_laid_out_anew_ends_in_zeros(state: GroupState) -> None:
+    enter(state, 5)
+    enter(state, 40)
+    assert_zero_behind_sources(state)
+
+
+def test_what_moves_into_a_hole_ends_in_zeros(state: GroupState) -> None:
+    enter(state, 40)
+    enter(state, 5)
+    state.retire(0)
+    assert_zero_behind_sources(state)
+
+
+def test_what_is_adopted_ends_in_zeros(state: GroupState) -> None:
+    alone = GroupState((HELD,), 1, Dirty(limit_bytes=0))
+    enter(alone, 5)
+    enter(state, 40)
+    state.ensure_capacity(2, 1, 5)
+    state.adopt(alone)
+    assert_zero_behind_sources(state)

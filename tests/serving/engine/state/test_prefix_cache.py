@@ -1,0 +1,93 @@
+"""A store of prompts' beginnings: what is found was put there, and the bound is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.engine.state.prefix_cache import PrefixCache
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A block that remembers what it stands for."""
+
+    ids: tuple[int, ...]
+    nbytes: int = 10
+
+
+def store(capacity_bytes: int = 1000, min_tokens: int = 4) -> PrefixCache[Tokens]:
+    return PrefixCache(capacity_bytes, 4, min_tokens)
+
+
+def put(prefixes: PrefixCache[Tokens], ids: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Stores a prompt; tells what had to be cut."""
+    cuts = []
+
+    def cut(start: int, stop: int) -> Tokens:
+        cuts.append((start, stop))
+        return Tokens(ids[:stop])
+
+    prefixes.put(ids, cut)
+    return cuts
+
+
+def test_common_beginning_is_stored_once() -> None:
+    prefixes = store()
+    header = tuple(range(8))
+    assert put(prefixes, (*header, 20, 21, 22, 23)) == [(0, 4), (4, 8), (8, 12)]
+    assert put(prefixes, (*header, 30, 31, 32, 33)) == [(8, 12)]
+    assert prefixes.nbytes == 40
+    assert [block.ids for block in prefixes.find((*header, 5))] == [header[:4], header]
+
+
+def test_something_is_always_left_to_read() -> None:
+    prefixes = store()
+    put(prefixes, tuple(range(8)))
+    assert prefixes.count(tuple(range(8))) == 4
+    assert prefixes.count(tuple(range(9))) == 8
+
+
+def test_short_beginnings_are_neither_kept_nor_found() -> None:
+    prefixes = store(min_tokens=8)
+    assert put(prefixes, (1, 2, 3, 4)) == []
+    put(prefixes, (1, 2, 3, 4, 5, 6, 7, 8))
+    assert prefixes.count((1, 2, 3, 4, 9, 9, 9, 9, 9)) == 0
+    assert prefixes.opening((1, 2, 3, 4, 5, 6, 7, 8)) is None
+    assert prefixes.opening((1, 2, 3, 4, 5, 6, 7, 8, 9)) == (1, 2, 3, 4, 5, 6, 7, 8)
+
+
+def test_what_was_used_last_stays() -> None:
+    prefixes = store(capacity_bytes=20)
+    put(prefixes, (1, 1, 1, 1))
+    put(prefixes, (2, 2, 2, 2))
+    prefixes.find((1, 1, 1, 1, 9))
+    put(prefixes, (3, 3, 3, 3))
+    assert prefixes.count((1, 1, 1, 1, 9)) == 4
+    assert prefixes.count((2, 2, 2, 2, 9)) == 0
+
+
+def test_prompt_larger_than_the_store_keeps_its_beginning() -> None:
+    prefixes = store(capacity_bytes=20)
+    put(prefixes, (9, 9, 9, 9))
+    put(prefixes, tuple(range(16)))
+    assert prefixes.count(tuple(range(16))) == 8
+    assert prefixes.nbytes == 20
+
+
+@given(
+    prompts=st.lists(st.lists(st.integers(0, 1), max_size=20).map(tuple), max_size=40),
+    capacity=st.integers(0, 120),
+)
+def test_what_is_found_is_what_was_put(prompts: list[tuple[int, ...]], capacity: int) -> None:
+    prefixes = store(capacity)
+    for ids in prompts:
+        found = prefixes.find(ids)
+        assert [block.ids for block in found] == [ids[: 4 * (i + 1)] for i in range(len(found))]
+        assert prefixes.count(ids) == 4 * len(found) < max(len(ids), 1)
+        put(prefixes, ids)
+        assert prefixes.nbytes == 10 * len(prefixes) <= capacity
+        whole = min(len(ids) // 4, capacity // 10)
+        assert prefixes.count((*ids, 0)) >= 4 * whole
