@@ -17,6 +17,9 @@ from tritonclient.grpc import model_config_pb2
 from serving.errors import BundleError, SetupError
 from serving.heartbeat import EngineStats, read_engine_stats
 
+SECRET_HEADER = "triptych-secret"
+_SECRET_HEADER = "triptych-secret"
+_RESTRICTED = "model-repository,shared-memory,trace,logging"
 _QUICK_S = 2.0
 _GENERATOR = "autoregressive"
 _PENDING = re.compile(r"^nv_inference_pending_request_count\{.*\} (\S+)$", re.MULTILINE)
@@ -51,14 +54,16 @@ class ModelControl:
     Args:
         address: `host:port` of Triton's HTTP endpoint.
         metrics_address: `host:port` of its metrics.
+        secret: Required by the server's management endpoints (`restrictions`).
         timeout_s: For one call; loading a model is one call.
     """
 
-    def __init__(self, address: str, metrics_address: str, timeout_s: float) -> None:
+    def __init__(self, address: str, metrics_address: str, secret: str, timeout_s: float) -> None:
         self._metrics = f"http://{metrics_address}/metrics"
         # A stopping Triton waits for open connections, idle ones included.
         self._http = httpx.Client(
             base_url=f"http://{address}",
+            headers={_SECRET_HEADER: secret},
             timeout=timeout_s,
             trust_env=False,
             limits=httpx.Limits(max_keepalive_connections=0),
@@ -120,6 +125,19 @@ class ModelControl:
             ) from error
         if answer.is_error:
             raise SetupError(f"Triton cannot {verb} {model!r}: {_reason(answer)}")
+
+
+def restrictions(secret: str) -> list[str]:
+    """Arguments of `tritonserver` that restrict its management endpoints to callers with a secret.
+
+    Inference, health, metadata, model configuration and statistics, which only read, stay open to
+    every client that reaches a port. Users of the same machine can read the arguments of its
+    processes, the secret among them: it protects against peers on the network.
+    """
+    return [
+        f"--http-restricted-api={_RESTRICTED}:{_SECRET_HEADER}={secret}",
+        f"--grpc-restricted-protocol={_RESTRICTED}:{_SECRET_HEADER}={secret}",
+    ]
 
 
 def model_config(

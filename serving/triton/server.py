@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
@@ -15,7 +16,7 @@ from serving import bundle
 from serving.errors import SetupError
 from serving.ports import free_ports
 from serving.triton import process as processes
-from serving.triton.control import ModelControl, ServerStatus, model_config
+from serving.triton.control import ModelControl, ServerStatus, model_config, restrictions
 from serving.triton.installation import Installation, find_installation
 from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.server_process import ServerProcess, command
@@ -234,10 +235,11 @@ class TritonServer:
         self._cleanup.callback(files.remove)
         installation.assemble(files.backends)
         self._progress(f"starting {installation.program.name}")
-        arguments = command(installation, settings, self._ports, files)
+        secret = secrets.token_hex()
+        arguments = command(installation, settings, self._ports, files) + restrictions(secret)
         self._process = ServerProcess(installation, arguments, files, self._read_log)
         self._control = ModelControl(
-            self.http_address, self.metrics_address, self.settings.ready_timeout_s
+            self.http_address, self.metrics_address, secret, self.settings.ready_timeout_s
         )
 
     def _await_live(self, deadline: float) -> None:
