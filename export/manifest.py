@@ -18,6 +18,7 @@ from export.tokenizer import TokenizerFiles, fast_tokenizer, sentencepiece_pair
 from serving.bundle import ImageSpec, Manifest, SourceInfo, TokenizerSpec
 from serving.errors import CheckpointError
 
+_PARTS = ("decoding", "layers", "models")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _LICENCE = re.compile(r"^license:\s*(\S+)\s*$", re.MULTILINE)
 
@@ -85,7 +86,7 @@ def content_hash(checkpoint: Checkpoint, request: Request) -> str:
     digest.update(json.dumps(asked).encode())
     package = Path(__file__).parent
     for path in sorted(
-        [*package.glob("*.py"), *package.glob("layers/*"), *package.glob("models/*")]
+        [*package.glob("*.py"), *(path for part in _PARTS for path in package.glob(f"{part}/*"))]
     ):
         if path.suffix == ".py":
             digest.update(path.read_bytes())

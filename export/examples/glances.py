@@ -13,7 +13,7 @@ from transformers import GPT2Tokenizer, VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from export.checkpoint import load, open_checkpoint
-from export.decoding import Align
+from export.decoding.transformer import Align
 from export.examples.score_attention import Glance, attention_scores
 from export.examples.score_scenes import TEST_SEED
 from export.examples.train_captioner import OUTPUT

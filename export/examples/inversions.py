@@ -14,7 +14,7 @@ import torch
 from transformers import MarianMTModel, MarianTokenizer
 
 from export.checkpoint import load, open_checkpoint
-from export.decoding import Align
+from export.decoding.transformer import Align
 from export.examples.score_gazette import Reading
 from export.examples.score_inversions import inversion_shares
 from export.examples.translator import CHECKPOINT

@@ -88,11 +88,11 @@ def greedy(
     Maps are (B, T, rows, columns): where the network looked when it chose each token.
     """
     annotations = network.encoder(pixels)
-    keys = network.decoder.attention.memorise(annotations)
-    hidden, cell = network.decoder.start(annotations)
+    keys = network.decoder.attention.project_keys(annotations)
+    states = network.decoder.initial_states(annotations)
     token, tokens, maps = torch.full((len(pixels),), end), [], []
     for _ in range(MAX_TOKENS - 1):
-        logits, hidden, cell, attention = network.decoder(token, hidden, cell, annotations, keys)
+        logits, states, attention = network.decoder(token, states, annotations, keys)
         token = logits.argmax(dim=-1)
         tokens.append(token)
         maps.append(attention.unflatten(1, network.config.grid))

@@ -157,10 +157,10 @@ def teacher_forced(model: Bahdanau, batch: Batch, dropout: float) -> Tensor:
     decoder = model.decoder
     annotations = model.encoder(batch.source, batch.lengths)
     annotations = nn.functional.dropout(annotations, dropout)
-    keys = decoder.attention.memorise(annotations)
+    keys = decoder.attention.project_keys(annotations)
     before = nn.functional.pad(batch.target[:, :-1], (1, 0), value=START)
     words = decoder.words(before.clamp(min=0))  # ignored places are padding behind the end
-    state, states, contexts = decoder.start(annotations), [], []
+    (state,), states, contexts = decoder.initial_states(annotations), [], []
     for place in range(words.shape[1]):
         state, context, _ = decoder.advance(
             words[:, place], state, annotations, keys, batch.lengths

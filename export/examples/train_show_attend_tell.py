@@ -110,11 +110,11 @@ def teacher_forced(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits (B, T, V) and attention (B, T, N) of a network that reads given words (B, T)."""
     annotations = model.encoder(pixels)
-    keys = model.decoder.attention.memorise(annotations)
-    hidden, cell = model.decoder.start(annotations)
+    keys = model.decoder.attention.project_keys(annotations)
+    states = model.decoder.initial_states(annotations)
     logits, attention = [], []
     for tokens in read.unbind(dim=1):
-        scores, hidden, cell, weights = model.decoder(tokens, hidden, cell, annotations, keys)
+        scores, states, weights = model.decoder(tokens, states, annotations, keys)
         logits.append(scores)
         attention.append(weights)
     return torch.stack(logits, dim=1), torch.stack(attention, dim=1)

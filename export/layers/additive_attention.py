@@ -23,7 +23,7 @@ class AdditiveAttention(nn.Module):
         self.key = nn.Linear(annotation_width, width)
         self.score = nn.Linear(width, 1, bias=False)
 
-    def memorise(self, annotations: Tensor) -> Tensor:
+    def project_keys(self, annotations: Tensor) -> Tensor:
         """(B, S, D) → the annotations' share of the sum, (B, S, A), the same at every step."""
         return self.key(annotations)
 

@@ -273,9 +273,9 @@ class CachedAttention(Attention):
 
 
 class CrossAttention(Attention):
-    """Decoder rows look at a source; its keys and values are computed once, by `memorise`."""
+    """Decoder rows look at a source; its keys and values are computed once, by `project_kv`."""
 
-    def memorise(self, source: Tensor) -> KeyValue:
+    def project_kv(self, source: Tensor) -> KeyValue:
         """(B, S, D) → keys and values, each (B, H, S, K)."""
         return self.split(self.key(source)), self.split(self.value(source))
 

@@ -22,13 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Fields, Graphs, Lowering, language_pairs
+from export.architecture import Architecture, Fields, Graphs, language_pairs
+from export.decoding.recurrent import RecurrentDecoder, recurrent_graphs
+from export.decoding.source import text_source
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.recurrent import BidirectionalGRU, GatedUnit
 from export.rename import Rename
 from export.twin import Twin
-from serving.bundle import AlignmentSpec, Graph, Growth, ImageSpec, Limits, Role, State
-from serving.bundle import Tensor as Port
+from serving.bundle import AlignmentSpec, ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -84,13 +85,15 @@ class Encoder(nn.Module):
         return self.gru(self.words(tokens), lengths)
 
 
-class Decoder(nn.Module):
+class Decoder(RecurrentDecoder):
     """Target words and annotations → scores of the next word (§3.1, §A.2.2)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         words, hidden, seen = config.word_width, config.hidden_width, 2 * config.hidden_width
         self.vocabulary_size = config.vocabulary_size
+        self.annotation_width = seen
+        self.state_widths = {"state": hidden}
         self.words = nn.Embedding(config.vocabulary_size, words)
         self.initial = nn.Linear(hidden, hidden)
         self.attention = AdditiveAttention(hidden, seen, config.attention_width)
@@ -98,13 +101,31 @@ class Decoder(nn.Module):
         self.readout = nn.Linear(hidden + words + seen, 2 * config.readout_width)
         self.output = nn.Linear(config.readout_width, config.vocabulary_size)
 
-    def start(self, annotations: Tensor) -> Tensor:
+    def initial_states(self, annotations: Tensor) -> tuple[Tensor]:
         """(B, S, 2·H) → s_0 (B, H), from what was read leftward at the first word."""
         leftward = annotations[:, 0].chunk(2, dim=-1)[1]
-        return self.initial(leftward).tanh()
+        return (self.initial(leftward).tanh(),)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        states: tuple[Tensor, ...],
+        annotations: Tensor,
+        keys: Tensor,
+        source: Tensor | None = None,
+    ) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
+        """(R,) words → logits (R, V), the new state (R, H) and the attention (R, S)."""
+        words = self.words(tokens)
+        state, context, attention = self.advance(words, states[0], annotations, keys, source)
+        return self.logits(words, state, context), (state,), attention
 
     def advance(
-        self, words: Tensor, state: Tensor, annotations: Tensor, keys: Tensor, source: Tensor
+        self,
+        words: Tensor,
+        state: Tensor,
+        annotations: Tensor,
+        keys: Tensor,
+        source: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(R, E) words → new states (R, H), contexts (R, 2·H) and attention (R, S)."""
         context, attention = self.attention(state, keys, annotations, source)
@@ -142,97 +163,10 @@ def rename(config: Config) -> Rename:
 # ---------------------------------------------------------------------------------------- graphs
 
 
-class Admit(nn.Module):
-    """`admit`: a sentence → what the decoder looks at, and its first state."""
-
-    def __init__(self, network: Bahdanau) -> None:
-        super().__init__()
-        self.encoder, self.decoder = network.encoder, network.decoder
-
-    def forward(self, tokens: Tensor, source: Tensor) -> tuple[Tensor, ...]:
-        """(B, S) → annotations (B, S, 2·H), keys (B, S, A) and the state (B, H)."""
-        annotations = self.encoder(tokens, source)
-        keys = self.decoder.attention.memorise(annotations)
-        return annotations, keys, self.decoder.start(annotations)
-
-
-class Step(nn.Module):
-    """`step`: one word a row."""
-
-    def __init__(self, decoder: Decoder) -> None:
-        super().__init__()
-        self.decoder = decoder
-
-    def forward(
-        self, tokens: Tensor, source: Tensor, state: Tensor, annotations: Tensor, keys: Tensor
-    ) -> tuple[Tensor, ...]:
-        """(R, 1) → logits (R, V), the new state (R, H) and the attention (R, S)."""
-        words = self.decoder.words(tokens[:, 0])
-        state, context, attention = self.decoder.advance(words, state, annotations, keys, source)
-        return self.decoder.logits(words, state, context), state, attention
-
-
 def graphs(model: Bahdanau, image: ImageSpec | None = None) -> Graphs:
     """`admit` (B, S dynamic) and `step` (R, B, S dynamic; one token a call)."""
-    config = model.config
-    source = Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE)
-    annotations = _state_port("annotations", "B", "S", 2 * config.hidden_width)
-    keys = _state_port("keys", "B", "S", config.attention_width)
-    admit = Graph(
-        file="admit.onnx",
-        inputs=(
-            Port(name="source_tokens", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS),
-            source,
-        ),
-        outputs=(annotations, keys, _state_port("initial_state", "B", config.hidden_width)),
-    )
-    step = Graph(
-        file="step.onnx",
-        inputs=(
-            Port(name="tokens", dtype="int64", shape=("R", 1), role=Role.TOKENS),
-            source,
-            _state_port("state", "R", config.hidden_width),
-            annotations,
-            keys,
-        ),
-        outputs=(
-            Port(
-                name="logits", dtype="float32", shape=("R", config.vocabulary_size),
-                role=Role.LOGITS,
-            ),
-            _state_port("next_state", "R", config.hidden_width),
-            Port(name="attention", dtype="float32", shape=("R", "S"), role=Role.EMIT),
-        ),
-        max_tokens_per_call=1,
-    )  # fmt: skip
-    lowerings = {
-        "admit": Lowering(Admit(model), admit),
-        "step": Lowering(Step(model.decoder), step),
-    }
-    states = (
-        State(
-            name="state", growth=Growth.REPLACE, dtype="float32", shape=("R", config.hidden_width),
-            step_input="state", step_output="next_state", admit_output="initial_state",
-        ),
-        _held(annotations),
-        _held(keys),
-    )  # fmt: skip
-    return Graphs(lowerings, states, source_vocabulary=config.vocabulary_size)
-
-
-def _state_port(name: str, *shape: int | str) -> Port:
-    return Port(name=name, dtype="float32", shape=shape, role=Role.STATE)
-
-
-def _held(port: Port) -> State:
-    return State(
-        name=port.name,
-        growth=Growth.HOLD,
-        dtype="float32",
-        shape=port.shape,
-        step_input=port.name,
-        admit_output=port.name,
-    )
+    source = text_source(model.config.vocabulary_size)
+    return recurrent_graphs(model.encoder, model.decoder, source)
 
 
 # ------------------------------------------------------------------------------------------ twin

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,8 +24,9 @@ from torch.nn import functional
 
 from export.architecture import Architecture, Fields, Graphs, Lowering
 from export.checkpoint import Checkpoint
-from export.layers.attention import Heads, within
-from export.layers.encoder_block import EncoderBlock
+from export.layers.attention import Heads, SelfAttention, within
+from export.layers.blocks import EncoderBlock
+from export.layers.mlp import MLP
 from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
 from export.rename import Entry, Rename, projections
 from export.twin import Twin
@@ -118,11 +120,10 @@ def _read_tower(fields: Fields, width: int, mlp_width: int, heads: int) -> Tower
 def _blocks(config: TowerConfig, *, is_causal: bool) -> nn.ModuleList:
     blocks = (
         EncoderBlock(
-            config.heads,
-            config.mlp_width,
-            config.activation,
-            config.norm_epsilon,
-            is_causal=is_causal,
+            SelfAttention(config.heads, is_causal=is_causal),
+            MLP(config.width, config.mlp_width, config.activation),
+            partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
+            is_norm_first=True,
         )
         for _ in range(config.layers)
     )

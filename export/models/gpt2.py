@@ -15,15 +15,16 @@ Differences from `transformers`: inference only; cross-attention keys and values
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from export.architecture import Fields
-from export.decoding import tied_logits
-from export.layers.attention import CachedAttention, CrossAttention, Heads, KeyValue, Rows
+from export.layers.attention import CachedAttention, CrossAttention, Heads
+from export.layers.blocks import DecoderBlock
+from export.layers.decoder import TransformerDecoder, tied_logits
 from export.layers.mlp import MLP
 from export.rename import Entry, Rename, Stored
 
@@ -85,134 +86,50 @@ def read_config(fields: Fields, *, has_cross: bool) -> Config:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-class Block(nn.Module):
-    """Causal self-attention and MLP, each behind a norm."""
-
-    def __init__(self, config: Config, layer: int) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.attention = CachedAttention(config.layer_heads(layer))
-        self.mlp_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.mlp = MLP(config.width, config.mlp_width, config.activation)
-
-    def forward(self, x: Tensor, rows: Rows, past: KeyValue) -> tuple[Tensor, KeyValue]:
-        """(R, T, D) → (R, T, D) and the layer's cache."""
-        x, present = self.look_back(x, rows, past)
-        return self.think(x), present
-
-    def look_back(self, x: Tensor, rows: Rows, past: KeyValue) -> tuple[Tensor, KeyValue]:
-        """The first sub-layer with its residual, (R, T, D), and the cache."""
-        attended, present = self.attention(self.attention_norm(x), past, rows)
-        return x + attended, present
-
-    def think(self, x: Tensor) -> Tensor:
-        """The last sub-layer with its residual, (R, T, D)."""
-        return x + self.mlp(self.mlp_norm(x))
-
-
-class CrossBlock(Block):
-    """A block that looks at a source in between."""
-
-    def __init__(self, config: Config, layer: int) -> None:
-        super().__init__(config, layer)
-        self.cross_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.cross = CrossAttention(config.layer_heads(layer))
-
-    def forward(
-        self, x: Tensor, rows: Rows, past: KeyValue, memory: KeyValue, source: Tensor | None
-    ) -> tuple[Tensor, KeyValue]:
-        """(R, T, D) → (R, T, D) and the layer's cache."""
-        x, present = self.look_back(x, rows, past)
-        x = x + self.cross(self.cross_norm(x), memory, source)
-        return self.think(x), present
+def block(config: Config, layer: int, *, has_cross: bool) -> DecoderBlock:
+    """Causal self-attention, cross-attention where there is a source, and MLP, behind norms."""
+    heads = config.layer_heads(layer)
+    return DecoderBlock(
+        CachedAttention(heads),
+        MLP(config.width, config.mlp_width, config.activation),
+        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
+        CrossAttention(heads) if has_cross else None,
+        is_norm_first=True,
+    )
 
 
 # --------------------------------------------------------------------------------------- network
 
 
-class GPT2(nn.Module):
-    """Tokens → scores of the next token."""
+class GPT2(TransformerDecoder):
+    """Tokens and, with `has_cross`, a source's keys and values → scores of the next token."""
 
-    block: type[Block] = Block
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, has_cross: bool = False) -> None:
         super().__init__()
         self.heads = config.heads
-        self.layers = config.layers
         self.vocabulary_size = config.vocabulary_size
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
-        self.blocks = nn.ModuleList(self.block(config, layer) for layer in range(config.layers))
+        blocks = (block(config, layer, has_cross=has_cross) for layer in range(config.layers))
+        self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.output = self.tokens.weight
         if not config.has_tied_output:
             self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
 
-    def forward(
-        self, tokens: Tensor, rows: Rows, past: Sequence[KeyValue]
-    ) -> tuple[Tensor, list[KeyValue]]:
-        """(R, T) → (R, T, D) and every layer's cache."""
-        x = self.embed(tokens, rows)
-        present = []
-        for block, cache in zip(self.blocks, past, strict=True):
-            x, written = block(x, rows, cache)
-            present.append(written)
-        return self.norm(x), present
-
-    def embed(self, tokens: Tensor, rows: Rows) -> Tensor:
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D): token and position."""
         # The padding of a ragged prefill may lie beyond the table.
-        last_position = self.positions.num_embeddings - 1
-        positions = rows.positions(tokens.shape[1]).clamp(max=last_position)
+        positions = positions.clamp(max=self.positions.num_embeddings - 1)
         return self.tokens(tokens) + self.positions(positions)
+
+    def finish(self, x: Tensor) -> Tensor:
+        """(R, T, D) → (R, T, D): the norm behind the last block."""
+        return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""
         return tied_logits(hidden, self.output)
-
-
-class CrossGPT2(GPT2):
-    """Tokens and source memory → scores of the next token."""
-
-    block = CrossBlock
-
-    def forward(
-        self,
-        tokens: Tensor,
-        rows: Rows,
-        past: Sequence[KeyValue],
-        memory: Sequence[KeyValue],
-        source: Tensor | None,
-    ) -> tuple[Tensor, list[KeyValue]]:
-        """(R, T) → (R, T, D) and every layer's cache."""
-        x = self.embed(tokens, rows)
-        present = []
-        for block, cache, held in zip(self.blocks, past, memory, strict=True):
-            x, written = block(x, rows, cache, held, source)
-            present.append(written)
-        return self.norm(x), present
-
-    def align(
-        self,
-        tokens: Tensor,
-        rows: Rows,
-        past: Sequence[KeyValue],
-        memory: Sequence[KeyValue],
-        source: Tensor | None,
-        layer: int,
-    ) -> Tensor:
-        """(B, T) → (B, T, S): what each position looks at in that layer, counted from 0."""
-        x = self.embed(tokens, rows)
-        below = zip(self.blocks[:layer], past, memory, strict=False)
-        for block, cache, held in below:
-            x, _ = block(x, rows, cache, held, source)
-        block = self.blocks[layer]
-        x, _ = block.look_back(x, rows, past[layer])
-        return block.cross.weights(block.cross_norm(x), memory[layer], source)
-
-    def memorise(self, source: Tensor) -> list[KeyValue]:
-        """(B, S, D) → each layer's keys and values (B, H, S, K)."""
-        return [block.cross.memorise(source) for block in self.blocks]
 
 
 # ---------------------------------------------------------------------------------------- rename

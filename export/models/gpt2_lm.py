@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from export.architecture import Architecture, Fields, Graphs, no_section
-from export.decoding import states, step_lowering
+from export.decoding.transformer import language_model_graphs
 from export.models import gpt2
 from export.rename import Rename
 from export.twin import Twin
@@ -69,8 +69,7 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
     """`step` (R, T, P dynamic; self-attention in place)."""
-    decoder = model.decoder
-    return Graphs({"step": step_lowering(decoder, None)}, states(decoder, None))
+    return language_model_graphs(model.decoder)
 
 
 # ------------------------------------------------------------------------------------------ twin

@@ -15,30 +15,20 @@ a pre-norm configuration (`normalize_before`) is refused, where `transformers` s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Fields, Graphs, language_pairs
-from export.decoding import (
-    align_lowering,
-    alignment_layer,
-    states,
-    step_lowering,
-    text_admit_lowering,
-    tied_logits,
-)
-from export.layers.attention import (
-    CachedAttention,
-    CrossAttention,
-    Heads,
-    KeyValue,
-    Rows,
-    SelfAttention,
-)
+from export.decoding.source import text_source
+from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
+from export.layers.attention import CachedAttention, CrossAttention, Heads, SelfAttention
+from export.layers.blocks import DecoderBlock, EncoderBlock
+from export.layers.decoder import TransformerDecoder, tied_logits
 from export.layers.mlp import MLP
 from export.rename import Entry, Rename, Stored, projections
 from export.twin import Twin
@@ -124,46 +114,25 @@ def sinusoids(positions: int, width: int) -> Tensor:
     return torch.cat([angle.sin(), angle.cos()[:, : width // 2]], dim=1).float()
 
 
-class EncoderBlock(nn.Module):
+def encoder_block(config: Config) -> EncoderBlock:
     """Self-attention and MLP, each followed by residual and norm (§3.1)."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.attention = SelfAttention(config.encoder.heads)
-        self.attention_norm = nn.LayerNorm(config.width)
-        self.mlp = MLP(config.width, config.encoder.mlp_width, config.activation)
-        self.mlp_norm = nn.LayerNorm(config.width)
-
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """(B, S, D) → (B, S, D)."""
-        x = self.attention_norm(x + self.attention(x, lengths))
-        return self.mlp_norm(x + self.mlp(x))
+    return EncoderBlock(
+        SelfAttention(config.encoder.heads),
+        MLP(config.width, config.encoder.mlp_width, config.activation),
+        partial(nn.LayerNorm, config.width),
+        is_norm_first=False,
+    )
 
 
-class DecoderBlock(nn.Module):
+def decoder_block(config: Config) -> DecoderBlock:
     """Causal self-attention, cross-attention and MLP (§3.1)."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.attention = CachedAttention(config.decoder.heads)
-        self.attention_norm = nn.LayerNorm(config.width)
-        self.cross = CrossAttention(config.decoder.heads)
-        self.cross_norm = nn.LayerNorm(config.width)
-        self.mlp = MLP(config.width, config.decoder.mlp_width, config.activation)
-        self.mlp_norm = nn.LayerNorm(config.width)
-
-    def forward(
-        self, x: Tensor, rows: Rows, past: KeyValue, memory: KeyValue, source: Tensor | None
-    ) -> tuple[Tensor, KeyValue]:
-        """(R, T, D) → (R, T, D) and the layer's cache."""
-        x, present = self.look_back(x, rows, past)
-        x = self.cross_norm(x + self.cross(x, memory, source))
-        return self.mlp_norm(x + self.mlp(x)), present
-
-    def look_back(self, x: Tensor, rows: Rows, past: KeyValue) -> tuple[Tensor, KeyValue]:
-        """The first sub-layer: what cross-attention asks with, (R, T, D), and the cache."""
-        attended, present = self.attention(x, past, rows)
-        return self.attention_norm(x + attended), present
+    return DecoderBlock(
+        CachedAttention(config.decoder.heads),
+        MLP(config.width, config.decoder.mlp_width, config.activation),
+        partial(nn.LayerNorm, config.width),
+        CrossAttention(config.decoder.heads),
+        is_norm_first=False,
+    )
 
 
 # --------------------------------------------------------------------------------------- network
@@ -191,7 +160,7 @@ class Encoder(nn.Module):
     def __init__(self, config: Config, tokens: nn.Embedding) -> None:
         super().__init__()
         self.embedding = Embedding(config, tokens)
-        self.blocks = nn.ModuleList(EncoderBlock(config) for _ in range(config.encoder.layers))
+        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.encoder.layers))
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, S) → (B, S, D); values at padding are meaningless."""
@@ -201,58 +170,23 @@ class Encoder(nn.Module):
         return x
 
 
-class Decoder(nn.Module):
-    """Target tokens and source memory → scores of the next token."""
+class Decoder(TransformerDecoder):
+    """Target tokens and the source's keys and values → scores of the next token."""
 
     def __init__(self, config: Config, tokens: nn.Embedding) -> None:
         super().__init__()
         self.heads = config.decoder.heads
-        self.layers = config.decoder.layers
         self.vocabulary_size = config.decoder.vocabulary_size
         self.embedding = Embedding(config, tokens)
-        self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(self.layers))
+        self.blocks = nn.ModuleList(decoder_block(config) for _ in range(config.decoder.layers))
         self.output = tokens.weight
         if not config.has_tied_output:
             self.output = nn.Parameter(torch.zeros(self.vocabulary_size, config.width))
         self.register_buffer("output_bias", torch.zeros(self.vocabulary_size))
 
-    def forward(
-        self,
-        tokens: Tensor,
-        rows: Rows,
-        past: Sequence[KeyValue],
-        memory: Sequence[KeyValue],
-        source: Tensor | None,
-    ) -> tuple[Tensor, list[KeyValue]]:
-        """(R, T) → (R, T, D) and every layer's cache."""
-        x = self.embedding(tokens, rows.positions(tokens.shape[1]))
-        present = []
-        for block, cache, held in zip(self.blocks, past, memory, strict=True):
-            x, written = block(x, rows, cache, held, source)
-            present.append(written)
-        return x, present
-
-    def align(
-        self,
-        tokens: Tensor,
-        rows: Rows,
-        past: Sequence[KeyValue],
-        memory: Sequence[KeyValue],
-        source: Tensor | None,
-        layer: int,
-    ) -> Tensor:
-        """(B, T) → (B, T, S): what each position looks at in that layer, counted from 0."""
-        x = self.embedding(tokens, rows.positions(tokens.shape[1]))
-        below = zip(self.blocks[:layer], past, memory, strict=False)
-        for block, cache, held in below:
-            x, _ = block(x, rows, cache, held, source)
-        block = self.blocks[layer]
-        query, _ = block.look_back(x, rows, past[layer])
-        return block.cross.weights(query, memory[layer], source)
-
-    def memorise(self, source: Tensor) -> list[KeyValue]:
-        """(B, S, D) → each layer's keys and values (B, H, S, K)."""
-        return [block.cross.memorise(source) for block in self.blocks]
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(R, T) → (R, T, D)."""
+        return self.embedding(tokens, positions)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""
@@ -309,15 +243,8 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: Marian, image: ImageSpec | None = None) -> Graphs:
     """`admit` (B, S dynamic), `step` (R, T, P, B, S dynamic; in place), `align` (S, T dynamic)."""
-    encoder, decoder = model.encoder, model.decoder
-    admit = text_admit_lowering(encoder, decoder)
-    lowerings = {
-        "admit": admit,
-        "step": step_lowering(decoder, "S"),
-        "align": align_lowering(encoder, decoder, admit.graph, alignment_layer(decoder.layers)),
-    }
-    source_vocabulary = model.encoder.embedding.tokens.num_embeddings
-    return Graphs(lowerings, states(model.decoder, "S"), source_vocabulary=source_vocabulary)
+    source = text_source(model.encoder.embedding.tokens.num_embeddings)
+    return encoder_decoder_graphs(model.encoder, model.decoder, source)
 
 
 # ------------------------------------------------------------------------------------------ twin

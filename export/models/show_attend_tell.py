@@ -21,13 +21,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Fields, Graphs, Lowering, no_section
+from export.architecture import Architecture, Fields, Graphs, no_section
+from export.decoding.recurrent import RecurrentDecoder, recurrent_graphs
+from export.decoding.source import image_source
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.vision import PixelNorm, check_recipe
 from export.rename import Rename
 from export.twin import Twin
-from serving.bundle import AlignmentSpec, Graph, Growth, ImageSpec, Limits, Role, State
-from serving.bundle import Tensor as Port
+from serving.bundle import AlignmentSpec, ImageSpec, Limits
 from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -162,13 +163,15 @@ class Encoder(nn.Module):
         return self.convolutions(self.pixel_norm(pixels)).flatten(2).transpose(1, 2)
 
 
-class Decoder(nn.Module):
+class Decoder(RecurrentDecoder):
     """Words and annotations → scores of the next word (§3.1.2)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         words, hidden, width = config.word_width, config.hidden_width, config.annotation_width
         self.vocabulary_size = config.vocabulary_size
+        self.annotation_width = width
+        self.state_widths = {"hidden": hidden, "cell": hidden}
         self.words = nn.Embedding(config.vocabulary_size, words)
         self.initial_hidden = nn.Linear(width, hidden)
         self.initial_cell = nn.Linear(width, hidden)
@@ -179,7 +182,7 @@ class Decoder(nn.Module):
         self.from_context = nn.Linear(width, words)
         self.output = nn.Linear(words, config.vocabulary_size)
 
-    def start(self, annotations: Tensor) -> tuple[Tensor, Tensor]:
+    def initial_states(self, annotations: Tensor) -> tuple[Tensor, Tensor]:
         """(B, N, D) → the first state and memory (B, H), from the mean of what is seen."""
         # A product, no sum: ONNX Runtime adds along a middle axis in another order when B is 1,
         # and a picture's state would depend on who shares its batch.
@@ -188,15 +191,21 @@ class Decoder(nn.Module):
         return self.initial_hidden(mean).tanh(), self.initial_cell(mean).tanh()
 
     def forward(
-        self, tokens: Tensor, hidden: Tensor, cell: Tensor, annotations: Tensor, keys: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        self,
+        tokens: Tensor,
+        states: tuple[Tensor, ...],
+        annotations: Tensor,
+        keys: Tensor,
+        source: Tensor | None = None,
+    ) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
         """(R,) tokens → logits (R, V), new states (R, H) and attention (R, N)."""
+        hidden, cell = states
         words = self.words(tokens)
-        context, attention = self.attention(hidden, keys, annotations)  # (4) to (6), (13)
+        context, attention = self.attention(hidden, keys, annotations, source)  # (4)-(6), (13)
         context = self.gate(hidden).sigmoid() * context  # §4.2.1
         hidden, cell = self.lstm(torch.cat([words, context], dim=-1), hidden, cell)
         deep = words + self.from_hidden(hidden) + self.from_context(context)  # (7)
-        return self.output(deep), hidden, cell, attention
+        return self.output(deep), (hidden, cell), attention
 
 
 class ShowAttendTell(nn.Module):
@@ -212,103 +221,12 @@ class ShowAttendTell(nn.Module):
 # ---------------------------------------------------------------------------------------- graphs
 
 
-class Admit(nn.Module):
-    """`admit`: a picture → what the decoder looks at, and its first state."""
-
-    def __init__(self, network: ShowAttendTell) -> None:
-        super().__init__()
-        self.encoder, self.decoder = network.encoder, network.decoder
-
-    def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
-        """(B, height, width, 3) → annotations, keys, hidden, cell."""
-        annotations = self.encoder(pixels)
-        keys = self.decoder.attention.memorise(annotations)
-        return annotations, keys, *self.decoder.start(annotations)
-
-
-class Step(nn.Module):
-    """`step`: one word a row."""
-
-    def __init__(self, decoder: Decoder) -> None:
-        super().__init__()
-        self.decoder = decoder
-
-    def forward(self, tokens: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
-        """(R, 1) tokens, hidden, cell, annotations, keys → logits, hidden, cell, attention."""
-        return self.decoder(tokens[:, 0], *states)
-
-
 def graphs(model: ShowAttendTell, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic) and `step` (R, B dynamic; one token a call)."""
     assert image is not None
     model.encoder.prepare(image)
-    held, replaced = _held(model.config), _replaced(model.config)
-    pixels = Port(name="pixels", dtype="uint8", shape=("B", *image.shape), role=Role.PIXELS)
-    admit = Graph(
-        file="admit.onnx",
-        inputs=(pixels,),
-        outputs=tuple(_port(state.admit_output, "B", state) for state in (*held, *replaced)),
-    )
-    config = model.config
-    step = Graph(
-        file="step.onnx",
-        inputs=(
-            Port(name="tokens", dtype="int64", shape=("R", 1), role=Role.TOKENS),
-            *(_port(state.step_input, "R", state) for state in replaced),
-            *(_port(state.step_input, "B", state) for state in held),
-        ),
-        outputs=(
-            Port(
-                name="logits",
-                dtype="float32",
-                shape=("R", config.vocabulary_size),
-                role=Role.LOGITS,
-            ),
-            *(_port(state.step_output, "R", state) for state in replaced),
-            Port(name="attention", dtype="float32", shape=("R", config.cells), role=Role.EMIT),
-        ),
-        max_tokens_per_call=1,
-    )
-    lowerings = {
-        "admit": Lowering(Admit(model), admit),
-        "step": Lowering(Step(model.decoder), step),
-    }
-    return Graphs(lowerings, (*replaced, *held))
-
-
-def _held(config: Config) -> tuple[State, ...]:
-    widths = {"annotations": config.annotation_width, "keys": config.attention_width}
-    return tuple(
-        State(
-            name=name,
-            growth=Growth.HOLD,
-            dtype="float32",
-            shape=("B", config.cells, width),
-            step_input=name,
-            admit_output=name,
-        )
-        for name, width in widths.items()
-    )
-
-
-def _replaced(config: Config) -> tuple[State, ...]:
-    return tuple(
-        State(
-            name=name,
-            growth=Growth.REPLACE,
-            dtype="float32",
-            shape=("R", config.hidden_width),
-            step_input=name,
-            step_output=f"next_{name}",
-            admit_output=f"first_{name}",
-        )
-        for name in ("hidden", "cell")
-    )
-
-
-def _port(name: str | None, rows: str, state: State) -> Port:
-    assert name is not None
-    return Port(name=name, dtype="float32", shape=(rows, *state.shape[1:]), role=Role.STATE)
+    source = image_source(image.shape, model.config.cells)
+    return recurrent_graphs(model.encoder, model.decoder, source)
 
 
 # ------------------------------------------------------------------------------------------ twin

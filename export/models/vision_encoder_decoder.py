@@ -19,13 +19,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Fields, Graphs, no_section
-from export.decoding import (
-    align_lowering,
-    alignment_layer,
-    image_admit_lowering,
-    states,
-    step_lowering,
-)
+from export.decoding.source import image_source
+from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
 from export.models import gpt2, vit
 from export.rename import Entry, Rename
 from export.twin import Twin
@@ -86,7 +81,7 @@ class Captioner(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = Tower(config)
-        self.decoder = gpt2.CrossGPT2(config.decoder)
+        self.decoder = gpt2.GPT2(config.decoder, has_cross=True)
 
 
 # ---------------------------------------------------------------------------------------- rename
@@ -107,14 +102,8 @@ def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic), `step` (R, T, P, B dynamic; in place) and `align` (T dynamic)."""
     assert image is not None
     model.encoder.vit.prepare(image)
-    encoder, decoder, positions = model.encoder, model.decoder, model.config.encoder.positions
-    admit = image_admit_lowering(encoder, decoder, image.shape, positions)
-    lowerings = {
-        "admit": admit,
-        "step": step_lowering(decoder, positions),
-        "align": align_lowering(encoder, decoder, admit.graph, alignment_layer(decoder.layers)),
-    }
-    return Graphs(lowerings, states(decoder, positions))
+    source = image_source(image.shape, model.config.encoder.positions)
+    return encoder_decoder_graphs(model.encoder, model.decoder, source)
 
 
 # ------------------------------------------------------------------------------------------ twin

@@ -12,13 +12,15 @@ positions); the pooler, which no decoder reads, is left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from export.architecture import Fields
-from export.layers.attention import Heads
-from export.layers.encoder_block import EncoderBlock
+from export.layers.attention import Heads, SelfAttention
+from export.layers.blocks import EncoderBlock
+from export.layers.mlp import MLP
 from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
 from export.rename import Entry, Rename
 from serving.bundle import ImageSpec
@@ -73,6 +75,19 @@ def read_config(fields: Fields) -> Config:
     )
 
 
+# ---------------------------------------------------------------------------------------- blocks
+
+
+def block(config: Config) -> EncoderBlock:
+    """Self-attention and MLP behind norms (§3.1)."""
+    return EncoderBlock(
+        SelfAttention(config.heads),
+        MLP(config.width, config.mlp_width, config.activation),
+        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
+        is_norm_first=True,
+    )
+
+
 # --------------------------------------------------------------------------------------- network
 
 
@@ -86,10 +101,7 @@ class ViT(nn.Module):
         self.patches = PatchEmbedding(config.width, config.patch, bias=True)
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.width))
         self.positions = nn.Parameter(torch.zeros(1, config.positions, config.width))
-        self.blocks = nn.ModuleList(
-            EncoderBlock(config.heads, config.mlp_width, config.activation, config.norm_epsilon)
-            for _ in range(config.layers)
-        )
+        self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
 
     def prepare(self, image: ImageSpec) -> None:

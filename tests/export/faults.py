@@ -167,8 +167,8 @@ def _all_seen(lengths: torch.Tensor, size: int) -> torch.Tensor:
     return within(torch.full_like(lengths, size), size)
 
 
-def _from_rightward(decoder: Decoder, annotations: torch.Tensor) -> torch.Tensor:
-    return decoder.initial(annotations[:, 0].chunk(2, dim=-1)[0]).tanh()
+def _from_rightward(decoder: Decoder, annotations: torch.Tensor) -> tuple[torch.Tensor]:
+    return (decoder.initial(annotations[:, 0].chunk(2, dim=-1)[0]).tanh(),)
 
 
 def _halves(decoder: Decoder, *inputs: torch.Tensor) -> torch.Tensor:
@@ -193,7 +193,7 @@ BAHDANAU: dict[str, Fault] = {
         lambda net: _swap_modules(net.encoder.gru, "rightward", "leftward")
     ),
     "the decoder starts from the last word": lambda net: patch.object(
-        Decoder, "start", _from_rightward
+        Decoder, "initial_states", _from_rightward
     ),
     "maxout takes halves for pairs": lambda net: patch.object(Decoder, "logits", _halves),
     "gates z and r are swapped": _change(
@@ -238,7 +238,7 @@ SHOW_ATTEND_TELL: dict[str, Fault] = {
         show_attend_tell.LSTMCell, "forward", _memory_as_it_is
     ),
     "the state starts from one cell": lambda net: patch.object(
-        show_attend_tell.Decoder, "start", _from_first_cell
+        show_attend_tell.Decoder, "initial_states", _from_first_cell
     ),
     "input and forget gates are swapped": _change(
         lambda net: _swap_gates(net.decoder.lstm.gates, 0, 1)
@@ -294,7 +294,7 @@ GENERAL_FAULTS: dict[str, Callable[[nn.Module], bool]] = {
 class _Idle(nn.Module):
     """A block that leaves everything as it is."""
 
-    def forward(self, x: Any, rows: Rows, past: Any) -> Any:
+    def forward(self, x: Any, rows: Rows, past: Any, *rest: Any) -> Any:
         return x, past
 
 

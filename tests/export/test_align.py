@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 import torch
 
-from export.decoding import alignment_layer
+from export.decoding.transformer import alignment_layer
 from export.verify import TOLERANCE, ParityError, bundle_path, verify
 from serving.bundle import Role
 from tests.export.conftest import Bundles, TwinPair, Twins

@@ -71,8 +71,8 @@ def test_training_forces_what_decoding_says(tmp_path: Path) -> None:
         assert length == source.shape[1]
         assert PADDING not in source
         annotations = model.encoder(source, lengths)
-        keys = model.decoder.attention.memorise(annotations)
-        state = model.decoder.start(annotations)
+        keys = model.decoder.attention.project_keys(annotations)
+        (state,) = model.decoder.initial_states(annotations)
         before = [START, *batch.target[row, :-1].tolist()]
         for place, word in enumerate(before):
             if batch.target[row, place] < 0:

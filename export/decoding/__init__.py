@@ -1,0 +1,1 @@
+"""What generators share: decoders of either kind, and the graphs that the engine calls."""

@@ -1,0 +1,148 @@
+"""Recurrent decoders that attend to annotations, and the engine's graphs of them.
+
+A model file gives the cell; this file gives it `admit` and `step`: the source becomes annotations,
+which are held, and initial states, which every step replaces.
+
+Legend: B sequences, R rows (B x beams), S annotations, D width of an annotation, A width of the
+attention, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from export.architecture import Graphs, Lowering
+from export.decoding.source import Source, held_state
+from export.layers.additive_attention import AdditiveAttention
+from serving.bundle import Graph, Growth, Role, State
+from serving.bundle import Tensor as Port
+
+
+class RecurrentDecoder(nn.Module):
+    """One token a call.
+
+    Attributes:
+        vocabulary_size: V.
+        annotation_width: D.
+        state_widths: Name → width of each state, in the order of `initial_states`.
+        attention: Over the annotations.
+    """
+
+    vocabulary_size: int
+    annotation_width: int
+    state_widths: Mapping[str, int]
+    attention: AdditiveAttention
+
+    def initial_states(self, annotations: Tensor) -> tuple[Tensor, ...]:
+        """(B, S, D) → the states before the first token, (B, width) each."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        tokens: Tensor,
+        states: tuple[Tensor, ...],
+        annotations: Tensor,
+        keys: Tensor,
+        source: Tensor | None = None,
+    ) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
+        """(R,) tokens → logits (R, V), the new states and the attention (R, S).
+
+        Args:
+            states: (R, width) each.
+            annotations: (B, S, D); beams of one sequence share its annotations.
+            keys: (B, S, A), what `attention.project_keys` made of them.
+            source: (B,) int32, source lengths, where sources are padded.
+        """
+        raise NotImplementedError
+
+
+class Admit(nn.Module):
+    """`admit`: a source → its annotations, their keys and the initial states."""
+
+    def __init__(self, encoder: nn.Module, decoder: RecurrentDecoder) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(self, *source: Tensor) -> tuple[Tensor, ...]:
+        """The encoder's inputs → (B, S, D), (B, S, A) and (B, width) for each state."""
+        annotations = self.encoder(*source)
+        keys = self.decoder.attention.project_keys(annotations)
+        return annotations, keys, *self.decoder.initial_states(annotations)
+
+
+class Step(nn.Module):
+    """`step`: one token a row."""
+
+    def __init__(self, decoder: RecurrentDecoder, *, has_source: bool) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.has_source = has_source
+
+    def forward(self, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        """(R, 1) tokens → logits (R, V), the new states and the attention (R, S).
+
+        Args:
+            rest: SOURCE where sources are padded, the states, annotations and keys.
+        """
+        source, held = (rest[0], rest[1:]) if self.has_source else (None, rest)
+        *states, annotations, keys = held
+        logits, new, attention = self.decoder(
+            tokens[:, 0], tuple(states), annotations, keys, source
+        )
+        return logits, *new, attention
+
+
+def recurrent_graphs(encoder: nn.Module, decoder: RecurrentDecoder, source: Source) -> Graphs:
+    """`admit` and `step` (R, B and the source's sizes dynamic; one token a call).
+
+    Args:
+        encoder: Called with the source's inputs → annotations (B, S, D).
+    """
+    positions = source.positions
+    attention_width = decoder.attention.key.out_features
+    held = (
+        _port("annotations", "B", positions, decoder.annotation_width),
+        _port("keys", "B", positions, attention_width),
+    )
+    widths = decoder.state_widths
+    initial = (_port(f"initial_{name}", "B", width) for name, width in widths.items())
+    before = (_port(name, "R", width) for name, width in widths.items())
+    after = (_port(f"next_{name}", "R", width) for name, width in widths.items())
+    tokens = Port(name="tokens", dtype="int64", shape=("R", 1), role=Role.TOKENS)
+    step = Graph(
+        file="step.onnx",
+        inputs=(tokens, *source.length_ports, *before, *held),
+        outputs=(
+            _port("logits", "R", decoder.vocabulary_size, role=Role.LOGITS),
+            *after,
+            _port("attention", "R", positions, role=Role.EMIT),
+        ),
+        max_tokens_per_call=1,
+    )
+    lowerings = {
+        "admit": Lowering(Admit(encoder, decoder), source.admit_graph((*held, *initial))),
+        "step": Lowering(Step(decoder, has_source=bool(source.length_ports)), step),
+    }
+    states = (
+        *(_replaced_state(name, width) for name, width in widths.items()),
+        *(held_state(port) for port in held),
+    )
+    return Graphs(lowerings, states, source_vocabulary=source.vocabulary)
+
+
+def _port(name: str, *shape: int | str, role: Role = Role.STATE) -> Port:
+    return Port(name=name, dtype="float32", shape=shape, role=role)
+
+
+def _replaced_state(name: str, width: int) -> State:
+    return State(
+        name=name,
+        growth=Growth.REPLACE,
+        dtype="float32",
+        shape=("R", width),
+        step_input=name,
+        step_output=f"next_{name}",
+        admit_output=f"initial_{name}",
+    )

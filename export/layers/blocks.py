@@ -1,0 +1,105 @@
+"""Transformer blocks: sub-layers with residuals, their norms in front (pre-norm) or behind.
+
+Behind, as in Vaswani et al. 2017, §3.1 (arXiv 1706.03762); in front, as in Radford et al. 2019,
+§2.3, and Dosovitskiy et al. 2020 (arXiv 2010.11929). A block is given its sub-layers, so a model
+file chooses attention, MLP and norm and writes no `forward`.
+
+Legend: B batch, R rows, T new positions, S source positions, D model width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from export.layers.attention import CachedAttention, CrossAttention, KeyValue, Rows, SelfAttention
+
+MakeNorm = Callable[[], nn.Module]
+
+
+class Block(nn.Module):
+    """Residual sub-layers with one norm each."""
+
+    def __init__(self, *, is_norm_first: bool) -> None:
+        super().__init__()
+        self.is_norm_first = is_norm_first
+
+    def before(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """The input of a sub-layer."""
+        return norm(x) if self.is_norm_first else x
+
+    def after(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """The output of a sub-layer, its residual added."""
+        return x if self.is_norm_first else norm(x)
+
+
+class EncoderBlock(Block):
+    """Self-attention and MLP."""
+
+    def __init__(
+        self, attention: SelfAttention, mlp: nn.Module, norm: MakeNorm, *, is_norm_first: bool
+    ) -> None:
+        super().__init__(is_norm_first=is_norm_first)
+        self.attention = attention
+        self.attention_norm = norm()
+        self.mlp = mlp
+        self.mlp_norm = norm()
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, T, D) → (B, T, D)."""
+        attended = self.attention(self.before(self.attention_norm, x), lengths)
+        x = self.after(self.attention_norm, x + attended)
+        return self.after(self.mlp_norm, x + self.mlp(self.before(self.mlp_norm, x)))
+
+
+class DecoderBlock(Block):
+    """Causal self-attention on a cache, cross-attention where there is a source, MLP."""
+
+    def __init__(
+        self,
+        attention: CachedAttention,
+        mlp: nn.Module,
+        norm: MakeNorm,
+        cross: CrossAttention | None = None,
+        *,
+        is_norm_first: bool,
+    ) -> None:
+        super().__init__(is_norm_first=is_norm_first)
+        self.attention = attention
+        self.attention_norm = norm()
+        if cross is not None:
+            self.cross = cross
+            self.cross_norm = norm()
+        self.mlp = mlp
+        self.mlp_norm = norm()
+
+    def forward(
+        self,
+        x: Tensor,
+        rows: Rows,
+        past: KeyValue,
+        cross: KeyValue | None = None,
+        source: Tensor | None = None,
+    ) -> tuple[Tensor, KeyValue]:
+        """(R, T, D) → (R, T, D) and the layer's cache with the new positions.
+
+        Args:
+            cross: Keys and values of the source; None without cross-attention.
+            source: (B,) int32, source lengths, where sources are padded.
+        """
+        x, present = self.self_attention(x, rows, past)
+        if cross is not None:
+            attended = self.cross(self.before(self.cross_norm, x), cross, source)
+            x = self.after(self.cross_norm, x + attended)
+        x = self.after(self.mlp_norm, x + self.mlp(self.before(self.mlp_norm, x)))
+        return x, present
+
+    def self_attention(self, x: Tensor, rows: Rows, past: KeyValue) -> tuple[Tensor, KeyValue]:
+        """The first sub-layer: (R, T, D) and the cache."""
+        attended, present = self.attention(self.before(self.attention_norm, x), past, rows)
+        return self.after(self.attention_norm, x + attended), present
+
+    def cross_weights(self, x: Tensor, cross: KeyValue, source: Tensor | None) -> Tensor:
+        """The second sub-layer's attention weights, (R, T, S), mean over heads."""
+        return self.cross.weights(self.before(self.cross_norm, x), cross, source)

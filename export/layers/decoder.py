@@ -1,0 +1,109 @@
+"""The Transformer decoder that every model of this kind shares, and its output layer.
+
+Legend: B batch, R rows, T new positions, S source positions, D model width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from export.layers.attention import Heads, KeyValue, Rows
+from export.layers.blocks import DecoderBlock
+
+
+class TransformerDecoder(nn.Module):
+    """Tokens, caches and, of a source, keys and values → hidden states.
+
+    A model's own class builds `blocks` and defines `embed` and `logits`.
+
+    Attributes:
+        heads: Shape of every layer's self-attention; of its cross-attention too.
+        vocabulary_size: Tokens that it scores.
+    """
+
+    heads: Heads
+    vocabulary_size: int
+    blocks: nn.ModuleList
+
+    @property
+    def layers(self) -> int:
+        """Number of blocks."""
+        return len(self.blocks)
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(R, T) tokens at (R, T) positions → (R, T, D).
+
+        Positions of padding may lie beyond a table's end.
+        """
+        raise NotImplementedError
+
+    def finish(self, x: Tensor) -> Tensor:
+        """What follows the last block: (R, T, D) → (R, T, D)."""
+        return x
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V)."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        tokens: Tensor,
+        rows: Rows,
+        past: Sequence[KeyValue],
+        cross: Sequence[KeyValue] = (),
+        source: Tensor | None = None,
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """(R, T) → hidden states (R, T, D) and the caches with the new positions.
+
+        Args:
+            cross: What `project_cross_kv` gave; empty without cross-attention.
+            source: (B,) int32, source lengths, where sources are padded.
+        """
+        x = self.embed(tokens, rows.positions(tokens.shape[1]))
+        present = []
+        for layer, block in enumerate(self.blocks):
+            x, written = block(x, rows, past[layer], cross[layer] if cross else None, source)
+            present.append(written)
+        return self.finish(x), present
+
+    def cross_weights(
+        self,
+        tokens: Tensor,
+        rows: Rows,
+        past: Sequence[KeyValue],
+        cross: Sequence[KeyValue],
+        source: Tensor | None,
+        layer: int,
+    ) -> Tensor:
+        """(B, T) → (B, T, S): each position's attention over the source in a layer, from 0."""
+        x = self.embed(tokens, rows.positions(tokens.shape[1]))
+        blocks = cast(list[DecoderBlock], list(self.blocks))
+        for index, block in enumerate(blocks[:layer]):
+            x, _ = block(x, rows, past[index], cross[index], source)
+        x, _ = blocks[layer].self_attention(x, rows, past[layer])
+        return blocks[layer].cross_weights(x, cross[layer], source)
+
+    def project_cross_kv(self, source: Tensor) -> list[KeyValue]:
+        """Encoder output (B, S, D) → each layer's cross-attention keys and values."""
+        return [block.cross.project_kv(source) for block in cast(list[DecoderBlock], self.blocks)]
+
+
+def tied_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Scores: hidden (R, D) · weightᵀ (D, V) + bias (V,).
+
+    As `Gemm` the embedding table is used where it lies; a linear layer would store it a second
+    time, transposed.
+    """
+    if not torch.onnx.is_in_onnx_export():
+        return nn.functional.linear(hidden, weight, bias)
+    return torch.onnx.ops.symbolic(
+        "::Gemm",
+        [hidden, weight] if bias is None else [hidden, weight, bias],
+        {"transB": 1},
+        dtype=hidden.dtype,
+        shape=[hidden.shape[0], weight.shape[0]],
+    )
