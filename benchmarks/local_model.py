@@ -19,11 +19,11 @@ from export.manifest import preprocessing
 from export.registry import architecture
 from export.torch_runner import TorchRunner
 from serving.bundle import Bundle
+from serving.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from serving.engine.decoder import decode
 from serving.engine.request import EngineRequest, Finished
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.runners.protocol import Runner
-from serving.interface import PIXELS, PROMPT_IDS, SOURCE_IDS
 from serving.tasks.call import Array, Call, GenerateCall, Generated, Outcome
 from serving.tasks.model import LoadedModel, load_model
 

@@ -45,7 +45,7 @@ parameters {{
 
 
 def generator_config(name: str, admit: Graph | None) -> str:
-    """A decoupled model of the backend `autoregressive` (`serving/interface.py`).
+    """A decoupled model of the backend `autoregressive` (`serving/codec.py`).
 
     Args:
         admit: Its graph of the source; none for decoder-only models.

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 
 from serving.bundle import Part, Role
+from serving.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from serving.errors import Overloaded, TriptychError
 from serving.gateway.service import Service
 from serving.generation import Overrides
 from serving.heartbeat import EngineStats
-from serving.interface import PIXELS, PROMPT_IDS, SOURCE_IDS
 from serving.stall_detector import StallDetector
 from serving.tasks.call import Array, Call, GenerateCall, InferCall
 from serving.tasks.model import LoadedModel

@@ -22,26 +22,15 @@ from tritonclient.utils import (
     serialize_byte_tensor,
 )
 
+from serving.codec import decode_chunk, decode_finished, encode_request
+from serving.engine.request import Finished
 from serving.errors import DeadlineExceeded, InternalError, Unavailable
 from serving.gateway.lines import Lines
 from serving.gateway.restart_watcher import GONE, RestartWatcher
 from serving.gateway.triton_errors import from_triton
 from serving.generation import Overrides
-from serving.interface import (
-    ALIGNMENT,
-    FINISH_REASON,
-    LOG_PROBS,
-    NO_TOKEN,
-    OPTIONS,
-    SCORES,
-    SEQUENCES,
-    TOKEN_IDS,
-    TOP_IDS,
-    TOP_LOG_PROBS,
-    USAGE,
-)
 from serving.tasks.call import Array, GenerateCall, Generated, InferCall, Outputs
-from serving.tasks.tokens import Tokens, Top
+from serving.tasks.tokens import Tokens
 
 _INCARNATION = "incarnation"
 _FAREWELL_S = 0.5
@@ -159,8 +148,7 @@ class TritonInference:
     ) -> Generated:
         deadline_ms = max(1, int(timeout_s * 1000))
         options = options.model_copy(update={"deadline_ms": deadline_ms})
-        encoded = options.model_dump_json(exclude_none=True).encode()
-        inputs = {**call.inputs, OPTIONS: np.array([encoded], dtype=np.object_)}
+        inputs = encode_request(call.inputs, options)
         sequence = self._lines.begin(_request(call.model, call.version, inputs))
         try:
             async with asyncio.timeout(timeout_s):
@@ -208,66 +196,36 @@ async def _collected(
     responses: AsyncIterator[ModelInferResponse], model: str, tell: Callable[[Tokens], None]
 ) -> Generated:
     """The response that holds the hypotheses; it is the last."""
-    last: InferResult | None = None
+    last: dict[str, Array] | None = None
     async for response in responses:
-        last = InferResult(response)
-        tokens = _tokens(last)
-        if tokens.ids:
-            tell(tokens)
+        last = _arrays(response)
+        chunk = decode_chunk(last)
+        if chunk.token_ids:
+            tell(Tokens(chunk.token_ids, chunk.log_probs, chunk.top))
     if last is None:
         # What a dead generator's stream looks like once the server has been healed or stopped.
         raise Unavailable(f"{model} ended without an answer: try again", retry_after_s=1)
-    return _generated(last, model)
+    return _generated(decode_finished(last))
 
 
-def _tokens(result: InferResult) -> Tokens:
-    """The newly chosen tokens of a response; log-probabilities of the last ones are of its end."""
-    array = result.as_numpy(TOKEN_IDS)
-    ids = () if array is None else tuple(array.tolist())
-    count = len(ids)
-    if not count or (log_probs := result.as_numpy(LOG_PROBS)) is None:
-        return Tokens(ids)
-    # A piece tells of its own tokens; the last response of all, of which these are the last.
-    length = count if (sequences := result.as_numpy(SEQUENCES)) is None else sequences.shape[1]
-    own = slice(length - count, length)
-    return Tokens(ids, tuple(log_probs[0, own].tolist()), _tops(result, 0)[own])
+def _arrays(response: ModelInferResponse) -> dict[str, Array]:
+    result = InferResult(response)
+    return {output.name: result.as_numpy(output.name) for output in response.outputs}
 
 
-def _generated(last: InferResult, model: str) -> Generated:
-    usage = _output(last, USAGE, model)
-    sequences = tuple(
-        tuple(int(token) for token in row if token != NO_TOKEN)
-        for row in _output(last, SEQUENCES, model)
-    )
-    log_probs, alignment = last.as_numpy(LOG_PROBS), last.as_numpy(ALIGNMENT)
+def _generated(finished: Finished) -> Generated:
+    found = finished.hypotheses
+    has_log_probs = any(hypothesis.log_probs for hypothesis in found)
+    alignments = [h.alignment for h in found if h.alignment is not None]
     return Generated(
-        sequences=sequences,
-        scores=tuple(float(score) for score in _output(last, SCORES, model)),
-        finish_reasons=tuple(
-            reason.decode() for reason in _output(last, FINISH_REASON, model).reshape(-1)
-        ),
-        prompt_tokens=int(usage[0]),
-        completion_tokens=int(usage[1]),
-        log_probs=()
-        if log_probs is None
-        else tuple(
-            tuple(row[: len(ids)].tolist()) for row, ids in zip(log_probs, sequences, strict=True)
-        ),
-        top=()
-        if log_probs is None
-        else tuple(_tops(last, rank)[: len(ids)] for rank, ids in enumerate(sequences)),
-        alignments=() if alignment is None else tuple(alignment),
-    )
-
-
-def _tops(result: InferResult, rank: int) -> tuple[Top, ...]:
-    """At each place of a hypothesis the best tokens; none where none were asked for."""
-    ids, log_probs = result.as_numpy(TOP_IDS), result.as_numpy(TOP_LOG_PROBS)
-    if ids is None or log_probs is None:
-        return ()
-    return tuple(
-        tuple((number, value) for number, value in zip(*place, strict=True) if number != NO_TOKEN)
-        for place in zip(ids[rank].tolist(), log_probs[rank].tolist(), strict=True)
+        sequences=tuple(hypothesis.token_ids for hypothesis in found),
+        scores=tuple(hypothesis.score for hypothesis in found),
+        finish_reasons=tuple(hypothesis.finish_reason for hypothesis in found),
+        prompt_tokens=finished.prompt_tokens,
+        completion_tokens=finished.generated_tokens,
+        log_probs=tuple(h.log_probs for h in found) if has_log_probs else (),
+        top=tuple(h.top for h in found) if has_log_probs else (),
+        alignments=tuple(alignments),
     )
 
 

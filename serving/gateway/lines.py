@@ -7,7 +7,7 @@ second, and closes when its last one has ended, so that a server that stops wait
 Nothing on a line is cancelled. Cancelling a gRPC stream leaves it to the model to ask whether
 anybody is still there, and when the last response is sent in that moment, Triton 2.51 forgets the
 request and keeps its model loaded for ever. So whoever leaves says so on the same line
-(`serving.interface.ABORT`), and the sequence then comes to its natural end, which nobody reads.
+(`serving.codec.ABORT`), and the sequence then comes to its natural end, which nobody reads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tritonclient.grpc.service_pb2 import (
 )
 from tritonclient.utils import InferenceServerException
 
-from serving.interface import ABORT
+from serving.codec import ABORT
 
 TAKING_S = 1.0
 """A line takes sequences for so long."""

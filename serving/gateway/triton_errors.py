@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
 
 import grpc
 from tritonclient.utils import InferenceServerException
 
+from serving.codec import decode_error
 from serving.errors import (
     DeadlineExceeded,
     InternalError,
     Overloaded,
-    SetupError,
     TriptychError,
     Unavailable,
 )
@@ -39,10 +38,10 @@ def from_triton(error: Exception, model: str) -> TriptychError:
     else only the kind is told, and the log has the text.
     """
     text, status = _text(error), _status(error)
-    if own := _WIRE.search(text):
-        kind = _BY_WIRE[own["wire"]]
-        is_worth_a_retry = kind in (Overloaded, Unavailable)
-        return kind(own["message"], retry_after_s=RETRY_AFTER_S if is_worth_a_retry else None)
+    if own := decode_error(text):
+        if isinstance(own, Overloaded | Unavailable):
+            own.retry_after_s = RETRY_AFTER_S
+        return own
     if _QUEUE_FULL.search(text):
         return Overloaded(f"{model} is busy: try again", retry_after_s=RETRY_AFTER_S)
     if status == "DEADLINE_EXCEEDED" or _QUEUE_TIMEOUT.search(text):
@@ -66,15 +65,3 @@ def _status(error: Exception) -> str:
     if isinstance(error, InferenceServerException):
         return (error.status() or "").removeprefix("StatusCode.")
     return str(error.code().name) if isinstance(error, grpc.aio.AioRpcError) else ""
-
-
-def _leaves(kind: type[TriptychError]) -> Iterator[type[TriptychError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _leaves(child)
-
-
-_BY_WIRE = {
-    kind.wire: kind for kind in _leaves(TriptychError) if not issubclass(kind, SetupError)
-} | {InternalError.wire: InternalError}
-_WIRE = re.compile(rf"(?:^|[\s:])(?P<wire>{'|'.join(_BY_WIRE)}): (?P<message>.+)", re.DOTALL)

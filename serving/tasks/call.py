@@ -21,7 +21,7 @@ _PIXELS_PER_TOKEN = 256  # a patch of 16 x 16
 
 @dataclass(frozen=True, eq=False)
 class GenerateCall:
-    """One sequence for a generator; tensors as `serving.interface` names them."""
+    """One sequence for a generator; tensors as `serving.codec` names them."""
 
     model: str
     version: int

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from serving.codec import PIXELS, PROMPT_IDS
 from serving.errors import InternalError, TooLong, TriptychError
-from serving.interface import PIXELS, PROMPT_IDS
 from serving.processing.detokenizer import Stripping
 from serving.processing.image import Pixels
 from serving.tasks.alignment import side_by_side, weights_of

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from serving.codec import PROMPT_IDS, SOURCE_IDS
 from serving.errors import InvalidRequest, TooLong, TriptychError
 from serving.generation import FinishReason, Overrides
-from serving.interface import PROMPT_IDS, SOURCE_IDS
 from serving.processing.detokenizer import LeadingSpace
 from serving.tasks import fewshot
 from serving.tasks.batch import attempt_each, in_place, unwrap

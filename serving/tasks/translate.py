@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from serving.codec import SOURCE_IDS
 from serving.errors import InvalidRequest, TooLong, TriptychError
 from serving.generation import Overrides
-from serving.interface import SOURCE_IDS
 from serving.processing.sentences import Paragraph, split_sentences
 from serving.tasks.alignment import check_size, side_by_side, weights_of
 from serving.tasks.batch import attempt_each, in_place, unwrap

@@ -1,6 +1,6 @@
 """Triton backend `autoregressive`: hosts an engine beside its caches (decision D3).
 
-One decoupled request is one sequence (`serving/interface.py`). `execute` only takes requests into
+One decoupled request is one sequence (`serving/codec.py`). `execute` only takes requests into
 the queue_, where they wait for the engine; answers leave by the sender.
 """
 
@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb
 
-from serving import interface
-from serving.backends.autoregressive.codec import Arrays, read_request
+from serving import codec
 from serving.backends.autoregressive.pending_queue import PendingQueue
 from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
 from serving.backends.heartbeat import Heartbeat
 from serving.backends.instance import TritonMetrics, assert_interpreter, text_parameters
 from serving.bundle import Bundle, Role, open_bundle
 from serving.capacity import CapacitySettings
+from serving.codec import Arrays, decode_request
 from serving.engine.engine import Engine
 from serving.engine.request import Cancelled, EngineRequest, Failed
 from serving.engine.runners.ort.runner import SPARE_BYTES, OrtRunner
@@ -28,8 +28,6 @@ from serving.engine.validation import RequestValidator
 from serving.errors import BundleError
 from serving.generation import Generation
 from serving.heartbeat import COUNTERS, GAUGES
-
-INPUTS = (interface.SOURCE_IDS, interface.PIXELS, interface.PROMPT_IDS, interface.OPTIONS)
 
 
 class TritonPythonModel:
@@ -68,7 +66,7 @@ class TritonPythonModel:
         for request in requests:
             pending = self._sender.open(_TritonChannel(request))
             try:
-                if interface.ABORT in json.loads(request.parameters() or "{}"):
+                if codec.ABORT in json.loads(request.parameters() or "{}"):
                     self._queue.abort(request.request_id())
                     self._sender.send(pending, Cancelled())
                 else:
@@ -87,10 +85,10 @@ class TritonPythonModel:
     def _take_in(self, request: Any, pending: PendingResponse) -> None:
         tensors = {
             name: tensor.as_numpy()
-            for name in INPUTS
+            for name in codec.INPUTS
             if (tensor := pb.get_input_tensor_by_name(request, name)) is not None
         }
-        wanted = read_request(tensors, self._defaults)
+        wanted = decode_request(tensors, self._defaults)
         self._queue.submit(request.request_id(), pending, wanted)
 
 

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVarTuple
 
-from serving.backends.autoregressive.codec import (
+from serving.codec import (
     Arrays,
-    answer_arrays,
-    chunk_arrays,
-    error_text,
+    encode_chunks,
+    encode_error,
+    encode_finished,
 )
 from serving.engine.request import Event, Failed, Finished, TokenChunk
 from serving.engine.sequence import SequenceState
@@ -158,15 +158,15 @@ def _abort_if_cancelled(pending: PendingResponse) -> None:
 
 def _send_chunks(pending: PendingResponse) -> None:
     chunks, pending.unsent = pending.unsent, []
-    pending.channel.send(chunk_arrays(chunks), is_final=False)
+    pending.channel.send(encode_chunks(chunks), is_final=False)
 
 
 def _send_end(pending: PendingResponse, event: Event) -> None:
     if isinstance(event, Finished):
-        arrays = answer_arrays(event, pending.unsent)
+        arrays = encode_finished(event, pending.unsent)
         pending.channel.send(arrays, is_final=True)
     elif isinstance(event, Failed):
-        pending.channel.fail(error_text(event.error))
+        pending.channel.fail(encode_error(event.error))
     else:
         pending.channel.end()
 

@@ -16,16 +16,12 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from serving import interface
-from serving.backends.autoregressive.codec import (
-    Arrays,
-    answer_arrays,
-    chunk_arrays,
-    error_text,
-    read_request,
-)
+from serving import codec
 from serving.backends.autoregressive.response_sender import ResponseSender
 from serving.bundle import AlignmentSpec
+from serving.codec import (
+    Arrays,
+)
 from serving.engine.decoder import decode
 from serving.engine.request import (
     Cancelled,
@@ -36,7 +32,7 @@ from serving.engine.request import (
     TokenChunk,
 )
 from serving.engine.sequence import SequenceState
-from serving.errors import InvalidRequest, Overloaded
+from serving.errors import InvalidRequest
 from serving.generation import Generation
 from serving.heartbeat import EngineStats
 from serving.triton import TritonServer, TritonSettings
@@ -50,89 +46,8 @@ DEFAULTS = Generation(
 FINISHED = Finished((Hypothesis((5, 6, 1), -0.5, "stop"), Hypothesis((5,), -0.75, "length")), 4)
 
 
-# ------------------------------------------------------------------------------------------ wire
-
-
 def options(**fields: object) -> np.ndarray:
     return np.array([json.dumps(fields).encode()], np.object_)
-
-
-def test_request_takes_defaults_and_lays_options_over_them() -> None:
-    tensors = {
-        interface.SOURCE_IDS: np.array([3, 4]),
-        interface.PROMPT_IDS: np.array([7]),
-        interface.OPTIONS: options(num_beams=3, max_new_tokens=99, stream=True, deadline_ms=1000),
-    }
-    request = read_request(tensors, DEFAULTS)
-    assert request.rules == DEFAULTS.model_copy(update={"num_beams": 3, "max_new_tokens": 99})
-    assert request.decoder_ids == (0, 7)
-    assert request.stream
-    assert request.deadline_s is not None
-
-
-def test_request_keeps_no_memory_of_tritons() -> None:
-    source = np.array([3, 4])
-    request = read_request({interface.SOURCE_IDS: source}, DEFAULTS)
-    source[:] = 0
-    assert request.source_ids is not None
-    assert request.source_ids.tolist() == [3, 4]
-
-
-@pytest.mark.parametrize("text", [b"{", b'{"num_beams": 0}', b'{"temperature": 0}', b"\xff"])
-def test_bad_options_are_an_invalid_request(text: bytes) -> None:
-    with pytest.raises(InvalidRequest):
-        read_request({interface.OPTIONS: np.array([text], np.object_)}, DEFAULTS)
-
-
-def test_answer_is_padded_with_no_token() -> None:
-    arrays = answer_arrays(FINISHED, [TokenChunk((1,))])
-    assert arrays[interface.SEQUENCES].tolist() == [[5, 6, 1], [5, -1, -1]]
-    assert arrays[interface.SCORES].tolist() == [-0.5, -0.75]
-    assert arrays[interface.FINISH_REASON].tolist() == [b"stop", b"length"]
-    assert arrays[interface.USAGE].tolist() == [4, 4]
-    assert arrays[interface.TOKEN_IDS].tolist() == [1]
-
-
-def test_log_probabilities_travel_when_asked_for() -> None:
-    long = Hypothesis((5, 1), -1.0, "stop", (-0.5, -0.25), (((5, -0.5), (6, -0.75)), ((1, -0.25),)))
-    short = Hypothesis((7,), -2.0, "length", (-2.0,), (((5, -0.5), (7, -2.0)),))
-    arrays = answer_arrays(Finished((long, short), 3), [])
-    assert arrays[interface.LOG_PROBS].tolist() == [[-0.5, -0.25], [-2.0, 0.0]]
-    assert arrays[interface.TOP_IDS].tolist() == [[[5, 6], [1, -1]], [[5, 7], [-1, -1]]]
-    assert arrays[interface.TOP_LOG_PROBS].tolist() == [
-        [[-0.5, -0.75], [-0.25, 0]], [[-0.5, -2.0], [0, 0]],
-    ]  # fmt: skip
-    chunks = [
-        TokenChunk((5,), (-0.5,), (((5, -0.5),),)),
-        TokenChunk((1,), (-0.25,), (((1, -0.25),),)),
-    ]
-    together = chunk_arrays(chunks)
-    assert together[interface.TOKEN_IDS].tolist() == [5, 1]
-    assert together[interface.LOG_PROBS].tolist() == [[-0.5, -0.25]]
-    assert together[interface.TOP_IDS].tolist() == [[[5], [1]]]
-
-
-def test_chosen_tokens_alone_need_no_top() -> None:
-    arrays = chunk_arrays([TokenChunk((5,), (-0.5,), ((),))])
-    assert set(arrays) == {interface.TOKEN_IDS, interface.LOG_PROBS}
-
-
-def test_alignments_are_padded_with_zeros() -> None:
-    long = Hypothesis((5, 1), -1.0, "stop", alignment=np.full((2, 3), 0.5, np.float32))
-    short = Hypothesis((7,), -2.0, "length", alignment=np.full((1, 3), 0.25, np.float32))
-    arrays = answer_arrays(Finished((long, short), 3), [])
-    half, quarter = [0.5] * 3, [0.25] * 3
-    assert arrays[interface.ALIGNMENT].tolist() == [[half, half], [quarter, [0.0] * 3]]
-
-
-def test_what_was_not_asked_for_is_left_out() -> None:
-    asked = {interface.LOG_PROBS, interface.TOP_IDS, interface.TOP_LOG_PROBS, interface.ALIGNMENT}
-    assert not asked & set(answer_arrays(FINISHED, []))
-
-
-def test_errors_carry_their_wire_name() -> None:
-    assert error_text(Overloaded("full")) == "overloaded: full"
-    assert error_text(RuntimeError("broken")) == "internal: broken"
 
 
 # ------------------------------------------------------------------------------------- sender
@@ -183,7 +98,7 @@ def test_pieces_that_are_ready_together_travel_together(sender: ResponseSender) 
     sender.send(pending, FINISHED)
     channel.gate.set()
     assert channel.ended.wait(PATIENCE_S)
-    tokens = [arrays[interface.TOKEN_IDS].tolist() for arrays in channel.seen]  # type: ignore[index,union-attr]
+    tokens = [arrays[codec.TOKEN_IDS].tolist() for arrays in channel.seen]  # type: ignore[index,union-attr]
     assert tokens == [[5], [6, 7, 8]]
 
 
@@ -331,7 +246,7 @@ def ask(server: TritonServer, source: list[int], **overrides: object) -> list[di
     stream = Stream(server, tensors)
     try:
         responses = [stream.next()]
-        while interface.SEQUENCES not in responses[-1]:
+        while codec.SEQUENCES not in responses[-1]:
             responses.append(stream.next())
         return responses
     finally:
@@ -349,46 +264,46 @@ def expected(source: list[int], **fields: object) -> Finished:
 def test_triton_answers_what_the_graph_says(server: TritonServer, beams: int) -> None:
     wanted = expected([4, 9, 2], num_beams=beams, num_return_sequences=beams)
     (answer,) = ask(server, [4, 9, 2], num_beams=beams, num_return_sequences=beams)
-    for row, hypothesis in zip(answer[interface.SEQUENCES], wanted.hypotheses, strict=True):
-        assert tuple(row[row != interface.NO_TOKEN]) == hypothesis.token_ids
+    for row, hypothesis in zip(answer[codec.SEQUENCES], wanted.hypotheses, strict=True):
+        assert tuple(row[row != codec.NO_TOKEN]) == hypothesis.token_ids
     scores = [hypothesis.score for hypothesis in wanted.hypotheses]
-    assert answer[interface.SCORES] == pytest.approx(scores, rel=1e-4)
-    assert answer[interface.USAGE].tolist() == [3, wanted.generated_tokens]
+    assert answer[codec.SCORES] == pytest.approx(scores, rel=1e-4)
+    assert answer[codec.USAGE].tolist() == [3, wanted.generated_tokens]
 
 
 @pytest.mark.integration
 def test_streamed_pieces_add_up_to_the_sequence(server: TritonServer) -> None:
     responses = ask(server, [5, 5], num_beams=1, stream=True)
-    tokens = [token for one in responses for token in one[interface.TOKEN_IDS].tolist()]
-    assert tokens == responses[-1][interface.SEQUENCES][0].tolist()
+    tokens = [token for one in responses for token in one[codec.TOKEN_IDS].tolist()]
+    assert tokens == responses[-1][codec.SEQUENCES][0].tolist()
 
 
 @pytest.mark.integration
 def test_triton_carries_what_was_asked_for_and_nothing_else(server: TritonServer) -> None:
     asked = {"num_beams": 1, "do_sample": True, "seed": 3, "num_return_sequences": 2}
     (plain,) = ask(server, [4, 9, 2], **asked)
-    assert interface.LOG_PROBS not in plain
-    assert interface.ALIGNMENT not in plain
+    assert codec.LOG_PROBS not in plain
+    assert codec.ALIGNMENT not in plain
     (answer,) = ask(server, [4, 9, 2], **asked, top_log_probs=2, return_alignment=True)
     wanted = expected([4, 9, 2], **asked, top_log_probs=2).hypotheses
     for row, hypothesis in enumerate(wanted):
         length = len(hypothesis.token_ids)
-        assert tuple(answer[interface.SEQUENCES][row, :length]) == hypothesis.token_ids
-        told = answer[interface.LOG_PROBS][row, :length]
+        assert tuple(answer[codec.SEQUENCES][row, :length]) == hypothesis.token_ids
+        told = answer[codec.LOG_PROBS][row, :length]
         assert told == pytest.approx(hypothesis.log_probs, rel=1e-3, abs=1e-4)
         best = [[token for token, _ in place] for place in hypothesis.top]
-        assert answer[interface.TOP_IDS][row, :length].tolist() == best
-    assert answer[interface.ALIGNMENT].shape == (*answer[interface.SEQUENCES].shape, 3)
-    assert np.abs(answer[interface.ALIGNMENT][0, 0]).min() > 0
+        assert answer[codec.TOP_IDS][row, :length].tolist() == best
+    assert answer[codec.ALIGNMENT].shape == (*answer[codec.SEQUENCES].shape, 3)
+    assert np.abs(answer[codec.ALIGNMENT][0, 0]).min() > 0
 
 
 @pytest.mark.integration
 def test_pieces_of_a_stream_carry_their_log_probabilities(server: TritonServer) -> None:
     responses = ask(server, [5, 5], num_beams=1, stream=True, top_log_probs=1)
     last = responses[-1]
-    told = [value for one in responses[:-1] for value in one[interface.LOG_PROBS][0].tolist()]
-    own = len(last[interface.TOKEN_IDS])
-    all_log_probs = last[interface.LOG_PROBS][0].tolist()
+    told = [value for one in responses[:-1] for value in one[codec.LOG_PROBS][0].tolist()]
+    own = len(last[codec.TOKEN_IDS])
+    all_log_probs = last[codec.LOG_PROBS][0].tolist()
     assert told == all_log_probs[: len(all_log_probs) - own]
 
 
@@ -398,7 +313,7 @@ def test_concurrent_streams_get_their_own_answers(server: TritonServer) -> None:
     answers: dict[int, list[int]] = {}
 
     def visit(index: int) -> None:
-        row = ask(server, sources[index], num_beams=1)[-1][interface.SEQUENCES][0]
+        row = ask(server, sources[index], num_beams=1)[-1][codec.SEQUENCES][0]
         answers[index] = row.tolist()
 
     threads = [threading.Thread(target=visit, args=(n,)) for n in range(len(sources))]
@@ -435,7 +350,7 @@ def test_service_goes_on_after_clients_left_mid_stream(server: TritonServer) -> 
     for _ in range(20):
         tensors = {"source_ids": np.array([4]), "options": options(num_beams=1, stream=True)}
         Stream(server, tensors).leave()
-    assert ask(server, [4], num_beams=1)[-1][interface.SEQUENCES].size
+    assert ask(server, [4], num_beams=1)[-1][codec.SEQUENCES].size
 
 
 @pytest.mark.integration
@@ -465,8 +380,8 @@ def test_request_that_is_aborted_on_its_stream_ends_without_an_answer(
 ) -> None:
     asked = {"source_ids": np.array([4]), "options": options(num_beams=1)}
     stream = Stream(server, asked, request_id="one")
-    stream.send(asked, request_id="one", parameters={interface.ABORT: True})
+    stream.send(asked, request_id="one", parameters={codec.ABORT: True})
     ends = [stream.next(), stream.next()]
     stream.leave()
     assert {} in ends, "calling off is answered with nothing"
-    assert ask(server, [4], num_beams=1)[-1][interface.SEQUENCES].size
+    assert ask(server, [4], num_beams=1)[-1][codec.SEQUENCES].size
