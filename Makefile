@@ -52,6 +52,9 @@ load: .venv/installed ## load against a running gateway: make load PROFILE=poiss
 quality: export ## the examples' scores in PyTorch, ONNX, int8 and through the served API
 	@$(BIN)/python -m benchmarks.quality --repository $(REPOSITORY) --record
 
+proto: .venv/installed ## what follows from clients/triptych/tasks: proto, client methods, tables
+	@$(BIN)/python -m codegen
+
 up: export ## docker compose: triton and gateway in containers
 	docker compose -f docker/compose.yaml up --build
 

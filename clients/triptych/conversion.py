@@ -1,13 +1,11 @@
 """Messages to protobuf and back, for the gRPC client and for the gateway's gRPC front.
 
-One walk over the descriptors serves every message: a twin has the same field names (a test holds
-them together), so only pictures, maps and lists of lists need a word of their own.
+One walk over the descriptors serves every message: a twin has the same field names (it is
+generated), so only images, maps and lists of lists are treated apart.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -16,24 +14,20 @@ from pydantic import BaseModel
 
 from triptych import images, messages
 from triptych import triptych_pb2 as pb
+from triptych.fields import reachable
 from triptych.tasks import TASKS
 
 _Pydantic = TypeVar("_Pydantic", bound=BaseModel)
 
 
-def _messages() -> Iterator[type[BaseModel]]:
-    """Every message that travels over gRPC: the shared ones and those of each task's file."""
-    for module in (messages, *(sys.modules[task.request.__module__] for task in TASKS.values())):
-        for kind in vars(module).values():
-            is_own = isinstance(kind, type) and kind.__module__ == module.__name__
-            if is_own and hasattr(pb, kind.__name__):
-                yield kind
-
-
+_ROOTS = (
+    *(message for task in TASKS.values() for message in (task.request, task.response)),
+    *(messages.Chunk, messages.ModelList, messages.ErrorBody),
+)
 TWINS: dict[type[BaseModel], type[Message]] = {
-    kind: getattr(pb, kind.__name__) for kind in _messages()
+    kind: getattr(pb, kind.__name__) for kind in reachable(_ROOTS) if hasattr(pb, kind.__name__)
 }
-"""Message → its protobuf twin of the same name; `ErrorResponse` is HTTP's wrapper alone."""
+"""Message → its protobuf twin of the same name; `ErrorResponse` has none: it is HTTP's wrapper."""
 
 
 def to_proto(message: BaseModel) -> Message:
@@ -41,7 +35,7 @@ def to_proto(message: BaseModel) -> Message:
 
     Raises:
         KeyError: The message has no twin.
-        ValueError: A picture is not base64.
+        ValueError: An image is not base64.
     """
     given = {name: getattr(message, name) for name in type(message).model_fields}
     fields = TWINS[type(message)].DESCRIPTOR.fields_by_name
@@ -56,7 +50,7 @@ def to_proto(message: BaseModel) -> Message:
 
 
 def from_proto(message: Message, into: type[_Pydantic]) -> _Pydantic:
-    """The message of which `message` is the twin, validated.
+    """The pydantic message of a protobuf message, validated.
 
     Raises:
         pydantic.ValidationError: A field is missing or out of its range.

@@ -6,28 +6,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class TranslateRequest(_message.Message):
-    __slots__ = ("model", "texts", "source", "target", "num_beams", "alternatives", "length_penalty", "return_alignment", "stream")
-    MODEL_FIELD_NUMBER: _ClassVar[int]
-    TEXTS_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    TARGET_FIELD_NUMBER: _ClassVar[int]
-    NUM_BEAMS_FIELD_NUMBER: _ClassVar[int]
-    ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
-    LENGTH_PENALTY_FIELD_NUMBER: _ClassVar[int]
-    RETURN_ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
-    STREAM_FIELD_NUMBER: _ClassVar[int]
-    model: str
-    texts: _containers.RepeatedScalarFieldContainer[str]
-    source: str
-    target: str
-    num_beams: int
-    alternatives: int
-    length_penalty: float
-    return_alignment: bool
-    stream: bool
-    def __init__(self, model: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., length_penalty: _Optional[float] = ..., return_alignment: bool = ..., stream: bool = ...) -> None: ...
-
 class CaptionRequest(_message.Message):
     __slots__ = ("model", "images", "prompt", "num_beams", "alternatives", "max_new_tokens", "return_attention", "stream")
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -48,25 +26,67 @@ class CaptionRequest(_message.Message):
     stream: bool
     def __init__(self, model: _Optional[str] = ..., images: _Optional[_Iterable[bytes]] = ..., prompt: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., return_attention: bool = ..., stream: bool = ...) -> None: ...
 
-class ZeroShotRequest(_message.Message):
-    __slots__ = ("model", "images", "labels", "templates")
+class CaptionResponse(_message.Message):
+    __slots__ = ("model", "data", "usage")
     MODEL_FIELD_NUMBER: _ClassVar[int]
-    IMAGES_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
-    TEMPLATES_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     model: str
-    images: _containers.RepeatedScalarFieldContainer[bytes]
-    labels: _containers.RepeatedScalarFieldContainer[str]
-    templates: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, model: _Optional[str] = ..., images: _Optional[_Iterable[bytes]] = ..., labels: _Optional[_Iterable[str]] = ..., templates: _Optional[_Iterable[str]] = ...) -> None: ...
+    data: _containers.RepeatedCompositeFieldContainer[Caption]
+    usage: Usage
+    def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Caption, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
-class Example(_message.Message):
-    __slots__ = ("input", "output")
-    INPUT_FIELD_NUMBER: _ClassVar[int]
-    OUTPUT_FIELD_NUMBER: _ClassVar[int]
-    input: str
-    output: str
-    def __init__(self, input: _Optional[str] = ..., output: _Optional[str] = ...) -> None: ...
+class Caption(_message.Message):
+    __slots__ = ("index", "error", "text", "score", "alternatives", "attention")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
+    ATTENTION_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    error: ItemError
+    text: str
+    score: float
+    alternatives: _containers.RepeatedCompositeFieldContainer[Alternative]
+    attention: Attention
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., score: _Optional[float] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., attention: _Optional[_Union[Attention, _Mapping]] = ...) -> None: ...
+
+class Alternative(_message.Message):
+    __slots__ = ("text", "score")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    score: float
+    def __init__(self, text: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
+
+class Attention(_message.Message):
+    __slots__ = ("tokens", "grid", "weights")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GRID_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedScalarFieldContainer[str]
+    grid: _containers.RepeatedScalarFieldContainer[int]
+    weights: _containers.RepeatedCompositeFieldContainer[Row]
+    def __init__(self, tokens: _Optional[_Iterable[str]] = ..., grid: _Optional[_Iterable[int]] = ..., weights: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
+
+class ItemError(_message.Message):
+    __slots__ = ("type", "message", "field")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    message: str
+    field: str
+    def __init__(self, type: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
+
+class Usage(_message.Message):
+    __slots__ = ("prompt_tokens", "completion_tokens")
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    prompt_tokens: int
+    completion_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
     __slots__ = ("model", "prompts", "instruction", "examples", "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "num_beams", "length_penalty", "early_stopping", "no_repeat_ngram_size", "n", "best_of", "stop", "logprobs", "stream")
@@ -127,115 +147,23 @@ class GenerateRequest(_message.Message):
     stream: bool
     def __init__(self, model: _Optional[str] = ..., prompts: _Optional[_Iterable[str]] = ..., instruction: _Optional[str] = ..., examples: _Optional[_Iterable[_Union[Example, _Mapping]]] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., seed: _Optional[int] = ..., num_beams: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: bool = ..., no_repeat_ngram_size: _Optional[int] = ..., n: _Optional[int] = ..., best_of: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[int] = ..., stream: bool = ...) -> None: ...
 
-class ListModelsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+class Example(_message.Message):
+    __slots__ = ("input", "output")
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    input: str
+    output: str
+    def __init__(self, input: _Optional[str] = ..., output: _Optional[str] = ...) -> None: ...
 
-class ItemError(_message.Message):
-    __slots__ = ("type", "message", "field")
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    FIELD_FIELD_NUMBER: _ClassVar[int]
-    type: str
-    message: str
-    field: str
-    def __init__(self, type: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
-
-class Alternative(_message.Message):
-    __slots__ = ("text", "score")
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    SCORE_FIELD_NUMBER: _ClassVar[int]
-    text: str
-    score: float
-    def __init__(self, text: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
-
-class Row(_message.Message):
-    __slots__ = ("values",)
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    values: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, values: _Optional[_Iterable[float]] = ...) -> None: ...
-
-class Alignment(_message.Message):
-    __slots__ = ("source_tokens", "target_tokens", "weights")
-    SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    TARGET_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
-    source_tokens: _containers.RepeatedScalarFieldContainer[str]
-    target_tokens: _containers.RepeatedScalarFieldContainer[str]
-    weights: _containers.RepeatedCompositeFieldContainer[Row]
-    def __init__(self, source_tokens: _Optional[_Iterable[str]] = ..., target_tokens: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
-
-class Attention(_message.Message):
-    __slots__ = ("tokens", "grid", "weights")
-    TOKENS_FIELD_NUMBER: _ClassVar[int]
-    GRID_FIELD_NUMBER: _ClassVar[int]
-    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
-    tokens: _containers.RepeatedScalarFieldContainer[str]
-    grid: _containers.RepeatedScalarFieldContainer[int]
-    weights: _containers.RepeatedCompositeFieldContainer[Row]
-    def __init__(self, tokens: _Optional[_Iterable[str]] = ..., grid: _Optional[_Iterable[int]] = ..., weights: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
-
-class TopToken(_message.Message):
-    __slots__ = ("token", "logprob")
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
-    LOGPROB_FIELD_NUMBER: _ClassVar[int]
-    token: str
-    logprob: float
-    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ...) -> None: ...
-
-class TokenLogprob(_message.Message):
-    __slots__ = ("token", "logprob", "top")
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
-    LOGPROB_FIELD_NUMBER: _ClassVar[int]
-    TOP_FIELD_NUMBER: _ClassVar[int]
-    token: str
-    logprob: float
-    top: _containers.RepeatedCompositeFieldContainer[TopToken]
-    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopToken, _Mapping]]] = ...) -> None: ...
-
-class Translation(_message.Message):
-    __slots__ = ("index", "error", "text", "score", "alternatives", "alignment")
-    INDEX_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    SCORE_FIELD_NUMBER: _ClassVar[int]
-    ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
-    ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
-    index: int
-    error: ItemError
-    text: str
-    score: float
-    alternatives: _containers.RepeatedCompositeFieldContainer[Alternative]
-    alignment: Alignment
-    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., score: _Optional[float] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ...) -> None: ...
-
-class Caption(_message.Message):
-    __slots__ = ("index", "error", "text", "score", "alternatives", "attention")
-    INDEX_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    SCORE_FIELD_NUMBER: _ClassVar[int]
-    ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
-    ATTENTION_FIELD_NUMBER: _ClassVar[int]
-    index: int
-    error: ItemError
-    text: str
-    score: float
-    alternatives: _containers.RepeatedCompositeFieldContainer[Alternative]
-    attention: Attention
-    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., score: _Optional[float] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., attention: _Optional[_Union[Attention, _Mapping]] = ...) -> None: ...
-
-class Continuation(_message.Message):
-    __slots__ = ("text", "finish_reason", "score", "logprobs")
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
-    SCORE_FIELD_NUMBER: _ClassVar[int]
-    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
-    text: str
-    finish_reason: str
-    score: float
-    logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
-    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
+class GenerateResponse(_message.Message):
+    __slots__ = ("model", "data", "usage")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    data: _containers.RepeatedCompositeFieldContainer[Generation]
+    usage: Usage
+    def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class Generation(_message.Message):
     __slots__ = ("index", "error", "text", "finish_reason", "score", "logprobs", "alternatives")
@@ -255,33 +183,57 @@ class Generation(_message.Message):
     alternatives: _containers.RepeatedCompositeFieldContainer[Continuation]
     def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Continuation, _Mapping]]] = ...) -> None: ...
 
-class LabelScore(_message.Message):
-    __slots__ = ("label", "score", "cosine")
-    LABEL_FIELD_NUMBER: _ClassVar[int]
+class TokenLogprob(_message.Message):
+    __slots__ = ("token", "logprob", "top")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    logprob: float
+    top: _containers.RepeatedCompositeFieldContainer[TopToken]
+    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopToken, _Mapping]]] = ...) -> None: ...
+
+class TopToken(_message.Message):
+    __slots__ = ("token", "logprob")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    logprob: float
+    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ...) -> None: ...
+
+class Continuation(_message.Message):
+    __slots__ = ("text", "finish_reason", "score", "logprobs")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
-    COSINE_FIELD_NUMBER: _ClassVar[int]
-    label: str
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    finish_reason: str
     score: float
-    cosine: float
-    def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ..., cosine: _Optional[float] = ...) -> None: ...
+    logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
+    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
 
-class Classification(_message.Message):
-    __slots__ = ("index", "error", "labels")
-    INDEX_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
-    index: int
-    error: ItemError
-    labels: _containers.RepeatedCompositeFieldContainer[LabelScore]
-    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[LabelScore, _Mapping]]] = ...) -> None: ...
-
-class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "completion_tokens")
-    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    prompt_tokens: int
-    completion_tokens: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
+class TranslateRequest(_message.Message):
+    __slots__ = ("model", "texts", "source", "target", "num_beams", "alternatives", "length_penalty", "return_alignment", "stream")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NUM_BEAMS_FIELD_NUMBER: _ClassVar[int]
+    ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    RETURN_ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    source: str
+    target: str
+    num_beams: int
+    alternatives: int
+    length_penalty: float
+    return_alignment: bool
+    stream: bool
+    def __init__(self, model: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., length_penalty: _Optional[float] = ..., return_alignment: bool = ..., stream: bool = ...) -> None: ...
 
 class TranslateResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -293,15 +245,43 @@ class TranslateResponse(_message.Message):
     usage: Usage
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Translation, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
-class CaptionResponse(_message.Message):
-    __slots__ = ("model", "data", "usage")
+class Translation(_message.Message):
+    __slots__ = ("index", "error", "text", "score", "alternatives", "alignment")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
+    ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    error: ItemError
+    text: str
+    score: float
+    alternatives: _containers.RepeatedCompositeFieldContainer[Alternative]
+    alignment: Alignment
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., score: _Optional[float] = ..., alternatives: _Optional[_Iterable[_Union[Alternative, _Mapping]]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ...) -> None: ...
+
+class Alignment(_message.Message):
+    __slots__ = ("source_tokens", "target_tokens", "weights")
+    SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    source_tokens: _containers.RepeatedScalarFieldContainer[str]
+    target_tokens: _containers.RepeatedScalarFieldContainer[str]
+    weights: _containers.RepeatedCompositeFieldContainer[Row]
+    def __init__(self, source_tokens: _Optional[_Iterable[str]] = ..., target_tokens: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
+
+class ZeroShotRequest(_message.Message):
+    __slots__ = ("model", "images", "labels", "templates")
     MODEL_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    USAGE_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATES_FIELD_NUMBER: _ClassVar[int]
     model: str
-    data: _containers.RepeatedCompositeFieldContainer[Caption]
-    usage: Usage
-    def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Caption, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+    images: _containers.RepeatedScalarFieldContainer[bytes]
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    templates: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, model: _Optional[str] = ..., images: _Optional[_Iterable[bytes]] = ..., labels: _Optional[_Iterable[str]] = ..., templates: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ZeroShotResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -313,15 +293,25 @@ class ZeroShotResponse(_message.Message):
     usage: Usage
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Classification, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
-class GenerateResponse(_message.Message):
-    __slots__ = ("model", "data", "usage")
-    MODEL_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    USAGE_FIELD_NUMBER: _ClassVar[int]
-    model: str
-    data: _containers.RepeatedCompositeFieldContainer[Generation]
-    usage: Usage
-    def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+class Classification(_message.Message):
+    __slots__ = ("index", "error", "labels")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    error: ItemError
+    labels: _containers.RepeatedCompositeFieldContainer[LabelScore]
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[LabelScore, _Mapping]]] = ...) -> None: ...
+
+class LabelScore(_message.Message):
+    __slots__ = ("label", "score", "cosine")
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    COSINE_FIELD_NUMBER: _ClassVar[int]
+    label: str
+    score: float
+    cosine: float
+    def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ..., cosine: _Optional[float] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("index", "error", "text", "finish_reason", "logprobs", "usage")
@@ -339,31 +329,13 @@ class Chunk(_message.Message):
     usage: Usage
     def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
-class ModelLimits(_message.Message):
-    __slots__ = ("max_input_tokens", "max_total_tokens", "max_client_batch_size", "max_image_pixels", "max_labels", "max_stop_sequences", "max_best_of")
-    MAX_INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    MAX_TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    MAX_CLIENT_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
-    MAX_IMAGE_PIXELS_FIELD_NUMBER: _ClassVar[int]
-    MAX_LABELS_FIELD_NUMBER: _ClassVar[int]
-    MAX_STOP_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
-    MAX_BEST_OF_FIELD_NUMBER: _ClassVar[int]
-    max_input_tokens: int
-    max_total_tokens: int
-    max_client_batch_size: int
-    max_image_pixels: int
-    max_labels: int
-    max_stop_sequences: int
-    max_best_of: int
-    def __init__(self, max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_client_batch_size: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_labels: _Optional[int] = ..., max_stop_sequences: _Optional[int] = ..., max_best_of: _Optional[int] = ...) -> None: ...
-
-class LanguagePair(_message.Message):
-    __slots__ = ("source", "target")
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    TARGET_FIELD_NUMBER: _ClassVar[int]
-    source: str
-    target: str
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
+class ModelList(_message.Message):
+    __slots__ = ("object", "data")
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    object: str
+    data: _containers.RepeatedCompositeFieldContainer[Model]
+    def __init__(self, object: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
 
 class Model(_message.Message):
     __slots__ = ("id", "object", "owned_by", "created", "version", "architecture", "tasks", "languages", "precision", "default", "limits")
@@ -391,13 +363,23 @@ class Model(_message.Message):
     limits: ModelLimits
     def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., owned_by: _Optional[str] = ..., created: _Optional[int] = ..., version: _Optional[int] = ..., architecture: _Optional[str] = ..., tasks: _Optional[_Iterable[str]] = ..., languages: _Optional[_Iterable[_Union[LanguagePair, _Mapping]]] = ..., precision: _Optional[str] = ..., default: bool = ..., limits: _Optional[_Union[ModelLimits, _Mapping]] = ...) -> None: ...
 
-class ModelList(_message.Message):
-    __slots__ = ("object", "data")
-    OBJECT_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    object: str
-    data: _containers.RepeatedCompositeFieldContainer[Model]
-    def __init__(self, object: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
+class ModelLimits(_message.Message):
+    __slots__ = ("max_input_tokens", "max_total_tokens", "max_client_batch_size", "max_image_pixels", "max_labels", "max_stop_sequences", "max_best_of")
+    MAX_INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CLIENT_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_IMAGE_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    MAX_LABELS_FIELD_NUMBER: _ClassVar[int]
+    MAX_STOP_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BEST_OF_FIELD_NUMBER: _ClassVar[int]
+    max_input_tokens: int
+    max_total_tokens: int
+    max_client_batch_size: int
+    max_image_pixels: int
+    max_labels: int
+    max_stop_sequences: int
+    max_best_of: int
+    def __init__(self, max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_client_batch_size: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_labels: _Optional[int] = ..., max_stop_sequences: _Optional[int] = ..., max_best_of: _Optional[int] = ...) -> None: ...
 
 class ErrorBody(_message.Message):
     __slots__ = ("type", "message", "field")
@@ -408,3 +390,21 @@ class ErrorBody(_message.Message):
     message: str
     field: str
     def __init__(self, type: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
+
+class ListModelsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Row(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class LanguagePair(_message.Message):
+    __slots__ = ("source", "target")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    target: str
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...

@@ -34,40 +34,40 @@ class TriptychStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.Translate = channel.unary_unary(
-                '/triptych.v1.Triptych/Translate',
-                request_serializer=triptych_dot_triptych__pb2.TranslateRequest.SerializeToString,
-                response_deserializer=triptych_dot_triptych__pb2.TranslateResponse.FromString,
-                _registered_method=True)
         self.Caption = channel.unary_unary(
                 '/triptych.v1.Triptych/Caption',
                 request_serializer=triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.CaptionResponse.FromString,
-                _registered_method=True)
-        self.ZeroShot = channel.unary_unary(
-                '/triptych.v1.Triptych/ZeroShot',
-                request_serializer=triptych_dot_triptych__pb2.ZeroShotRequest.SerializeToString,
-                response_deserializer=triptych_dot_triptych__pb2.ZeroShotResponse.FromString,
-                _registered_method=True)
-        self.Generate = channel.unary_unary(
-                '/triptych.v1.Triptych/Generate',
-                request_serializer=triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
-                response_deserializer=triptych_dot_triptych__pb2.GenerateResponse.FromString,
-                _registered_method=True)
-        self.TranslateStream = channel.unary_stream(
-                '/triptych.v1.Triptych/TranslateStream',
-                request_serializer=triptych_dot_triptych__pb2.TranslateRequest.SerializeToString,
-                response_deserializer=triptych_dot_triptych__pb2.Chunk.FromString,
                 _registered_method=True)
         self.CaptionStream = channel.unary_stream(
                 '/triptych.v1.Triptych/CaptionStream',
                 request_serializer=triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.Chunk.FromString,
                 _registered_method=True)
+        self.Generate = channel.unary_unary(
+                '/triptych.v1.Triptych/Generate',
+                request_serializer=triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.GenerateResponse.FromString,
+                _registered_method=True)
         self.GenerateStream = channel.unary_stream(
                 '/triptych.v1.Triptych/GenerateStream',
                 request_serializer=triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.Chunk.FromString,
+                _registered_method=True)
+        self.Translate = channel.unary_unary(
+                '/triptych.v1.Triptych/Translate',
+                request_serializer=triptych_dot_triptych__pb2.TranslateRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.TranslateResponse.FromString,
+                _registered_method=True)
+        self.TranslateStream = channel.unary_stream(
+                '/triptych.v1.Triptych/TranslateStream',
+                request_serializer=triptych_dot_triptych__pb2.TranslateRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.Chunk.FromString,
+                _registered_method=True)
+        self.ZeroShot = channel.unary_unary(
+                '/triptych.v1.Triptych/ZeroShot',
+                request_serializer=triptych_dot_triptych__pb2.ZeroShotRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.ZeroShotResponse.FromString,
                 _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/triptych.v1.Triptych/ListModels',
@@ -79,51 +79,58 @@ class TriptychStub(object):
 class TriptychServicer(object):
     """Missing associated documentation comment in .proto file."""
 
-    def Translate(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Caption(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ZeroShot(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Generate(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def TranslateStream(self, request, context):
-        """The same as they are generated; `stream` of these requests may be left out.
+        """Describe images in words.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CaptionStream(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The same, as chunks of text while it is generated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Generate(self, request, context):
+        """Continue prompts, below an instruction and examples where given.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GenerateStream(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The same, as chunks of text while it is generated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Translate(self, request, context):
+        """Translate texts; paragraphs keep their line breaks.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TranslateStream(self, request, context):
+        """The same, as chunks of text while it is generated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ZeroShot(self, request, context):
+        """Classify images among labels given as text, best first.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The models served.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -131,40 +138,40 @@ class TriptychServicer(object):
 
 def add_TriptychServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Translate': grpc.unary_unary_rpc_method_handler(
-                    servicer.Translate,
-                    request_deserializer=triptych_dot_triptych__pb2.TranslateRequest.FromString,
-                    response_serializer=triptych_dot_triptych__pb2.TranslateResponse.SerializeToString,
-            ),
             'Caption': grpc.unary_unary_rpc_method_handler(
                     servicer.Caption,
                     request_deserializer=triptych_dot_triptych__pb2.CaptionRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.CaptionResponse.SerializeToString,
-            ),
-            'ZeroShot': grpc.unary_unary_rpc_method_handler(
-                    servicer.ZeroShot,
-                    request_deserializer=triptych_dot_triptych__pb2.ZeroShotRequest.FromString,
-                    response_serializer=triptych_dot_triptych__pb2.ZeroShotResponse.SerializeToString,
-            ),
-            'Generate': grpc.unary_unary_rpc_method_handler(
-                    servicer.Generate,
-                    request_deserializer=triptych_dot_triptych__pb2.GenerateRequest.FromString,
-                    response_serializer=triptych_dot_triptych__pb2.GenerateResponse.SerializeToString,
-            ),
-            'TranslateStream': grpc.unary_stream_rpc_method_handler(
-                    servicer.TranslateStream,
-                    request_deserializer=triptych_dot_triptych__pb2.TranslateRequest.FromString,
-                    response_serializer=triptych_dot_triptych__pb2.Chunk.SerializeToString,
             ),
             'CaptionStream': grpc.unary_stream_rpc_method_handler(
                     servicer.CaptionStream,
                     request_deserializer=triptych_dot_triptych__pb2.CaptionRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.Chunk.SerializeToString,
             ),
+            'Generate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Generate,
+                    request_deserializer=triptych_dot_triptych__pb2.GenerateRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.GenerateResponse.SerializeToString,
+            ),
             'GenerateStream': grpc.unary_stream_rpc_method_handler(
                     servicer.GenerateStream,
                     request_deserializer=triptych_dot_triptych__pb2.GenerateRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.Chunk.SerializeToString,
+            ),
+            'Translate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Translate,
+                    request_deserializer=triptych_dot_triptych__pb2.TranslateRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.TranslateResponse.SerializeToString,
+            ),
+            'TranslateStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.TranslateStream,
+                    request_deserializer=triptych_dot_triptych__pb2.TranslateRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.Chunk.SerializeToString,
+            ),
+            'ZeroShot': grpc.unary_unary_rpc_method_handler(
+                    servicer.ZeroShot,
+                    request_deserializer=triptych_dot_triptych__pb2.ZeroShotRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.ZeroShotResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -183,33 +190,6 @@ class Triptych(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
-    def Translate(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/triptych.v1.Triptych/Translate',
-            triptych_dot_triptych__pb2.TranslateRequest.SerializeToString,
-            triptych_dot_triptych__pb2.TranslateResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def Caption(request,
             target,
             options=(),
@@ -226,87 +206,6 @@ class Triptych(object):
             '/triptych.v1.Triptych/Caption',
             triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
             triptych_dot_triptych__pb2.CaptionResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ZeroShot(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/triptych.v1.Triptych/ZeroShot',
-            triptych_dot_triptych__pb2.ZeroShotRequest.SerializeToString,
-            triptych_dot_triptych__pb2.ZeroShotResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Generate(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/triptych.v1.Triptych/Generate',
-            triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
-            triptych_dot_triptych__pb2.GenerateResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def TranslateStream(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/triptych.v1.Triptych/TranslateStream',
-            triptych_dot_triptych__pb2.TranslateRequest.SerializeToString,
-            triptych_dot_triptych__pb2.Chunk.FromString,
             options,
             channel_credentials,
             insecure,
@@ -345,6 +244,33 @@ class Triptych(object):
             _registered_method=True)
 
     @staticmethod
+    def Generate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/Generate',
+            triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
+            triptych_dot_triptych__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GenerateStream(request,
             target,
             options=(),
@@ -361,6 +287,87 @@ class Triptych(object):
             '/triptych.v1.Triptych/GenerateStream',
             triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
             triptych_dot_triptych__pb2.Chunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Translate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/Translate',
+            triptych_dot_triptych__pb2.TranslateRequest.SerializeToString,
+            triptych_dot_triptych__pb2.TranslateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TranslateStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/triptych.v1.Triptych/TranslateStream',
+            triptych_dot_triptych__pb2.TranslateRequest.SerializeToString,
+            triptych_dot_triptych__pb2.Chunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ZeroShot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/ZeroShot',
+            triptych_dot_triptych__pb2.ZeroShotRequest.SerializeToString,
+            triptych_dot_triptych__pb2.ZeroShotResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,1 @@
+"""Generators of the committed files that follow from the tasks; for development only."""

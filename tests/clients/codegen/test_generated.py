@@ -1,0 +1,26 @@
+"""The committed generated files are what `make proto` writes today."""
+
+from pathlib import Path
+
+import pytest
+
+from codegen.__main__ import CLIENTS, generate
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("generated")
+    generate(output)
+    return output
+
+
+def test_generated_files_are_fresh(fresh: Path) -> None:
+    names = [path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()]
+    assert len(names) >= 5
+    stale = [
+        str(name)
+        for name in names
+        if (CLIENTS / name).read_text(encoding="utf-8")
+        != (fresh / name).read_text(encoding="utf-8")
+    ]
+    assert stale == [], "run `make proto`"

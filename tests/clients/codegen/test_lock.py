@@ -1,0 +1,132 @@
+"""Field numbers and types are kept: what would break an older client is refused."""
+
+from pathlib import Path
+
+import pytest
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from codegen.__main__ import LOCK
+from codegen.lock import (
+    LockedField,
+    LockError,
+    check_published,
+    lock_text,
+    read_lock,
+    updated,
+)
+from codegen.schema import ProtoField, ProtoMessage, proto_messages
+from triptych import triptych_pb2 as pb
+from triptych.tasks import TASKS
+
+LOCKED = {"M": {"a": LockedField(1, "string"), "b": LockedField(2, "optional int32")}}
+
+
+def message(**fields: str) -> list[ProtoMessage]:
+    return [ProtoMessage("M", tuple(ProtoField(name, type_) for name, type_ in fields.items()))]
+
+
+def test_committed_lock_has_every_message_and_changes_nothing() -> None:
+    lock = read_lock(LOCK)
+    check_published(lock, pb.DESCRIPTOR)
+    assert updated(lock, proto_messages(TASKS.values())) == lock
+    assert lock_text(lock) == LOCK.read_text(encoding="utf-8")
+
+
+def test_first_published_numbers_stay() -> None:
+    """Some numbers of the first version, written out."""
+    fields = pb.GenerateRequest.DESCRIPTOR.fields_by_name
+    assert (fields["model"].number, fields["prompts"].number, fields["stream"].number) == (1, 2, 24)
+    assert fields["logit_bias"].number == 14
+    assert pb.Chunk.DESCRIPTOR.fields_by_name["usage"].number == 6
+    assert pb.Model.DESCRIPTOR.fields_by_name["limits"].number == 11
+
+
+def test_new_field_takes_the_next_number() -> None:
+    after = updated(LOCKED, message(a="string", c="bool", b="optional int32"))
+    assert after["M"]["c"] == LockedField(3, "bool")
+    assert {name: after["M"][name] for name in LOCKED["M"]} == LOCKED["M"]
+
+
+def test_new_message_is_numbered_from_one() -> None:
+    assert updated({}, message(x="string", y="bool")) == {
+        "M": {"x": LockedField(1, "string"), "y": LockedField(2, "bool")}
+    }
+
+
+def test_removed_field_stays_reserved_and_its_number_is_not_given_again() -> None:
+    after = updated(LOCKED, message(a="string"))
+    assert after["M"]["b"] == LockedField(2, "optional int32", is_removed=True)
+    later = updated(after, message(a="string", c="bool"))
+    assert later["M"]["c"].number == 3
+    assert later["M"]["b"].is_removed
+
+
+def test_removed_message_keeps_its_numbers() -> None:
+    after = updated(LOCKED, [])
+    assert all(field.is_removed for field in after["M"].values())
+    with pytest.raises(LockError, match=r"M\.a was removed and its number 1 is reserved"):
+        updated(after, message(a="string"))
+
+
+@pytest.mark.parametrize("type_", ["bool", "optional string", "repeated string", "bytes"])
+def test_changed_type_is_refused(type_: str) -> None:
+    with pytest.raises(LockError, match=r"M\.a is locked as string and cannot become"):
+        updated(LOCKED, message(a=type_, b="optional int32"))
+
+
+def test_locked_width_of_an_integer_stands() -> None:
+    assert updated(LOCKED, message(a="string", b="optional int64")) == LOCKED
+
+
+def test_number_given_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "lock.json"
+    twice = {"M": {**LOCKED["M"], "c": LockedField(2, "bool")}}
+    path.write_text(lock_text(twice))
+    with pytest.raises(LockError, match="M: b and c have the same number 2"):
+        read_lock(path)
+
+
+def test_lock_survives_its_file(tmp_path: Path) -> None:
+    lock = updated(LOCKED, message(a="string", c="map<int64, double>"))
+    path = tmp_path / "lock.json"
+    path.write_text(lock_text(lock))
+    assert read_lock(path) == lock
+
+
+def published(number: int = 1, type_: int = 9) -> FileDescriptor:
+    """A descriptor of message M with the field `a`."""
+    file = FileDescriptorProto(name="m.proto", syntax="proto3")
+    file.message_type.add(name="M").field.add(name="a", number=number, type=type_, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return pool.FindFileByName(file.name)
+
+
+def test_edited_number_in_the_lock_is_refused() -> None:
+    check_published(LOCKED, published())
+    with pytest.raises(LockError, match=r"M\.a is published as number 7; it cannot become 1"):
+        check_published(LOCKED, published(number=7))
+
+
+def test_edited_type_in_the_lock_is_refused() -> None:
+    with pytest.raises(LockError, match=r"M\.a is published as bool; it cannot become string"):
+        check_published(LOCKED, published(type_=8))
+
+
+def test_deleted_entry_of_the_lock_is_refused() -> None:
+    with pytest.raises(LockError, match=r"M\.a = 1 is published, but not in the lock"):
+        check_published({"M": {}}, published())
+
+
+def test_every_number_of_the_committed_lock_is_guarded() -> None:
+    """Moving any one number of the real lock is noticed."""
+    lock = read_lock(LOCK)
+    for name, fields in lock.items():
+        for field, locked in fields.items():
+            if locked.is_removed:
+                continue
+            moved = LockedField(locked.number + 100, locked.type)
+            with pytest.raises(LockError, match="it cannot become"):
+                check_published({**lock, name: {**fields, field: moved}}, pb.DESCRIPTOR)
