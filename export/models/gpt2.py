@@ -64,9 +64,7 @@ def read_config(fields: Fields, *, has_cross: bool) -> Config:
     Args:
         has_cross: Whether the blocks are to look at a source.
     """
-    fields.refuse_unless(
-        model_type="gpt2", add_cross_attention=has_cross, cross_attention_hidden_size=None
-    )
+    fields.refuse_unless(add_cross_attention=has_cross, cross_attention_hidden_size=None)
     fields.divisible("n_embd", "n_head")
     width = fields.integer("n_embd")
     is_scaled = fields.flag("scale_attn_weights", True)

@@ -50,10 +50,10 @@ class Config:
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; other encoders or decoders are refused by name."""
     fields = Fields(values)
-    return Config(
-        vit.read_config(fields.section("encoder")),
-        gpt2.read_config(fields.section("decoder"), has_cross=True),
-    )
+    encoder, decoder = fields.section("encoder"), fields.section("decoder")
+    encoder.refuse_unless(model_type="vit")
+    decoder.refuse_unless(model_type="gpt2")
+    return Config(vit.read_config(encoder), gpt2.read_config(decoder, has_cross=True))
 
 
 # --------------------------------------------------------------------------------------- network

@@ -58,7 +58,7 @@ class Config:
 
 def read_config(fields: Fields) -> Config:
     """The configuration; what we lack is refused."""
-    fields.refuse_unless(model_type="vit", num_channels=3, head_dim=None)
+    fields.refuse_unless(num_channels=3, head_dim=None)
     fields.divisible("hidden_size", "num_attention_heads")
     return Config(
         image=fields.pair("image_size", 224),

@@ -10,8 +10,12 @@ import pytest
 
 from export.checkpoint import Checkpoint
 from export.image import image_spec
+from export.manifest import preprocessing
+from export.registry import ARCHITECTURES, architecture
 from export.tokenizer import fast_tokenizer, languages, sentencepiece_pair
+from serving.bundle import Role
 from serving.errors import CheckpointError
+from tests.export.twins import build
 
 VIT = {
     "image_processor_type": "ViTImageProcessor",
@@ -145,3 +149,33 @@ def test_slow_files_are_converted(tmp_path: Path) -> None:
 def test_damaged_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"tokenizer.json is damaged"):
         fast_tokenizer(_checkpoint(tmp_path, tokenizer__json="{"))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_recipes_of_every_architecture_are_read_from_its_folder(name: str, tmp_path: Path) -> None:
+    declared = architecture(name)
+    config, network = build(name)
+    files = {
+        "vocab__json": {"</s>": 0, "<unk>": 1, "<pad>": 3},
+        "source__spm": "",
+        "target__spm": "",
+    }
+    if declared.tokenizer == "tokenizers":
+        vocabulary = {"</s>": 0, "<pad>": 3}
+        settings = {"eos_token": "</s>", "pad_token": "<pad>"}
+        files = {
+            "tokenizer__json": {"model": {"vocab": vocabulary}},
+            "tokenizer_config__json": settings,
+        }
+    if declared.image_size is not None:
+        height, width = declared.image_size(config)
+        size = {"height": height, "width": width}
+        files["preprocessor_config__json"] = VIT | {"size": size}
+    prepared = preprocessing(declared, _checkpoint(tmp_path, **files))
+    assert (prepared.tokenizer.eos_token_id, prepared.tokenizer.pad_token_id) == (0, 3)
+    assert set(prepared.tokenizer.files.values()) == set(prepared.files)
+    assert (prepared.image is None) == (declared.image_size is None)
+    graphs = declared.graphs(network, prepared.image)  # refuses a recipe of another size
+    pixels = [low.graph.input(Role.PIXELS) for low in graphs.lowerings.values()]
+    shapes = {port.shape[1:] for port in pixels if port is not None}
+    assert shapes == ({prepared.image.shape} if prepared.image else set())

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from export.architecture import Graphs
+from export.registry import ARCHITECTURES
 from export.triton_config import generator_config, stateless_config
 from tests.export.conftest import Bundles
 from tests.export.test_publish import IMAGE, TEXT
+from tests.export.twins import interface
+
+COMMITTED = Path(__file__).parents[2] / "model_repository"
 
 
 def _parsed(text: str) -> Any:
@@ -63,8 +70,10 @@ def test_one_number_an_item_is_reshaped() -> None:
     assert list(lengths.reshape.shape) == []
 
 
-def test_every_config_is_complete() -> None:
-    for text in (generator_config("a", None), stateless_config("b", IMAGE)):
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_config_is_complete_and_has_the_ports_of_its_graph(name: str) -> None:
+    graphs = interface(name)
+    for part, text in configs(graphs).items():
         parsed = _parsed(text)
         (group,) = parsed.instance_group
         assert (group.count, group.kind) == (1, model_config_pb2.ModelInstanceGroup.KIND_CPU)
@@ -72,3 +81,23 @@ def test_every_config_is_complete() -> None:
         # Any policy costs half a second: docs/architecture.md.
         assert not parsed.dynamic_batching.HasField("default_queue_policy")
         assert parsed.parameters["intra_op_thread_count"].string_value == "2"
+        if part in graphs.lowerings:
+            graph = graphs.lowerings[part].graph
+            assert [port.name for port in parsed.input] == [port.name for port in graph.inputs]
+            assert [port.name for port in parsed.output] == [port.name for port in graph.outputs]
+
+
+def configs(graphs: Graphs) -> dict[str, str]:
+    """Part → the text of its configuration."""
+    if "step" in graphs.lowerings:
+        admit = graphs.lowerings.get("admit")
+        return {"generate": generator_config("x", admit.graph if admit else None)}
+    return {key: stateless_config("x", low.graph) for key, low in graphs.lowerings.items()}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(COMMITTED.glob("*/config.pbtxt")), ids=lambda path: path.parent.name
+)
+def test_committed_configs_are_in_the_text_format_as_it_is_printed(path: Path) -> None:
+    text = path.read_text()
+    assert text_format.MessageToString(_parsed(text)) == text
