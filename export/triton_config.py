@@ -10,7 +10,7 @@ from __future__ import annotations
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from serving import interface
+from serving import codec
 from serving.bundle import Graph, Role, Tensor
 
 THREADS = 2
@@ -26,15 +26,15 @@ _TYPES = {
     "bool": pb.TYPE_BOOL,
 }
 _GENERATED = (  # outputs of every generator: name, type, dimensions
-    (interface.TOKEN_IDS, pb.TYPE_INT64, (-1,)),
-    (interface.SEQUENCES, pb.TYPE_INT64, (-1, -1)),
-    (interface.SCORES, pb.TYPE_FP32, (-1,)),
-    (interface.FINISH_REASON, pb.TYPE_STRING, (-1,)),
-    (interface.LOG_PROBS, pb.TYPE_FP32, (-1, -1)),
-    (interface.TOP_IDS, pb.TYPE_INT64, (-1, -1, -1)),
-    (interface.TOP_LOG_PROBS, pb.TYPE_FP32, (-1, -1, -1)),
-    (interface.ALIGNMENT, pb.TYPE_FP32, (-1, -1, -1)),
-    (interface.USAGE, pb.TYPE_INT32, (2,)),
+    (codec.TOKEN_IDS, pb.TYPE_INT64, (-1,)),
+    (codec.SEQUENCES, pb.TYPE_INT64, (-1, -1)),
+    (codec.SCORES, pb.TYPE_FP32, (-1,)),
+    (codec.FINISH_REASON, pb.TYPE_STRING, (-1,)),
+    (codec.LOG_PROBS, pb.TYPE_FP32, (-1, -1)),
+    (codec.TOP_IDS, pb.TYPE_INT64, (-1, -1, -1)),
+    (codec.TOP_LOG_PROBS, pb.TYPE_FP32, (-1, -1, -1)),
+    (codec.ALIGNMENT, pb.TYPE_FP32, (-1, -1, -1)),
+    (codec.USAGE, pb.TYPE_INT32, (2,)),
 )
 
 
@@ -48,13 +48,13 @@ def generator_config(name: str, admit: Graph | None) -> str:
     """
     config = _config(name, "autoregressive", max_batch=0)
     if admit is not None and admit.input(Role.SOURCE_TOKENS):
-        config.input.add(name=interface.SOURCE_IDS, data_type=pb.TYPE_INT64, dims=[-1])
+        config.input.add(name=codec.SOURCE_IDS, data_type=pb.TYPE_INT64, dims=[-1])
     pixels = admit and admit.input(Role.PIXELS)
     if pixels:
         shape = [int(size) for size in pixels.shape[1:]]
-        config.input.add(name=interface.PIXELS, data_type=pb.TYPE_UINT8, dims=shape)
-    config.input.add(name=interface.PROMPT_IDS, data_type=pb.TYPE_INT64, dims=[-1], optional=True)
-    config.input.add(name=interface.OPTIONS, data_type=pb.TYPE_STRING, dims=[1], optional=True)
+        config.input.add(name=codec.PIXELS, data_type=pb.TYPE_UINT8, dims=shape)
+    config.input.add(name=codec.PROMPT_IDS, data_type=pb.TYPE_INT64, dims=[-1], optional=True)
+    config.input.add(name=codec.OPTIONS, data_type=pb.TYPE_STRING, dims=[1], optional=True)
     for output, data_type, dims in _GENERATED:
         config.output.add(name=output, data_type=data_type, dims=dims)
     config.model_transaction_policy.decoupled = True
