@@ -1,0 +1,85 @@
+"""Documentation is held to the code: paths, links, make verbs and commands that it names exist."""
+
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    {
+        path
+        for pattern in ("*.md", "docs/*.md", "docker/*.md", "benchmarks/**/*.md", "*/README.md")
+        for path in ROOT.glob(pattern)
+        if ".venv" not in path.parts
+    }
+)
+TOP = r"(?:export|serving|clients|model_repository|tests|docker|benchmarks|docs)/"
+CITED = re.compile(rf"`({TOP}[\w./-]*)`")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+VERB = re.compile(r"\bmake ([a-z][a-z-]*)")
+COMMAND = re.compile(r"^(?:\$ )?triptych ([a-z-]+)((?: .*)?)$", re.MULTILINE)
+FLAG = re.compile(r"(?<!\S)--[a-z][a-z-]*")
+
+pages = pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
+
+
+@pages
+def test_cited_paths_exist(page: Path) -> None:
+    cited = set(CITED.findall(page.read_text(encoding="utf-8")))
+    missing = [path for path in sorted(cited) if not (ROOT / path).exists()]
+    assert [path for path in missing if not _is_ignored(path)] == []
+
+
+@pages
+def test_links_resolve(page: Path) -> None:
+    links = {link for link in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in link}
+    assert [link for link in sorted(links) if not (page.parent / link).exists()] == []
+
+
+@pages
+def test_make_verbs_exist(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    known = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE))
+    code = "\n".join(_code(page.read_text(encoding="utf-8")))
+    assert sorted(set(VERB.findall(code)) - known) == []
+
+
+@pages
+def test_commands_and_their_flags_exist(page: Path) -> None:
+    code = "\n".join(_code(page.read_text(encoding="utf-8")))
+    unknown = [
+        f"{command} {flag}"
+        for command, rest in COMMAND.findall(code)
+        for flag in FLAG.findall(rest.partition("#")[0])
+        if flag not in _help(command)
+    ]
+    assert unknown == []
+
+
+@cache
+def _help(command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "triptych", command, "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _is_ignored(path: str) -> bool:
+    """Whether git ignores the path: a file of one machine, or one that a command writes."""
+    return (
+        subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT, check=False).returncode == 0
+    )
+
+
+def _code(text: str) -> list[str]:
+    """Fenced blocks and inline code."""
+    pairs = re.findall(r"```[a-z]*\n(.*?)```|`([^`\n]+)`", text, re.DOTALL)
+    return [fenced or inline for fenced, inline in pairs]
