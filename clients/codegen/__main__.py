@@ -6,14 +6,19 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
+from codegen.formatting import formatted
 from codegen.lock import LockError, check_published, lock_text, read_lock, updated
+from codegen.methods import methods_text
 from codegen.proto import NAME, compile_proto, proto_text
 from codegen.schema import proto_messages, proto_methods
+from codegen.summaries import summaries_text
 from triptych import triptych_pb2
 from triptych.task import Task
 from triptych.tasks import TASKS
 
 CLIENTS = Path(__file__).resolve().parents[1]
+METHODS = "triptych/generated/methods.py"
+SUMMARIES = "triptych/generated/summaries.py"
 LOCK = CLIENTS / "triptych" / "proto.lock.json"
 
 
@@ -31,6 +36,8 @@ def generate(output: Path, tasks: Iterable[Task] = TASKS.values()) -> None:
     files = {
         NAME: proto_text(messages, proto_methods(tasks), lock),
         f"triptych/{LOCK.name}": lock_text(lock),
+        METHODS: formatted(methods_text(tasks), METHODS),
+        SUMMARIES: formatted(summaries_text(tasks), SUMMARIES),
     }
     for name, text in files.items():
         path = output / name

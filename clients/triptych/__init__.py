@@ -1,7 +1,7 @@
-"""Triptych's public package: the wire's messages, the clients and the command line.
+"""Triptych's public package: the messages of the API, the clients and the command line.
 
-Names are imported on demand: `import triptych` costs nothing, and gRPC is loaded by `GrpcClient`
-alone.
+Names are imported on first use: `import triptych` loads none of them, and only `GrpcClient` loads
+gRPC.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
         ApiError,
         ConnectionFailed,
         DeadlineExceeded,
-        InvalidAnswer,
         InvalidArgument,
         InvalidRequest,
+        InvalidResponse,
         NotFound,
         Overloaded,
         ServerError,
@@ -39,9 +39,9 @@ __all__ = [
     "DeadlineExceeded",
     "GrpcClient",
     "Image",
-    "InvalidAnswer",
     "InvalidArgument",
     "InvalidRequest",
+    "InvalidResponse",
     "NotFound",
     "Overloaded",
     "Retries",
@@ -54,7 +54,7 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
+_MODULES = {
     "AsyncClient": "client",
     "Client": "client",
     "GrpcClient": "grpc_client",
@@ -71,8 +71,8 @@ def __getattr__(name: str) -> object:
 
         value: object = version(__name__)
     else:
-        home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
-        value = getattr(home, name)
+        module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}")
+        value = getattr(module, name)
     globals()[name] = value
     return value
 

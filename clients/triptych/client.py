@@ -1,19 +1,21 @@
-"""The HTTP clients. What is said is in `calls` and `http_exchange`; here it is sent."""
+"""The HTTP clients: connections, retries and timeouts; `http_exchange` reads the responses."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, closing
 from types import TracebackType
 from typing import Self, TypeVar
 
 import httpx
+from httpx_sse import EventSource
 
-from triptych import calls, generation, http_exchange
-from triptych.calls import Answer_co, Call
+from triptych import http_exchange
+from triptych.base_client import Response
 from triptych.errors import InvalidArgument, TriptychError
-from triptych.methods import async_iterating, awaitable, blocking, iterating
+from triptych.generated.methods import AwaitableMethods, BlockingMethods
+from triptych.operation import Operation
 from triptych.retries import Retries
 
 T = TypeVar("T")
@@ -22,7 +24,7 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_TIMEOUT_S = 60.0
 
 
-class Client:
+class Client(BlockingMethods):
     """A gateway over HTTP.
 
     ```python
@@ -33,11 +35,11 @@ class Client:
     One client may be used by several threads.
 
     Args:
-        base_url: Where the gateway is.
+        base_url: URL of the gateway.
         api_key: Sent as a bearer token.
-        timeout: Seconds for one attempt, from connecting to the whole answer's last byte
-            without a pause longer than that.
-        retries: What to do about broken connections, 429 and 503.
+        timeout: Seconds that an attempt may wait for the connection, or for further bytes of the
+            response; None waits without end.
+        retries: How often broken connections, 429 and 503 are retried.
         transport: For tests and proxies, as httpx takes it.
     """
 
@@ -58,29 +60,20 @@ class Client:
             transport=transport,
         )
 
-    translate = blocking(calls.translate)
-    caption = blocking(calls.caption)
-    zero_shot = blocking(calls.zero_shot)
-    generate = blocking(generation.generate)
-    translate_stream = iterating(calls.translate_stream)
-    caption_stream = iterating(calls.caption_stream)
-    generate_stream = iterating(generation.generate_stream)
-    models = blocking(calls.models)
-
     def health(self) -> bool:
-        """Whether the gateway's process answers; asked once.
+        """Whether the gateway's process answers; without retries.
 
         Raises:
-            TriptychError: Nobody is there, or somebody else.
+            TriptychError: Gateway unreachable, or not a Triptych gateway.
         """
         response = self._attempt(self._http.build_request("GET", "/health"))
         return http_exchange.is_ready(response)
 
     def ready(self) -> bool:
-        """Whether every required model answers and the gateway is not draining; asked once.
+        """Whether every required model answers and the gateway is not draining; without retries.
 
         Raises:
-            TriptychError: Nobody is there, or somebody else.
+            TriptychError: Gateway unreachable, or not a Triptych gateway.
         """
         response = self._attempt(self._http.build_request("GET", "/ready"))
         return http_exchange.is_ready(response)
@@ -100,32 +93,43 @@ class Client:
     ) -> None:
         self.close()
 
-    def _send(self, call: Call[Answer_co]) -> Answer_co:
-        def attempt() -> Answer_co:
-            response = self._attempt(http_exchange.request(self._http, call))
-            return http_exchange.answer(call, response)
+    def send(self, operation: Operation[Response]) -> Response:
+        """The response of an operation.
 
-        return self._retries.until_answered(attempt)
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
 
-    def _stream(self, call: Call[Answer_co]) -> Iterator[Answer_co]:
-        """The pieces of an answer; closing the iterator ends the request."""
+        def attempt() -> Response:
+            response = self._attempt(http_exchange.request(self._http, operation))
+            return http_exchange.parsed(operation, response)
+
+        return self._retries.run(attempt)
+
+    def stream(self, operation: Operation[Response]) -> Generator[Response, None, None]:
+        """The chunks of a streaming operation; closing the generator aborts the request.
+
+        Raises:
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
+        """
 
         def begin() -> httpx.Response:
-            response = self._attempt(http_exchange.request(self._http, call), stream=True)
+            response = self._attempt(http_exchange.request(self._http, operation), stream=True)
             if not response.is_success:
                 with closing(response):
                     response.read()
                     raise http_exchange.error(response)
             return response
 
-        with closing(self._retries.until_answered(begin)) as response:
-            events = http_exchange.Events(call, response)
+        with closing(self._retries.run(begin)) as response:
+            http_exchange.check_stream(response)
+            reader = http_exchange.EventReader(operation, response)
             try:
-                for data in response.iter_bytes():
-                    yield from events.read(data)
+                for event in EventSource(response).iter_sse():
+                    yield from reader.chunks(event)
             except httpx.TransportError as failure:
                 raise http_exchange.transport_error(failure, response.url) from failure
-            events.check_end()
+            reader.check_end()
 
     def _attempt(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
         try:
@@ -134,7 +138,7 @@ class Client:
             raise http_exchange.transport_error(failure, request.url) from failure
 
 
-class AsyncClient:
+class AsyncClient(AwaitableMethods):
     """A gateway over HTTP, for asyncio; otherwise as `Client`.
 
     ```python
@@ -160,29 +164,20 @@ class AsyncClient:
             transport=transport,
         )
 
-    translate = awaitable(calls.translate)
-    caption = awaitable(calls.caption)
-    zero_shot = awaitable(calls.zero_shot)
-    generate = awaitable(generation.generate)
-    translate_stream = async_iterating(calls.translate_stream)
-    caption_stream = async_iterating(calls.caption_stream)
-    generate_stream = async_iterating(generation.generate_stream)
-    models = awaitable(calls.models)
-
     async def health(self) -> bool:
-        """Whether the gateway's process answers; asked once.
+        """Whether the gateway's process answers; without retries.
 
         Raises:
-            TriptychError: Nobody is there, or somebody else.
+            TriptychError: Gateway unreachable, or not a Triptych gateway.
         """
         response = await self._attempt(self._http.build_request("GET", "/health"))
         return http_exchange.is_ready(response)
 
     async def ready(self) -> bool:
-        """Whether every required model answers and the gateway is not draining; asked once.
+        """Whether every required model answers and the gateway is not draining; without retries.
 
         Raises:
-            TriptychError: Nobody is there, or somebody else.
+            TriptychError: Gateway unreachable, or not a Triptych gateway.
         """
         response = await self._attempt(self._http.build_request("GET", "/ready"))
         return http_exchange.is_ready(response)
@@ -202,35 +197,48 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def _send(self, call: Call[Answer_co]) -> Answer_co:
-        async def attempt() -> Answer_co:
-            response = await self._attempt(http_exchange.request(self._http, call))
-            return http_exchange.answer(call, response)
+    async def send(self, operation: Operation[Response]) -> Response:
+        """The response of an operation.
 
-        return await self._until_answered(attempt)
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
 
-    async def _stream(self, call: Call[Answer_co]) -> AsyncIterator[Answer_co]:
-        """The pieces of an answer; closing the iterator ends the request."""
+        async def attempt() -> Response:
+            response = await self._attempt(http_exchange.request(self._http, operation))
+            return http_exchange.parsed(operation, response)
+
+        return await self._with_retries(attempt)
+
+    async def stream(self, operation: Operation[Response]) -> AsyncGenerator[Response, None]:
+        """The chunks of a streaming operation; closing the generator aborts the request.
+
+        Raises:
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
+        """
 
         async def begin() -> httpx.Response:
-            response = await self._attempt(http_exchange.request(self._http, call), stream=True)
+            request = http_exchange.request(self._http, operation)
+            response = await self._attempt(request, stream=True)
             if not response.is_success:
                 async with aclosing(response):
                     await response.aread()
                     raise http_exchange.error(response)
             return response
 
-        async with aclosing(await self._until_answered(begin)) as response:
-            events = http_exchange.Events(call, response)
+        async with aclosing(await self._with_retries(begin)) as response:
+            http_exchange.check_stream(response)
+            reader = http_exchange.EventReader(operation, response)
             try:
-                async for data in response.aiter_bytes():
-                    for piece in events.read(data):
-                        yield piece
+                async with aclosing(EventSource(response).aiter_sse()) as events:
+                    async for event in events:
+                        for chunk in reader.chunks(event):
+                            yield chunk
             except httpx.TransportError as failure:
                 raise http_exchange.transport_error(failure, response.url) from failure
-            events.check_end()
+            reader.check_end()
 
-    async def _until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _with_retries(self, attempt: Callable[[], Awaitable[T]]) -> T:
         failed = 0
         while True:
             try:

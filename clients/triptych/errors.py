@@ -1,50 +1,50 @@
-"""Everything that can go wrong between a client and a gateway, as one tree.
+"""Every error of this package, as one tree; the server's (`serving.errors`) has the same root.
 
 ```
 TriptychError
-├── InvalidArgument        the call breaks the protocol's rules; nothing was sent
-│   └── UnreadableImage    what was given as a picture cannot be read
-├── ConnectionFailed       no gateway at that address, or the connection or a stream broke
-├── Timeout                no answer within the client's timeout
-├── InvalidAnswer          an answer that is not the protocol's: wrong address or version
+├── InvalidArgument        an argument breaks the protocol's rules; nothing was sent
+│   └── UnreadableImage    an image cannot be read; nothing was sent
+├── ConnectionFailed       no gateway at that address, or the connection broke   retried
+├── Timeout                no response within the client's timeout
+├── InvalidResponse        not the protocol's: wrong address or version
 └── ApiError               the gateway answered with an error
     ├── InvalidRequest     422, 400, 413, 415   INVALID_ARGUMENT
     ├── Unauthorized       401                  UNAUTHENTICATED
     ├── NotFound           404, 405             NOT_FOUND, UNIMPLEMENTED
-    ├── Overloaded         429                  RESOURCE_EXHAUSTED   tried again
-    ├── Unavailable        503                  UNAVAILABLE          tried again
+    ├── Overloaded         429                  RESOURCE_EXHAUSTED   retried
+    ├── Unavailable        503                  UNAVAILABLE          retried
     ├── DeadlineExceeded   504                  DEADLINE_EXCEEDED
     └── ServerError        any other
 ```
 
-`ConnectionFailed`, `Overloaded` and `Unavailable` are raised after the last of several attempts.
+Retried errors are raised after the last attempt (`Retries`).
 """
 
 from __future__ import annotations
 
 
 class TriptychError(Exception):
-    """Anything that this package raises on purpose; `str()` of it is one line for people."""
+    """Base of all errors that Triptych raises on purpose; `str()` of one is a single line."""
 
 
 class InvalidArgument(TriptychError, ValueError):
-    """The call breaks the protocol's rules; nothing was sent."""
+    """An argument breaks the protocol's rules; nothing was sent."""
 
 
 class UnreadableImage(InvalidArgument):
-    """What was given as a picture cannot be read; nothing was sent."""
+    """An image cannot be read; nothing was sent."""
 
 
 class ConnectionFailed(TriptychError):
-    """No gateway at that address, or the connection or a stream broke."""
+    """No gateway at that address, or the connection broke."""
 
 
 class Timeout(TriptychError):
-    """No answer within the client's timeout."""
+    """No response within the client's timeout."""
 
 
-class InvalidAnswer(TriptychError):
-    """An answer that is not the protocol's: another server, or another version."""
+class InvalidResponse(TriptychError):
+    """The response is not the protocol's: another server, or another version."""
 
 
 class ApiError(TriptychError):
@@ -54,9 +54,9 @@ class ApiError(TriptychError):
         message: What was wrong, what was expected, what to do.
         status: HTTP status; over gRPC, the one that HTTP would have had.
         type: Wire name of the error, e.g. `too_long`.
-        field: The request's field that is to blame, where there is one.
-        request_id: Under which the gateway logged it.
-        retry_after_s: When trying again makes sense.
+        field: The invalid field of the request, where there is one.
+        request_id: Id of the request in the gateway's log.
+        retry_after_s: Seconds after which a retry may succeed.
     """
 
     def __init__(
@@ -91,19 +91,19 @@ class NotFound(ApiError):
 
 
 class Overloaded(ApiError):
-    """The queue is full: busy, not dead."""
+    """The queue is full; a retry may succeed."""
 
 
 class Unavailable(ApiError):
-    """The model is not up, or the gateway is draining."""
+    """The model is not loaded, or the gateway is draining."""
 
 
 class DeadlineExceeded(ApiError):
-    """The request's time was up before its answer was complete."""
+    """The request's deadline passed before its response was complete."""
 
 
 class ServerError(ApiError):
-    """A failure of the server's own."""
+    """The server failed."""
 
 
 STATUS_OF_TYPE: dict[str, int] = {
@@ -121,8 +121,7 @@ STATUS_OF_TYPE: dict[str, int] = {
     "unavailable": 503,
     "deadline_exceeded": 504,
 }
-"""The HTTP status of an error by its wire name, where it travels without one: in streams, over
-gRPC."""
+"""Wire name of an error → HTTP status, for errors without one: in streams and over gRPC."""
 
 BY_STATUS: dict[int, type[ApiError]] = {
     400: InvalidRequest,
@@ -136,4 +135,4 @@ BY_STATUS: dict[int, type[ApiError]] = {
     503: Unavailable,
     504: DeadlineExceeded,
 }
-"""The class of an HTTP status; `ServerError` where none stands here."""
+"""HTTP status → class; `ServerError` for all others."""

@@ -1,8 +1,8 @@
-"""The gRPC client: the same verbs, answers and exceptions as over HTTP."""
+"""The gRPC client: the same methods, responses and exceptions as over HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,28 +11,28 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import ValidationError
 
-from triptych import calls, generation
 from triptych import triptych_pb2 as pb
-from triptych.calls import Answer_co, Call
+from triptych.base_client import Response
 from triptych.client import DEFAULT_TIMEOUT_S
 from triptych.conversion import from_proto, to_proto
 from triptych.errors import (
     BY_STATUS,
     STATUS_OF_TYPE,
     ConnectionFailed,
-    InvalidAnswer,
+    InvalidResponse,
     ServerError,
     Timeout,
     TriptychError,
 )
+from triptych.generated.methods import BlockingMethods
 from triptych.http_exchange import headers, seconds
-from triptych.methods import blocking, iterating
+from triptych.operation import Operation
 from triptych.retries import Retries
 from triptych.triptych_pb2_grpc import TriptychStub
 
 DEFAULT_TARGET = "127.0.0.1:8081"
 
-# gRPC's own cap of 4 MiB is less than a batch of pictures; the gateway has its own limits.
+# gRPC's own limit of 4 MiB is less than a batch of images; the gateway has its own limits.
 _OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 
 _HTTP_STATUS = {
@@ -46,7 +46,7 @@ _HTTP_STATUS = {
 }
 
 
-class GrpcClient:
+class GrpcClient(BlockingMethods):
     """A gateway over gRPC; one client may be used by several threads.
 
     ```python
@@ -55,10 +55,10 @@ class GrpcClient:
     ```
 
     Args:
-        target: `host:port` of the gateway's gRPC side.
+        target: `host:port` of the gateway's gRPC server.
         api_key: Sent as a bearer token.
-        timeout: Seconds for one attempt.
-        retries: What to do about broken connections, RESOURCE_EXHAUSTED and UNAVAILABLE.
+        timeout: Seconds for one attempt, of a stream for all its chunks.
+        retries: How often broken connections, RESOURCE_EXHAUSTED and UNAVAILABLE are retried.
         credentials: For TLS, e.g. `grpc.ssl_channel_credentials()`; plain text without.
     """
 
@@ -82,29 +82,20 @@ class GrpcClient:
         self._stub = TriptychStub(self._channel)  # type: ignore[no-untyped-call]
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
-    translate = blocking(calls.translate)
-    caption = blocking(calls.caption)
-    zero_shot = blocking(calls.zero_shot)
-    generate = blocking(generation.generate)
-    translate_stream = iterating(calls.translate_stream)
-    caption_stream = iterating(calls.caption_stream)
-    generate_stream = iterating(generation.generate_stream)
-    models = blocking(calls.models)
-
     def health(self) -> bool:
-        """Whether the gateway's process answers; asked once.
+        """Whether the gateway's process answers; without retries.
 
         Raises:
-            TriptychError: Nobody is there, or somebody else.
+            TriptychError: Gateway unreachable, or not a Triptych gateway.
         """
         self._check()
         return True
 
     def ready(self) -> bool:
-        """Whether every required model answers and the gateway is not draining; asked once.
+        """Whether every required model answers and the gateway is not draining; without retries.
 
         Raises:
-            TriptychError: Nobody is there, or somebody else.
+            TriptychError: Gateway unreachable, or not a Triptych gateway.
         """
         return bool(self._check() == health_pb2.HealthCheckResponse.SERVING)
 
@@ -123,22 +114,32 @@ class GrpcClient:
     ) -> None:
         self.close()
 
-    def _send(self, call: Call[Answer_co]) -> Answer_co:
-        return self._retries.until_answered(lambda: self._attempt(call))
+    def send(self, operation: Operation[Response]) -> Response:
+        """The response of an operation.
 
-    def _attempt(self, call: Call[Answer_co]) -> Answer_co:
-        request = pb.ListModelsRequest() if call.request is None else to_proto(call.request)
-        method = getattr(self._stub, call.verb)
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self._retries.run(lambda: self._attempt(operation))
+
+    def _attempt(self, operation: Operation[Response]) -> Response:
+        given = operation.request
+        request = pb.ListModelsRequest() if given is None else to_proto(given)
+        method = getattr(self._stub, operation.method)
         try:
             message = method(request, timeout=self._timeout_s, metadata=self._metadata)
         except grpc.RpcError as failure:
             raise self._error(failure) from failure
-        return self._read(message, call)
+        return self._parsed(message, operation)
 
-    def _stream(self, call: Call[Answer_co]) -> Iterator[Answer_co]:
-        """The answers of a call; closing the iterator ends it."""
-        assert call.request is not None
-        request, method = to_proto(call.request), getattr(self._stub, call.verb)
+    def stream(self, operation: Operation[Response]) -> Generator[Response, None, None]:
+        """The chunks of a streaming operation; closing the generator aborts the request.
+
+        Raises:
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
+        """
+        assert operation.request is not None
+        request, method = to_proto(operation.request), getattr(self._stub, operation.method)
 
         def begin() -> tuple[Any, Message | None]:
             stream = method(request, timeout=self._timeout_s, metadata=self._metadata)
@@ -147,43 +148,43 @@ class GrpcClient:
             except grpc.RpcError as failure:
                 raise self._error(failure) from failure
 
-        stream, message = self._retries.until_answered(begin)
+        stream, message = self._retries.run(begin)
         try:
             while message is not None:
-                yield self._read(message, call)
+                yield self._parsed(message, operation)
                 message = next(stream, None)
         except grpc.RpcError as failure:
             raise self._error(failure) from failure
         finally:
             stream.cancel()
 
-    def _read(self, message: Message, call: Call[Answer_co]) -> Answer_co:
+    def _parsed(self, message: Message, operation: Operation[Response]) -> Response:
         try:
-            return from_proto(message, call.answer)
+            return from_proto(message, operation.response)
         except ValidationError as invalid:
             first = invalid.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(part) for part in first["loc"])
-            raise InvalidAnswer(
-                f"{self._target} does not answer as Triptych does: {place}: {first['msg']}"
+            raise InvalidResponse(
+                f"{self._target} is not a Triptych gateway of this version: {place}: {first['msg']}"
             ) from None
 
     def _check(self) -> int:
-        """The health service's word on the whole server (the service of no name)."""
+        """Status of the whole server (the service of no name) in the health protocol."""
         request = health_pb2.HealthCheckRequest()
         try:
-            answer = self._health.Check(request, timeout=self._timeout_s, metadata=self._metadata)
+            status = self._health.Check(request, timeout=self._timeout_s, metadata=self._metadata)
         except grpc.RpcError as failure:
             raise self._error(failure) from failure
-        return int(answer.status)
+        return int(status.status)
 
     def _error(self, failure: grpc.RpcError) -> TriptychError:
-        """Our exception of a call that ended with a status other than OK."""
+        """The exception of a call that ended with a status other than OK."""
         code, trailing = failure.code(), dict(failure.trailing_metadata() or ())
         body = _error_body(trailing.get("triptych-error-bin"))
         if body is None and code is grpc.StatusCode.UNAVAILABLE:
             return ConnectionFailed(f"cannot reach {self._target}: {failure.details()}")
         if body is None and code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return Timeout(f"no answer from {self._target} in time")
+            return Timeout(f"no response from {self._target} within the timeout")
         if body is None and "larger than max" in failure.details():  # gRPC's own limit
             body = pb.ErrorBody(type="payload_too_large", message=failure.details())
         if body is None:
@@ -200,7 +201,7 @@ class GrpcClient:
 
 
 def _error_body(serialized: bytes | None) -> pb.ErrorBody | None:
-    """What the gateway says of an error; None for errors that are not the gateway's."""
+    """The error body from the trailing metadata; None for errors that are not the gateway's."""
     if serialized is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""HTTP without I/O: what a call looks like as a request, and what an answer means."""
+"""Operations as HTTP requests, and HTTP responses as typed responses or exceptions; no I/O."""
 
 from __future__ import annotations
 
@@ -8,123 +8,127 @@ from email.utils import parsedate_to_datetime
 from typing import Generic
 
 import httpx
+from httpx_sse import ServerSentEvent
 from pydantic import BaseModel, ValidationError
 
-from triptych.calls import Answer_co, Call
 from triptych.errors import (
     BY_STATUS,
     STATUS_OF_TYPE,
     ApiError,
     ConnectionFailed,
-    InvalidAnswer,
     InvalidArgument,
+    InvalidResponse,
     ServerError,
     Timeout,
     TriptychError,
 )
 from triptych.messages import ErrorBody, ErrorResponse
+from triptych.operation import Operation, Response_co
 
 JSON = {"content-type": "application/json"}
 
 
 def headers(api_key: str | None) -> dict[str, str]:
-    """What every request carries.
+    """Headers of every request.
 
     Raises:
-        InvalidArgument: A key that no header can hold.
+        InvalidArgument: The key has characters that a header cannot hold.
     """
     if api_key is None:
         return {}
     if not api_key.isascii() or not api_key.isprintable():
-        raise InvalidArgument("an API key has printable ASCII characters only")
+        raise InvalidArgument("the API key may only have printable ASCII characters")
     return {"authorization": f"Bearer {api_key}"}
 
 
-def request(client: httpx.Client | httpx.AsyncClient, call: Call[BaseModel]) -> httpx.Request:
-    """The HTTP request of a call; what is `None` is left out."""
-    if call.request is None:
-        return client.build_request("GET", call.path)
-    body = call.request.model_dump_json(exclude_none=True)
-    return client.build_request("POST", call.path, content=body.encode(), headers=JSON)
+def request(
+    client: httpx.Client | httpx.AsyncClient, operation: Operation[BaseModel]
+) -> httpx.Request:
+    """The HTTP request of an operation; fields that are None are left out."""
+    if operation.request is None:
+        return client.build_request("GET", operation.path)
+    body = operation.request.model_dump_json(exclude_none=True)
+    return client.build_request("POST", operation.path, content=body.encode(), headers=JSON)
 
 
-def answer(call: Call[Answer_co], response: httpx.Response) -> Answer_co:
-    """The typed answer of a call.
+def parsed(operation: Operation[Response_co], response: httpx.Response) -> Response_co:
+    """The typed response of an operation.
 
     Raises:
         ApiError: The gateway answered with an error.
-        InvalidAnswer: The answer is not the protocol's.
+        InvalidResponse: The body is not the protocol's.
     """
     if not response.is_success:
         raise error(response)
     try:
-        return call.answer.model_validate_json(response.content)
+        return operation.response.model_validate_json(response.content)
     except ValidationError as invalid:
-        raise _not_ours(response, invalid) from None
+        raise _invalid(response, invalid) from None
 
 
-class Events(Generic[Answer_co]):
-    """What the bytes of a stream mean (server-sent events).
-
-    Lines are split here because httpx also splits where only Unicode breaks lines, within texts.
+class EventReader(Generic[Response_co]):
+    """Server-sent events of a stream as typed chunks.
 
     Args:
-        call: Whose answer this is.
-        response: Its headers.
-
-    Raises:
-        InvalidAnswer: It is no stream.
+        operation: The streaming operation.
+        response: Its HTTP response, of which only the headers have been read.
     """
 
-    def __init__(self, call: Call[Answer_co], response: httpx.Response) -> None:
-        self._call = call
+    def __init__(self, operation: Operation[Response_co], response: httpx.Response) -> None:
+        self._operation = operation
         self._response = response
-        self._line = b""
-        self._is_error = False
         self._is_done = False
-        kind = response.headers.get("content-type", "")
-        if not kind.startswith("text/event-stream"):
-            raise InvalidAnswer(
-                f"{response.url} does not answer as Triptych does: it has sent {kind or 'nothing'}"
-                " where a stream was asked for"
-            )
 
-    def read(self, data: bytes) -> Iterator[Answer_co]:
-        """The pieces that are complete with these bytes.
+    def chunks(self, event: ServerSentEvent) -> Iterator[Response_co]:
+        """The chunk of an event, where it has one.
 
         Raises:
-            ApiError: The gateway failed in the middle.
-            InvalidAnswer: The stream is not the protocol's.
+            ApiError: The gateway failed in the middle of the stream.
+            InvalidResponse: The event is not the protocol's.
         """
-        *lines, self._line = (self._line + data).split(b"\n")
-        for line in lines:
-            name, _, value = line.partition(b":")
-            if name == b"event":
-                self._is_error = value.strip() == b"error"
-            elif name == b"data" and value.strip() == b"[DONE]":
-                self._is_done = True
-            elif name == b"data":
-                yield self._piece(value)
+        if event.data == "[DONE]":
+            self._is_done = True
+        elif event.data:
+            yield self._chunk(event)
 
-    def _piece(self, data: bytes) -> Answer_co:
+    def _chunk(self, event: ServerSentEvent) -> Response_co:
         try:
-            if self._is_error:
-                raise _failure(ErrorResponse.model_validate_json(data).error, self._response)
-            return self._call.answer.model_validate_json(data)
+            if event.event == "error":
+                body = ErrorResponse.model_validate_json(event.data).error
+                raise _failure(body, self._response)
+            return self._operation.response.model_validate_json(event.data)
         except ValidationError as invalid:
-            raise _not_ours(self._response, invalid) from None
+            raise _invalid(self._response, invalid) from None
 
     def check_end(self) -> None:
-        """Raises ConnectionFailed where the stream ended before its end."""
+        """Check that the stream was complete.
+
+        Raises:
+            ConnectionFailed: It ended before its last event.
+        """
         if not self._is_done:
             raise ConnectionFailed(f"the stream from {self._response.url} broke off")
 
 
+def check_stream(response: httpx.Response) -> None:
+    """Check that a response is an event stream.
+
+    Raises:
+        InvalidResponse: It has another content type.
+    """
+    kind = response.headers.get("content-type", "")
+    if not kind.startswith("text/event-stream"):
+        raise InvalidResponse(
+            f"{response.url} is not a Triptych gateway: it sent {kind or 'no content type'} "
+            "instead of text/event-stream"
+        )
+
+
 def error(response: httpx.Response) -> ApiError:
-    """The exception of an answer that is not a success, whoever sent it."""
+    """The exception of a response without success, of a gateway or of any other server."""
     try:
         body = ErrorResponse.model_validate_json(response.content).error
-    except ValidationError:  # a proxy, or another server altogether
+    except ValidationError:  # from a proxy or another server
         reason = response.reason_phrase or "no reason given"
         message = f"{response.url} answered {response.status_code} {reason}"
         body = ErrorBody(type=f"http_{response.status_code}", message=message)
@@ -132,10 +136,10 @@ def error(response: httpx.Response) -> ApiError:
 
 
 def is_ready(response: httpx.Response) -> bool:
-    """Whether `/ready` says yes; 503 is its no.
+    """Whether a probe succeeded; 503 is the gateway's own "not ready".
 
     Raises:
-        ApiError: Any other answer.
+        ApiError: Any other status.
     """
     if response.is_success or response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
         return response.is_success
@@ -143,14 +147,14 @@ def is_ready(response: httpx.Response) -> bool:
 
 
 def transport_error(failure: httpx.TransportError, url: httpx.URL) -> TriptychError:
-    """Our exception of a failure below HTTP."""
+    """The exception of a failure below HTTP."""
     if isinstance(failure, httpx.TimeoutException):
-        return Timeout(f"no answer from {url} in time")
+        return Timeout(f"no response from {url} within the timeout")
     return ConnectionFailed(f"cannot reach {url}: {str(failure) or type(failure).__name__}")
 
 
 def seconds(retry_after: str | None) -> float | None:
-    """The header's value, a number of seconds or a date (RFC 9110, 10.2.3); None if unreadable."""
+    """Seconds of a `Retry-After` (RFC 9110, 10.2.3): number or date; None where it is neither."""
     if retry_after is None:
         return None
     try:
@@ -164,7 +168,7 @@ def seconds(retry_after: str | None) -> float | None:
 
 
 def _failure(body: ErrorBody, response: httpx.Response, status: int | None = None) -> ApiError:
-    """The exception of an error's body; in a stream its name stands for the status."""
+    """The exception of an error body; in a stream the error's name determines the status."""
     if status is None:
         status = STATUS_OF_TYPE.get(body.type, httpx.codes.INTERNAL_SERVER_ERROR)
     return BY_STATUS.get(status, ServerError)(
@@ -177,9 +181,9 @@ def _failure(body: ErrorBody, response: httpx.Response, status: int | None = Non
     )
 
 
-def _not_ours(response: httpx.Response, invalid: ValidationError) -> InvalidAnswer:
+def _invalid(response: httpx.Response, invalid: ValidationError) -> InvalidResponse:
     first = invalid.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or "the body"
-    return InvalidAnswer(
-        f"{response.url} does not answer as Triptych does: {place}: {first['msg']}"
+    return InvalidResponse(
+        f"{response.url} is not a Triptych gateway of this version: {place}: {first['msg']}"
     )

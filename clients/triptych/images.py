@@ -1,4 +1,4 @@
-"""Whatever a user holds a picture in, as the base64 that the wire takes."""
+"""Images in any common form, as the base64 of the protocol."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class _Saveable(Protocol):
 
 
 Image: TypeAlias = str | bytes | os.PathLike[str] | IO[bytes] | _Saveable
-"""Path, bytes of an image file, open binary file, Pillow image, data-URI or base64."""
+"""Path, bytes of an image file, open binary file, Pillow image, data URI or base64."""
 
-# The smallest GIF there is has 26 bytes, hence 36 characters; file names that are not found are
-# mostly shorter, and have a dot, which base64 never has.
+# The smallest GIF has 26 bytes, hence 36 characters of base64. A missing file's name is mostly
+# shorter, and has a dot, which base64 never has.
 _SHORTEST_BASE64 = 36
 
 
 def encode(image: Image) -> str:
-    """Base64 of an image file's bytes; what is base64 or a data-URI already passes as it is.
+    """Base64 of an image file's bytes; base64 and data URIs are returned unchanged.
 
-    A Pillow image is sent as PNG: nothing is lost.
+    A Pillow image is encoded as PNG, without loss.
 
     Raises:
-        UnreadableImage: No such file, or nothing that holds a picture.
+        UnreadableImage: The file does not exist, or `image` has no supported type.
     """
     if isinstance(image, str) and not _is_file(image):
         return _checked(image)
@@ -48,13 +48,13 @@ def encode(image: Image) -> str:
     if hasattr(image, "read"):
         return _base64(image.read())
     raise UnreadableImage(
-        f"{type(image).__name__} is not a picture; give a path, bytes, an open binary file, "
-        "a Pillow image, a data-URI or base64"
+        f"{type(image).__name__} is not an image; give a path, bytes, an open binary file, "
+        "a Pillow image, a data URI or base64"
     )
 
 
 def decode(text: str) -> bytes:
-    """Bytes of an image file from base64 or a base64 data-URI.
+    """Bytes of an image file from base64 or a base64 data URI.
 
     Raises:
         ValueError: Not base64.
@@ -62,7 +62,7 @@ def decode(text: str) -> bytes:
     if text.startswith("data:"):
         head, _, text = text.partition(",")
         if not head.endswith(";base64"):
-            raise ValueError("not a base64 data-URI; expected data:image/...;base64,...")
+            raise ValueError("not a base64 data URI; expected data:image/...;base64,...")
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except binascii.Error as error:
@@ -74,7 +74,7 @@ def _is_file(text: str) -> bool:
         return False
     try:
         return Path(text).is_file()
-    except (OSError, ValueError):  # base64 of a large picture is too long for a file name
+    except (OSError, ValueError):  # base64 of a large image is too long for a file name
         return False
 
 

@@ -1,4 +1,4 @@
-"""When to try again, and after how long; pure, so that both clients and all transports share it."""
+"""When a request is retried, and after how long; without I/O, so that all clients share it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TypeVar
 
 from triptych.errors import ConnectionFailed, Overloaded, TriptychError, Unavailable
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How often a call that may succeed later is sent, and how long to wait in between.
+    """How often a request is sent that may succeed later, and how long to wait in between.
 
-    Only broken connections, 429 and 503 are tried again. The server's `Retry-After` is kept;
+    Only broken connections, 429 and 503 are retried. The server's `Retry-After` is respected;
     without one the wait doubles each time, with jitter, so that clients refused together do not
-    come back together. A server that asks for more than `longest_wait_s` is not waited for.
+    retry together. A `Retry-After` above `longest_wait_s` ends the retries.
     """
 
     attempts: int = 3
@@ -28,27 +28,31 @@ class Retries:
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
-            raise ValueError(f"attempts is {self.attempts}; a call is sent once at least")
+            raise ValueError(f"attempts is {self.attempts}; at least 1 is needed")
 
     def wait_s(self, failed: int, error: TriptychError) -> float | None:
         """Seconds until the next attempt; None to give up.
 
         Args:
-            failed: Attempts so far.
-            error: How the last one failed.
+            failed: Number of failed attempts so far.
+            error: Error of the last one.
         """
         if failed >= self.attempts:
             return None
         if not isinstance(error, ConnectionFailed | Overloaded | Unavailable):
             return None
-        asked = None if isinstance(error, ConnectionFailed) else error.retry_after_s
-        if asked is not None:
-            return asked if asked <= self.longest_wait_s else None
+        requested = None if isinstance(error, ConnectionFailed) else error.retry_after_s
+        if requested is not None:
+            return requested if requested <= self.longest_wait_s else None
         longest = min(self.first_wait_s * 2 ** (failed - 1), self.longest_wait_s)
         return random.uniform(longest / 2, longest)
 
-    def until_answered(self, attempt: Callable[[], _Answer]) -> _Answer:
-        """What `attempt` returns, tried as often as these rules say."""
+    def run(self, attempt: Callable[[], _Result]) -> _Result:
+        """The result of `attempt`, called again after errors that may pass.
+
+        Raises:
+            TriptychError: The error of the last attempt.
+        """
         failed = 0
         while True:
             try:

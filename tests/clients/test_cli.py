@@ -255,7 +255,6 @@ def test_an_unexpected_failure_is_one_line_too(triptych, monkeypatch) -> None:
     from triptych.commands import options
 
     monkeypatch.setattr(options, "DEFAULT_URL", "x")
-    monkeypatch.setattr("triptych.calls.models", None)
     monkeypatch.setattr("triptych.Client", None)
     assert_one_line(triptych("models"), "internal error: TypeError")
 

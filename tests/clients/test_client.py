@@ -173,7 +173,7 @@ def test_a_proxys_error_page_is_still_an_api_error(connect: Any) -> None:
 
 @pytest.mark.parametrize("body", ["<html>", "{}", '{"model": "m", "data": [{"text": "no index"}]}'])
 def test_another_servers_answer_is_refused(connect: Any, body: str) -> None:
-    with pytest.raises(errors.InvalidAnswer, match="does not answer as Triptych"):
+    with pytest.raises(errors.InvalidResponse, match="is not a Triptych gateway"):
         connect(Gateway(httpx.Response(200, text=body))).translate("a")
 
 
@@ -212,7 +212,7 @@ def test_other_errors_are_raised_at_once(connect: Any, status: int) -> None:
 
 def test_a_timeout_is_not_tried_again(connect: Any) -> None:
     gateway = Gateway(httpx.ReadTimeout("slow"), ok(TRANSLATED))
-    with pytest.raises(errors.Timeout, match="no answer from"):
+    with pytest.raises(errors.Timeout, match="no response from"):
         connect(gateway).translate("a")
     assert len(gateway.requests) == 1
 

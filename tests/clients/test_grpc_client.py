@@ -223,7 +223,7 @@ def test_a_late_answer_is_a_timeout(gateway: FakeGateway) -> None:
         served(lambda server: add_TriptychServicer_to_server(gateway, server)) as target,
         triptych.GrpcClient(target, timeout=0.2, retries=QUICK) as client,
     ):
-        with pytest.raises(errors.Timeout, match="no answer from"):
+        with pytest.raises(errors.Timeout, match="no response from"):
             client.models()
         release.set()
     assert gateway.calls == 1

@@ -1,4 +1,4 @@
-"""Whatever holds a picture becomes the same base64."""
+"""An image in any form becomes the same base64."""
 
 import base64
 import io
@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from triptych import calls, images
+from triptych import images
 from triptych.errors import UnreadableImage
-from triptych.tasks.caption import CaptionRequest
+from triptych.operation import operation
+from triptych.tasks.caption import TASK, CaptionRequest, CaptionResponse
 
 
 @pytest.fixture
@@ -30,9 +31,9 @@ def test_paths_bytes_and_files_are_sent_as_they_are(png: bytes, tmp_path: Path) 
 
 
 def test_a_pillow_image_keeps_every_pixel(png: bytes) -> None:
-    picture = Image.open(io.BytesIO(png))
-    received = Image.open(io.BytesIO(images.decode(images.encode(picture))))
-    assert np.array_equal(np.asarray(received), np.asarray(picture))
+    image = Image.open(io.BytesIO(png))
+    received = Image.open(io.BytesIO(images.decode(images.encode(image))))
+    assert np.array_equal(np.asarray(received), np.asarray(image))
 
 
 @pytest.mark.parametrize("prefix", ["", "data:image/png;base64,"])
@@ -42,7 +43,7 @@ def test_base64_and_data_uris_pass_as_they_are(png: bytes, prefix: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["boat.png", "boat", "/nowhere/boat.png", "", "a\0b"])
-def test_a_missing_file_is_said_to_be_missing(name: str) -> None:
+def test_missing_file_is_an_error(name: str) -> None:
     with pytest.raises(UnreadableImage, match="no such file"):
         images.encode(name)
 
@@ -53,20 +54,20 @@ def test_a_missing_path_and_a_folder_are_unreadable(tmp_path: Path) -> None:
             images.encode(path)
 
 
-def test_other_objects_are_no_pictures() -> None:
-    with pytest.raises(UnreadableImage, match="int is not a picture"):
+def test_other_objects_are_refused() -> None:
+    with pytest.raises(UnreadableImage, match="int is not an image"):
         images.encode(3)  # type: ignore[arg-type]
 
 
-def test_one_picture_and_many_are_told_apart(png: bytes, tmp_path: Path) -> None:
+def test_one_image_and_many_are_distinguished(png: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(png)
-    picture = Image.open(io.BytesIO(png))
+    image = Image.open(io.BytesIO(png))
     with path.open("rb") as file:
-        for one in (png, path, str(path), file, picture):
-            request = calls.caption(one).request
+        for one in (png, path, str(path), file, image):
+            request = operation(TASK, CaptionResponse, images=one).request
             assert isinstance(request, CaptionRequest)
             assert len(request.images) == 1
-    request = calls.caption([png, path]).request
+    request = operation(TASK, CaptionResponse, images=[png, path]).request
     assert isinstance(request, CaptionRequest)
     assert len(request.images) == 2

@@ -1,18 +1,16 @@
-"""What `import triptych` promises."""
+"""The public package: its names, its methods, and what an import of it loads."""
 
 import inspect
+import pydoc
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
 import triptych
-from triptych import calls, errors, generation
-from triptych.tasks.caption import CaptionRequest
-from triptych.tasks.generate import GenerateRequest
-from triptych.tasks.translate import TranslateRequest
-from triptych.tasks.zero_shot import ZeroShotRequest
+from triptych import errors
+from triptych.task import Task
+from triptych.tasks import TASKS
 
 CLIENTS = (triptych.Client, triptych.AsyncClient, triptych.GrpcClient)
 
@@ -39,47 +37,50 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         triptych.Klient  # noqa: B018
 
 
+METHODS = [
+    *(task.method for task in TASKS.values()),
+    *(f"{task.method}_stream" for task in TASKS.values() if task.streams),
+    "models",
+]
+
+
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize(
-    "call",
-    [
-        calls.translate,
-        calls.caption,
-        calls.zero_shot,
-        calls.models,
-        calls.translate_stream,
-        calls.caption_stream,
-        generation.generate,
-        generation.generate_stream,
-    ],
-)
-def test_each_client_has_each_verb_with_its_arguments(client: type, call: Callable) -> None:
-    method = getattr(client, call.__name__)
-    assert list(inspect.signature(method).parameters) == [
-        "self",
-        *inspect.signature(call).parameters,
-    ]
-    assert method.__doc__ == call.__doc__
+@pytest.mark.parametrize("name", METHODS)
+def test_each_client_has_each_method_with_the_same_parameters(client: type, name: str) -> None:
+    method, reference = getattr(client, name), getattr(triptych.Client, name)
+    signature = inspect.signature(method, eval_str=True)
+    assert signature.parameters == inspect.signature(reference, eval_str=True).parameters
+    assert inspect.iscoroutinefunction(method) == (
+        client is triptych.AsyncClient and not name.endswith("_stream")
+    )
+    assert method.__doc__ == reference.__doc__
+    assert all(
+        f"    {parameter}: " in method.__doc__
+        for parameter in signature.parameters
+        if parameter != "self"
+    )
 
 
-@pytest.mark.parametrize(
-    ("verb", "message", "unsaid"),
-    [
-        (calls.translate, TranslateRequest, {"stream"}),
-        (calls.caption, CaptionRequest, {"stream"}),
-        (calls.zero_shot, ZeroShotRequest, set()),
-        (generation.generate, GenerateRequest, {"stream"}),
-        (
-            generation.generate_stream,
-            GenerateRequest,
-            {"stream", "n", "best_of", "num_beams", "length_penalty", "early_stopping"},
-        ),
-    ],
-)
-def test_each_verb_takes_every_field_of_its_message(
-    verb: Callable, message: type, unsaid: set[str]
-) -> None:
-    assert set(inspect.signature(verb).parameters) == set(message.model_fields) - unsaid
+@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+def test_each_method_takes_every_field_of_its_request(task: Task) -> None:
+    taken = set(inspect.signature(getattr(triptych.Client, task.method)).parameters)
+    assert taken == {"self", *task.request.model_fields} - {"stream"}
+    if task.streams:
+        stream = inspect.signature(getattr(triptych.Client, f"{task.method}_stream")).parameters
+        assert set(stream) == taken - set(task.not_streamed)
+
+
+def test_inputs_are_positional_and_the_rest_is_not() -> None:
+    parameters = inspect.signature(triptych.Client.zero_shot).parameters.values()
+    positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    assert positional == ["self", "images", "labels"]
+
+
+def test_help_shows_types_and_descriptions() -> None:
+    text = pydoc.render_doc(triptych.Client.generate, renderer=pydoc.plaintext)
+    assert "examples: 'Iterable[tuple[str, str]] | None' = None" in text
+    assert "top_p: Nucleus sampling: cumulative probability to keep." in text
+    assert "-> 'GenerateResponse'" in text
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -182,9 +182,9 @@ def test_an_error_in_the_middle_is_raised_and_not_tried_again(connect: Any) -> N
         ("", errors.ConnectionFailed, "broke off"),
         (httpx.ReadError("reset"), errors.ConnectionFailed, "reset"),
         (httpx.RemoteProtocolError("incomplete"), errors.ConnectionFailed, "incomplete"),
-        (httpx.ReadTimeout("slow"), errors.Timeout, "no answer"),
-        ("data: hello\n\n", errors.InvalidAnswer, "does not answer as Triptych does"),
-        ('data: {"text": "no index"}\n\n', errors.InvalidAnswer, "index"),
+        (httpx.ReadTimeout("slow"), errors.Timeout, "no response"),
+        ("data: hello\n\n", errors.InvalidResponse, "is not a Triptych gateway"),
+        ('data: {"text": "no index"}\n\n', errors.InvalidResponse, "index"),
     ],
     ids=str,
 )
@@ -200,7 +200,9 @@ def test_a_stream_that_breaks_off_is_an_error(
 
 
 def test_an_answer_that_is_no_stream_is_refused(connect: Any) -> None:
-    with pytest.raises(errors.InvalidAnswer, match="where a stream was asked for"):
+    with pytest.raises(
+        errors.InvalidResponse, match="it sent application/json instead of text/event-stream"
+    ):
         connect(Gateway(httpx.Response(200, json={})))("generate_stream", "a")
 
 

@@ -1,0 +1,203 @@
+"""The clients' methods: one for each task, one more where it streams, with types and docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from triptych.fields import MessageField, fields_of
+from triptych.task import IMAGES, Task
+
+HEADER = '''"""Methods of the clients, generated from the tasks by `make proto`; do not edit."""'''
+IMPORTS = """\
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+
+from triptych.base_client import AwaitableClient, BlockingClient
+from triptych.images import Image
+from triptych.messages import Chunk
+from triptych.operation import operation, stream_operation
+"""
+IMAGES_TEXT = "One or many: paths, bytes, open files, Pillow images, data URIs or base64."
+STREAM_TEXT = """\
+Chunks of several items are interleaved; each has the `index` of its item. Nothing is sent before
+the first chunk is read. Beams cannot stream."""
+RAISES = "TriptychError: See `triptych.errors`"
+_WIDTH = 100 - 8
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How methods of one kind of client are written."""
+
+    name: str
+    base: str
+    define: str
+    send: str
+    generator: str
+
+
+_KINDS = (
+    _Kind("BlockingMethods", "BlockingClient", "def", "self.send", "Generator[Chunk, None, None]"),
+    _Kind(
+        "AwaitableMethods",
+        "AwaitableClient",
+        "async def",
+        "await self.send",
+        "AsyncGenerator[Chunk, None]",
+    ),
+)
+
+
+def methods_text(tasks: Iterable[Task]) -> str:
+    """The module `triptych.generated.methods`; not formatted yet."""
+    tasks = list(tasks)
+    return "\n".join(
+        [HEADER, "", IMPORTS, *map(_import, tasks), *(_class(kind, tasks) for kind in _KINDS)]
+    )
+
+
+def _import(task: Task) -> str:
+    module, response = task.request.__module__, task.response.__name__
+    return f"from {module} import TASK as {_constant(task)}, {response}"
+
+
+def _class(kind: _Kind, tasks: Iterable[Task]) -> str:
+    lines = [
+        f"class {kind.name}({kind.base}):",
+        '    """A method for each task of the API."""',
+        "",
+    ]
+    for task in tasks:
+        lines += [*_method(kind, task), ""]
+        if task.streams:
+            lines += [*_stream_method(kind, task), ""]
+    return "\n".join(lines)
+
+
+def _method(kind: _Kind, task: Task) -> Iterator[str]:
+    fields = [field for field in parameters(task) if field.name != "stream"]
+    response = task.response.__name__
+    yield f"    {kind.define} {task.method}({_signature(task, fields)}) -> {response}:"
+    yield from _docstring(
+        [task.summary, *_details(task)],
+        fields,
+        f"`data` of the response has one item per entry of `{_first_input(task)}`, in their order.",
+        f"{RAISES}.",
+    )
+    arguments = ", ".join(f"{field.name}={field.name}" for field in fields)
+    yield f"        return {kind.send}(operation({_constant(task)}, {response}, {arguments}))"
+
+
+def _stream_method(kind: _Kind, task: Task) -> Iterator[str]:
+    excluded = {"stream", *task.not_streamed}
+    fields = [field for field in parameters(task) if field.name not in excluded]
+    name = f"{task.method}_stream"
+    yield f"    def {name}({_signature(task, fields)}) -> {kind.generator}:"
+    yield from _docstring(
+        [f"As `{task.method}`, in chunks of text while it is generated.", STREAM_TEXT],
+        fields,
+        "A generator of chunks; closing it aborts the request.",
+        f"{RAISES}; nothing is retried after the first chunk.",
+    )
+    arguments = ", ".join(f"{field.name}={field.name}" for field in fields)
+    yield f"        return self.stream(stream_operation({_constant(task)}, {arguments}))"
+
+
+def parameters(task: Task) -> list[MessageField]:
+    """The request's fields as parameters: positional ones first, `model` last."""
+
+    def place(field: MessageField) -> tuple[bool, bool]:
+        return not _is_positional(task, field), field.name == "model"
+
+    return sorted(fields_of(task.request).values(), key=place)
+
+
+def _is_positional(task: Task, field: MessageField) -> bool:
+    return field.name == _first_input(task) or field.is_required
+
+
+def _first_input(task: Task) -> str:
+    return task.inputs if isinstance(task.inputs, str) else task.inputs[0]
+
+
+def _signature(task: Task, fields: Iterable[MessageField]) -> str:
+    positional = [_parameter(field) for field in fields if _is_positional(task, field)]
+    named = [_parameter(field) for field in fields if not _is_positional(task, field)]
+    # The trailing comma makes the formatter put one parameter on each line.
+    return ", ".join(["self", *positional, *(["*", *named] if named else [])]) + ","
+
+
+def _parameter(field: MessageField) -> str:
+    default = "" if field.is_required else f" = {field.default!r}"
+    return f"{field.name}: {annotation(field)}{default}"
+
+
+def annotation(field: MessageField) -> str:
+    """The type of a parameter: any iterable for a list, one or many texts or images."""
+    name = "Image" if field.name == IMAGES else field.type.__name__
+    if field.is_message:
+        parts = ", ".join(annotation(part) for part in fields_of(field.type).values())
+        name = f"tuple[{parts}]"
+    types = {
+        "one": name,
+        "list": f"{name} | Iterable[{name}]" if name in ("str", "Image") else f"Iterable[{name}]",
+        "rows": f"Iterable[Iterable[{name}]]",
+        "map": f"Mapping[{getattr(field.key, '__name__', '')}, {name}]",
+    }
+    return types[field.shape] + (" | None" if field.is_optional else "")
+
+
+def _docstring(
+    paragraphs: Iterable[str], fields: Iterable[MessageField], returns: str, raises: str
+) -> Iterator[str]:
+    first, *others = paragraphs
+    yield f'        """{first}'
+    for paragraph in others:
+        yield ""
+        yield from _wrapped(paragraph, "")
+    for title, entries in (
+        ("Args", [f"{field.name}: {description(field)}" for field in fields]),
+        ("Returns", [returns]),
+        ("Raises", [raises]),
+    ):
+        yield ""
+        yield f"        {title}:"
+        for entry in entries:
+            yield from _wrapped(entry, "    ")
+    yield '        """'
+
+
+def description(field: MessageField) -> str:
+    """What a parameter means, in the words of the message's field."""
+    if field.name == IMAGES:
+        return IMAGES_TEXT
+    if field.is_message and field.shape == "list":
+        return f"{field.description} Each is ({', '.join(field.type.model_fields)})."
+    return field.description
+
+
+def _details(task: Task) -> Iterator[str]:
+    """Paragraphs of the request's docstring after its first."""
+    text = inspect.cleandoc(task.request.__doc__ or "")
+    for paragraph in text.split("\n\n")[1:]:
+        yield " ".join(paragraph.split())
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    margin = "        " + indent
+    following = margin + ("    " if indent else "")
+    return textwrap.wrap(
+        " ".join(text.split()),
+        _WIDTH + 8,
+        initial_indent=margin,
+        subsequent_indent=following,
+        break_on_hyphens=False,
+    )
+
+
+def _constant(task: Task) -> str:
+    return task.method.upper()

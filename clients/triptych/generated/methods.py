@@ -1,0 +1,726 @@
+"""Methods of the clients, generated from the tasks by `make proto`; do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+
+from triptych.base_client import AwaitableClient, BlockingClient
+from triptych.images import Image
+from triptych.messages import Chunk
+from triptych.operation import operation, stream_operation
+from triptych.tasks.caption import TASK as CAPTION
+from triptych.tasks.caption import CaptionResponse
+from triptych.tasks.generate import TASK as GENERATE
+from triptych.tasks.generate import GenerateResponse
+from triptych.tasks.translate import TASK as TRANSLATE
+from triptych.tasks.translate import TranslateResponse
+from triptych.tasks.zero_shot import TASK as ZERO_SHOT
+from triptych.tasks.zero_shot import ZeroShotResponse
+
+
+class BlockingMethods(BlockingClient):
+    """A method for each task of the API."""
+
+    def caption(
+        self,
+        images: Image | Iterable[Image],
+        *,
+        prompt: str | None = None,
+        num_beams: int | None = None,
+        alternatives: int | None = None,
+        max_new_tokens: int | None = None,
+        return_attention: bool | None = None,
+        model: str | None = None,
+    ) -> CaptionResponse:
+        """Describe images in words.
+
+        Args:
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            prompt: First words of the caption.
+            num_beams: Beam width; the checkpoint's own by default.
+            alternatives: Number of captions per image, best first.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            return_attention: Return the attention of each token over the image patches.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `images`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(
+            operation(
+                CAPTION,
+                CaptionResponse,
+                images=images,
+                prompt=prompt,
+                num_beams=num_beams,
+                alternatives=alternatives,
+                max_new_tokens=max_new_tokens,
+                return_attention=return_attention,
+                model=model,
+            )
+        )
+
+    def caption_stream(
+        self,
+        images: Image | Iterable[Image],
+        *,
+        prompt: str | None = None,
+        max_new_tokens: int | None = None,
+        model: str | None = None,
+    ) -> Generator[Chunk, None, None]:
+        """As `caption`, in chunks of text while it is generated.
+
+        Chunks of several items are interleaved; each has the `index` of its item. Nothing is sent
+        before the first chunk is read. Beams cannot stream.
+
+        Args:
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            prompt: First words of the caption.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            A generator of chunks; closing it aborts the request.
+
+        Raises:
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
+        """
+        return self.stream(
+            stream_operation(
+                CAPTION, images=images, prompt=prompt, max_new_tokens=max_new_tokens, model=model
+            )
+        )
+
+    def generate(
+        self,
+        prompts: str | Iterable[str],
+        *,
+        instruction: str | None = None,
+        examples: Iterable[tuple[str, str]] | None = None,
+        early_stopping: bool | None = None,
+        n: int | None = None,
+        stop: str | Iterable[str] | None = None,
+        logprobs: int | None = None,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        no_repeat_ngram_size: int | None = None,
+        best_of: int | None = None,
+        model: str | None = None,
+    ) -> GenerateResponse:
+        """Continue prompts, below an instruction and examples where given.
+
+        With `instruction` or `examples` the prompts stand in the few-shot layout, and a line break
+        ends the output; without them a prompt is used as it is written.
+
+        Args:
+            prompts: Texts to continue.
+            instruction: Task description, placed before the examples.
+            examples: Solved examples, in order. Each is (input, output).
+            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
+            n: Number of outputs per prompt, best first.
+            stop: Stop strings; the output ends before the first one.
+            logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
+            num_beams: Beam width; the checkpoint's own by default.
+            length_penalty: Scores of hypotheses are divided by their length to this power.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            temperature: Sampling temperature; 0 chooses the most likely token.
+            top_k: Sample from this many most likely tokens; 0: from all.
+            top_p: Nucleus sampling: cumulative probability to keep.
+            min_p: Keep tokens with at least this fraction of the most likely one's probability.
+            typical_p: Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.
+            repetition_penalty: Divides the logits of tokens in prompt and output; 1: no penalty.
+            presence_penalty: Subtracted once from the logit of each generated token.
+            frequency_penalty: Subtracted from a token's logit once per occurrence.
+            logit_bias: Token id to the number added to its logit.
+            seed: Sampling seed; the same seed gives the same tokens.
+            no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            best_of: Number of samples to draw; the best `n` are returned.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `prompts`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(
+            operation(
+                GENERATE,
+                GenerateResponse,
+                prompts=prompts,
+                instruction=instruction,
+                examples=examples,
+                early_stopping=early_stopping,
+                n=n,
+                stop=stop,
+                logprobs=logprobs,
+                num_beams=num_beams,
+                length_penalty=length_penalty,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                repetition_penalty=repetition_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                logit_bias=logit_bias,
+                seed=seed,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                best_of=best_of,
+                model=model,
+            )
+        )
+
+    def generate_stream(
+        self,
+        prompts: str | Iterable[str],
+        *,
+        instruction: str | None = None,
+        examples: Iterable[tuple[str, str]] | None = None,
+        stop: str | Iterable[str] | None = None,
+        logprobs: int | None = None,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        no_repeat_ngram_size: int | None = None,
+        model: str | None = None,
+    ) -> Generator[Chunk, None, None]:
+        """As `generate`, in chunks of text while it is generated.
+
+        Chunks of several items are interleaved; each has the `index` of its item. Nothing is sent
+        before the first chunk is read. Beams cannot stream.
+
+        Args:
+            prompts: Texts to continue.
+            instruction: Task description, placed before the examples.
+            examples: Solved examples, in order. Each is (input, output).
+            stop: Stop strings; the output ends before the first one.
+            logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            temperature: Sampling temperature; 0 chooses the most likely token.
+            top_k: Sample from this many most likely tokens; 0: from all.
+            top_p: Nucleus sampling: cumulative probability to keep.
+            min_p: Keep tokens with at least this fraction of the most likely one's probability.
+            typical_p: Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.
+            repetition_penalty: Divides the logits of tokens in prompt and output; 1: no penalty.
+            presence_penalty: Subtracted once from the logit of each generated token.
+            frequency_penalty: Subtracted from a token's logit once per occurrence.
+            logit_bias: Token id to the number added to its logit.
+            seed: Sampling seed; the same seed gives the same tokens.
+            no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            A generator of chunks; closing it aborts the request.
+
+        Raises:
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
+        """
+        return self.stream(
+            stream_operation(
+                GENERATE,
+                prompts=prompts,
+                instruction=instruction,
+                examples=examples,
+                stop=stop,
+                logprobs=logprobs,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                repetition_penalty=repetition_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                logit_bias=logit_bias,
+                seed=seed,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                model=model,
+            )
+        )
+
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        alternatives: int | None = None,
+        return_alignment: bool | None = None,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        model: str | None = None,
+    ) -> TranslateResponse:
+        """Translate texts; paragraphs keep their line breaks.
+
+        Args:
+            texts: Paragraphs; split into sentences and rejoined.
+            source: Source language, ISO 639-1, e.g. es.
+            target: Target language, ISO 639-1, e.g. en.
+            alternatives: Number of translations per text, best first.
+            return_alignment: Return the attention of each token over the source tokens.
+            num_beams: Beam width; the checkpoint's own by default.
+            length_penalty: Scores of hypotheses are divided by their length to this power.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `texts`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(
+            operation(
+                TRANSLATE,
+                TranslateResponse,
+                texts=texts,
+                source=source,
+                target=target,
+                alternatives=alternatives,
+                return_alignment=return_alignment,
+                num_beams=num_beams,
+                length_penalty=length_penalty,
+                model=model,
+            )
+        )
+
+    def translate_stream(
+        self,
+        texts: str | Iterable[str],
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        model: str | None = None,
+    ) -> Generator[Chunk, None, None]:
+        """As `translate`, in chunks of text while it is generated.
+
+        Chunks of several items are interleaved; each has the `index` of its item. Nothing is sent
+        before the first chunk is read. Beams cannot stream.
+
+        Args:
+            texts: Paragraphs; split into sentences and rejoined.
+            source: Source language, ISO 639-1, e.g. es.
+            target: Target language, ISO 639-1, e.g. en.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            A generator of chunks; closing it aborts the request.
+
+        Raises:
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
+        """
+        return self.stream(
+            stream_operation(TRANSLATE, texts=texts, source=source, target=target, model=model)
+        )
+
+    def zero_shot(
+        self,
+        images: Image | Iterable[Image],
+        labels: str | Iterable[str],
+        *,
+        templates: str | Iterable[str] | None = None,
+        model: str | None = None,
+    ) -> ZeroShotResponse:
+        """Classify images among labels given as text, best first.
+
+        Args:
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            labels: Classes to choose from.
+            templates: Each contains {}; several are averaged. Default: 'a photo of a {}'.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `images`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(
+            operation(
+                ZERO_SHOT,
+                ZeroShotResponse,
+                images=images,
+                labels=labels,
+                templates=templates,
+                model=model,
+            )
+        )
+
+
+class AwaitableMethods(AwaitableClient):
+    """A method for each task of the API."""
+
+    async def caption(
+        self,
+        images: Image | Iterable[Image],
+        *,
+        prompt: str | None = None,
+        num_beams: int | None = None,
+        alternatives: int | None = None,
+        max_new_tokens: int | None = None,
+        return_attention: bool | None = None,
+        model: str | None = None,
+    ) -> CaptionResponse:
+        """Describe images in words.
+
+        Args:
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            prompt: First words of the caption.
+            num_beams: Beam width; the checkpoint's own by default.
+            alternatives: Number of captions per image, best first.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            return_attention: Return the attention of each token over the image patches.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `images`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(
+            operation(
+                CAPTION,
+                CaptionResponse,
+                images=images,
+                prompt=prompt,
+                num_beams=num_beams,
+                alternatives=alternatives,
+                max_new_tokens=max_new_tokens,
+                return_attention=return_attention,
+                model=model,
+            )
+        )
+
+    def caption_stream(
+        self,
+        images: Image | Iterable[Image],
+        *,
+        prompt: str | None = None,
+        max_new_tokens: int | None = None,
+        model: str | None = None,
+    ) -> AsyncGenerator[Chunk, None]:
+        """As `caption`, in chunks of text while it is generated.
+
+        Chunks of several items are interleaved; each has the `index` of its item. Nothing is sent
+        before the first chunk is read. Beams cannot stream.
+
+        Args:
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            prompt: First words of the caption.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            A generator of chunks; closing it aborts the request.
+
+        Raises:
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
+        """
+        return self.stream(
+            stream_operation(
+                CAPTION, images=images, prompt=prompt, max_new_tokens=max_new_tokens, model=model
+            )
+        )
+
+    async def generate(
+        self,
+        prompts: str | Iterable[str],
+        *,
+        instruction: str | None = None,
+        examples: Iterable[tuple[str, str]] | None = None,
+        early_stopping: bool | None = None,
+        n: int | None = None,
+        stop: str | Iterable[str] | None = None,
+        logprobs: int | None = None,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        no_repeat_ngram_size: int | None = None,
+        best_of: int | None = None,
+        model: str | None = None,
+    ) -> GenerateResponse:
+        """Continue prompts, below an instruction and examples where given.
+
+        With `instruction` or `examples` the prompts stand in the few-shot layout, and a line break
+        ends the output; without them a prompt is used as it is written.
+
+        Args:
+            prompts: Texts to continue.
+            instruction: Task description, placed before the examples.
+            examples: Solved examples, in order. Each is (input, output).
+            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
+            n: Number of outputs per prompt, best first.
+            stop: Stop strings; the output ends before the first one.
+            logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
+            num_beams: Beam width; the checkpoint's own by default.
+            length_penalty: Scores of hypotheses are divided by their length to this power.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            temperature: Sampling temperature; 0 chooses the most likely token.
+            top_k: Sample from this many most likely tokens; 0: from all.
+            top_p: Nucleus sampling: cumulative probability to keep.
+            min_p: Keep tokens with at least this fraction of the most likely one's probability.
+            typical_p: Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.
+            repetition_penalty: Divides the logits of tokens in prompt and output; 1: no penalty.
+            presence_penalty: Subtracted once from the logit of each generated token.
+            frequency_penalty: Subtracted from a token's logit once per occurrence.
+            logit_bias: Token id to the number added to its logit.
+            seed: Sampling seed; the same seed gives the same tokens.
+            no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            best_of: Number of samples to draw; the best `n` are returned.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `prompts`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(
+            operation(
+                GENERATE,
+                GenerateResponse,
+                prompts=prompts,
+                instruction=instruction,
+                examples=examples,
+                early_stopping=early_stopping,
+                n=n,
+                stop=stop,
+                logprobs=logprobs,
+                num_beams=num_beams,
+                length_penalty=length_penalty,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                repetition_penalty=repetition_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                logit_bias=logit_bias,
+                seed=seed,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                best_of=best_of,
+                model=model,
+            )
+        )
+
+    def generate_stream(
+        self,
+        prompts: str | Iterable[str],
+        *,
+        instruction: str | None = None,
+        examples: Iterable[tuple[str, str]] | None = None,
+        stop: str | Iterable[str] | None = None,
+        logprobs: int | None = None,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        no_repeat_ngram_size: int | None = None,
+        model: str | None = None,
+    ) -> AsyncGenerator[Chunk, None]:
+        """As `generate`, in chunks of text while it is generated.
+
+        Chunks of several items are interleaved; each has the `index` of its item. Nothing is sent
+        before the first chunk is read. Beams cannot stream.
+
+        Args:
+            prompts: Texts to continue.
+            instruction: Task description, placed before the examples.
+            examples: Solved examples, in order. Each is (input, output).
+            stop: Stop strings; the output ends before the first one.
+            logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            temperature: Sampling temperature; 0 chooses the most likely token.
+            top_k: Sample from this many most likely tokens; 0: from all.
+            top_p: Nucleus sampling: cumulative probability to keep.
+            min_p: Keep tokens with at least this fraction of the most likely one's probability.
+            typical_p: Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.
+            repetition_penalty: Divides the logits of tokens in prompt and output; 1: no penalty.
+            presence_penalty: Subtracted once from the logit of each generated token.
+            frequency_penalty: Subtracted from a token's logit once per occurrence.
+            logit_bias: Token id to the number added to its logit.
+            seed: Sampling seed; the same seed gives the same tokens.
+            no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            A generator of chunks; closing it aborts the request.
+
+        Raises:
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
+        """
+        return self.stream(
+            stream_operation(
+                GENERATE,
+                prompts=prompts,
+                instruction=instruction,
+                examples=examples,
+                stop=stop,
+                logprobs=logprobs,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                repetition_penalty=repetition_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                logit_bias=logit_bias,
+                seed=seed,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                model=model,
+            )
+        )
+
+    async def translate(
+        self,
+        texts: str | Iterable[str],
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        alternatives: int | None = None,
+        return_alignment: bool | None = None,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        model: str | None = None,
+    ) -> TranslateResponse:
+        """Translate texts; paragraphs keep their line breaks.
+
+        Args:
+            texts: Paragraphs; split into sentences and rejoined.
+            source: Source language, ISO 639-1, e.g. es.
+            target: Target language, ISO 639-1, e.g. en.
+            alternatives: Number of translations per text, best first.
+            return_alignment: Return the attention of each token over the source tokens.
+            num_beams: Beam width; the checkpoint's own by default.
+            length_penalty: Scores of hypotheses are divided by their length to this power.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `texts`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(
+            operation(
+                TRANSLATE,
+                TranslateResponse,
+                texts=texts,
+                source=source,
+                target=target,
+                alternatives=alternatives,
+                return_alignment=return_alignment,
+                num_beams=num_beams,
+                length_penalty=length_penalty,
+                model=model,
+            )
+        )
+
+    def translate_stream(
+        self,
+        texts: str | Iterable[str],
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        model: str | None = None,
+    ) -> AsyncGenerator[Chunk, None]:
+        """As `translate`, in chunks of text while it is generated.
+
+        Chunks of several items are interleaved; each has the `index` of its item. Nothing is sent
+        before the first chunk is read. Beams cannot stream.
+
+        Args:
+            texts: Paragraphs; split into sentences and rejoined.
+            source: Source language, ISO 639-1, e.g. es.
+            target: Target language, ISO 639-1, e.g. en.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            A generator of chunks; closing it aborts the request.
+
+        Raises:
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
+        """
+        return self.stream(
+            stream_operation(TRANSLATE, texts=texts, source=source, target=target, model=model)
+        )
+
+    async def zero_shot(
+        self,
+        images: Image | Iterable[Image],
+        labels: str | Iterable[str],
+        *,
+        templates: str | Iterable[str] | None = None,
+        model: str | None = None,
+    ) -> ZeroShotResponse:
+        """Classify images among labels given as text, best first.
+
+        Args:
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            labels: Classes to choose from.
+            templates: Each contains {}; several are averaged. Default: 'a photo of a {}'.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `images`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(
+            operation(
+                ZERO_SHOT,
+                ZeroShotResponse,
+                images=images,
+                labels=labels,
+                templates=templates,
+                model=model,
+            )
+        )

@@ -1,0 +1,128 @@
+"""Operations of the API as pure data: arguments in, a validated request out; no I/O.
+
+The clients' methods (`triptych.generated.methods`) and the command line make them; each client
+sends them in its own way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from triptych import images
+from triptych.errors import InvalidArgument
+from triptych.fields import MessageField, fields_of
+from triptych.images import Image
+from triptych.messages import Chunk, ModelList
+from triptych.task import IMAGES, Task
+
+Response_co = TypeVar("Response_co", bound=BaseModel, covariant=True)
+_Response = TypeVar("_Response", bound=BaseModel)
+_Request = TypeVar("_Request", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Operation(Generic[Response_co]):
+    """One request and the type of its response.
+
+    Attributes:
+        method: Name of the gRPC method.
+        path: HTTP path.
+        request: Body; without one it is a GET.
+        response: Type of the response, or of one chunk of a stream.
+    """
+
+    method: str
+    path: str
+    request: BaseModel | None
+    response: type[Response_co]
+
+
+LIST_MODELS = Operation("ListModels", "/v1/models", None, ModelList)
+
+
+def operation(task: Task, response: type[_Response], /, **given: Any) -> Operation[_Response]:
+    """The operation of a task.
+
+    Args:
+        task: What is requested.
+        response: Its response; named apart so that its type is visible to type checkers.
+        given: Fields of the request, in any form that the clients' methods take.
+
+    Raises:
+        InvalidArgument: A field is unknown or breaks its rule.
+    """
+    return Operation(task.verb, task.path, _request(task, given), response)
+
+
+def stream_operation(task: Task, /, **given: Any) -> Operation[Chunk]:
+    """The streaming operation of a task.
+
+    Its beam width is set to 1, because a checkpoint may search with beams by default.
+
+    Raises:
+        InvalidArgument: A field is unknown or breaks its rule.
+    """
+    greedy = {"num_beams": 1} if "num_beams" in task.request.model_fields else {}
+    request = _request(task, {**given, **greedy, "stream": True})
+    return Operation(f"{task.verb}Stream", task.path, request, Chunk)
+
+
+def validated(message: type[_Request], **fields: Any) -> _Request:
+    """A message with these fields.
+
+    Raises:
+        InvalidArgument: A field breaks its rule.
+    """
+    try:
+        return message(**fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise InvalidArgument(f"{name}: {first['msg']}") from None
+
+
+def _request(task: Task, given: dict[str, Any]) -> BaseModel:
+    fields = fields_of(task.request)
+    values = {
+        name: value if value is None or name not in fields else _value(fields[name], value)
+        for name, value in given.items()
+    }
+    return validated(task.request, **values)
+
+
+def _value(field: MessageField, given: Any) -> Any:
+    """What a message takes, of what the methods take: any iterable for a list, and so on."""
+    if field.name == IMAGES:
+        return _encoded(given)
+    if field.shape == "map":
+        return dict(given) or None
+    if field.shape == "rows":
+        return [list(row) for row in given]
+    if field.shape != "list":
+        return given
+    if isinstance(given, str):
+        return [given]
+    return [_element(field, element) for element in given]
+
+
+def _element(field: MessageField, given: Any) -> Any:
+    """An element of a list; a message may be given as a tuple of its fields."""
+    if not field.is_message or isinstance(given, BaseModel):
+        return given
+    names = tuple(field.type.model_fields)
+    if len(given) != len(names):
+        raise InvalidArgument(f"{field.name}: each is ({', '.join(names)}), not {given!r}")
+    return validated(field.type, **dict(zip(names, given, strict=True)))
+
+
+def _encoded(given: Image | Iterable[Image]) -> list[str]:
+    """Base64 of one or many. An open file is iterable, and so are bytes; both are one image."""
+    one = isinstance(given, str | bytes | bytearray | memoryview | os.PathLike)
+    if one or hasattr(given, "read") or hasattr(given, "save"):
+        return [images.encode(given)]  # type: ignore[arg-type]
+    return [images.encode(image) for image in given]  # type: ignore[union-attr, arg-type]
