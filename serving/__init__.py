@@ -1,1 +1,7 @@
 """Serving: everything between a published bundle and a user's answer. Never imports torch."""
+
+import os
+
+# ONNX Runtime 1.29 and later send usage data over the network, unless this is set before the
+# library is loaded: every package of ours that loads it imports this one first.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"

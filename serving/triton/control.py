@@ -21,6 +21,7 @@ SECRET_HEADER = "triptych-secret"
 _SECRET_HEADER = "triptych-secret"
 _RESTRICTED = "model-repository,shared-memory,trace,logging"
 _QUICK_S = 2.0
+_TRACEBACK = "\n\nAt:\n"  # what the python backend puts behind the error of a model.py
 _GENERATOR = "autoregressive"
 _PENDING = re.compile(r"^nv_inference_pending_request_count\{.*\} (\S+)$", re.MULTILINE)
 
@@ -181,4 +182,5 @@ def _reason(answer: httpx.Response) -> str:
         reason = answer.json()["error"]
     except (ValueError, KeyError, TypeError):
         reason = f"HTTP {answer.status_code}"
-    return " ".join(str(reason).split()).removesuffix(";")
+    reason = str(reason).partition(_TRACEBACK)[0]
+    return " ".join(reason.split()).removesuffix(";")

@@ -44,6 +44,7 @@ class Installation:
         libraries = [*map(str, self.libraries), os.environ.get("LD_LIBRARY_PATH", "")]
         return {
             **os.environ,
+            "ORT_DISABLE_TELEMETRY": "1",
             "PATH": os.pathsep.join(paths),
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
         }

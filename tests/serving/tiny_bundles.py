@@ -20,6 +20,7 @@ def graph(
     inputs: Sequence[Value],
     outputs: Sequence[Value],
     constants: Sequence[onnx.TensorProto] = (),
+    opset: int = 17,
 ) -> onnx.ModelProto:
     """An ONNX model of standard operators that every Triton of interest can read."""
     body = helper.make_graph(
@@ -29,7 +30,7 @@ def graph(
         [helper.make_tensor_value_info(*value) for value in outputs],
         list(constants),
     )
-    model = helper.make_model(body, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     onnx.checker.check_model(model)
     return model
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-REPORTED = ("beats", "steps", "step_seconds", "rows_in_use")
+REPORTED = ("beats", "steps", "step_seconds", "rows_in_use", "failures")
 """The figures of `serving.heartbeat` that a session has."""
 
 
@@ -19,11 +19,13 @@ class SessionFigures:
         steps: Runs that have ended, with a result or an error.
         step_seconds: Seconds spent in them.
         rows_in_use: Requests of the current run.
+        failures: Requests answered with an error of ONNX Runtime.
     """
 
     steps: int = 0
     step_seconds: float = 0.0
     rows_in_use: int = 0
+    failures: int = 0
 
 
 class SessionStats:

@@ -36,6 +36,10 @@ def tensor(kind: str, name: str, data_type: str, dims: str, more: str = "") -> s
     return f"{kind} [{{name: '{name}' data_type: TYPE_{data_type} dims: {dims} {more}}}]"
 
 
+def parameter(name: str, value: str) -> str:
+    return f"parameters {{key: '{name}' value {{string_value: '{value}'}}}}"
+
+
 def sums() -> onnx.ModelProto:
     """Two outputs over (B, N): double = x + x and square = x · x."""
     return graph(
@@ -57,8 +61,6 @@ SUMS = (
 
 def publish_sums(repository: Path) -> None:
     publish(repository, "sums", sums(), config(*SUMS, max_batch_size=8))
-    ragged = (tensor("input", "x", "FP32", "[-1]", "allow_ragged_batch: true"), *SUMS[1:])
-    publish(repository, "ragged", sums(), config(*ragged, max_batch_size=4, more=FOUR_TOGETHER))
 
 
 def publish_lottery(repository: Path) -> None:
@@ -104,6 +106,54 @@ def publish_brightness(repository: Path) -> None:
     publish(repository, "brightness", brightness, config(*tensors, max_batch_size=4))
 
 
+def publish_forked(repository: Path) -> None:
+    """From one input, `plain` and `entry`; the latter fails for an index beyond the table.
+
+    The table is a constant that only a subgraph reads.
+    """
+    branch = helper.make_graph(
+        [helper.make_node("Gather", ["table", "index"], ["found"])],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("found", FLOAT, ["B", 1])],
+    )
+    forked = graph(
+        [
+            helper.make_node("If", ["true"], ["entry"], then_branch=branch, else_branch=branch),
+            helper.make_node("Cast", ["index"], ["plain"], to=FLOAT),
+        ],
+        [("index", INT64, ["B", 1])],
+        [("plain", FLOAT, ["B", 1]), ("entry", FLOAT, ["B", 1])],
+        [
+            numpy_helper.from_array(np.arange(10, dtype=np.float32) * 10, "table"),
+            numpy_helper.from_array(np.array(True), "true"),
+        ],
+    )
+    tensors = (
+        tensor("input", "index", "INT64", "[1]"),
+        tensor("output", "plain", "FP32", "[1]"),
+        tensor("output", "entry", "FP32", "[1]"),
+    )
+    publish(repository, "forked", forked, config(*tensors, max_batch_size=4))
+    publish(repository, "unforked", forked, config(tensors[0], tensors[1], max_batch_size=4))
+
+
+def publish_bytes(repository: Path) -> None:
+    """How many texts are equal to the other ones."""
+    equal = graph(
+        [helper.make_node("Equal", ["a", "b"], ["same"])],
+        [("a", TensorProto.STRING, ["B", "N"]), ("b", TensorProto.STRING, ["B", "N"])],
+        [("same", TensorProto.BOOL, ["B", "N"])],
+        opset=19,
+    )
+    tensors = (
+        tensor("input", "a", "STRING", "[-1]"),
+        tensor("input", "b", "STRING", "[-1]"),
+        tensor("output", "same", "BOOL", "[-1]"),
+    )
+    publish(repository, "bytes", equal, config(*tensors, max_batch_size=4))
+
+
 def publish_product(repository: Path) -> None:
     """The matrix product of integers, without a batch dimension."""
     product = graph(
@@ -134,6 +184,8 @@ PUBLISHERS = (
     publish_lottery,
     publish_lookup,
     publish_brightness,
+    publish_forked,
+    publish_bytes,
     publish_product,
     publish_echo,
 )
@@ -221,6 +273,19 @@ def test_only_requested_outputs_come_back(client: triton.InferenceServerClient) 
     np.testing.assert_array_equal(answer.as_numpy("square"), x * x)
 
 
+def test_outputs_that_are_not_requested_are_not_computed(
+    client: triton.InferenceServerClient,
+) -> None:
+    beyond, inside = np.array([[99]]), np.array([[3]])
+    assert ask(client, "forked", ["plain"], index=beyond).as_numpy("plain").item() == 99
+    assert ask(client, "unforked", index=beyond).as_numpy("plain").item() == 99
+    assert ask(client, "forked", ["entry"], index=inside).as_numpy("entry").item() == 30
+    assert ask(client, "forked", index=inside).as_numpy("entry").item() == 30
+    for outputs in (None, ["entry"], ["plain", "entry"]):
+        with pytest.raises(InferenceServerException, match=r"onnx runtime error 2: .*Gather"):
+            ask(client, "forked", outputs, index=beyond)
+
+
 def test_unbatched_integers_keep_their_type(client: triton.InferenceServerClient) -> None:
     a = np.array([[2**40, 1], [0, -3]])
     answer = ask(client, "product", a=a, b=a).as_numpy("c")
@@ -241,7 +306,14 @@ def test_strings_survive_the_round_trip(client: triton.InferenceServerClient) ->
     assert answer.tolist() == text.tolist()
 
 
-def test_string_that_is_no_text_is_an_error(client: triton.InferenceServerClient) -> None:
+def test_strings_that_are_not_utf_8_are_accepted(client: triton.InferenceServerClient) -> None:
+    a = np.array([[b"\xff\xfe", b"ok", b"\xff"]], dtype=np.object_)
+    b = np.array([[b"\xff\xfe", b"ok", b"\xfe"]], dtype=np.object_)
+    assert ask(client, "bytes", a=a, b=b).as_numpy("same").tolist() == [[True, True, False]]
+
+
+def test_output_that_is_not_utf_8_is_an_error(client: triton.InferenceServerClient) -> None:
+    """ONNX Runtime's Python interface has no other form for it."""
     text = np.array([[b"\xff\xfe"]], dtype=np.object_)
     with pytest.raises(InferenceServerException, match="utf-8"):
         ask(client, "echo", text=text)
@@ -262,17 +334,6 @@ def test_requests_of_one_batch_share_one_run(client: triton.InferenceServerClien
     assert len(set(drawn)) == 1, "each row drew its own number, so each had its own run"
     again = ask(client, "lottery", x=np.ones((4, 1), np.float32)).as_numpy("drawn")
     assert again[0, 0] != drawn[0], "the number never changes, so this test proves nothing"
-
-
-def test_ragged_requests_in_one_batch_get_their_own_answers(
-    client: triton.InferenceServerClient,
-) -> None:
-    before = fours(client, "ragged")
-    rows = [floats([1, 2, 3]), floats([4]), floats([5, 6, 7]), floats([8])]
-    answers = ask_together(client, "ragged", "x", rows)
-    assert_were_together(client, "ragged", before)
-    for row, answer in zip(rows, answers, strict=True):
-        np.testing.assert_array_equal(answer.as_numpy("double"), row + row)
 
 
 def test_failing_request_spares_its_batch_mates(client: triton.InferenceServerClient) -> None:
@@ -324,22 +385,122 @@ def test_large_tensors_outgrow_the_first_shared_memory(
     np.testing.assert_array_equal(ask(client, "sums", ["double"], x=x).as_numpy("double"), x + x)
 
 
-MISFITS = {
-    "unknown_input": (("input", "z", "FP32", "[-1]"), "unexpected input"),
-    "wrong_type": (("input", "x", "INT32", "[-1]"), r"TYPE_INT32.*tensor\(float\)"),
-    "wrong_rank": (("input", "x", "FP32", "[-1, 2]"), "the configuration says"),
+X, DOUBLE, SQUARE = SUMS
+REFUSED: dict[str, tuple[str, str]] = {
+    "unknown_input": (
+        config(tensor("input", "z", "FP32", "[-1]"), DOUBLE, max_batch_size=8),
+        "unexpected inference input 'z', allowed inputs are: x",
+    ),
+    "unknown_output": (
+        config(X, tensor("output", "cube", "FP32", "[-1]"), max_batch_size=8),
+        "unexpected inference output 'cube', allowed outputs are: double, square",
+    ),
+    "further_input": (
+        config(X, tensor("input", "y", "FP32", "[-1]"), DOUBLE, max_batch_size=8),
+        "unable to load model 'further_input', configuration expects 2 inputs, model provides 1",
+    ),
+    "wrong_type": (
+        config(tensor("input", "x", "INT32", "[-1]"), DOUBLE, max_batch_size=8),
+        "configuration expects datatype TYPE_INT32 for input 'x', model provides TYPE_FP32",
+    ),
+    "wrong_rank": (
+        config(tensor("input", "x", "FP32", "[-1, 2]"), DOUBLE, max_batch_size=8),
+        "tensor 'x': the model expects 2 dimensions (shape [-1,-1]) but the model configuration "
+        "specifies 3 dimensions (an initial batch dimension because max_batch_size > 0 followed by "
+        "the explicit tensor shape, making complete shape [-1,-1,2])",
+    ),
+    "fixed_output": (
+        config(X, tensor("output", "double", "FP32", "[7]"), max_batch_size=8),
+        "tensor 'double': the model expects 2 dimensions (shape [-1,-1]) but",
+    ),
+    "execution_mode": (
+        config(*SUMS, max_batch_size=8, more=parameter("execution_mode", "2")),
+        "Expected values for execution_mode are 0 or 1 but got 2.",
+    ),
+    "threads": (
+        config(*SUMS, max_batch_size=8, more=parameter("inter_op_thread_count", "many")),
+        "failed to convert 'many' to integral number",
+    ),
+    "arena": (
+        config(*SUMS, max_batch_size=8, more=parameter("enable_mem_arena", "perhaps")),
+        "failed to convert 'perhaps' to boolean",
+    ),
+    "pattern": (
+        config(*SUMS, max_batch_size=8, more=parameter("enable_mem_pattern", "2")),
+        "failed to convert '2' to boolean",
+    ),
+    "optional": (
+        config(tensor("input", "x", "FP32", "[-1]", "optional: true"), DOUBLE, max_batch_size=8),
+        "optional input 'x' is not supported for models that support batching",
+    ),
+    "accelerator": (
+        config(
+            *SUMS,
+            max_batch_size=8,
+            more="optimization {execution_accelerators {"
+            "cpu_execution_accelerator: [{name: 'warp'}]}}",
+        ),
+        "unknown Execution Accelerator 'warp' is requested",
+    ),
+    "ragged": (
+        config(
+            tensor("input", "x", "FP32", "[-1]", "allow_ragged_batch: true"),
+            DOUBLE,
+            max_batch_size=4,
+        ),
+        "configuration expects model provides input with shape [-1] for ragged input 'x', model "
+        "provides [-1,-1]",
+    ),
+    "missing_file": (
+        config(*SUMS, max_batch_size=8, more="default_model_filename: 'other.onnx'"),
+        "other.onnx' for model instance 'missing_file'",
+    ),
 }
+"""What the native backend refuses too: a configuration and a part of the reason."""
 
 
-@pytest.mark.parametrize("name", MISFITS)
-def test_configuration_that_the_graph_contradicts_is_refused(
-    server: TritonServer, name: str
-) -> None:
-    arguments, message = MISFITS[name]
-    tensors = (tensor(*arguments), *SUMS[1:])
-    publish(server.settings.repository, name, sums(), config(*tensors, max_batch_size=8))
-    with pytest.raises(SetupError, match=message):
+@pytest.mark.parametrize("name", REFUSED)
+def test_configuration_is_refused_in_one_line(server: TritonServer, name: str) -> None:
+    configuration, reason = REFUSED[name]
+    publish(server.settings.repository, name, sums(), configuration)
+    with pytest.raises(SetupError) as refused:
         server.load(name)
+    message = refused.value.message
+    assert "InvalidArgument: " in message
+    assert reason in message
+    assert "\n" not in message
+    assert ".py(" not in message, "a traceback"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("execution_mode", "1"),
+        ("enable_mem_arena", "off"),
+        ("enable_mem_pattern", "True"),
+        ("inter_op_thread_count", "2"),
+        ("anything_else", "?"),
+    ],
+)
+def test_parameters_that_the_native_backend_takes_are_taken(
+    server: TritonServer, client: triton.InferenceServerClient, name: str, value: str
+) -> None:
+    model, more = f"with_{name}", parameter(name, value)
+    publish(server.settings.repository, model, sums(), config(*SUMS, max_batch_size=8, more=more))
+    server.load(model)
+    x = floats([1, 2])
+    np.testing.assert_array_equal(ask(client, model, x=x).as_numpy("double"), x + x)
+
+
+def test_input_that_the_graph_leaves_open_may_be_fixed_by_the_configuration(
+    server: TritonServer, client: triton.InferenceServerClient
+) -> None:
+    fixed = config(tensor("input", "x", "FP32", "[2]"), DOUBLE, max_batch_size=8)
+    publish(server.settings.repository, "narrow", sums(), fixed)
+    server.load("narrow")
+    assert ask(client, "narrow", x=floats([1, 2])).as_numpy("double").tolist() == [[2, 4]]
+    with pytest.raises(InferenceServerException, match="unexpected shape for input 'x'"):
+        ask(client, "narrow", x=floats([1, 2, 3]))
 
 
 def test_fixed_first_dimension_cannot_be_batched(server: TritonServer) -> None:
@@ -350,13 +511,32 @@ def test_fixed_first_dimension_cannot_be_batched(server: TritonServer) -> None:
     )
     tensors = (tensor("input", "x", "FP32", "[2]"), tensor("output", "y", "FP32", "[2]"))
     publish(server.settings.repository, "fixed", fixed, config(*tensors, max_batch_size=2))
-    with pytest.raises(SetupError, match="dynamic first dimension"):
+    with pytest.raises(SetupError, match=r"first dimension must be -1.*the model is \[2,2\]"):
         server.load("fixed")
+
+
+def test_failed_requests_are_counted(
+    server: TritonServer, client: triton.InferenceServerClient
+) -> None:
+    def failures() -> float:
+        status = server.status()
+        assert status is not None
+        return status.engines["product"].figures["failures"]
+
+    before = failures()
+    for _ in range(3):
+        with pytest.raises(InferenceServerException, match="onnx runtime error"):
+            ask(client, "product", a=np.ones((2, 3), np.int64), b=np.ones((2, 3), np.int64))
+    deadline = time.monotonic() + 20
+    while failures() < before + 3:
+        assert time.monotonic() < deadline, "the failures are not reported"
+        time.sleep(0.05)
 
 
 def test_damaged_graph_is_refused_in_one_line(server: TritonServer) -> None:
     folder = publish(server.settings.repository, "damaged", None, config(*SUMS, max_batch_size=8))
     (folder / "model.onnx").write_bytes(b"not a graph")
-    with pytest.raises(SetupError, match="Triton cannot load 'damaged'") as refused:
+    reason = r"Triton cannot load 'damaged'.*: onnx runtime error 7: .*model.onnx"
+    with pytest.raises(SetupError, match=reason) as refused:
         server.load("damaged")
     assert "\n" not in refused.value.message
