@@ -1,0 +1,1 @@
+import serving  # noqa: F401  # switches ONNX Runtime's telemetry off
