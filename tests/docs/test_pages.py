@@ -74,9 +74,8 @@ def _help(command: str) -> str:
 
 def _is_ignored(path: str) -> bool:
     """Whether git ignores the path: a file of one machine, or one that a command writes."""
-    return (
-        subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT, check=False).returncode == 0
-    )
+    command = ["git", "check-ignore", "-q", f"{path}/any"]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
 
 
 def _code(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The whole house, started once: the examples exported, a real Triton, the gateway."""
+"""The whole stack, started once: the examples exported, a real Triton, the gateway."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ EXAMPLES = (*DEFAULTS, "example-en-fr", "example-show-attend-tell")
 MODEL = "example-es-en"
 """The one that is killed, stopped and overloaded."""
 ENCODERS = ("example-clip", "example-clip-text")
-PATIENCE_S = 60.0
-"""How long a test waits before it calls something hung; nothing should come near it."""
+TIMEOUT_S = 60.0
+"""Seconds after which a test fails as hung; far above every expected duration."""
 PROGRAM = (sys.executable, "-m", "triptych")
 
 
-Http = Callable[["House"], httpx.AsyncClient]
+Http = Callable[["Stack"], httpx.AsyncClient]
 
 
 @dataclass(frozen=True)
-class House:
+class Stack:
     """A running `triptych serve`."""
 
     process: subprocess.Popen[bytes]
@@ -43,7 +43,7 @@ class House:
     repository: Path
 
 
-def start_house(repository: Path, log: Path) -> House:
+def start_stack(repository: Path, log: Path) -> Stack:
     """`triptych serve` on free ports, ready; what it prints goes to `log`."""
     http_port, grpc_port = free_port(), free_port()
     command = [
@@ -54,36 +54,36 @@ def start_house(repository: Path, log: Path) -> House:
     with log.open("w+b") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink)
         wait_until_ready(url, process, sink)
-    return House(process, url, f"127.0.0.1:{grpc_port}", repository)
+    return Stack(process, url, f"127.0.0.1:{grpc_port}", repository)
 
 
-def stop_house(house: House) -> int:
+def stop_stack(stack: Stack) -> int:
     """SIGTERM, as an orchestrator would; the exit code."""
-    house.process.send_signal(signal.SIGTERM)
-    return house.process.wait(timeout=60)
+    stack.process.send_signal(signal.SIGTERM)
+    return stack.process.wait(timeout=60)
 
 
 @contextmanager
-def running(repository: Path, folder: Path, **environment: object) -> Iterator[House]:
-    """A house of its own, with the environment's settings."""
+def running(repository: Path, folder: Path, **environment: object) -> Iterator[Stack]:
+    """A separate stack with settings from environment variables."""
     before = dict(os.environ)
     os.environ.update({name: str(value) for name, value in environment.items()})
     try:
-        house = start_house(repository, folder / "serve.log")
+        stack = start_stack(repository, folder / "serve.log")
     finally:
         os.environ.clear()
         os.environ.update(before)
     try:
-        yield house
+        yield stack
     finally:
-        if house.process.poll() is None:
-            stop_house(house)
+        if stack.process.poll() is None:
+            stop_stack(stack)
 
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model repository with all examples, exported through the command line."""
-    folder = tmp_path_factory.mktemp("house") / "model_repository"
+    folder = tmp_path_factory.mktemp("stack") / "model_repository"
     for name in EXAMPLES:
         command = [*PROGRAM, "export", str(CHECKPOINTS / name), "--repository", str(folder)]
         command += ["--default"] if name in DEFAULTS else []
@@ -93,23 +93,23 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def house(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    running = start_house(repository, tmp_path_factory.mktemp("log") / "serve.log")
+def stack(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    running = start_stack(repository, tmp_path_factory.mktemp("log") / "serve.log")
     try:
         yield running
     finally:
-        stop_house(running)
+        stop_stack(running)
 
 
 @pytest.fixture
-def client(house: House) -> Iterator[Client]:
-    with Client(house.url, timeout=60) as client:
+def client(stack: Stack) -> Iterator[Client]:
+    with Client(stack.url, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
-def grpc_client(house: House) -> Iterator[GrpcClient]:
-    with GrpcClient(house.grpc_address, timeout=60) as client:
+def grpc_client(stack: Stack) -> Iterator[GrpcClient]:
+    with GrpcClient(stack.grpc_address, timeout=60) as client:
         yield client
 
 
@@ -131,13 +131,13 @@ def pictures(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[Callable[[House], httpx.AsyncClient]]:
+async def http() -> AsyncIterator[Callable[[Stack], httpx.AsyncClient]]:
     """Makes clients that never reuse a connection: an idle one may be closed any time."""
     made: list[httpx.AsyncClient] = []
 
-    def make(house: House) -> httpx.AsyncClient:
+    def make(stack: Stack) -> httpx.AsyncClient:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-        made.append(httpx.AsyncClient(base_url=house.url, timeout=PATIENCE_S, limits=limits))
+        made.append(httpx.AsyncClient(base_url=stack.url, timeout=TIMEOUT_S, limits=limits))
         return made[-1]
 
     yield make

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from serving.heartbeat import EngineStats
-from tests.spine.conftest import MODEL, PATIENCE_S, House, Http, running
-from tests.spine.inside import stub_of, vitals
-from tests.spine.visits import crowd, paragraph, serves, until
+from tests.e2e.conftest import MODEL, TIMEOUT_S, Http, Stack, running
+from tests.e2e.introspection import engine_stats, stub_of
+from tests.e2e.workload import concurrent_load, paragraph, serves, until
 
 pytestmark = pytest.mark.integration
 
@@ -21,46 +21,46 @@ ROWS = 4
 BOUNDS = {"TRIPTYCH_MAX_ROWS": ROWS, "TRIPTYCH_STATE_MEMORY": "64MiB"}
 
 
-async def served(house: House, client: httpx.AsyncClient) -> list[EngineStats]:
+async def served(stack: Stack, client: httpx.AsyncClient) -> list[EngineStats]:
     """The engine's numbers, read again and again while it answers 32 requests."""
-    work = await crowd(client, asyncio.Event())
-    seen = [vitals(house)]
-    async with asyncio.timeout(PATIENCE_S):
+    work = await concurrent_load(client, asyncio.Event())
+    seen = [engine_stats(stack)]
+    async with asyncio.timeout(TIMEOUT_S):
         while not all(task.done() for task in work):
             await asyncio.wait(work, timeout=0.1)
-            seen.append(await asyncio.to_thread(vitals, house))
+            seen.append(await asyncio.to_thread(engine_stats, stack))
     assert {task.result() for task in work} == {"answer"}
     return seen
 
 
 def check(seen: list[EngineStats]) -> None:
-    for vital in seen:
-        figures = vital.figures
+    for stats in seen:
+        figures = stats.figures
         assert figures["slots"] == ROWS
         assert figures["state_limit_bytes"] == 64 << 20
         assert figures["rows_in_use"] <= ROWS
         assert figures["state_bytes"] <= 64 << 20
         assert figures["row_steps"] <= ROWS * figures["steps"], "rows that no look has met"
-    assert max(vital.figures["rows_in_use"] for vital in seen) == ROWS, "it was never full"
+    assert max(stats.figures["rows_in_use"] for stats in seen) == ROWS, "it was never full"
 
 
 async def test_engine_keeps_within_its_rows_and_answers_everything(
     translator: Path, tmp_path: Path, http: Http
 ) -> None:
-    with running(translator, tmp_path, **BOUNDS) as house:
-        client = http(house)
-        check(await served(house, client))
+    with running(translator, tmp_path, **BOUNDS) as stack:
+        client = http(stack)
+        check(await served(stack, client))
 
         body = {"texts": paragraph(1), "num_beams": ROWS + 1}
         refused = await client.post("/v1/translate", json=body)
         assert refused.status_code == 422
         assert f"{ROWS + 1} beams" in refused.json()["error"]["message"]
 
-        os.kill(stub_of(house.process.pid, MODEL), signal.SIGKILL)
+        os.kill(stub_of(stack.process.pid, MODEL), signal.SIGKILL)
         await until(lambda: serves(client))
-        healed = await served(house, client)
-        assert healed[-1].incarnation == 1
-        check(healed)
+        restarted = await served(stack, client)
+        assert restarted[-1].incarnation == 1
+        check(restarted)
 
 
 def test_bound_below_a_models_own_beams_stops_the_start(translator: Path, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.spine import conftest
-from tests.spine.conftest import PROGRAM, House, running
+from tests.e2e import conftest
+from tests.e2e.conftest import PROGRAM, Stack, running
 from triptych import Client
 
 pytestmark = pytest.mark.integration
@@ -32,15 +32,15 @@ ADDRESS = re.compile(r'inet(?:_addr\(|_pton\(AF_INET6, )"([^"]+)"')
 TELEMETRY_S = 40
 
 
-def use(house: House) -> None:
+def use(stack: Stack) -> None:
     """A request to an engine and one to a stateless model."""
-    with Client(house.url, timeout=60) as client:
+    with Client(stack.url, timeout=60) as client:
         assert client.translate("el mundo no es suficiente").data[0].text
         assert client.zero_shot(PICTURE, labels=["red", "blue"]).data[0].labels
 
 
-def family(house: House) -> list[psutil.Process]:
-    first = psutil.Process(house.process.pid)
+def family(stack: Stack) -> list[psutil.Process]:
+    first = psutil.Process(stack.process.pid)
     return [first, *first.children(recursive=True)]
 
 
@@ -55,14 +55,14 @@ def is_loopback(address: str) -> bool:
 
 
 @contextmanager
-def peers(house: House) -> Iterator[set[str]]:
+def peers(stack: Stack) -> Iterator[set[str]]:
     """Remote addresses of all sockets of all processes, as far as seen until the end."""
     seen: set[str] = set()
     over = threading.Event()
 
     def look() -> None:
         while not over.wait(0.02):
-            for process in family(house):
+            for process in family(stack):
                 try:
                     sockets = process.net_connections("inet")
                 except psutil.Error:
@@ -81,11 +81,11 @@ def peers(house: House) -> Iterator[set[str]]:
 def test_sockets_and_files_show_no_foreign_peer(repository: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    with running(repository, tmp_path, HOME=home) as house, peers(house) as seen:
+    with running(repository, tmp_path, HOME=home) as stack, peers(stack) as seen:
         for _ in range(5):
-            use(house)
-        environments = [process.environ() for process in family(house)]
-        names = {process.name() for process in family(house)}
+            use(stack)
+        environments = [process.environ() for process in family(stack)]
+        names = {process.name() for process in family(stack)}
     assert "tritonserver" in names
     assert seen, "no connection was seen, not even ours"
     assert foreign(seen) == set()
@@ -102,10 +102,10 @@ def test_system_calls_show_no_foreign_peer(
     trace = tmp_path / "trace"
     watched = ("strace", "-D", "-f", "-qq", "-e", "trace=connect", "-o", str(trace), *PROGRAM)
     monkeypatch.setattr(conftest, "PROGRAM", watched)
-    with running(repository, tmp_path, HOME=tmp_path / "home") as house:
+    with running(repository, tmp_path, HOME=tmp_path / "home") as stack:
         deadline = time.monotonic() + TELEMETRY_S
         while time.monotonic() < deadline:
-            use(house)
+            use(stack)
             time.sleep(2)
     addresses = set(ADDRESS.findall(trace.read_text()))
     assert addresses, "no connection was seen, not even ours"

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from serving.bundle import newest_bundle
-from tests.spine.conftest import PROGRAM, House, start_house, stop_house
-from tests.spine.inside import descendants, mapped_memory, prefix, shared_memory, stub_of
+from tests.e2e.conftest import PROGRAM, Stack, start_stack, stop_stack
+from tests.e2e.introspection import descendants, mapped_memory, shared_memory, shm_prefix, stub_of
 from triptych import Client
 
 pytestmark = pytest.mark.integration
@@ -31,11 +31,11 @@ def eventually(claim: Callable[[], bool], timeout_s: float = 20.0) -> bool:
 
 
 def test_sigterm_leaves_no_process_and_no_shared_memory(repository: Path, tmp_path: Path) -> None:
-    house = start_house(repository, tmp_path / "serve.log")
-    family = descendants(house.process.pid)
-    own, used = prefix(house), mapped_memory(house)
+    stack = start_stack(repository, tmp_path / "serve.log")
+    family = descendants(stack.process.pid)
+    own, used = shm_prefix(stack), mapped_memory(stack)
     assert set(shared_memory(own)) & used, "every model's process has a region"
-    code = stop_house(house)
+    code = stop_stack(stack)
     assert code == 0
     assert len(family) >= 5, "gateway, triton's parent, triton and the models' processes"
     assert not {pid for pid in family if Path(f"/proc/{pid}").exists()}
@@ -43,9 +43,9 @@ def test_sigterm_leaves_no_process_and_no_shared_memory(repository: Path, tmp_pa
     assert not {path for path in used if path.exists()}
 
 
-def test_a_killed_model_process_is_healed_and_answers_again(house: House, client: Client) -> None:
+def test_a_killed_model_process_is_healed_and_answers_again(stack: Stack, client: Client) -> None:
     expected = client.translate("el mundo no es suficiente").data[0].text
-    os.kill(stub_of(house.process.pid, "example-es-en"), signal.SIGKILL)
+    os.kill(stub_of(stack.process.pid, "example-es-en"), signal.SIGKILL)
 
     def answers() -> bool:
         try:
@@ -64,14 +64,14 @@ def test_a_half_written_version_is_skipped(repository: Path, tmp_path: Path) -> 
     half = copy / "example-es-en" / str(complete + 1)
     half.mkdir()
     (half / "step.onnx").write_bytes(b"half")
-    house = start_house(copy, tmp_path / "serve.log")
+    stack = start_stack(copy, tmp_path / "serve.log")
     try:
-        with Client(house.url) as client:
+        with Client(stack.url) as client:
             versions = {model.id: model.version for model in client.models().data}
             assert versions["example-es-en"] == complete
             assert client.translate("el mundo no es suficiente").data[0].text
     finally:
-        stop_house(house)
+        stop_stack(stack)
 
 
 def test_a_port_in_use_is_one_clear_line(repository: Path) -> None:

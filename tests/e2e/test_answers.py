@@ -22,7 +22,7 @@ from benchmarks.quality import as_png
 from export.examples.grammar import sentences
 from export.examples.paragraphs import ENGLISH, SPANISH
 from export.examples.score_scenes import heldout_pictures, questions
-from tests.spine.conftest import CHECKPOINTS
+from tests.e2e.conftest import CHECKPOINTS
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 

@@ -1,4 +1,4 @@
-"""Streams through the real house: the same words as whole answers, as they are made."""
+"""Streams through the real stack: the same text as unstreamed responses, as it is generated."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from benchmarks.quality import as_png
 from export.examples.grammar import sentences
 from export.examples.paragraphs import ENGLISH, SPANISH
 from export.examples.score_scenes import heldout_pictures
-from tests.spine.conftest import House
-from tests.spine.test_lifecycle import eventually
+from tests.e2e.conftest import Stack
+from tests.e2e.test_lifecycle import eventually
 from triptych import AsyncClient, Client
 from triptych.grpc_client import GrpcClient
 from triptych.messages import Chunk
@@ -86,8 +86,8 @@ def test_a_paragraph_streams_with_its_line_breaks(client: Client) -> None:
     assert len(pieces) > 3  # it came in pieces
 
 
-async def test_async_streams_run_side_by_side(house: House, spanish: list[str]) -> None:
-    async with AsyncClient(house.url) as client:
+async def test_async_streams_run_side_by_side(stack: Stack, spanish: list[str]) -> None:
+    async with AsyncClient(stack.url) as client:
         whole = [
             item.text
             for item in (await client.translate(spanish[:2], num_beams=1, **FROM_SPANISH)).data
@@ -99,9 +99,9 @@ async def test_async_streams_run_side_by_side(house: House, spanish: list[str]) 
             assert texts(rest)[0] == whole.pop(0)
 
 
-def test_events_are_what_the_page_says(house: House) -> None:
+def test_events_are_what_the_page_says(stack: Stack) -> None:
     body = {"texts": [WORLD, ""], "num_beams": 1, "stream": True, **FROM_SPANISH}
-    answer = httpx.post(f"{house.url}/v1/translate", json=body, timeout=30)
+    answer = httpx.post(f"{stack.url}/v1/translate", json=body, timeout=30)
     assert answer.headers["content-type"].startswith("text/event-stream")
     *events, last = [line for line in answer.text.split("\n") if line]
     assert last == "data: [DONE]"
@@ -112,27 +112,27 @@ def test_events_are_what_the_page_says(house: House) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"num_beams": 4}, {"num_beams": 1, "alternatives": 1}])
-def test_what_cannot_stream_is_refused_before_anything_is_sent(house: House, fields: dict) -> None:
+def test_what_cannot_stream_is_refused_before_anything_is_sent(stack: Stack, fields: dict) -> None:
     body = {"texts": WORLD, "stream": True, **FROM_SPANISH, **fields}
-    answer = httpx.post(f"{house.url}/v1/translate", json=body, timeout=30)
+    answer = httpx.post(f"{stack.url}/v1/translate", json=body, timeout=30)
     assert answer.status_code == 422
     assert "stream" in answer.json()["error"]["message"]
 
 
-def test_readers_that_leave_free_what_they_held(house: House, client: Client) -> None:
+def test_readers_that_leave_free_what_they_held(stack: Stack, client: Client) -> None:
     paragraph = " ".join([SPANISH] * 4)
     expected = client.translate(WORLD, num_beams=1, **FROM_SPANISH).data[0].text
 
-    def leave(_: int) -> None:
+    def disconnect(_: int) -> None:
         pieces = client.translate_stream(paragraph, **FROM_SPANISH)
         assert next(pieces).index == 0
         pieces.close()
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(leave, range(40)))
+        list(pool.map(disconnect, range(40)))
 
     def is_idle() -> bool:
-        exposed = httpx.get(f"{house.url}/metrics", timeout=10).text.splitlines()
+        exposed = httpx.get(f"{stack.url}/metrics", timeout=10).text.splitlines()
         return {"triptych_tokens_in_flight 0.0", "triptych_queue_size 0.0"} <= set(exposed)
 
     assert eventually(is_idle)

@@ -1,4 +1,4 @@
-"""A recurrent translator beside a transformer in one house: the same engine serves both."""
+"""A recurrent translator beside a transformer in one stack: the same engine serves both."""
 
 from __future__ import annotations
 

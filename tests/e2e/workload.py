@@ -1,4 +1,4 @@
-"""Visitors of a house: who asks, who streams, who comes in crowds, and how it ended for each."""
+"""Requests against a stack: single, streamed and concurrent, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 import httpx
 
 from export.examples.grammar import sentences
-from tests.spine.conftest import PATIENCE_S
+from tests.e2e.conftest import TIMEOUT_S
 
-QUESTION = {"texts": ["el mundo no es suficiente"], "num_beams": 1}
-ANSWER = "the world is not enough"
+REQUEST = {"texts": ["el mundo no es suficiente"], "num_beams": 1}
+TRANSLATION = "the world is not enough"
 
 
 def paragraph(seed: int) -> list[str]:
@@ -34,23 +34,25 @@ async def streamed(client: httpx.AsyncClient, texts: list[str], begun: asyncio.E
     """How a stream ended: `answer`, or the error's name."""
     body = {"texts": texts, "num_beams": 1, "stream": True}
     async with client.stream("POST", "/v1/translate", json=body) as response:
-        told = b""
+        received = b""
         async for chunk in response.aiter_bytes():
-            told += chunk
+            received += chunk
             if response.status_code == 200:
                 begun.set()
-    if told.endswith(b"data: [DONE]\n\n"):
+    if received.endswith(b"data: [DONE]\n\n"):
         return "answer"
-    found = re.search(rb'"type":"(\w+)"', told)
-    assert found, f"a stream broke off: {told[-200:]!r}"
+    found = re.search(rb'"type":"(\w+)"', received)
+    assert found, f"a stream broke off: {received[-200:]!r}"
     return found[1].decode()
 
 
-async def crowd(client: httpx.AsyncClient, begun: asyncio.Event) -> list[asyncio.Task[str]]:
-    """32 requests, half of them streams, the first of which has begun to be answered."""
+async def concurrent_load(
+    client: httpx.AsyncClient, begun: asyncio.Event
+) -> list[asyncio.Task[str]]:
+    """32 requests, half of them streams, returned once the first stream has started."""
     work = [asyncio.create_task(answered(client, paragraph(seed))) for seed in range(16)]
     work += [asyncio.create_task(streamed(client, paragraph(16 + n), begun)) for n in range(16)]
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         await begun.wait()
     return work
 
@@ -58,19 +60,19 @@ async def crowd(client: httpx.AsyncClient, begun: asyncio.Event) -> list[asyncio
 async def until(claim: Callable[[], Awaitable[bool]]) -> float:
     """Seconds until a claim holds."""
     began = time.monotonic()
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not await claim():
             await asyncio.sleep(0.02)
     return time.monotonic() - began
 
 
 async def serves(client: httpx.AsyncClient) -> bool:
-    response = await client.post("/v1/translate", json=QUESTION)
+    response = await client.post("/v1/translate", json=REQUEST)
     if response.status_code != 200:
         assert response.status_code in {429, 503}, response.text
         assert response.headers["retry-after"]
         return False
-    assert response.json()["data"][0]["text"] == ANSWER
+    assert response.json()["data"][0]["text"] == TRANSLATION
     return True
 
 

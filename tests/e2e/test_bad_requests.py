@@ -1,4 +1,4 @@
-"""Bad input through the real house: the right status, one sentence, no stack trace, no hang."""
+"""Bad input through the real stack: the right status, one sentence, no stack trace, no hang."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from tests.spine.conftest import House
+from tests.e2e.conftest import Stack
 
 pytestmark = pytest.mark.integration
 
@@ -37,9 +37,9 @@ BAD = {
     "empty text": ("translate", {"texts": [""]}, 422, "texts.0"),
     "blank text": ("translate", {"texts": ["  \n "]}, 422, "texts.0"),
     "no texts": ("translate", {"texts": []}, 422, "texts"),
-    "10 000 words": ("translate", {"texts": ["gato " * 10_000]}, 422, "texts.0"),
+    "10 000 command_line": ("translate", {"texts": ["gato " * 10_000]}, 422, "texts.0"),
     "number for text": ("translate", {"texts": [7]}, 422, "texts"),
-    "unknown model": ("translate", {"texts": ["hola"], "model": "nobody"}, 404, None),
+    "unknown model": ("translate", {"texts": ["hola"], "model": "missing"}, 404, None),
     "wrong task's model": ("translate", {"texts": ["hola"], "model": "example-clip"}, 422, "model"),
     "unknown language": ("translate", {"texts": ["hola"], "target": "xx"}, 422, None),
     "zero beams": ("translate", {"texts": ["hola"], "num_beams": 0}, 422, "num_beams"),
@@ -55,9 +55,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_request_is_refused_by_name(house: House, name: str) -> None:
+def test_bad_request_is_refused_by_name(stack: Stack, name: str) -> None:
     route, body, status, field = BAD[name]
-    answer = httpx.post(f"{house.url}/v1/{route}", json=body, timeout=30)
+    answer = httpx.post(f"{stack.url}/v1/{route}", json=body, timeout=30)
     assert answer.status_code == status, answer.text
     error = answer.json()["error"]
     assert error["type"]
@@ -70,9 +70,9 @@ def test_bad_request_is_refused_by_name(house: House, name: str) -> None:
     ("content", "status"),
     [(b"{", 400), (b"\xff\xfe", 400), (b'{"texts": ["hola"], "length_penalty": NaN}', 422)],
 )
-def test_a_body_that_is_not_json_is_refused(house: House, content: bytes, status: int) -> None:
+def test_a_body_that_is_not_json_is_refused(stack: Stack, content: bytes, status: int) -> None:
     headers = {"content-type": "application/json"}
-    answer = httpx.post(f"{house.url}/v1/translate", content=content, headers=headers, timeout=30)
+    answer = httpx.post(f"{stack.url}/v1/translate", content=content, headers=headers, timeout=30)
     assert answer.status_code == status, answer.text
     assert answer.json()["error"]["type"]
 
@@ -89,17 +89,17 @@ def test_a_body_that_is_not_json_is_refused(house: House, content: bytes, status
     ],
     ids=lambda picture: f"{picture.mode} {picture.size}",
 )
-def test_odd_pictures_are_ordinary_input(house: House, picture: Image.Image) -> None:
+def test_odd_pictures_are_ordinary_input(stack: Stack, picture: Image.Image) -> None:
     kind = "TIFF" if picture.mode == "CMYK" else "PNG"
     body = {"images": encoded(picture, kind)}
-    answer = httpx.post(f"{house.url}/v1/caption", json=body, timeout=30)
+    answer = httpx.post(f"{stack.url}/v1/caption", json=body, timeout=30)
     assert answer.status_code == 200, answer.text
     assert answer.json()["data"][0]["text"]
 
 
-def test_a_bad_item_leaves_its_neighbours_alone(house: House) -> None:
+def test_a_bad_item_leaves_its_neighbours_alone(stack: Stack) -> None:
     body = {"images": [PICTURE, "aGVsbG8=", PICTURE]}
-    answer = httpx.post(f"{house.url}/v1/caption", json=body, timeout=30)
+    answer = httpx.post(f"{stack.url}/v1/caption", json=body, timeout=30)
     assert answer.status_code == 200
     first, bad, last = answer.json()["data"]
     assert first["text"] == last["text"] != ""

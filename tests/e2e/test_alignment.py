@@ -1,4 +1,4 @@
-"""What tokens looked at, through the real house."""
+"""What tokens looked at, through the real stack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.quality import as_png
 from export.examples.score_scenes import heldout_pictures
-from tests.spine.conftest import House
+from tests.e2e.conftest import Stack
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 
@@ -84,8 +84,8 @@ def test_the_diagonal_turns_where_french_turns(client: Client) -> None:
         ("caption", {"images": "x", "return_alignment": True}, "return_alignment"),
     ],
 )
-def test_what_cannot_be_told_is_refused(house: House, route: str, body: dict, field: str) -> None:
+def test_what_cannot_be_told_is_refused(stack: Stack, route: str, body: dict, field: str) -> None:
     extra = {"source": "es", "target": "en"} if route == "translate" else {}
-    answer = httpx.post(f"{house.url}/v1/{route}", json={**body, **extra}, timeout=30)
+    answer = httpx.post(f"{stack.url}/v1/{route}", json={**body, **extra}, timeout=30)
     assert answer.status_code == 422, answer.text
     assert answer.json()["error"]["field"] == field

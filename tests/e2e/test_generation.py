@@ -1,4 +1,4 @@
-"""Generation through the real house, held to `transformers` where it defines the answer."""
+"""Generation through the real stack, held to `transformers` where it defines the answer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.modeling_utils import PreTrainedModel
 
-from tests.spine.conftest import CHECKPOINTS, House
-from tests.spine.test_streams import texts
+from tests.e2e.conftest import CHECKPOINTS, Stack
+from tests.e2e.test_streams import texts
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 from triptych.messages import TokenLogprob
@@ -17,7 +17,7 @@ from triptych.tasks.generate import Generation
 
 NAME = "example-gpt"
 FOLDER = CHECKPOINTS / NAME
-PROMPTS = ["the world is", "this restaurant has", "a big red house", "where is the"]
+PROMPTS = ["the world is", "this restaurant has", "a big red stack", "where is the"]
 pytestmark = pytest.mark.integration
 SAMPLING = {"temperature": 0.9, "top_p": 0.95, "seed": 11, "max_new_tokens": 16}
 
@@ -155,8 +155,8 @@ def comparable(item: Generation) -> tuple[str | None, str | None, float]:
         ({"prompts": "a", "stop": ["a"] * 5}, "stop"),
     ],
 )
-def test_bad_request_is_refused_by_name(house: House, fields: dict, field: str) -> None:
+def test_bad_request_is_refused_by_name(stack: Stack, fields: dict, field: str) -> None:
     body = {"model": NAME, **fields}
-    answer = httpx.post(f"{house.url}/v1/generate", json=body, timeout=30)
+    answer = httpx.post(f"{stack.url}/v1/generate", json=body, timeout=30)
     assert answer.status_code == 422
     assert answer.json()["error"]["field"] == field
