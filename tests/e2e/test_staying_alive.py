@@ -232,9 +232,7 @@ async def test_disconnect_stops_decoding(translator: Path, tmp_path: Path, http:
             await anext(response.aiter_bytes())
         await until(lambda: idle(stack))
         spent = engine_stats(stack).figures["row_steps"] - before
-        print(
-            f"{spent:.0f} of {tokens} tokens were decoded for a client that disconnected at the first"
-        )
+        print(f"{spent:.0f} of {tokens} tokens were decoded after a disconnect at the first")
         assert spent < tokens / 2
 
 
