@@ -1,4 +1,4 @@
-"""`python -m benchmarks.load`: locust without its web page, set up by the environment."""
+"""`python -m benchmarks.load`: locust without its web page, configured by the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def main() -> None:
-    """Become locust, which patches sockets and so wants a process of its own."""
+    """Replace this process by locust, which patches sockets and so needs its own process."""
     try:
         settings = LoadSettings.from_environment()
     except ValueError as error:

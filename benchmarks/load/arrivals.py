@@ -1,4 +1,4 @@
-"""When requests arrive when nobody waits for anybody: a Poisson process."""
+"""Arrival times of independent requests: a Poisson process."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 
 def poisson_arrivals(rate: float, seed: int) -> Iterator[float]:
-    """Seconds after the start at which requests arrive, for ever; gaps are exponential.
+    """Seconds after the start at which requests arrive, without end; gaps are exponential.
 
-    They depend on nothing that the server does, so a stall is felt by every request that would
-    have come meanwhile ("coordinated omission", Tene 2013).
+    They do not depend on the server, so a stall delays every request that arrives meanwhile
+    (no "coordinated omission", Tene 2013).
 
     Args:
-        rate: Arrivals a second, on average.
-        seed: Of the gaps.
+        rate: Mean arrivals per second.
+        seed: Seed of the gaps.
     """
     gaps = random.Random(seed)
     now = 0.0

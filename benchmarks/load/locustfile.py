@@ -1,11 +1,12 @@
-"""Locust's users: closed-loop ones that wait for their answers, and a Poisson source that does not.
+"""Locust's users: closed-loop ones that wait for responses, and a Poisson source that does not.
 
-`make load` runs it; README.md says how to choose. Settings come from the environment.
+`make load` runs it; README.md describes the profiles. Settings come from the environment.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import gevent
 from gevent.pool import Group
@@ -17,20 +18,23 @@ from benchmarks.load.payloads import Payload, Payloads, failure
 from benchmarks.load.settings import LoadSettings
 
 SETTINGS = LoadSettings.from_environment()
-PAYLOADS = Payloads(SETTINGS.tasks, SETTINGS.seed, SETTINGS.pictures)
+PAYLOADS = Payloads(SETTINGS.tasks, SETTINGS.seed, SETTINGS.images)
+# Locust's timers start from the time that the event loop read before the payloads were made; a run
+# shorter than that would end at once.
+gevent.get_hub().loop.update_now()
 HEADERS = {"content-type": "application/json"}
 TIMEOUT_S = 60.0
 MOST_CONNECTIONS = 4096
 
 
 class ClosedLoopUser(FastHttpUser):
-    """Asks, waits for the answer, asks again: as many requests in flight as there are users."""
+    """Sends its next request after a response: as many requests in flight as there are users."""
 
     abstract = SETTINGS.profile != "closed"
     host = SETTINGS.url
     network_timeout = TIMEOUT_S
 
-    def _ask(self, name: str) -> None:
+    def _request(self, name: str) -> None:
         payload = PAYLOADS.draw(name)
         with self.client.post(
             payload.path, data=payload.body, headers=HEADERS, catch_response=True
@@ -39,37 +43,25 @@ class ClosedLoopUser(FastHttpUser):
             if reason is not None:
                 response.failure(reason)
 
-    if "translate" in SETTINGS.tasks:
+    @staticmethod
+    def _task(name: str) -> Callable[[ClosedLoopUser], None]:
+        """Locust's task for a task of the API."""
 
-        @tag("translate")
-        @task
-        def translate(self) -> None:
-            """One sentence."""
-            self._ask("translate")
+        def request(user: ClosedLoopUser) -> None:
+            user._request(name)
 
-    if "caption" in SETTINGS.tasks:
+        return tag(name)(task(request))
 
-        @tag("caption")
-        @task
-        def caption(self) -> None:
-            """One picture."""
-            self._ask("caption")
 
-    if "zero-shot" in SETTINGS.tasks:
-
-        @tag("zero-shot")
-        @task
-        def zero_shot(self) -> None:
-            """One picture and twelve labels."""
-            self._ask("zero-shot")
+ClosedLoopUser.tasks = [ClosedLoopUser._task(name) for name in SETTINGS.tasks]
 
 
 class PoissonSource(User):
     """All arrivals of an open-loop run, each in a greenlet of its own.
 
-    A response time runs from the moment at which the request was to be sent, not from when it was:
-    a generator that is late, or a pool that is full, does not flatter the server. Requests that
-    are unanswered at the end count as failures, with the time that they have waited.
+    A response time is counted from the time at which the request was scheduled, so a late
+    generator or a full pool does not improve the result. Requests without a response at the end
+    count as failures, with the time that they have waited.
     """
 
     abstract = SETTINGS.profile != "poisson"
@@ -97,12 +89,12 @@ class PoissonSource(User):
         self._in_flight.spawn(self._send, PAYLOADS.draw(), scheduled)
 
     def on_stop(self) -> None:
-        """Give the last requests a moment, and count those that are still out."""
+        """Wait for the last requests, and count those without a response as failures."""
         self._in_flight.join(timeout=5)
-        unanswered = list(self._waiting.values())
+        pending = list(self._waiting.values())
         self._in_flight.kill()
-        for payload, scheduled in unanswered:
-            self._record(payload, scheduled, 0, "unanswered at the end")
+        for payload, scheduled in pending:
+            self._record(payload, scheduled, 0, "no response at the end")
         self._http.close()
 
     def _send(self, payload: Payload, scheduled: float) -> None:

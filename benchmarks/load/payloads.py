@@ -1,22 +1,23 @@
-"""What is asked: the example world's sentences and pictures as ready-made bodies."""
+"""Requests of a load run: each task's sample filled with sentences and images, encoded once."""
 
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 from export.examples.grammar import sentences
+from triptych.tasks import TASKS
 
 SENTENCES = 500
-LABELS = [
-    f"{colour} {shape}"
-    for colour in ("red", "green", "blue", "yellow")
-    for shape in ("circle", "square", "triangle")
-]
+SENTENCE, IMAGE = "{sentence}", "{image}"
+"""Stand for material in a sample (`triptych.task.Task.sample`)."""
 
 
 @dataclass(frozen=True)
@@ -29,24 +30,24 @@ class Payload:
     @property
     def path(self) -> str:
         """Route of the task."""
-        return f"/v1/{self.task}"
+        return TASKS[self.task].path
 
 
 class Payloads:
-    """An endless choice of requests, the same for the same seed.
+    """A random choice of requests, the same for the same seed.
 
     Args:
-        tasks: In equal shares.
-        seed: Of the choice.
-        pictures: Folder of image files.
+        tasks: Names of tasks, in equal shares.
+        seed: Seed of the choice.
+        images: Folder of image files.
 
     Raises:
-        FileNotFoundError: A task's material is not there.
+        FileNotFoundError: A task needs images, and the folder has none.
     """
 
-    def __init__(self, tasks: Iterable[str], seed: int, pictures: Path) -> None:
+    def __init__(self, tasks: Iterable[str], seed: int, images: Path) -> None:
         self._random = random.Random(seed)
-        self._by_task = {task: _bodies(task, pictures) for task in tasks}
+        self._by_task = {task: _bodies(TASKS[task].sample, images) for task in tasks}
 
     def draw(self, task: str | None = None) -> Payload:
         """The next request, of any task unless one is named."""
@@ -55,30 +56,51 @@ class Payloads:
 
 
 def failure(status: int, content: bytes) -> str | None:
-    """Why an answer does not count; None for one that does. A failed item fails its request."""
+    """Why a response counts as failed, or None; a failed item fails its request."""
     if status != 200:
         return f"HTTP {status}"
     try:
         items = json.loads(content)["data"]
     except (ValueError, KeyError, TypeError):
-        return "not an answer of Triptych"
+        return "not a response of Triptych"
     errors = [item["error"]["type"] for item in items if item.get("error")]
     return f"item: {errors[0]}" if errors else None
 
 
-def _bodies(task: str, pictures: Path) -> list[bytes]:
-    if task == "translate":
-        pairs = sentences("held_out", SENTENCES, seed=0)
-        requests = [{"texts": [pair.spanish], "source": "es"} for pair in pairs]
-    else:
-        requests = [{"images": [image]} for image in _images(pictures)]
-    if task == "zero-shot":
-        requests = [{**request, "labels": LABELS} for request in requests]
-    return [json.dumps(request).encode() for request in requests]
+def _bodies(sample: Any, images: Path) -> list[bytes]:
+    """One body per sentence, or per image where the sample has no sentence."""
+    text = json.dumps(sample)
+    material: dict[str, list[str]] = {}
+    if SENTENCE in text:
+        material[SENTENCE] = _sentences()
+    if IMAGE in text:
+        material[IMAGE] = _images(images)
+    number = max(map(len, material.values()), default=1)
+    columns = [islice(cycle(values), number) for values in material.values()]
+    rows = zip(*columns, strict=True) if columns else [()]
+    return [
+        json.dumps(_filled(sample, dict(zip(material, row, strict=True)))).encode() for row in rows
+    ]
+
+
+def _filled(sample: Any, values: dict[str, str]) -> Any:
+    """The sample with its placeholders replaced."""
+    if isinstance(sample, str):
+        for placeholder, value in values.items():
+            sample = sample.replace(placeholder, value)
+        return sample
+    if isinstance(sample, dict):
+        return {name: _filled(value, values) for name, value in sample.items()}
+    return [_filled(value, values) for value in sample] if isinstance(sample, list) else sample
+
+
+@functools.cache
+def _sentences() -> list[str]:
+    return [pair.spanish for pair in sentences("held_out", SENTENCES, seed=0)]
 
 
 def _images(folder: Path) -> list[str]:
     files = sorted(path for path in folder.glob("*") if path.suffix in (".png", ".jpg"))
     if not files:
-        raise FileNotFoundError(f"no pictures in {folder}")
+        raise FileNotFoundError(f"no images in {folder}")
     return [base64.b64encode(file.read_bytes()).decode("ascii") for file in files]

@@ -1,4 +1,4 @@
-"""What a load run does, read from the environment: no flags reach a file that locust imports."""
+"""Settings of a load run, from the environment: locust passes no flags to the file it imports."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-PICTURES = Path(__file__).resolve().parents[2] / "export" / "examples" / "pictures"
+from triptych.tasks import TASKS
+
+IMAGES = Path(__file__).resolve().parents[2] / "export" / "examples" / "pictures"
 PROFILES = ("closed", "poisson")
-TASKS = ("translate", "caption", "zero-shot")
+DEFAULT_TASKS = tuple(name for name, task in TASKS.items() if task.sample)
 
 
 @dataclass(frozen=True)
@@ -18,39 +20,40 @@ class LoadSettings:
     """One run.
 
     Attributes:
-        profile: `closed` (each user waits for its answer) or `poisson` (arrivals of their own).
-        tasks: What is asked, in equal shares.
-        users: Of the closed profile.
-        rate: Requests a second of the Poisson profile, all tasks together.
-        duration: As locust reads it, e.g. 60s.
-        url: The gateway.
-        seed: Of arrivals and of what is asked.
-        pictures: Folder of image files.
+        profile: `closed` (each user waits for its response) or `poisson` (independent arrivals).
+        tasks: Tasks to request, in equal shares.
+        users: Number of users of the closed profile.
+        rate: Requests per second of the Poisson profile, all tasks together.
+        duration: In locust's notation, e.g. 60s.
+        url: URL of the gateway.
+        seed: Seed of the arrivals and of the choice of requests.
+        images: Folder of image files.
     """
 
     profile: str = "closed"
-    tasks: tuple[str, ...] = TASKS
+    tasks: tuple[str, ...] = DEFAULT_TASKS
     users: int = 8
     rate: float = 10.0
     duration: str = "60s"
     url: str = "http://127.0.0.1:8080"
     seed: int = 0
-    pictures: Path = PICTURES
+    images: Path = IMAGES
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
             raise ValueError(f"PROFILE is {self.profile!r}; supported are: {', '.join(PROFILES)}")
-        unknown = set(self.tasks) - set(TASKS)
+        unknown = set(self.tasks) - set(DEFAULT_TASKS)
         if unknown or not self.tasks:
-            raise ValueError(f"TASKS is {','.join(self.tasks)!r}; known are: {', '.join(TASKS)}")
+            supported = ", ".join(DEFAULT_TASKS)
+            raise ValueError(f"TASKS is {','.join(self.tasks)!r}; supported are: {supported}")
         if self.users < 1:
-            raise ValueError(f"USERS is {self.users}; one at least")
+            raise ValueError(f"USERS is {self.users}; at least 1 is needed")
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"RATE is {self.rate}; expected requests a second, more than 0")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """PROFILE, TASKS, USERS, RATE, DURATION, TRIPTYCH_URL, SEED and PICTURES over the defaults.
+        """PROFILE, TASKS, USERS, RATE, DURATION, TRIPTYCH_URL, SEED and IMAGES over the defaults.
 
         Raises:
             ValueError: A value is not one of those supported.
@@ -64,5 +67,5 @@ class LoadSettings:
             duration=value("DURATION", cls.duration),
             url=value("TRIPTYCH_URL", cls.url).rstrip("/"),
             seed=int(value("SEED", cls.seed)),
-            pictures=Path(value("PICTURES", cls.pictures)),
+            images=Path(value("IMAGES", cls.images)),
         )

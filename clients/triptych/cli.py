@@ -1,32 +1,67 @@
-"""The command line `triptych`: one module of `commands` for each word, and one way to fail.
+"""The command line `triptych`: its commands, and how failures are reported.
 
 Modules of `commands` import what they need when they run, so that `triptych --help` is quick and a
-client's machine needs neither Triton nor torch.
+client needs neither Triton nor torch. The commands of the tasks are built from their declarations
+when they run.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.core
 
-from triptych.commands.caption import caption
 from triptych.commands.export import export
 from triptych.commands.gateway import gateway
-from triptych.commands.generate import generate
 from triptych.commands.models import models
 from triptych.commands.serve import serve
-from triptych.commands.translate import translate
 from triptych.commands.triton import triton
-from triptych.commands.zero_shot import zero_shot
+from triptych.generated.summaries import SUMMARIES
 
 INTERRUPTED = 130
 FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
 
+
+class Commands(typer.core.TyperGroup):
+    """The commands that are modules of `commands`, and one for each task.
+
+    Contexts are `Any` because typer has its own copy of click, or uses click's, by version.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of `--help`."""
+        return [*super().list_commands(ctx), *SUMMARIES]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name; None where there is none."""
+        return super().get_command(ctx, cmd_name) or _task_command(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the table of commands without building those of the tasks."""
+        built = [super(Commands, self).get_command(ctx, name) for name in self.commands]
+        rows = [(command.name, command.get_short_help_str(80)) for command in built if command]
+        with formatter.section("Commands"):
+            formatter.write_dl([*rows, *SUMMARIES.items()])
+
+
+def _task_command(name: str) -> Any:
+    from triptych.tasks import TASKS
+
+    if name not in TASKS:
+        return None
+    from triptych.commands.task_command import task_function
+
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name)(task_function(TASKS[name]))
+    return typer.main.get_command(single)
+
+
 app = typer.Typer(
     name="triptych",
+    cls=Commands,
     help="Vision-and-language transformers: exported to verified ONNX, served by Triton.",
     epilog="triptych COMMAND --help has examples.",
     add_completion=False,
@@ -38,10 +73,6 @@ app.command()(serve)
 app.command()(triton)
 app.command(add_help_option=False, context_settings=FORWARDED)(gateway)
 app.command()(models)
-app.command()(translate)
-app.command()(caption)
-app.command("zero-shot")(zero_shot)
-app.command()(generate)
 
 
 def _print_version(wanted: bool) -> None:
@@ -75,7 +106,7 @@ def run(arguments: Sequence[str]) -> int:
         )
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except Exception as error:  # the edge: people get a line, never a traceback
+    except Exception as error:  # the edge of the program: one line, never a traceback
         message, code = _explained(error)
         if message:
             typer.echo(f"triptych: {message}", err=True)
@@ -83,7 +114,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _explained(error: Exception) -> tuple[str, int]:
-    """One line for people, and the exit code."""
+    """One line, and the exit code."""
     text = " ".join(str(error).split())
     if hasattr(error, "format_message"):  # typer's own: a wrong flag, a missing argument
         context = getattr(error, "ctx", None)

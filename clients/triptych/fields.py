@@ -111,7 +111,10 @@ def _typed(known: MessageField, annotation: Any) -> MessageField:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         bounds = _bounds(arguments[1:])
-        return _typed(known if bounds == Bounds() else replace(known, bounds=bounds), arguments[0])
+        texts = [part.description for part in arguments[1:] if isinstance(part, FieldInfo)]
+        known = known if bounds == Bounds() else replace(known, bounds=bounds)
+        description = next(filter(None, texts), known.description)
+        return _typed(replace(known, description=known.description or description), arguments[0])
     if origin in (typing.Union, types.UnionType):
         (kind,) = (part for part in arguments if part is not types.NoneType)
         return _typed(replace(known, is_optional=True), kind)

@@ -6,10 +6,36 @@ A task is one file in `triptych/tasks` with its messages and `TASK = Task(...)`,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from triptych.messages import Request, Response, StreamRequest
+from triptych.rendering import text_lines
+
+Render: TypeAlias = Callable[..., Iterable[str]]
+"""`render(item, name, **options)`: lines of a result. Parameters after the first two become flags
+of the command, described by `Annotated[..., Field(description=...)]`."""
+
+Format: TypeAlias = Callable[[Sequence[Any]], bytes]
+"""Content of a file that holds these results."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What the command line cannot derive from the request.
+
+    Attributes:
+        examples: Command lines for `--help`.
+        short: Field → letter of its short flag.
+        render: Lines printed for a result; its text by default.
+        formats: Suffix of `--output`, e.g. `.npy`, → what is written to such a file.
+    """
+
+    examples: tuple[str, ...] = ()
+    short: Mapping[str, str] = field(default_factory=dict)
+    render: Render = text_lines
+    formats: Mapping[str, Format] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -24,6 +50,9 @@ class Task:
         inputs: Field of the request that holds one entry per item; several where exactly one of
             them must be given.
         not_streamed: Fields that a stream excludes.
+        command: How its command looks and how results are printed.
+        sample: Fields of an example request, as the load generator sends it; the strings
+            `{sentence}` and `{image}` stand for material of the example world.
     """
 
     name: str
@@ -32,6 +61,8 @@ class Task:
     response: type[Response[Any]]
     inputs: str | tuple[str, ...]
     not_streamed: tuple[str, ...] = field(default=())
+    command: Command = field(default=Command())
+    sample: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def path(self) -> str:

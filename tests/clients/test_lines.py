@@ -1,4 +1,4 @@
-"""A file translated line by line: no line lost, none twice, whenever it is interrupted."""
+"""A file processed line by line: no line lost, none twice, whenever it is interrupted."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych.commands.lines import LineTranslation, translated_file
+from triptych.commands.lines import LineProcessor, process_file
 from triptych.errors import InvalidArgument, TriptychError, Unavailable
 from triptych.messages import ItemError
 from triptych.tasks.translate import TranslateResponse, Translation
@@ -49,10 +49,10 @@ def target(tmp_path: Path) -> Path:
 EXPECTED = "A\n\nB\n\nC\nD\n\n"
 
 
-def run(ask: Translator, source: Path, target: Path, size: int = 2) -> LineTranslation:
-    translation = LineTranslation(ask, size)
-    translated_file(translation, source, target)
-    return translation
+def run(ask: Translator, source: Path, target: Path, size: int = 2) -> LineProcessor:
+    processor = LineProcessor(ask, size)
+    process_file(processor, source, target)
+    return processor
 
 
 def test_line_i_belongs_to_line_i_and_blank_lines_are_not_sent(source: Path, target: Path) -> None:
@@ -146,10 +146,10 @@ def test_a_refused_line_ends_it_by_number(source: Path, target: Path) -> None:
 
 def test_keep_going_leaves_a_refused_line_blank(source: Path, target: Path) -> None:
     source.write_text("a\n\nbad\nb\n")
-    translation = LineTranslation(Translator(), 2, keep_going=True)
-    translated_file(translation, source, target)
+    processor = LineProcessor(Translator(), 2, keep_going=True)
+    process_file(processor, source, target)
     assert target.read_text() == "A\n\n\nB\n"
-    assert translation.failed == [(3, "too long")]
+    assert processor.failed == [(3, "too long")]
 
 
 def test_lines_that_are_no_text_are_named(source: Path, target: Path) -> None:
@@ -165,11 +165,11 @@ def test_a_translation_with_line_breaks_stays_one_line(source: Path, target: Pat
         return TranslateResponse(model="m", data=items)
 
     source.write_text("a\n")
-    translated_file(LineTranslation(ask, 4), source, target)
+    process_file(LineProcessor(ask, 4), source, target)
     assert target.read_text() == "x y\n"
 
 
 def test_json_lines_hold_the_score(source: Path, target: Path) -> None:
     source.write_text("a\n\n")
-    translated_file(LineTranslation(Translator(), 4, as_json=True), source, target)
+    process_file(LineProcessor(Translator(), 4, as_json=True), source, target)
     assert target.read_text() == '{"text":"A","score":-1.0}\n\n'

@@ -1,4 +1,4 @@
-"""`triptych export`: the command line of `export`, loaded when it is asked for."""
+"""`triptych export`: the command line of `export`, imported when it is run."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from triptych.commands.installed import forwarded, imported
 
 
 def export(context: typer.Context) -> int:
-    """Checkpoints into verified bundles in the model repository."""
+    """Export checkpoints as verified bundles into the model repository."""
     return forwarded(imported("export.cli", "export").export, context)

@@ -1,7 +1,7 @@
-"""A file translated line by line, so that an interruption costs at most one batch.
+"""A text file processed line by line, so that an interruption costs at most one batch.
 
-The output holds whole lines only, each with its line break, in the order of the input; so its
-length says where to go on, and a torn last line is a crash's and is translated again.
+The output holds whole lines only, each with its line break, in the order of the input. So its
+length says where to continue; a last line without line break was cut off and is made again.
 """
 
 from __future__ import annotations
@@ -13,70 +13,87 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from triptych.errors import InvalidArgument, TriptychError
-from triptych.tasks.translate import TranslateResponse, Translation
+from triptych.messages import Item, Response
+from triptych.rendering import item_json, item_line
 
 
 @dataclass
-class LineTranslation:
-    """How lines become lines.
+class LineProcessor:
+    """How input lines become output lines.
 
     Attributes:
-        ask: Sends one batch.
-        batch_size: Lines a batch, blank ones included, which are not sent.
-        keep_going: Whether a line that fails becomes a blank one, instead of the end.
-        as_json: Whether an output line is the answer's item, instead of its text.
+        send: Sends one batch of lines.
+        batch_size: Lines per batch, including blank ones, which are not sent.
+        keep_going: Whether a line that fails becomes a blank one instead of ending the run.
+        as_json: Whether an output line is the whole item as JSON instead of its text.
         failed: Number (from 1) and message of each line that failed.
     """
 
-    ask: Callable[[list[str]], TranslateResponse]
+    send: Callable[[list[str]], Response[Any]]
     batch_size: int
     keep_going: bool = False
     as_json: bool = False
     failed: list[tuple[int, str]] = field(default_factory=list)
 
     def batches(self, lines: Iterator[str], done: int) -> Iterator[list[str]]:
-        """Output lines, batch by batch, of what follows the `done` first input lines.
+        """Output lines, batch by batch, for the input after its first `done` lines.
 
         Raises:
-            TriptychError: The batch, or a line of it, was refused.
+            TriptychError: The batch, or one of its lines, failed.
         """
+        write = item_json if self.as_json else item_line
         number = done
         while batch := list(islice(lines, self.batch_size)):
-            yield self._translated(batch, number + 1)
+            items = self._items(batch, number + 1)
+            yield [write(item) if item is not None else "" for item in items]
             number += len(batch)
 
-    def _translated(self, batch: list[str], first: int) -> list[str]:
-        output = [""] * len(batch)
+    def items(self, source: Path | None) -> list[Item]:
+        """The result of each line of `source` (None: stdin).
+
+        Raises:
+            TriptychError: A line is blank or failed.
+        """
+        found: list[Item] = []
+        with ExitStack() as files:
+            lines = _lines(files.enter_context(source.open("rb")) if source else sys.stdin.buffer)
+            number = 0
+            while batch := list(islice(lines, self.batch_size)):
+                for item in self._items(batch, number + 1):
+                    number += 1
+                    if item is None:
+                        raise InvalidArgument(f"line {number} of the input is blank")
+                    found.append(item)
+        return found
+
+    def _items(self, batch: list[str], first: int) -> list[Item | None]:
+        """The result of each line; None for a blank line and for one that failed."""
+        items: list[Item | None] = [None] * len(batch)
         places = [place for place, line in enumerate(batch) if line.strip()]
         if not places:
-            return output
-        answer = self.ask([batch[place] for place in places])
-        for place, item in zip(places, answer.data, strict=True):
+            return items
+        response = self.send([batch[place] for place in places])
+        for place, item in zip(places, response.data, strict=True):
             if item.error is None:
-                output[place] = self._line(item)
+                items[place] = item
             elif self.keep_going:
                 self.failed.append((first + place, item.error.message))
             else:
                 raise TriptychError(
                     f"line {first + place}: {item.error.message} (--keep-going leaves it blank)"
                 )
-        return output
-
-    def _line(self, item: Translation) -> str:
-        if self.as_json:
-            return item.model_dump_json(exclude_none=True, exclude={"index"})
-        return " ".join((item.text or "").splitlines())
+        return items
 
 
-def translated_file(translation: LineTranslation, source: Path | None, target: Path | None) -> None:
-    """Translate the lines of `source` (None: stdin) that `target` (None: stdout) lacks.
+def process_file(processor: LineProcessor, source: Path | None, target: Path | None) -> None:
+    """Process the lines of `source` (None: stdin) that `target` (None: stdout) lacks.
 
     Raises:
-        TriptychError: `target` is not the beginning of a translation of `source`, or what the
-            translation raises; batches before it are kept.
+        TriptychError: `target` does not fit `source`, or processing failed; finished batches are
+            kept.
     """
     if source and target and target.exists() and source.samefile(target):
         raise InvalidArgument(f"{target} is both input and output")
@@ -88,13 +105,13 @@ def translated_file(translation: LineTranslation, source: Path | None, target: P
             output = files.enter_context(target.open("a+b"))
             done, rest = _resume(output, lines, target)
         advance = files.enter_context(_progress(source, done, visible=target is not None))
-        for batch in translation.batches(rest, done):
+        for batch in processor.batches(rest, done):
             _append(output, batch)
             advance(len(batch))
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
-    """Lines as `wc` counts them: other characters that Unicode breaks lines at are text."""
+    """Lines as `wc` counts them; other line breaks of Unicode belong to the text."""
     for number, line in enumerate(file, start=1):
         try:
             yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
@@ -103,13 +120,13 @@ def _lines(file: BinaryIO) -> Iterator[str]:
 
 
 def _resume(output: BinaryIO, lines: Iterator[str], path: Path) -> tuple[int, Iterator[str]]:
-    """Set input lines against what the output holds, and cut a torn last line off it.
+    """Compare the output with the input, and remove a cut-off last line from it.
 
-    Nothing is cut before all of the output was found to fit: as many lines at most, and blank
-    where the input is.
+    Nothing is removed before the whole output was found to fit: at most as many lines as the
+    input, and blank lines where the input has them.
 
     Returns:
-        How many lines the output holds, and the input lines after those.
+        Number of lines in the output, and the input lines after those.
     """
     done = size = 0
     rest = lines
@@ -132,13 +149,13 @@ def _resume(output: BinaryIO, lines: Iterator[str], path: Path) -> tuple[int, It
 
 def _misfit(path: Path, reason: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{path} is no translation of this input, so it is left as it is: {reason}; "
+        f"{path} does not belong to this input and was not changed: {reason}; "
         "choose another --output or remove it"
     )
 
 
 def _append(output: BinaryIO, batch: list[str]) -> None:
-    """Write whole lines and see them to the disk before the next batch is asked for."""
+    """Write whole lines, and flush them to the disk before the next batch is sent."""
     output.write("".join(f"{line}\n" for line in batch).encode("utf-8"))
     output.flush()
     if output is not sys.stdout.buffer:
@@ -147,7 +164,7 @@ def _append(output: BinaryIO, batch: list[str]) -> None:
 
 @contextmanager
 def _progress(source: Path | None, done: int, *, visible: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr; yields what to call after each batch."""
+    """A progress bar on stderr; yields the function to call after each batch."""
     if not (visible and sys.stderr.isatty()):
         yield lambda lines: None
         return

@@ -21,7 +21,7 @@ def models(
     timeout: TimeoutS = DEFAULT_TIMEOUT_S,
     as_json: AsJson = False,
 ) -> None:
-    """What a gateway serves: name, version, tasks, languages, precision.
+    """List the models of a gateway: name, version, tasks, languages, precision.
 
     \b
     triptych models
@@ -30,11 +30,11 @@ def models(
     from triptych.commands.printing import print_json
 
     with connect(url, api_key, timeout) as client:
-        answer = client.models()
+        response = client.models()
     if as_json:
-        return print_json(answer)
+        return print_json(response)
     rows = [("model", "version", "tasks", "languages", "precision")]
-    for model in answer.data:
+    for model in response.data:
         pairs = ", ".join("-".join(pair) for pair in model.languages)
         name = f"{model.id} *" if model.default else model.id
         rows.append((name, str(model.version), ", ".join(model.tasks), pairs, model.precision))

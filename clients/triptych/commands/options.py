@@ -1,4 +1,4 @@
-"""Flags that several commands share, and the client that they describe."""
+"""Flags that all commands of the API share, and the client that they describe."""
 
 from __future__ import annotations
 
@@ -18,20 +18,10 @@ Url = Annotated[
 ]
 ApiKey = Annotated[
     str | None,
-    typer.Option("--api-key", envvar="TRIPTYCH_API_KEY", help="Where the gateway asks for one."),
+    typer.Option("--api-key", envvar="TRIPTYCH_API_KEY", help="Key, if the gateway requires one."),
 ]
 TimeoutS = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for one request.")]
-ModelName = Annotated[
-    str | None, typer.Option("--model", "-m", help="May be left out when only one fits.")
-]
-NumBeams = Annotated[int | None, typer.Option("--num-beams", min=1, help="Width of the search.")]
-Alternatives = Annotated[
-    int | None, typer.Option("--alternatives", min=1, help="How many answers, best first.")
-]
-Stream = Annotated[
-    bool, typer.Option("--stream", help="Print text as it is generated; beams cannot stream.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as the server sent it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the response as JSON.")]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_TIMEOUT_S = 60.0
@@ -46,11 +36,3 @@ def connect(url: str, api_key: str | None, timeout_s: float) -> AnyClient:
     if url.startswith("grpc://"):
         return triptych.GrpcClient(url.removeprefix("grpc://"), api_key=api_key, timeout=timeout_s)
     return triptych.Client(url, api_key=api_key, timeout=timeout_s)
-
-
-def refuse_with_stream(stream: bool, **flags: object) -> None:
-    """Raises BadParameter for a flag that a stream cannot honour."""
-    for name, value in flags.items():
-        if stream and value is not None:
-            flag = "-n" if name == "n" else f"--{name.replace('_', '-')}"
-            raise typer.BadParameter(f"{flag} and --stream exclude each other")

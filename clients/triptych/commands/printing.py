@@ -1,52 +1,53 @@
-"""Answers on the terminal: results on stdout, an item's error on stderr."""
+"""Results on the terminal: items on stdout, errors of items on stderr."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from triptych.messages import Chunk, ItemError
-    from triptych.tasks.caption import Caption
-    from triptych.tasks.generate import Generation
-    from triptych.tasks.translate import Translation
+    from triptych.messages import Chunk, Item, ItemError
 
 
-def print_json(answer: BaseModel) -> None:
-    """The answer as JSON, absent fields left out."""
-    typer.echo(answer.model_dump_json(indent=2, exclude_none=True))
+def print_json(response: BaseModel) -> None:
+    """The response as JSON without absent fields."""
+    typer.echo(response.model_dump_json(indent=2, exclude_none=True))
 
 
-def print_texts(
-    items: Sequence[Translation | Caption | Generation], names: Sequence[str] | None = None
+def print_items(
+    items: Sequence[Item],
+    render: Callable[[Any, str | None], Iterable[str]],
+    names: Sequence[str] | None = None,
 ) -> int:
-    """One text a line, `name<TAB>` before it where there are names, alternatives below it.
+    """The lines of each item, as `render(item, name)` makes them.
+
+    Args:
+        items: Results in the order of the inputs.
+        render: Called for items without an error.
+        names: Names of the inputs; rendered only where there are several.
 
     Returns:
         The exit code: 1 when an item failed.
     """
     for item in items:
-        name = f"{names[item.index]}\t" if names else ""
         if item.error is None:
-            typer.echo(f"{name}{item.text}")
-        for alternative in item.alternatives or ():
-            score = "" if alternative.score is None else f"{alternative.score:8.4f}"
-            typer.echo(f"  {score:>8}  {alternative.text}")
+            for line in render(item, _name(names, item.index)):
+                typer.echo(line)
     return report_errors([(item.index, item.error) for item in items], names)
 
 
 def print_stream(
-    pieces: Iterable[Chunk], names: Sequence[str] | None = None, *, as_json: bool = False
+    chunks: Iterable[Chunk], names: Sequence[str] | None = None, *, as_json: bool = False
 ) -> int:
-    """Text as it comes, one item after the other: of later ones what has come is held back.
+    """Text as it arrives, one item after the other: that of later items is held back.
 
     Args:
-        pieces: Of one stream.
-        names: Of the items, printed before their texts where there are any.
-        as_json: Print every piece as the server sent it instead, as it comes.
+        chunks: Of one stream.
+        names: Names of the inputs; printed before the texts where there are several.
+        as_json: Print each chunk as JSON instead, as it arrives.
 
     Returns:
         The exit code: 1 when an item failed.
@@ -54,54 +55,56 @@ def print_stream(
     errors: dict[int, ItemError | None] = {}
     lines = _Lines(names)
     try:
-        for piece in pieces:
-            is_end = bool(piece.error or piece.finish_reason)
-            if is_end:
-                errors[piece.index] = piece.error
+        for chunk in chunks:
+            is_last = bool(chunk.error or chunk.finish_reason)
+            if is_last:
+                errors[chunk.index] = chunk.error
             if as_json:
-                typer.echo(piece.model_dump_json(exclude_none=True))
+                typer.echo(chunk.model_dump_json(exclude_none=True))
             else:
-                lines.add(piece.index, piece.text, is_end=is_end, is_good=piece.error is None)
+                lines.add(chunk.index, chunk.text, is_last=is_last, has_failed=bool(chunk.error))
     finally:
-        lines.close()  # what is said of a failure begins a line
+        lines.close()  # an error message starts on a new line
     return report_errors(sorted(errors.items()), names)
 
 
 class _Lines:
-    """Items' texts in order, each on a line of its own, as early as that allows."""
+    """Texts of the items in order, each on its own line, as early as the order allows."""
 
     def __init__(self, names: Sequence[str] | None) -> None:
         self._names = names
         self._texts: dict[int, str] = {}
-        self._ends: dict[int, bool] = {}
-        self._turn = 0
-        self._is_begun = False
+        self._has_failed: dict[int, bool] = {}
+        self._next = 0
+        self._is_open = False
 
-    def add(self, index: int, text: str, *, is_end: bool, is_good: bool) -> None:
-        """More of an item; a line that ends in an error is not printed for its own sake."""
+    def add(self, index: int, text: str, *, is_last: bool, has_failed: bool) -> None:
+        """Further text of an item; an item that fails without text gets no line."""
         self._texts[index] = self._texts.get(index, "") + text
-        if is_end:
-            self._ends[index] = is_good
-        while self._turn in self._texts:
-            self._print(self._texts.pop(self._turn), is_whole=self._ends.get(self._turn, False))
-            if self._turn not in self._ends:
+        if is_last:
+            self._has_failed[index] = has_failed
+        while self._next in self._texts:
+            is_complete = not self._has_failed.get(self._next, True)
+            self._print(self._texts.pop(self._next), is_complete=is_complete)
+            if self._next not in self._has_failed:
                 return
             self.close()
-            self._turn += 1
+            self._next += 1
 
     def close(self) -> None:
-        """End the line, if it has begun."""
-        if self._is_begun:
+        """End the line, if one has begun."""
+        if self._is_open:
             typer.echo()
-        self._is_begun = False
+        self._is_open = False
 
-    def _print(self, text: str, *, is_whole: bool) -> None:
-        if not (text or is_whole):
+    def _print(self, text: str, *, is_complete: bool) -> None:
+        if not (text or is_complete):
             return
-        if not self._is_begun and self._names:
-            text = f"{self._names[self._turn]}\t{text}"
+        name = _name(self._names, self._next)
+        if not self._is_open and name is not None:
+            text = f"{name}\t{text}"
         typer.echo(text, nl=False)  # flushes
-        self._is_begun = True
+        self._is_open = True
 
 
 def report_errors(
@@ -117,3 +120,8 @@ def report_errors(
         name = names[index] if names else f"item {index + 1}"
         typer.echo(f"triptych: {name}: {error.message}", err=True)
     return 1 if failed else 0
+
+
+def _name(names: Sequence[str] | None, index: int) -> str | None:
+    """The name of an input among several; None for a single one."""
+    return names[index] if names and len(names) > 1 else None

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from triptych.messages import Alternative, Item, Message, OneOrMany, Response, StreamRequest
 from triptych.parameters import Beams
-from triptych.task import Task
+from triptych.task import Command, Task
 
 
 class CaptionRequest(StreamRequest):
@@ -58,4 +58,13 @@ TASK = Task(
     response=CaptionResponse,
     inputs="images",
     not_streamed=("num_beams", "alternatives", "return_attention"),
+    command=Command(
+        examples=(
+            "triptych caption boat.png",
+            "triptych caption *.jpg --num-beams 4 --alternatives 4",
+            "triptych caption boat.png --stream",
+            "curl -s https://example.org/a.png | triptych caption -",
+        ),
+    ),
+    sample={"images": ["{image}"]},
 )

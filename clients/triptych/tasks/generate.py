@@ -16,7 +16,7 @@ from triptych.messages import (
     as_list,
 )
 from triptych.parameters import MAX_STOPS, Beams, GenerationParameters, Stop, TopLogProbs
-from triptych.task import Task
+from triptych.task import Command, Task
 
 MAX_EXAMPLES = 100
 
@@ -90,4 +90,13 @@ TASK = Task(
     response=GenerateResponse,
     inputs="prompts",
     not_streamed=("num_beams", "length_penalty", "early_stopping", "n", "best_of"),
+    command=Command(
+        examples=(
+            'triptych generate "The small red circle" --stream',
+            'triptych generate cat -i "Translate English to French:" -e "dog => chien"',
+            'triptych generate "Once" --temperature 0.8 --top-p 0.95 --seed 7 -n 3',
+        ),
+        short={"instruction": "i", "examples": "e"},
+    ),
+    sample={"prompts": ["{sentence}"], "max_new_tokens": 16},
 )

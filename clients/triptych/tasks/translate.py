@@ -6,7 +6,7 @@ from pydantic import Field
 
 from triptych.messages import Alternative, Item, Message, OneOrMany, Response, StreamRequest
 from triptych.parameters import BeamParameters, Beams
-from triptych.task import Task
+from triptych.task import Command, Task
 
 
 class TranslateRequest(StreamRequest, BeamParameters):
@@ -51,4 +51,15 @@ TASK = Task(
     response=TranslateResponse,
     inputs="texts",
     not_streamed=("num_beams", "alternatives", "length_penalty", "return_alignment"),
+    command=Command(
+        examples=(
+            'triptych translate "Hola, mundo." --source es --target en',
+            'triptych translate "Hola." --num-beams 4 --alternatives 4',
+            'triptych translate "Hola. Adiós." --stream',
+            'echo "Hola." | triptych translate -',
+            "triptych translate -f spanish.txt -o english.txt -s es -t en",
+        ),
+        short={"source": "s", "target": "t"},
+    ),
+    sample={"texts": ["{sentence}"], "source": "es"},
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Annotated
+
 from pydantic import Field
 
 from triptych.messages import Item, Message, OneOrMany, Request, Response
-from triptych.task import Task
+from triptych.task import Command, Task
 
 MAX_LABELS = 1000
 MAX_TEMPLATES = 100
@@ -45,10 +48,39 @@ class ZeroShotResponse(Response[Classification]):
     """Response of `zero-shot`."""
 
 
+def render(
+    item: Classification,
+    name: str | None,
+    top: Annotated[int, Field(ge=1, description="Print only this many labels.")] | None = None,
+) -> Iterator[str]:
+    """Probability and label, one pair per line; above them the image's name among several."""
+    if name is not None:
+        yield name
+    for entry in (item.labels or ())[:top]:
+        yield f"{entry.score:7.2%}  {entry.label}"
+
+
 TASK = Task(
     name="zero-shot",
     summary="Classify images among labels given as text, best first.",
     request=ZeroShotRequest,
     response=ZeroShotResponse,
     inputs="images",
+    command=Command(
+        examples=(
+            'triptych zero-shot boat.png --label "a boat" --label "a horse"',
+            "triptych zero-shot *.png --labels-file labels.txt --top 3",
+            'triptych zero-shot boat.png -l boat -l horse --template "a drawing of a {}"',
+        ),
+        short={"labels": "l"},
+        render=render,
+    ),
+    sample={
+        "images": ["{image}"],
+        "labels": [
+            f"{colour} {shape}"
+            for colour in ("red", "green", "blue", "yellow")
+            for shape in ("circle", "square", "triangle")
+        ],
+    },
 )

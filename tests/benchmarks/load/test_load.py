@@ -1,4 +1,4 @@
-"""The load generator measures what it says, tried on a server of known speed."""
+"""The load generator, against a server of known behaviour."""
 
 import itertools
 import json
@@ -17,13 +17,14 @@ import pytest
 
 from benchmarks.load.arrivals import poisson_arrivals
 from benchmarks.load.payloads import Payloads, failure
-from benchmarks.load.settings import LoadSettings
+from benchmarks.load.settings import DEFAULT_TASKS, LoadSettings
+from triptych.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
+def images(tmp_path: Path) -> Path:
     (tmp_path / "a.png").write_bytes(b"png")
     return tmp_path
 
@@ -38,30 +39,39 @@ def test_gaps_are_exponential() -> None:
     assert above == pytest.approx(0.3679, abs=0.02)
 
 
-def test_a_seed_fixes_arrivals_and_payloads(pictures: Path) -> None:
+def test_a_seed_fixes_arrivals_and_payloads(images: Path) -> None:
     one, two = (list(itertools.islice(poisson_arrivals(5, seed=3), 9)) for _ in range(2))
     assert one == two
     draws = [
         [payloads.draw() for _ in range(20)]
-        for payloads in (Payloads(("translate", "caption"), 3, pictures) for _ in range(2))
+        for payloads in (Payloads(("translate", "caption"), 3, images) for _ in range(2))
     ]
     assert draws[0] == draws[1]
     assert {payload.task for payload in draws[0]} == {"translate", "caption"}
 
 
-def test_bodies_hold_the_examples(pictures: Path) -> None:
-    payloads = Payloads(("translate", "caption", "zero-shot"), 0, pictures)
+def test_bodies_hold_the_examples(images: Path) -> None:
+    payloads = Payloads(("translate", "caption", "zero-shot"), 0, images)
     texts = {json.loads(payloads.draw("translate").body)["texts"][0] for _ in range(50)}
     assert len(texts) > 30, "drawn from many sentences"
     assert all(texts)
+    assert all(json.loads(payloads.draw("translate").body)["source"] == "es" for _ in range(5))
     zero_shot = payloads.draw("zero-shot")
     assert zero_shot.path == "/v1/zero-shot"
     assert json.loads(zero_shot.body)["images"] == ["cG5n"]
     assert len(json.loads(zero_shot.body)["labels"]) == 12
 
 
-def test_material_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="pictures"):
+def test_every_task_has_a_valid_sample(images: Path) -> None:
+    """So `make load` covers each of them."""
+    assert set(DEFAULT_TASKS) == set(TASKS)
+    payloads = Payloads(DEFAULT_TASKS, 0, images)
+    for name, task in TASKS.items():
+        task.request.model_validate_json(payloads.draw(name).body)
+
+
+def test_missing_images_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="images"):
         Payloads(("caption",), 0, tmp_path)
 
 
@@ -70,11 +80,11 @@ def test_material_that_is_missing_is_named(tmp_path: Path) -> None:
     [
         (200, b'{"data": [{"index": 0, "text": "a"}]}', None),
         (200, b'{"data": [{"index": 0, "error": {"type": "too_long"}}]}', "item: too_long"),
-        (200, b"<html>", "not an answer of Triptych"),
+        (200, b"<html>", "not a response of Triptych"),
         (429, b"{}", "HTTP 429"),
     ],
 )
-def test_only_whole_answers_count(status: int, content: bytes, reason: str | None) -> None:
+def test_only_complete_responses_count(status: int, content: bytes, reason: str | None) -> None:
     assert failure(status, content) == reason
 
 
@@ -87,7 +97,7 @@ def test_wrong_settings_are_refused(wrong: dict[str, str]) -> None:
 
 
 class _Holding(ThreadingHTTPServer):
-    """Answers nobody before `held` requests are there at once."""
+    """Responds once `held` requests are in flight."""
 
     daemon_threads = True
     request_queue_size = 1024
@@ -122,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Write no log."""
 
 
 @contextmanager
@@ -137,9 +147,9 @@ def serving(server: _Holding) -> Iterator[str]:
         thread.join()
 
 
-def load(url: str, pictures: Path, **environment: str) -> dict[str, Any]:
-    """Locust's statistics of a run that asks for translations only."""
-    settings = {"TRIPTYCH_URL": url, "TASKS": "translate", "PICTURES": str(pictures)}
+def load(url: str, images: Path, **environment: str) -> dict[str, Any]:
+    """Locust's statistics of a run with translations only."""
+    settings = {"TRIPTYCH_URL": url, "TASKS": "translate", "IMAGES": str(images)}
     result = subprocess.run(
         [sys.executable, "-m", "benchmarks.load", "--json"],
         cwd=ROOT,
@@ -155,19 +165,19 @@ def load(url: str, pictures: Path, **environment: str) -> dict[str, Any]:
 
 
 @pytest.mark.integration
-def test_an_open_source_sends_on_while_nobody_is_answered(pictures: Path) -> None:
+def test_open_loop_sends_while_no_response_arrives(images: Path) -> None:
     with serving(server := _Holding(held=12)) as url:
-        total = load(url, pictures, PROFILE="poisson", RATE="50", DURATION="4s")
+        total = load(url, images, PROFILE="poisson", RATE="50", DURATION="4s")
     assert server.most_in_flight >= 12
     assert total["num_requests"] == server.asked
     assert total["num_failures"] == 0
-    assert total["max_response_time"] > 100, "who came early waited for those who came later"
+    assert total["max_response_time"] > 100, "early requests waited for later ones"
 
 
 @pytest.mark.integration
-def test_closed_users_wait_for_their_answers(pictures: Path) -> None:
+def test_closed_loop_users_wait_for_responses(images: Path) -> None:
     with serving(server := _Holding()) as url:
-        total = load(url, pictures, PROFILE="closed", USERS="2", DURATION="3s")
+        total = load(url, images, PROFILE="closed", USERS="2", DURATION="3s")
     assert total["num_requests"] == server.asked >= 2
     assert total["num_failures"] == 0
     assert 1 <= server.most_in_flight <= 2

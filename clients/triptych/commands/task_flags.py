@@ -1,0 +1,244 @@
+"""Fields of a request as arguments and flags of a command.
+
+| field | on the command line |
+|---|---|
+| first input | positional, e.g. `TEXT ...`; `-` reads stdin |
+| text, number | `--name VALUE`, with the field's range |
+| bool | `--name/--no-name` |
+| list | a repeated flag in the singular, `--label A --label B` |
+| required list of texts | also `--labels-file`, one entry per line |
+| list of messages | a repeated flag, `--example "input => output"` |
+| map | a repeated flag, `--logit-bias ID=VALUE` |
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from triptych.fields import Bounds, MessageField, fields_of
+from triptych.task import IMAGES, Task
+
+ARROW = " => "
+IMAGES_HELP = "Image files; - reads one from stdin."
+_OWN = {"model", "stream"}
+"""Fields with flags of the command itself."""
+
+
+@dataclass(frozen=True)
+class TaskFlag:
+    """One parameter of a command that sets a field.
+
+    Attributes:
+        field: The field of the request, or of the render function's options.
+        spelling: How the flag is written in messages, e.g. `--num-beams` or `TEXT`.
+        parameter: The same for typer; its name is the key of the given value.
+        read: The field's value from typer's.
+    """
+
+    field: str
+    spelling: str
+    parameter: inspect.Parameter
+    read: Callable[[Any], Any] = lambda value: value
+
+
+def input_flags(task: Task, *, is_required: bool) -> list[TaskFlag]:
+    """The inputs: the first one positional, others as repeated flags."""
+    names = (task.inputs,) if isinstance(task.inputs, str) else task.inputs
+    fields = fields_of(task.request)
+    flags = []
+    for place, name in enumerate(names):
+        read = _read_images if name == IMAGES else _read_texts
+        text = IMAGES_HELP if name == IMAGES else f"{fields[name].description} - reads stdin."
+        singular = _singular(name)
+        if place == 0:
+            spelling = singular.upper()
+            info = typer.Argument(metavar=spelling, help=text, show_default=False)
+            default = inspect.Parameter.empty if is_required else None
+            annotation: Any = list[str] if is_required else list[str] | None
+        else:
+            spelling, default = f"--{singular.replace('_', '-')}", None
+            info = typer.Option(spelling, help=f"{text} Repeatable.", show_default=False)
+            annotation = list[str] | None
+        flags.append(TaskFlag(name, spelling, _parameter(name, annotation, info, default), read))
+    return flags
+
+
+def request_flags(task: Task) -> list[TaskFlag]:
+    """A flag for each field of the request that is no input."""
+    inputs = {task.inputs} if isinstance(task.inputs, str) else set(task.inputs)
+    flags = []
+    for field in fields_of(task.request).values():
+        if field.name in _OWN | inputs or field.shape == "rows":
+            continue
+        flags.append(field_flag(field, task.command.short.get(field.name)))
+        if field.is_required and field.shape == "list" and field.type is str:
+            flags.append(_file_flag(field))
+    return flags
+
+
+def field_flag(field: MessageField, short: str | None = None) -> TaskFlag:
+    """The flag of one field; `short` is its letter, e.g. `s` for `-s`."""
+    name = _singular(field.name) if field.shape == "list" else field.name
+    flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+    names = (flag, f"-{short}") if short else (flag,)
+    text = _help(field)
+    if field.shape == "map":
+        metavar = (
+            f"{'ID' if field.key is int else 'NAME'}={'TEXT' if field.type is str else 'VALUE'}"
+        )
+        info = typer.Option(*names, metavar=metavar, help=text, show_default=False)
+        return TaskFlag(
+            field.name,
+            flag,
+            _parameter(field.name, list[str] | None, info),
+            lambda values: _map(field, flag, metavar, values),
+        )
+    if field.is_message:
+        parts = ARROW.join(field.type.model_fields)
+        info = typer.Option(*names, metavar=f'"{parts}"', help=text, show_default=False)
+        return TaskFlag(
+            field.name,
+            flag,
+            _parameter(field.name, list[str] | None, info),
+            lambda values: [_tuple(field, flag, value) for value in values] or None,
+        )
+    if field.type is bool:
+        names = (f"{flag}/--no-{flag[2:]}", *names[1:])
+    info = typer.Option(*names, help=text, show_default=False, **_range(field))
+    kind = list[field.type] if field.shape == "list" else field.type  # type: ignore[name-defined]
+    return TaskFlag(field.name, flag, _parameter(field.name, kind | None, info), _none_if_empty)
+
+
+def values_of(flags: Iterable[TaskFlag], given: dict[str, Any]) -> dict[str, Any]:
+    """Fields from typer's values; several flags of one list are joined.
+
+    Raises:
+        typer.BadParameter: A value is malformed.
+    """
+    values: dict[str, Any] = {}
+    for flag in flags:
+        value = given[flag.parameter.name]
+        value = None if value is None else flag.read(value)
+        if value is not None and isinstance(values.get(flag.field), list):
+            value = [*values[flag.field], *value]
+        if value is not None or flag.field not in values:
+            values[flag.field] = value
+    return values
+
+
+def check_required(task: Task, flags: Iterable[TaskFlag], values: dict[str, Any]) -> None:
+    """Check that every required field has a value.
+
+    Raises:
+        typer.BadParameter: One has none; the message names its flags.
+    """
+    flags = list(flags)
+    for field in fields_of(task.request).values():
+        if field.is_required and values.get(field.name) is None:
+            spellings = [flag.spelling for flag in flags if flag.field == field.name]
+            if spellings:
+                raise typer.BadParameter(f"no {field.name}: give {' or '.join(spellings)}")
+
+
+def _file_flag(field: MessageField) -> TaskFlag:
+    flag = f"--{field.name.replace('_', '-')}-file"
+    info = typer.Option(
+        flag, exists=True, dir_okay=False, help=f"File with one {_singular(field.name)} per line."
+    )
+    return TaskFlag(field.name, flag, _parameter(f"{field.name}_file", Path | None, info), _lines)
+
+
+def _parameter(name: str, annotation: Any, info: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[annotation, info],
+    )
+
+
+def _help(field: MessageField) -> str:
+    parts = [field.description]
+    if field.shape != "one":
+        parts.append("Repeatable.")
+    if field.default is not None:
+        parts.append(f"[default: {str(field.default).lower()}]")
+    if field.shape == "one" and not _range(field) and (text := range_text(field.bounds)):
+        parts.append(f"[{text}]")
+    return " ".join(part for part in parts if part)
+
+
+def range_text(bounds: Bounds, name: str = "x") -> str:
+    """A range as typer writes it, e.g. `0<x<=1`; empty where there is none."""
+    low = f"{bounds.minimum}<=" if bounds.minimum is not None else ""
+    low = f"{bounds.above}<" if bounds.above is not None else low
+    high = f"<={bounds.maximum}" if bounds.maximum is not None else ""
+    high = f"<{bounds.below}" if bounds.below is not None else high
+    return f"{low}{name}{high}" if low or high else ""
+
+
+def _range(field: MessageField) -> dict[str, Any]:
+    """Typer's range, where it can express the field's; the message checks every range."""
+    bounds = field.bounds
+    if field.type is int and bounds.above is None:
+        return {"min": bounds.minimum, "max": bounds.maximum}
+    if field.type is float and bounds.above is None and bounds.below is None:
+        return {"min": bounds.minimum, "max": bounds.maximum}
+    return {}
+
+
+def _singular(name: str) -> str:
+    return name.removesuffix("s")
+
+
+def _none_if_empty(value: Any) -> Any:
+    return None if value == [] else value
+
+
+def _tuple(field: MessageField, flag: str, text: str) -> tuple[str, ...]:
+    """The fields of a message from `input => output`."""
+    names = tuple(field.type.model_fields)
+    parts = tuple(text.split(ARROW, maxsplit=len(names) - 1))
+    if len(parts) != len(names) or not all(part.strip() for part in parts):
+        raise typer.BadParameter(f'{flag} is "{ARROW.join(names)}", not {text!r}')
+    return parts
+
+
+def _map(
+    field: MessageField, flag: str, metavar: str, texts: Sequence[str]
+) -> dict[Any, Any] | None:
+    """A map from texts `key=value`."""
+    values = {}
+    for text in texts:
+        key, _, value = text.rpartition("=")
+        try:
+            values[field.key(key)] = field.type(value)
+        except ValueError:
+            raise typer.BadParameter(f"{flag} is {metavar}, not {text!r}") from None
+    return values or None
+
+
+def _read_texts(texts: Sequence[str]) -> list[str] | None:
+    """Texts as given, and the content of stdin for `-`."""
+    return [sys.stdin.read().rstrip("\n") if text == "-" else text for text in texts] or None
+
+
+def _read_images(names: Sequence[str]) -> list[bytes | Path] | None:
+    """Paths, and the bytes of stdin for `-`."""
+    return [sys.stdin.buffer.read() if name == "-" else Path(name) for name in names] or None
+
+
+def _lines(path: Path) -> list[str]:
+    """Lines of a file that are not blank."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise typer.BadParameter(f"{path} is not UTF-8 text") from None
+    return [line.strip() for line in text.split("\n") if line.strip()]
