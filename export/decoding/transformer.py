@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs, Lowering
 from export.decoding.source import Source, held_state
-from export.layers.attention import KeyValue, Rows
 from export.layers.decoder import TransformerDecoder
+from export.layers.heads import KeyValue, Rows
 from serving.bundle import Graph, Growth, Role, State
 from serving.bundle import Tensor as Port
 
@@ -120,8 +120,8 @@ class Align(nn.Module):
         """All positions are new: control inputs, and room for the keys and values."""
         count = torch.ones_like(tokens).sum(dim=1)  # (1,)
         heads = self.decoder.heads
-        # (1, H, T, K), as long as the tokens
-        empty = torch.zeros(1, heads.count, 1, heads.cache_width) * tokens[:, None, :, None]
+        # (1, G, T, K), as long as the tokens
+        empty = torch.zeros(1, heads.groups, 1, heads.cache_width) * tokens[:, None, :, None]
         rows = Rows(count.int(), count.max().int(), count - 1)
         return rows, [(empty, empty)] * self.decoder.layers
 
@@ -162,12 +162,12 @@ def _step(decoder: TransformerDecoder, source: Source | None) -> Lowering:
 def _cross_ports(decoder: TransformerDecoder, source: Source) -> tuple[Port, ...]:
     """The HOLD tensors that `admit` writes and `step` reads: cross-attention keys and values."""
     heads = decoder.heads
-    return _layer_ports(decoder, "cross", ("B", heads.count, source.positions, heads.width))
+    return _layer_ports(decoder, "cross", ("B", heads.groups, source.positions, heads.width))
 
 
 def _cache_ports(decoder: TransformerDecoder, tense: str) -> tuple[Port, ...]:
     heads = decoder.heads
-    return _layer_ports(decoder, tense, ("R", heads.count, "P", heads.cache_width))
+    return _layer_ports(decoder, tense, ("R", heads.groups, "P", heads.cache_width))
 
 
 def _layer_ports(

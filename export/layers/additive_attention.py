@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from export.layers.attention import within
+from export.layers.scores import within
 
 
 class AdditiveAttention(nn.Module):

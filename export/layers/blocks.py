@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from export.layers.attention import CachedAttention, CrossAttention, KeyValue, Rows, SelfAttention
+from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.heads import KeyValue, Rows
 
 MakeNorm = Callable[[], nn.Module]
 
@@ -46,9 +47,11 @@ class EncoderBlock(Block):
         self.mlp = mlp
         self.mlp_norm = norm()
 
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(B, T, D) → (B, T, D)."""
-        attended = self.attention(self.before(self.attention_norm, x), lengths)
+    def forward(
+        self, x: Tensor, lengths: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        """(B, T, D) → (B, T, D); `bias` of the scores as in `SelfAttention`."""
+        attended = self.attention(self.before(self.attention_norm, x), lengths, bias)
         x = self.after(self.attention_norm, x + attended)
         return self.after(self.mlp_norm, x + self.mlp(self.before(self.mlp_norm, x)))
 
@@ -81,23 +84,27 @@ class DecoderBlock(Block):
         past: KeyValue,
         cross: KeyValue | None = None,
         source: Tensor | None = None,
+        bias: Tensor | None = None,
     ) -> tuple[Tensor, KeyValue]:
         """(R, T, D) → (R, T, D) and the layer's cache with the new positions.
 
         Args:
             cross: Keys and values of the source; None without cross-attention.
             source: (B,) int32, source lengths, where sources are padded.
+            bias: Of self-attention's scores, (R, H, T, P).
         """
-        x, present = self.self_attention(x, rows, past)
+        x, present = self.self_attention(x, rows, past, bias)
         if cross is not None:
             attended = self.cross(self.before(self.cross_norm, x), cross, source)
             x = self.after(self.cross_norm, x + attended)
         x = self.after(self.mlp_norm, x + self.mlp(self.before(self.mlp_norm, x)))
         return x, present
 
-    def self_attention(self, x: Tensor, rows: Rows, past: KeyValue) -> tuple[Tensor, KeyValue]:
+    def self_attention(
+        self, x: Tensor, rows: Rows, past: KeyValue, bias: Tensor | None = None
+    ) -> tuple[Tensor, KeyValue]:
         """The first sub-layer: (R, T, D) and the cache."""
-        attended, present = self.attention(self.before(self.attention_norm, x), past, rows)
+        attended, present = self.attention(self.before(self.attention_norm, x), past, rows, bias)
         return self.after(self.attention_norm, x + attended), present
 
     def cross_weights(self, x: Tensor, cross: KeyValue, source: Tensor | None) -> Tensor:

@@ -11,8 +11,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from export.layers.attention import Heads, KeyValue, Rows
 from export.layers.blocks import DecoderBlock
+from export.layers.heads import Heads, KeyValue, Rows
 
 
 class TransformerDecoder(nn.Module):
@@ -41,6 +41,14 @@ class TransformerDecoder(nn.Module):
         """
         raise NotImplementedError
 
+    def position_bias(self, positions: Tensor, room: int) -> Tensor | None:
+        """Bias of self-attention's scores: (R, T) positions → (R, H, T, P), shared by all layers.
+
+        Args:
+            room: P, the positions of the caches.
+        """
+        return None
+
     def finish(self, x: Tensor) -> Tensor:
         """What follows the last block: (R, T, D) → (R, T, D)."""
         return x
@@ -63,10 +71,12 @@ class TransformerDecoder(nn.Module):
             cross: What `project_cross_kv` gave; empty without cross-attention.
             source: (B,) int32, source lengths, where sources are padded.
         """
-        x = self.embed(tokens, rows.positions(tokens.shape[1]))
+        positions = rows.positions(tokens.shape[1])
+        x, bias = self.embed(tokens, positions), self.position_bias(positions, past[0][0].shape[2])
         present = []
         for layer, block in enumerate(self.blocks):
-            x, written = block(x, rows, past[layer], cross[layer] if cross else None, source)
+            held = cross[layer] if cross else None
+            x, written = block(x, rows, past[layer], held, source, bias)
             present.append(written)
         return self.finish(x), present
 
@@ -80,11 +90,12 @@ class TransformerDecoder(nn.Module):
         layer: int,
     ) -> Tensor:
         """(B, T) → (B, T, S): each position's attention over the source in a layer, from 0."""
-        x = self.embed(tokens, rows.positions(tokens.shape[1]))
+        positions = rows.positions(tokens.shape[1])
+        x, bias = self.embed(tokens, positions), self.position_bias(positions, past[0][0].shape[2])
         blocks = cast(list[DecoderBlock], list(self.blocks))
         for index, block in enumerate(blocks[:layer]):
-            x, _ = block(x, rows, past[index], cross[index], source)
-        x, _ = blocks[layer].self_attention(x, rows, past[layer])
+            x, _ = block(x, rows, past[index], cross[index], source, bias)
+        x, _ = blocks[layer].self_attention(x, rows, past[layer], bias)
         return blocks[layer].cross_weights(x, cross[layer], source)
 
     def project_cross_kv(self, source: Tensor) -> list[KeyValue]:

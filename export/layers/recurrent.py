@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.onnx import is_in_onnx_export, ops
 
-from export.layers.attention import within
+from export.layers.scores import within
 
 
 class GatedUnit(nn.Module):

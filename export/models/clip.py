@@ -24,9 +24,11 @@ from torch.nn import functional
 
 from export.architecture import Architecture, Fields, Graphs, Lowering
 from export.checkpoint import Checkpoint
-from export.layers.attention import Heads, SelfAttention, within
+from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
+from export.layers.heads import Heads
 from export.layers.mlp import MLP
+from export.layers.scores import within
 from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
 from export.rename import Entry, Rename, projections
 from export.twin import Twin

@@ -22,9 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Fields
-from export.layers.attention import CachedAttention, CrossAttention, Heads
+from export.layers.attention import CachedAttention, CrossAttention
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.rename import Entry, Rename, Stored
 

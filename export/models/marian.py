@@ -26,9 +26,10 @@ from torch import Tensor, nn
 from export.architecture import Architecture, Fields, Graphs, language_pairs
 from export.decoding.source import text_source
 from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
-from export.layers.attention import CachedAttention, CrossAttention, Heads, SelfAttention
+from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
 from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.rename import Entry, Rename, Stored, projections
 from export.twin import Twin

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Fields
-from export.layers.attention import Heads, SelfAttention
+from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
+from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
 from export.rename import Entry, Rename

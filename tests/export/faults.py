@@ -15,9 +15,10 @@ from torch import nn
 
 from export.layers import additive_attention, attention, recurrent
 from export.layers.additive_attention import AdditiveAttention
-from export.layers.attention import Heads, Rows, attend, within
+from export.layers.heads import Heads, Rows
 from export.layers.mlp import MLP
 from export.layers.recurrent import GatedUnit
+from export.layers.scores import attend, within
 from export.models import show_attend_tell
 from export.models.bahdanau import Decoder
 
@@ -59,8 +60,10 @@ def _shifted(rows: Rows, new: int) -> torch.Tensor:
     return start[:, None] + torch.arange(new)[None]
 
 
-def _unmasked(query: Any, key: Any, value: Any, scale: float, visible: Any = None) -> Any:
-    return attend(query, key, value, scale)
+def _unmasked(
+    heads: Heads, query: Any, key: Any, value: Any, visible: Any = None, bias: Any = None
+) -> Any:
+    return attend(heads, query, key, value, bias=bias)
 
 
 MARIAN: dict[str, Fault] = {

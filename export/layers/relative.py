@@ -1,0 +1,46 @@
+"""Relative positions as a bias of attention scores (Raffel et al. 2020, "T5", §2.1, 1910.10683).
+
+Distances fall into buckets: near ones have one each, far ones share, in logarithmic steps.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class RelativePositions(nn.Module):
+    """A learned bias for each head and bucket of distances; layers of one stack share one.
+
+    Args:
+        farthest: Distances from here on share the last bucket.
+        is_bidirectional: Half of the buckets are for keys behind the query (encoders).
+    """
+
+    def __init__(self, heads: int, buckets: int, farthest: int, *, is_bidirectional: bool) -> None:
+        super().__init__()
+        self.buckets = buckets
+        self.farthest = farthest
+        self.is_bidirectional = is_bidirectional
+        self.bias = nn.Embedding(buckets, heads)
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Positions (R, T) of queries and (S,) of keys → (R, H, T, S)."""
+        return self.bias(self.bucket(keys - queries[..., None])).permute(0, 3, 1, 2)
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """Key's position minus query's, int64 → bucket, the same shape."""
+        buckets, ahead = self.buckets, torch.zeros_like(distance)
+        if self.is_bidirectional:
+            buckets //= 2
+            ahead = (distance > 0).long() * buckets
+            distance = distance.abs()
+        else:
+            distance = (-distance).clamp(min=0)
+        exact = buckets // 2
+        # the clamp keeps log away from 0, whose result `where` drops
+        octaves = (distance.clamp(min=1).float() / exact).log() / math.log(self.farthest / exact)
+        shared = exact + (octaves * (buckets - exact)).long()
+        return ahead + torch.where(distance < exact, distance, shared.clamp(max=buckets - 1))

@@ -1,0 +1,86 @@
+"""Rotary positions (Su et al. 2021, "RoFormer", §3.2, arXiv 2104.09864).
+
+A query and a key are rotated by angles that grow with their positions, so that their product
+depends on the distance. Two layouts of the pairs that rotate are in use: dimension i with i + w / 2
+(GPT-NeoX, Llama) and 2 i with 2 i + 1 (GPT-J, the paper).
+
+Legend: R rows, H heads, T positions, K width of a head, w rotated dimensions of a head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+Scaling = Callable[[Tensor], Tensor]
+"""Frequencies (w / 2,) → those that apply."""
+
+
+def unscaled(frequencies: Tensor) -> Tensor:
+    """The frequencies as they are."""
+    return frequencies
+
+
+def linear_scaling(factor: float) -> Scaling:
+    """Positions are divided by the factor (Chen et al. 2023, §2.3, arXiv 2306.15595)."""
+    return lambda frequencies: frequencies / factor
+
+
+def llama3_scaling(
+    factor: float, low_frequency: float, high_frequency: float, original_positions: int
+) -> Scaling:
+    """Long wavelengths are divided, short ones kept, a ramp between (Llama 3.1, `rope_scaling`).
+
+    Args:
+        low_frequency: Wavelengths above `original_positions` / this are divided by the factor.
+        high_frequency: Wavelengths below `original_positions` / this are kept.
+    """
+
+    def scaled(frequencies: Tensor) -> Tensor:
+        turns = original_positions * frequencies / (2 * math.pi)
+        kept = ((turns - low_frequency) / (high_frequency - low_frequency)).clamp(0, 1)
+        return (1 - kept) * frequencies / factor + kept * frequencies
+
+    return scaled
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """How the heads of a model rotate; layers of one model share one object and its tables."""
+
+    width: int
+    """w, the first dimensions of each head; the rest of K stays as it is."""
+    positions: int
+    """Length of the tables."""
+    base: float = 10000.0
+    is_interleaved: bool = False
+    """2 i rotates with 2 i + 1, else i with i + w / 2."""
+    scaling: Scaling = unscaled
+
+    @cached_property
+    def tables(self) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, (positions, w / 2) each; in float32, as `transformers` has them."""
+        exponents = torch.arange(0, self.width, 2, dtype=torch.float32) / self.width
+        frequencies = self.scaling(1.0 / self.base**exponents)
+        angles = torch.arange(self.positions, dtype=torch.float32)[:, None] * frequencies
+        return angles.cos(), angles.sin()
+
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        """(R, H, T, ≥ w) at (R, T) positions, rotated; padding may lie beyond the tables."""
+        index = positions.clamp(max=self.positions - 1)
+        cosine, sine = (table[index][:, None] for table in self.tables)  # (R, 1, T, w / 2)
+        turned, rest = x[..., : self.width], x[..., self.width :]
+        if self.is_interleaved:
+            first, second = turned[..., ::2], turned[..., 1::2]
+        else:
+            first, second = turned.chunk(2, dim=-1)
+        pair = (first * cosine - second * sine, second * cosine + first * sine)
+        rotated = (
+            torch.stack(pair, dim=-1).flatten(-2) if self.is_interleaved else torch.cat(pair, -1)
+        )
+        return torch.cat([rotated, rest], dim=-1)
