@@ -108,16 +108,18 @@ def _stream_method(kind: _Kind, task: Task) -> Iterator[str]:
 
 
 def parameters(task: Task) -> list[MessageField]:
-    """The request's fields as parameters: positional ones first, `model` last."""
+    """The request's fields as parameters: positional and required ones first, `model` last."""
 
-    def place(field: MessageField) -> tuple[bool, bool]:
-        return not _is_positional(task, field), field.name == "model"
+    def place(field: MessageField) -> tuple[bool, bool, bool]:
+        return not _is_positional(task, field), not field.is_required, field.name == "model"
 
     return sorted(fields_of(task.request).values(), key=place)
 
 
 def _is_positional(task: Task, field: MessageField) -> bool:
-    return field.name == _first_input(task) or field.is_required
+    """The first input is positional; so are required fields, where they may follow it."""
+    first = _first_input(task)
+    return field.name == first or (field.is_required and fields_of(task.request)[first].is_required)
 
 
 def _first_input(task: Task) -> str:

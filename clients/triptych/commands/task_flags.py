@@ -8,7 +8,7 @@
 | list | a repeated flag in the singular, `--label A --label B` |
 | required list of texts | also `--labels-file`, one entry per line |
 | list of messages | a repeated flag, `--example "input => output"` |
-| map | a repeated flag, `--logit-bias ID=VALUE` |
+| map | a repeated flag of the same name, `--logit-bias ID=VALUE` |
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def field_flag(field: MessageField, short: str | None = None) -> TaskFlag:
 
 
 def values_of(flags: Iterable[TaskFlag], given: dict[str, Any]) -> dict[str, Any]:
-    """Fields from typer's values; several flags of one list are joined.
+    """Fields from typer's values, without those not given; flags of one list are joined.
 
     Raises:
         typer.BadParameter: A value is malformed.
@@ -126,10 +126,9 @@ def values_of(flags: Iterable[TaskFlag], given: dict[str, Any]) -> dict[str, Any
     for flag in flags:
         value = given[flag.parameter.name]
         value = None if value is None else flag.read(value)
-        if value is not None and isinstance(values.get(flag.field), list):
-            value = [*values[flag.field], *value]
-        if value is not None or flag.field not in values:
-            values[flag.field] = value
+        if value is not None:
+            is_more = isinstance(values.get(flag.field), list)
+            values[flag.field] = [*values[flag.field], *value] if is_more else value
     return values
 
 
@@ -141,7 +140,7 @@ def check_required(task: Task, flags: Iterable[TaskFlag], values: dict[str, Any]
     """
     flags = list(flags)
     for field in fields_of(task.request).values():
-        if field.is_required and values.get(field.name) is None:
+        if field.is_required and field.name not in values:
             spellings = [flag.spelling for flag in flags if flag.field == field.name]
             if spellings:
                 raise typer.BadParameter(f"no {field.name}: give {' or '.join(spellings)}")

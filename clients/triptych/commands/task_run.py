@@ -151,8 +151,7 @@ class TaskRun:
         if self.own.as_json:
             print_json(response)
             return int(any(item.error for item in response.data))
-        values = values_of(self.command.rendering, self.given)
-        shown = {name: value for name, value in values.items() if value is not None}
+        shown = values_of(self.command.rendering, self.given)
         render = self.command.task.command.render
         return print_items(
             response.data, lambda item, name: render(item, name, **shown), self._names()
