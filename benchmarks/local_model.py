@@ -24,8 +24,9 @@ from serving.engine.decoder import decode
 from serving.engine.request import EngineRequest, Finished
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.runners.protocol import Runner
-from serving.tasks.call import Array, Call, GenerateCall, Generated, Outcome
-from serving.tasks.model import LoadedModel, load_model
+from serving.loading import load_model
+from serving.planning.calls import Array, Call, GenerateCall, Generated, Outcome
+from serving.planning.loaded_model import LoadedModel
 
 THREADS = 2
 Infer = Callable[[Mapping[str, Array]], NDArray[np.float32]]

@@ -27,9 +27,8 @@ from export.examples.demo import serving
 from export.examples.episodes import FRESH, Question
 from export.quantize import Precision
 from serving.bundle import newest_bundle
+from serving.planning.limits import TaskLimits
 from serving.tasks import caption, generate, translate, zero_shot
-from serving.tasks.embeddings import EmbeddingCache
-from serving.tasks.model import TaskLimits
 from triptych import Client
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.generate import Example, GenerateRequest
@@ -202,27 +201,26 @@ def panels(repository: Path) -> Iterator[tuple[str, Panel]]:
 def local_panel(models: list[LocalModel]) -> Panel:
     """The tasks over models in this process: translator, captioner, CLIP, GPT-2."""
     translator, captioner, clip, gpt = models
-    cache = EmbeddingCache()
     limits = TaskLimits(max_client_batch_size=BATCH)
 
     def translate_texts(texts: list[str]) -> list[str]:
-        plan = translate.prepare(TranslateRequest(texts=texts), translator.model, limits)
+        plan = translate.TASK.prepare(TranslateRequest(texts=texts), (), translator.model, limits)
         return [str(item.text) for item in plan.finish(translator.answer(plan.calls)).data]
 
     def caption_pictures(pictures: list[Image.Image]) -> list[str]:
         files = [as_png(picture) for picture in pictures]
-        plan = caption.prepare(CaptionRequest(images=["-"]), files, captioner.model, limits)
+        plan = caption.TASK.prepare(CaptionRequest(images=["-"]), files, captioner.model, limits)
         return [str(item.text) for item in plan.finish(captioner.answer(plan.calls)).data]
 
     def classify(picture: Image.Image, labels: list[str]) -> str:
         asked = ZeroShotRequest(images=["-"], labels=labels)
-        plan = zero_shot.prepare(asked, [as_png(picture)], clip.model, limits, cache)
+        plan = zero_shot.TASK.prepare(asked, [as_png(picture)], clip.model, limits)
         ranked = plan.finish(clip.answer(plan.calls)).data[0].labels
         assert ranked is not None
         return ranked[0].label
 
     def answer(question: Question) -> str:
-        plan = generate.prepare(as_request(question), gpt.model, limits)
+        plan = generate.TASK.prepare(as_request(question), (), gpt.model, limits)
         return str(plan.finish(gpt.answer(plan.calls)).data[0].text)
 
     return Panel(

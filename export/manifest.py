@@ -17,6 +17,8 @@ from export.quantize import Precision
 from export.tokenizer import TokenizerFiles, fast_tokenizer, sentencepiece_pair
 from serving.bundle import ImageSpec, Manifest, SourceInfo, TokenizerSpec
 from serving.errors import CheckpointError
+from serving.planning.served_task import sections_of
+from serving.tasks import TASKS
 
 _PARTS = ("decoding", "layers", "models")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -102,7 +104,11 @@ def build_manifest(
     graphs: Graphs,
     prepared: Preprocessing,
 ) -> tuple[Manifest, list[str]]:
-    """The manifest, and one line for each wish of the checkpoint that serving cannot honour."""
+    """The manifest, and one line for each setting of the checkpoint that serving does not support.
+
+    Raises:
+        BundleError: a task lacks something: a section's field, a graph with certain roles.
+    """
     limits = architecture.read_config(checkpoint.config).limits
     fields: dict[str, Any] = dict(architecture.details(network))
     warnings: list[str] = []
@@ -136,6 +142,7 @@ def build_manifest(
         image=prepared.image,
         **fields,
     )
+    sections_of(manifest, TASKS)  # raises what `load_model` would raise in the gateway
     return manifest, warnings
 
 

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from serving.planning.limits import TaskLimits
 from serving.processing.image import PILLOW_MAX_PIXELS, ImageLimits
-from serving.tasks.model import TaskLimits
 from triptych.parameters import MAX_BEAMS, MAX_STOPS
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -19,8 +19,8 @@ class GatewaySettings(BaseSettings):
     """What `triptych gateway` is started with.
 
     Every field is a flag (`--max-input-tokens`) and an environment variable
-    (`TRIPTYCH_MAX_INPUT_TOKENS`); arguments win. Names are those that users of
-    text-generation-inference know.
+    (`TRIPTYCH_MAX_INPUT_TOKENS`); flags take precedence. Names follow
+    text-generation-inference.
     """
 
     model_config = SettingsConfigDict(env_prefix="TRIPTYCH_", frozen=True, extra="forbid")
@@ -31,53 +31,63 @@ class GatewaySettings(BaseSettings):
     triton: str = Field(default="127.0.0.1:8001", description="Triton's gRPC address.")
     triton_metrics: str | None = Field(
         default=None,
-        description="Triton's metrics address: by its heartbeat a busy model is told from a dead.",
+        description="Triton's metrics address; its heartbeats show which models are alive.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     http_port: Port = Field(default=8080, description="0 takes any free port.")
     grpc_port: Port = Field(default=8081, description="0 takes any free port.")
     api_key: SecretStr | None = Field(
-        default=None, min_length=1, description="Asked of every request below /v1 and over gRPC."
+        default=None, min_length=1, description="Key required of requests below /v1 and over gRPC."
     )
     cors_allow_origin: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Origins that browsers may call from; commas between several."
+        default=(), description="Origins allowed to browsers, comma-separated."
     )
     max_concurrent_requests: int = Field(
-        default=128, ge=1, description="Requests in the house; more are answered 429."
+        default=128, ge=1, description="Concurrent requests; more get 429."
     )
     max_concurrent_tokens: int = Field(
-        default=262_144, ge=1, description="Their input tokens together; more are answered 429."
+        default=262_144, ge=1, description="Input tokens of all concurrent requests; more get 429."
     )
     max_concurrent_sequences: int = Field(
-        default=64, ge=1, le=256, description="Calls to Triton at once; others wait their turn."
+        default=64,
+        ge=1,
+        le=256,
+        description="Concurrent calls to Triton; others wait for their turn.",
     )
     max_input_tokens: int = Field(
         default=4096, ge=1, description="Tokens of one text; a model's own limit is tighter."
     )
     max_client_batch_size: int = Field(
-        default=32, ge=1, le=1024, description="Texts or pictures in one request."
+        default=32, ge=1, le=1024, description="Texts or images in one request."
     )
     max_best_of: int = Field(
-        default=MAX_BEAMS, ge=1, le=MAX_BEAMS, description="Answers to one prompt."
+        default=MAX_BEAMS, ge=1, le=MAX_BEAMS, description="Sequences generated for one prompt."
     )
     max_stop_sequences: int = Field(
-        default=4, ge=1, le=MAX_STOPS, description="Texts that may end an answer."
+        default=4, ge=1, le=MAX_STOPS, description="Stop strings of one request."
     )
     payload_limit: int = Field(
-        default=20_000_000, ge=1024, description="Bytes of a request's body."
+        default=20_000_000, ge=1024, description="Maximum size of a request's body, in bytes."
     )
     max_image_pixels: int = Field(
-        default=50_000_000, ge=1, le=PILLOW_MAX_PIXELS, description="Pixels of one picture."
+        default=50_000_000,
+        ge=1,
+        le=PILLOW_MAX_PIXELS,
+        description="Maximum number of pixels of one image.",
     )
     request_timeout: float = Field(
-        default=60.0, gt=0, le=3600, allow_inf_nan=False, description="Seconds for one request."
+        default=60.0,
+        gt=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Time limit of one request, in seconds.",
     )
     graceful_termination_timeout: float = Field(
         default=30.0,
         ge=0,
         le=3600,
         allow_inf_nan=False,
-        description="Seconds that requests may go on after SIGTERM.",
+        description="Time that requests may take to finish after SIGTERM, in seconds.",
     )
     json_output: bool = Field(default=False, description="Log lines as JSON.")
 

@@ -1,8 +1,8 @@
-"""Who may come in: the gateway admits by requests and tokens; Triton's queue has no bound.
+"""Admission control: limits on concurrent requests and tokens, and turns at Triton.
 
-A request is refused at once when the house is full; once inside, its calls take turns, first come
-first served, so that a long paragraph cannot fill Triton's queue. When the house closes, those
-inside may finish, and in the end are sent away.
+A request over a limit gets 429 at once. The calls of admitted requests take turns, first come first
+served, so that a long paragraph cannot fill Triton's queue, which has no bound. During shutdown
+admitted requests may finish; those that do not are aborted.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ RETRY_AFTER_S = 1.0
 
 
 class Admission:
-    """Counts of one gateway. Used on its event loop alone.
+    """Requests, tokens and turns of one gateway. Used on its event loop only.
 
     Args:
-        max_requests: In the house at once.
-        max_tokens: Input tokens of all calls in the house.
-        max_sequences: Calls at Triton at once.
+        max_requests: Admitted at once.
+        max_tokens: Input tokens of all admitted calls.
+        max_sequences: Calls running at Triton at once.
     """
 
     def __init__(self, *, max_requests: int, max_tokens: int, max_sequences: int) -> None:
         self._max_requests = max_requests
         self._max_tokens = max_tokens
         self._turns = asyncio.Semaphore(max_sequences)
-        self._inside: set[asyncio.Task[Any]] = set()
-        self._is_empty = asyncio.Event()
-        self._is_empty.set()
+        self._admitted: set[asyncio.Task[Any]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._is_closed = False
         self.requests = 0
         self.tokens = 0
         self.waiting = 0
-        """Calls that wait for their turn."""
+        """Calls waiting for their turn."""
 
     def check(self) -> None:
-        """Refuses whoever could not come in now; cheaper than to read what they bring.
+        """Refuse a request that could not be admitted now, before its body is parsed.
 
         Raises:
-            Overloaded: too many are in the house.
-            Unavailable: the house is closed.
+            Overloaded: too many requests.
+            Unavailable: the gateway has been shut down.
         """
         if self._is_closed:
             raise _closed()
@@ -57,18 +57,18 @@ class Admission:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """The request's stay in the house; all that is done for it is done by the current task.
+        """Admission of a request, which the current task serves.
 
         Raises:
-            Overloaded: too many are in it.
-            Unavailable: the house was closed meanwhile.
+            Overloaded: too many requests.
+            Unavailable: the gateway was shut down meanwhile.
         """
         self.check()
         task = asyncio.current_task()
         assert task is not None, "requests are served by tasks"
         self.requests += 1
-        self._inside.add(task)
-        self._is_empty.clear()
+        self._admitted.add(task)
+        self._idle.clear()
         try:
             yield
         except asyncio.CancelledError:
@@ -77,33 +77,33 @@ class Admission:
             task.uncancel()
             raise _closed() from None
         finally:
-            self._inside.discard(task)
+            self._admitted.discard(task)
             self.requests -= 1
             if not self.requests:
-                self._is_empty.set()
+                self._idle.set()
 
-    async def emptied(self, timeout_s: float) -> bool:
-        """Waits until nobody is in the house; whether that came to pass in time."""
+    async def drained(self, timeout_s: float) -> bool:
+        """Wait until no request is admitted; False if the time is up before."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._is_empty.wait()
+                await self._idle.wait()
         except TimeoutError:
             return False
         return True
 
-    def send_away(self) -> None:
-        """Ends every request in the house with an error; harmless when repeated."""
+    def abort_all(self) -> None:
+        """End every request with an error; idempotent."""
         self._is_closed = True
-        for task in self._inside:
+        for task in self._admitted:
             task.cancel()
 
     @contextmanager
     def reserved(self, tokens: int) -> Iterator[None]:
-        """Room for the tokens of a request's calls.
+        """Reservation of the tokens of a request's calls.
 
         Raises:
-            InvalidRequest: more than there will ever be room for.
-            Overloaded: more than there is room for now.
+            InvalidRequest: more than the limit.
+            Overloaded: more than are free now.
         """
         if tokens > self._max_tokens:
             raise InvalidRequest(
@@ -124,7 +124,7 @@ class Admission:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """One call's turn at Triton; waits for it, first come first served."""
+        """One call's turn at Triton; waits for it, first come, first served."""
         self.waiting += 1
         try:
             await self._turns.acquire()

@@ -1,27 +1,48 @@
-"""The HTTP application, put together from a service."""
+"""The HTTP application, assembled from a service and its dialects."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
-from serving.gateway.edge import Edge
-from serving.gateway.errors import install_handlers
+from serving.gateway import openapi
+from serving.gateway.dialects.dialect import Dialect
+from serving.gateway.dialects.native import NativeDialect
 from serving.gateway.health import Readiness
-from serving.gateway.routes import house_routes, task_routes
+from serving.gateway.http_errors import ErrorRenderer
+from serving.gateway.middleware import Middleware
+from serving.gateway.routes import system_routes
 from serving.gateway.service import Service
+from serving.tasks import TASKS
 
 TITLE = "Triptych"
-SUMMARY = "Translation, captions, generation and zero-shot labels from exported ONNX graphs."
+SUMMARY = "Vision-and-language models exported to ONNX, served by Triton."
 
 
-def create_app(service: Service, readiness: Readiness) -> FastAPI:
-    """The application; it neither starts nor stops what it is given."""
+def create_app(
+    service: Service, readiness: Readiness, further_dialects: Sequence[Dialect] = ()
+) -> FastAPI:
+    """The application; it neither starts nor stops what it is given.
+
+    Args:
+        service: Serves the tasks.
+        readiness: The check behind `/ready`.
+        further_dialects: HTTP APIs beside Triptych's own.
+    """
     app = FastAPI(title=TITLE, summary=SUMMARY, redoc_url=None, redirect_slashes=False)
-    app.include_router(task_routes(service))
-    app.include_router(house_routes(service, readiness))
-    install_handlers(app)
     settings = service.settings
+    native = NativeDialect(settings.api_key)
+    owners: dict[str, Dialect] = {}
+    for dialect in (native, *further_dialects):
+        router = dialect.router(service)
+        owners |= {getattr(route, "path", ""): dialect for route in router.routes}
+        app.include_router(router)
+    app.include_router(system_routes(service, readiness))
+    render_error = ErrorRenderer(owners, native)
+    render_error.install(app)
+    openapi.install(app, [task.declaration for task in TASKS.values()])
     if settings.cors_allow_origin:
         app.add_middleware(
             CORSMiddleware,
@@ -29,5 +50,10 @@ def create_app(service: Service, readiness: Readiness) -> FastAPI:
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
         )
-    app.add_middleware(Edge, metrics=service.metrics, payload_limit=settings.payload_limit)
+    app.add_middleware(
+        Middleware,
+        metrics=service.metrics,
+        payload_limit=settings.payload_limit,
+        render_error=render_error,
+    )
     return app

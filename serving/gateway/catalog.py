@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from serving.bundle import bundles
 from serving.errors import BundleError, InvalidRequest, SetupError, UnknownModel
+from serving.loading import load_model
+from serving.planning.loaded_model import LoadedModel
+from serving.planning.served_task import AnyTask
 from serving.settings import GatewaySettings
-from serving.tasks.model import LoadedModel, load_model
-from triptych.messages import Model, ModelLimits, ModelList
-from triptych.tasks.zero_shot import MAX_LABELS
+from serving.tasks import TASKS
+from triptych.messages import Model, ModelLimits, ModelList, Request
 
 log = logging.getLogger(__name__)
 
@@ -32,51 +35,37 @@ class Catalog:
         """Their names."""
         return tuple(self._models)
 
-    def resolve(
-        self, task: str, name: str | None, source: str | None = None, target: str | None = None
-    ) -> LoadedModel:
-        """The model that answers: the one named, else the only one that fits, else the default.
-
-        Args:
-            task: What is asked for, e.g. `translate`.
-            name: As asked.
-            source: ISO 639-1, where asked.
-            target: ISO 639-1, where asked.
+    def resolve(self, task: AnyTask, request: Request) -> LoadedModel:
+        """The model that serves a request: the one it names, the only one that fits, the default.
 
         Raises:
             UnknownModel: no model of that name, or none for the task.
-            InvalidRequest: it cannot do what is asked, or several could.
+            InvalidRequest: the model does not accept the request, or several do.
         """
-        if name is not None:
-            return self._named(name, task, source, target)
-        able = [model for model in self.models if task in model.manifest.tasks]
+        if request.model is not None:
+            return self._named(request.model, task, request)
+        able = [model for model in self.models if task.name in model.sections]
         if not able:
-            raise UnknownModel(f"no model is served for {task}: export one")
-        fitting = [model for model in able if _speaks(model, source, target)]
+            raise UnknownModel(f"no model is served for {task.name}: export one")
+        fitting = [model for model in able if task.accepts(request, model)]
         if not fitting:
-            pairs = sorted({f"{a}-{b}" for model in able for a, b in model.languages})
-            raise InvalidRequest(
-                f"no model translates between those languages; supported are: {', '.join(pairs)}",
-                field="target" if target is not None else "source",
-            )
+            raise task.refusal(request, able)
         defaults = [model for model in fitting if model.manifest.default]
         if len(fitting) == 1 or len(defaults) == 1:
             return fitting[0] if len(fitting) == 1 else defaults[0]
         names = ", ".join(model.name for model in fitting)
         raise InvalidRequest(f"several models fit, give model: one of {names}", field="model")
 
-    def _named(self, name: str, task: str, source: str | None, target: str | None) -> LoadedModel:
+    def _named(self, name: str, task: AnyTask, request: Request) -> LoadedModel:
         model = self._models.get(name)
         if model is None:
             names = ", ".join(self.names) or "none"
             raise UnknownModel(f"no such model; served are: {names}", field="model")
-        if task not in model.manifest.tasks:
-            tasks = ", ".join(model.manifest.tasks)
-            raise InvalidRequest(f"{name} is for {tasks}, not for {task}", field="model")
-        if not _speaks(model, source, target):
-            pairs = ", ".join(f"{a}-{b}" for a, b in model.languages)
-            field = "target" if target is not None else "source"
-            raise InvalidRequest(f"{name} translates {pairs} only", field=field)
+        if task.name not in model.sections:
+            tasks = ", ".join(model.sections)
+            raise InvalidRequest(f"{name} is for {tasks}, not for {task.name}", field="model")
+        if not task.accepts(request, model):
+            raise task.refusal(request, [model])
         return model
 
     def listing(self, settings: GatewaySettings) -> ModelList:
@@ -101,24 +90,20 @@ def load_catalog(repository: Path) -> Catalog:
     return Catalog(models)
 
 
-def _speaks(model: LoadedModel, source: str | None, target: str | None) -> bool:
-    """Whether it translates that pair; a model that names no languages is taken at its word."""
-    pairs = model.languages
-    if not pairs:
-        return True
-    return any(source in (None, a) and target in (None, b) for a, b in pairs)
-
-
 def _line(model: LoadedModel, settings: GatewaySettings) -> Model:
     manifest = model.manifest
     own = manifest.limits.max_input_tokens
-    generates = "generate" in manifest.tasks
+    tasks = [TASKS[name] for name in model.sections]
+    limits: dict[str, int] = {}
+    details: dict[str, Any] = {}
+    for task in tasks:
+        limits |= task.limits(settings.task_limits)
+        details |= task.details(model)
     return Model(
         id=manifest.name,
         version=manifest.version,
         architecture=manifest.architecture,
-        tasks=list(manifest.tasks),
-        languages=[list(pair) for pair in model.languages],
+        tasks=list(model.sections),
         precision=manifest.precision,
         default=manifest.default,
         limits=ModelLimits(
@@ -126,8 +111,7 @@ def _line(model: LoadedModel, settings: GatewaySettings) -> Model:
             max_total_tokens=manifest.limits.max_total_tokens,
             max_client_batch_size=settings.max_client_batch_size,
             max_image_pixels=settings.max_image_pixels if manifest.image else None,
-            max_labels=MAX_LABELS if "zero-shot" in manifest.tasks else None,
-            max_stop_sequences=settings.max_stop_sequences if generates else None,
-            max_best_of=settings.max_best_of if generates else None,
+            **limits,
         ),
+        **details,
     )

@@ -1,4 +1,4 @@
-"""One gRPC call's edge: id, key, log line, metrics, and the status that it ends with."""
+"""One gRPC call: its id, authorisation, log line, metrics and final status."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import grpc
 from pydantic import ValidationError
 
 from serving.errors import InternalError, TriptychError
-from serving.gateway.edge import CANCELLED, request_id
-from serving.gateway.errors import from_validation
-from serving.gateway.routes import check_key
+from serving.gateway.auth import check_key
+from serving.gateway.http_errors import from_validation
+from serving.gateway.middleware import CANCELLED, request_id
 from serving.gateway.service import Service
 from triptych import messages
 from triptych import triptych_pb2 as pb
@@ -21,11 +21,16 @@ from triptych.conversion import to_proto
 
 log = logging.getLogger(__name__)
 
-NAME = pb.DESCRIPTOR.services_by_name["Triptych"].full_name
+NAME: str = pb.DESCRIPTOR.services_by_name["Triptych"].full_name
+
+
+def route_of(method: str) -> str:
+    """Label of a method's metrics."""
+    return f"/{NAME}/{method}"
 
 
 class GrpcCall:
-    """One call's id, key, log line and end."""
+    """Context of one call; `end` sends its status."""
 
     def __init__(self, method: str, context: Any, service: Service) -> None:
         self.response: Any = None
@@ -39,7 +44,7 @@ class GrpcCall:
 
     async def __aenter__(self) -> GrpcCall:
         try:
-            check_key(self._metadata.get("authorization"), self._service)
+            check_key(self._metadata.get("authorization"), self._service.settings.api_key)
         except TriptychError as error:
             self._record(error.wire)
             self._error = error
@@ -68,7 +73,7 @@ class GrpcCall:
 
     def _record(self, failure: str | None) -> None:
         duration_s = time.perf_counter() - self._started_s
-        self._service.metrics.answered(f"/{NAME}/{self._method}", duration_s, failure)
+        self._service.metrics.answered(route_of(self._method), duration_s, failure)
         fields = {"request_id": self._id, "route": self._method, "error": failure}
         log.info("answered", extra={**fields, "duration_ms": round(duration_s * 1000, 1)})
 

@@ -1,51 +1,51 @@
-"""The same tasks over gRPC (`triptych.v1`), with health and reflection."""
+"""The tasks over gRPC (`triptych.v1`), with health and reflection."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
+from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from pydantic import BaseModel
 
 from serving.errors import InvalidRequest
-from serving.gateway.grpc_call import NAME, GrpcCall
+from serving.gateway.answers import TaskRequest
+from serving.gateway.chunk_stream import ChunkStream
+from serving.gateway.grpc_call import NAME, GrpcCall, route_of
 from serving.gateway.health import Readiness
 from serving.gateway.service import Service
-from serving.gateway.streams import PieceStream
+from serving.planning.image_inputs import ImageInput
+from serving.planning.served_task import AnyTask
 from serving.ports import listening
-from serving.tasks.picture import Picture
+from serving.tasks import TASKS
+from triptych import triptych_pb2 as pb
 from triptych.conversion import from_proto, to_proto
-from triptych.tasks.caption import CaptionRequest
-from triptych.tasks.generate import GenerateRequest
-from triptych.tasks.translate import TranslateRequest
-from triptych.tasks.zero_shot import ZeroShotRequest
-from triptych.triptych_pb2_grpc import TriptychServicer, add_TriptychServicer_to_server
-
-M = TypeVar("M", bound=BaseModel)
+from triptych.task import IMAGES
 
 WATCH_INTERVAL_S = 2.0
+_METHODS = pb.DESCRIPTOR.services_by_name["Triptych"].methods_by_name
 
 
 def create_grpc_server(service: Service, readiness: Readiness) -> tuple[grpc.aio.Server, int]:
     """A server that is not started yet, and the port that it will listen on.
 
     Raises:
-        SetupError: the port is taken.
+        SetupError: the port is in use.
     """
     settings = service.settings
     server = grpc.aio.server(
         options=(
             ("grpc.max_receive_message_length", settings.payload_limit),
             ("grpc.max_send_message_length", -1),
-            ("grpc.so_reuseport", 0),  # else a second gateway would share the port in silence
+            ("grpc.so_reuseport", 0),  # otherwise a second gateway would share the port unnoticed
         )
     )
-    add_TriptychServicer_to_server(GrpcTasks(service), server)  # type: ignore[no-untyped-call]
+    server.add_generic_rpc_handlers((GrpcTasks(service).handlers(),))
     health_pb2_grpc.add_HealthServicer_to_server(GrpcHealth(readiness), server)
     names = (NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
@@ -55,130 +55,96 @@ def create_grpc_server(service: Service, readiness: Readiness) -> tuple[grpc.aio
     return server, server.add_insecure_port(f"{host}:{settings.grpc_port}")
 
 
-class GrpcTasks(TriptychServicer):
-    """One method a task; the names are the proto's."""
+class GrpcTasks:
+    """The methods of `triptych.v1.Triptych`: one for each task, one more for its stream."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def Translate(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Texts in another language."""
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Handlers of all methods that the proto declares."""
+        methods = {"ListModels": _unary("ListModels", self._list_models)}
+        for task in TASKS.values():
+            verb = task.declaration.verb
+            methods[verb] = _unary(verb, self._unary(task))
+            if task.declaration.streams:
+                methods[f"{verb}Stream"] = _streaming(f"{verb}Stream", self._streaming(task))
+        return grpc.method_handlers_generic_handler(NAME, methods)
 
-        async def work() -> BaseModel:
-            message = _whole(from_proto(request, TranslateRequest))
-            return (await self._service.translate(message)).response
+    def _unary(self, task: AnyTask) -> Callable[[Any, Any], Awaitable[Any]]:
+        method = task.declaration.verb
 
-        return await self._answer("Translate", work, context)
+        async def answer(request: Any, context: Any) -> Any:
+            async def work() -> BaseModel:
+                parsed = _parsed(request, task, method)
+                if parsed.streams:
+                    raise InvalidRequest(
+                        f"this method does not stream: call {method}Stream", field="stream"
+                    )
+                return (await self._service.answer(parsed)).response
 
-    async def TranslateStream(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """The same, piece by piece."""
+            return await self._respond(method, work, context)
 
-        def begin() -> PieceStream:
-            message = from_proto(request, TranslateRequest)
-            return self._service.translate_stream(message)
+        return answer
 
-        async with aclosing(self._pieces("TranslateStream", begin, context)) as pieces:
-            async for piece in pieces:
-                yield piece
+    def _streaming(self, task: AnyTask) -> Callable[[Any, Any], AsyncIterator[Any]]:
+        method = f"{task.declaration.verb}Stream"
 
-    async def Caption(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Pictures in words."""
+        async def chunks(request: Any, context: Any) -> AsyncIterator[Any]:
+            def begin() -> ChunkStream:
+                request.stream = True
+                return self._service.stream(_parsed(request, task, method))
 
-        async def work() -> BaseModel:
-            pictures = _taken(request)
-            message = _whole(from_proto(request, CaptionRequest))
-            return (await self._service.caption(message, pictures)).response
+            async with aclosing(self._send(method, begin, context)) as sent:
+                async for chunk in sent:
+                    yield chunk
 
-        return await self._answer("Caption", work, context)
+        return chunks
 
-    async def CaptionStream(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """The same, piece by piece."""
-
-        def begin() -> PieceStream:
-            pictures = _taken(request)
-            message = from_proto(request, CaptionRequest)
-            return self._service.caption_stream(message, pictures)
-
-        async with aclosing(self._pieces("CaptionStream", begin, context)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def Generate(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Prompts continued."""
-
-        async def work() -> BaseModel:
-            message = _whole(from_proto(request, GenerateRequest))
-            return (await self._service.generate(message)).response
-
-        return await self._answer("Generate", work, context)
-
-    async def GenerateStream(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """The same, piece by piece."""
-
-        def begin() -> PieceStream:
-            message = from_proto(request, GenerateRequest)
-            return self._service.generate_stream(message)
-
-        async with aclosing(self._pieces("GenerateStream", begin, context)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def ZeroShot(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Pictures among labels."""
-
-        async def work() -> BaseModel:
-            pictures = _taken(request)
-            message = from_proto(request, ZeroShotRequest)
-            return (await self._service.zero_shot(message, pictures)).response
-
-        return await self._answer("ZeroShot", work, context)
-
-    async def ListModels(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """What is served."""
-
+    async def _list_models(self, request: Any, context: Any) -> Any:
         async def work() -> BaseModel:
             return self._service.models()
 
-        return await self._answer("ListModels", work, context)
+        return await self._respond("ListModels", work, context)
 
-    async def _answer(
+    async def _respond(
         self, method: str, work: Callable[[], Awaitable[BaseModel]], context: Any
     ) -> Any:
         """The work's response as protobuf, or the call ended with the error's status."""
         async with GrpcCall(method, context, self._service) as call:
-            call.response = await self._service.in_pool(None, to_proto, await work())
+            call.response = await self._service.execution.in_pool(None, to_proto, await work())
         await call.end()
         return call.response
 
-    async def _pieces(
-        self, method: str, begin: Callable[[], PieceStream], context: Any
+    async def _send(
+        self, method: str, begin: Callable[[], ChunkStream], context: Any
     ) -> AsyncGenerator[Any, None]:
-        """A stream's pieces as protobuf; it ends with the error's status where it fails."""
+        """A stream's chunks as protobuf; ends with the error's status if it fails."""
         async with GrpcCall(method, context, self._service) as call:
             stream = begin()
             try:
-                async for pieces in stream.batches():
-                    for piece in pieces:
-                        yield to_proto(piece)
+                async for chunks in stream.batches():
+                    for chunk in chunks:
+                        yield to_proto(chunk)
             finally:
                 await stream.close()
         await call.end()
 
 
 class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """`grpc.health.v1` over the same readiness as `/ready`."""
+    """`grpc.health.v1` with the same readiness as `/ready`."""
 
     def __init__(self, readiness: Readiness) -> None:
         self._readiness = readiness
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Whether every model answers."""
+        """Whether every model responds."""
         if request.service not in ("", NAME):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no such service; served is {NAME}")
         return await self._status()
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """The same, now and whenever it changes."""
+        """The status now, and whenever it changes."""
         last = None
         while True:
             status = await self._status()
@@ -193,20 +159,37 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         return status(status=status.SERVING if is_ready else status.NOT_SERVING)
 
 
-def _whole(message: M) -> M:
-    """A request whose answer is one message.
+def _unary(method: str, handler: Any) -> Any:
+    return grpc.unary_unary_rpc_method_handler(handler, **_codec(method))
+
+
+def _streaming(method: str, handler: Any) -> Any:
+    return grpc.unary_stream_rpc_method_handler(handler, **_codec(method))
+
+
+def _codec(method: str) -> dict[str, Any]:
+    descriptor = _METHODS[method]
+    return {
+        "request_deserializer": GetMessageClass(descriptor.input_type).FromString,
+        "response_serializer": GetMessageClass(descriptor.output_type).SerializeToString,
+    }
+
+
+def _parsed(request: Any, task: AnyTask, method: str) -> TaskRequest:
+    """The task request of a protobuf message.
 
     Raises:
-        InvalidRequest: it asks for a stream.
+        pydantic.ValidationError: a field is not valid.
     """
-    if getattr(message, "stream", None):
-        raise InvalidRequest("this method does not stream: call its twin …Stream", field="stream")
-    return message
+    images = _take_images(request) if task.declaration.takes_images else ()
+    message = from_proto(request, task.declaration.request)
+    return TaskRequest(task, message, route_of(method), images)
 
 
-def _taken(request: Any) -> list[Picture]:
-    """The request's pictures as bytes; empty ones stay in their place, cheap to convert."""
-    pictures = list(request.images)
-    del request.images[:]
-    request.images.extend(b"" for _ in pictures)
-    return pictures
+def _take_images(request: Any) -> list[ImageInput]:
+    """The request's images as bytes; empty placeholders remain, which are cheap to convert."""
+    images: list[ImageInput] = list(getattr(request, IMAGES))
+    field = getattr(request, IMAGES)
+    del field[:]
+    field.extend(b"" for _ in images)
+    return images

@@ -1,6 +1,6 @@
-"""Calls to Triton: a stateless batch is one ModelInfer, sequences share streams (`lines`).
+"""Calls to Triton: a stateless batch is one ModelInfer, sequences share streams (`stream_pool`).
 
-The rest of the gateway knows the protocol `Inference` alone; tests put an in-memory one there.
+The rest of the gateway depends on the protocol `Inference` only; tests have one in memory.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tritonclient.utils import (
 from serving.codec import decode_chunk, decode_finished, encode_request
 from serving.engine.request import Finished
 from serving.errors import DeadlineExceeded, InternalError, Unavailable
-from serving.gateway.lines import Lines
 from serving.gateway.restart_watcher import GONE, RestartWatcher
+from serving.gateway.stream_pool import StreamPool
 from serving.gateway.triton_errors import from_triton
 from serving.generation import Overrides
-from serving.tasks.call import Array, GenerateCall, Generated, InferCall, Outputs
-from serving.tasks.tokens import Tokens
+from serving.planning.calls import Array, GenerateCall, Generated, InferCall, Outputs
+from serving.planning.incremental_text import Tokens
 
 _INCARNATION = "incarnation"
-_FAREWELL_S = 0.5
+_CLOSE_TIMEOUT_S = 0.5
 _CHANNEL = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    # A server that was restarted is found again at once; gRPC would wait for up to two minutes.
+    # gRPC would wait for up to two minutes before it connects to a restarted server.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
@@ -45,25 +45,25 @@ _CHANNEL = (
 
 
 class Inference(Protocol):
-    """Whoever runs the models. A cancelled coroutine ends the work that it waits for."""
+    """Runs the models. A cancelled coroutine ends the work that it waits for."""
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
         """One sequence's hypotheses.
 
         Raises:
-            TriptychError: what the model answered, or why there is no answer.
+            TriptychError: the model refused the call, or did not respond.
         """
         ...
 
     def stream(
         self, call: GenerateCall, timeout_s: float
     ) -> AsyncGenerator[Tokens | Generated, None]:
-        """One sequence's tokens as they are chosen, at last the whole.
+        """One sequence's tokens as they are generated; the last item is the whole result.
 
         Closing the iterator ends the work.
 
         Raises:
-            TriptychError: what the model answered, or why there is no answer.
+            TriptychError: the model refused the call, or did not respond.
         """
         ...
 
@@ -71,7 +71,7 @@ class Inference(Protocol):
         """One batch's outputs.
 
         Raises:
-            TriptychError: what the model answered, or why there is no answer.
+            TriptychError: the model refused the call, or did not respond.
         """
         ...
 
@@ -80,7 +80,7 @@ class Inference(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         ...
 
 
@@ -94,39 +94,39 @@ class TritonInference:
     def __init__(self, address: str) -> None:
         self._client = InferenceServerClient(address, channel_args=_CHANNEL)
         self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL)
-        self._lines = Lines(GRPCInferenceServiceStub(self._channel).ModelStreamInfer)
+        self._streams = StreamPool(GRPCInferenceServiceStub(self._channel).ModelStreamInfer)
         self._restarts = RestartWatcher(self._incarnation)
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
-        """One sequence, called off when the caller is cancelled: that frees its slots."""
+        """One sequence, aborted when the caller is cancelled: that frees its slots."""
         work = self._generate(call, timeout_s, call.options, lambda tokens: None)
         return await self._restarts.guarded(call.model, work)
 
     async def stream(
         self, call: GenerateCall, timeout_s: float
     ) -> AsyncGenerator[Tokens | Generated, None]:
-        """The same, told as it comes."""
-        told: asyncio.Queue[Tokens | None] = asyncio.Queue()
+        """One sequence's tokens as they arrive."""
+        arrived: asyncio.Queue[Tokens | None] = asyncio.Queue()
         options = call.options.model_copy(update={"stream": True})
-        work = self._generate(call, timeout_s, options, told.put_nowait)
+        work = self._generate(call, timeout_s, options, arrived.put_nowait)
         running = asyncio.ensure_future(self._restarts.guarded(call.model, work))
-        running.add_done_callback(lambda _: told.put_nowait(None))
+        running.add_done_callback(lambda _: arrived.put_nowait(None))
         try:
-            while (tokens := await told.get()) is not None:
+            while (tokens := await arrived.get()) is not None:
                 yield tokens
             yield running.result()
         finally:
             running.cancel()
             await asyncio.wait((running,))
             if not running.cancelled():
-                running.exception()  # told above, or nobody asks any more
+                running.exception()  # raised above, or the reader has closed the stream
 
     async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
-        """One unary request; Triton joins it with others of equal shape."""
+        """One unary request; Triton batches it with others of equal shape."""
         return await self._restarts.guarded(call.model, self._infer(call, timeout_s))
 
     async def is_ready(self, model: str, version: int) -> bool:
-        """Asks Triton; an unreachable server is not ready."""
+        """Triton's readiness of the model; False if Triton is unreachable."""
         try:
             ready = await self._client.is_model_ready(model, str(version), client_timeout=5.0)
         except InferenceServerException:
@@ -134,8 +134,8 @@ class TritonInference:
         return bool(ready)
 
     async def close(self) -> None:
-        """Let sequences that were called off end, then close the channels."""
-        await self._lines.close(_FAREWELL_S)
+        """Wait for aborted sequences to end, then close the channels."""
+        await self._streams.close(_CLOSE_TIMEOUT_S)
         await self._channel.close()
         await self._client.close()
 
@@ -144,21 +144,21 @@ class TritonInference:
         call: GenerateCall,
         timeout_s: float,
         options: Overrides,
-        tell: Callable[[Tokens], None],
+        on_tokens: Callable[[Tokens], None],
     ) -> Generated:
         deadline_ms = max(1, int(timeout_s * 1000))
         options = options.model_copy(update={"deadline_ms": deadline_ms})
         inputs = encode_request(call.inputs, options)
-        sequence = self._lines.begin(_request(call.model, call.version, inputs))
+        sequence = self._streams.begin(_request(call.model, call.version, inputs))
         try:
             async with asyncio.timeout(timeout_s):
-                return await _collected(sequence.responses(), call.model, tell)
+                return await _collected(sequence.responses(), call.model, on_tokens)
         except TimeoutError:
             raise DeadlineExceeded(f"{call.model} did not finish in time") from None
         except (InferenceServerException, grpc.RpcError) as error:
             raise from_triton(error, call.model) from error
         finally:
-            sequence.leave()
+            sequence.abort()
 
     async def _infer(self, call: InferCall, timeout_s: float) -> Outputs:
         inputs = [_input(name, _columns(array)) for name, array in call.inputs.items()]
@@ -193,7 +193,7 @@ class TritonInference:
 
 
 async def _collected(
-    responses: AsyncIterator[ModelInferResponse], model: str, tell: Callable[[Tokens], None]
+    responses: AsyncIterator[ModelInferResponse], model: str, on_tokens: Callable[[Tokens], None]
 ) -> Generated:
     """The response that holds the hypotheses; it is the last."""
     last: dict[str, Array] | None = None
@@ -201,10 +201,10 @@ async def _collected(
         last = _arrays(response)
         chunk = decode_chunk(last)
         if chunk.token_ids:
-            tell(Tokens(chunk.token_ids, chunk.log_probs, chunk.top))
+            on_tokens(Tokens(chunk.token_ids, chunk.log_probs, chunk.top))
     if last is None:
         # What a dead generator's stream looks like once the server has been healed or stopped.
-        raise Unavailable(f"{model} ended without an answer: try again", retry_after_s=1)
+        raise Unavailable(f"{model} ended without a response: try again", retry_after_s=1)
     return _generated(decode_finished(last))
 
 

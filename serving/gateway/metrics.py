@@ -1,39 +1,45 @@
-"""What Prometheus reads: one registry a gateway, no user text in any label."""
+"""The gateway's Prometheus metrics: one registry a gateway, no user text in any label."""
 
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from serving.gateway.answers import Timings
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics:
-    """The gateway's numbers (`docs/operations.md` lists them)."""
+    """All metrics (`docs/operations.md` lists them)."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = self._counter("request_count", "Requests answered.")
-        self.successes = self._counter("request_success", "Answered below 400.")
-        self.failures = self._counter("request_failure", "Answered with an error, or left.", "type")
-        self.duration = self._seconds("request_duration", "Whole request.")
+        self.requests = self._counter("request_count", "Requests.")
+        self.successes = self._counter("request_success", "Requests with a status below 400.")
+        self.failures = self._counter("request_failure", "Failed or cancelled requests.", "type")
+        self.duration = self._seconds("request_duration", "Duration of a request.")
         self.tokenization = self._seconds(
-            "request_tokenization_duration", "Text and pictures to arrays."
+            "request_tokenization_duration", "Conversion of text and images to arrays."
         )
-        self.queue = self._seconds("request_queue_duration", "Waiting for a turn at Triton.")
+        self.queue = self._seconds(
+            "request_queue_duration", "Longest wait of a request's calls for a turn at Triton."
+        )
         self.inference = self._seconds(
-            "request_inference_duration", "Triton, its own queue included."
+            "request_inference_duration", "Time at Triton, its own queue included."
         )
         self.first_token = self._seconds(
-            "request_time_to_first_token", "From a streamed request to its first token."
+            "request_time_to_first_token", "From the arrival of a request to its first token."
         )
         self.inter_token = self._seconds(
-            "request_inter_token", "Between two tokens of one sequence, as they arrive."
+            "request_inter_token", "Between two tokens of one sequence, on arrival."
         )
         self.queue_size = Gauge(
-            "triptych_queue_size", "Calls that wait for a turn.", registry=self.registry
+            "triptych_queue_size", "Calls waiting for a turn.", registry=self.registry
         )
         self.tokens = Gauge(
-            "triptych_tokens_in_flight", "Input tokens admitted.", registry=self.registry
+            "triptych_tokens_in_flight",
+            "Input tokens of admitted requests.",
+            registry=self.registry,
         )
 
     def answered(self, route: str, duration_s: float, failure: str | None) -> None:
@@ -45,8 +51,14 @@ class Metrics:
         else:
             self.failures.labels(route, failure).inc()
 
+    def observe_timings(self, route: str, timings: Timings) -> None:
+        """Record where one request's time went."""
+        self.tokenization.labels(route).observe(timings.tokenization_s)
+        self.queue.labels(route).observe(timings.queue_s)
+        self.inference.labels(route).observe(timings.inference_s)
+
     def exposition(self) -> bytes:
-        """Everything in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

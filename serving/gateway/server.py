@@ -28,8 +28,8 @@ from serving.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
 
-_LAST_WORDS_S = 5
-"""For writing out the answers of requests that have ended."""
+_FLUSH_S = 5
+"""Time to write the responses of requests that have ended."""
 
 
 def run_gateway(settings: GatewaySettings) -> int:
@@ -47,7 +47,7 @@ async def _serve(settings: GatewaySettings, connect: Callable[[], Inference]) ->
     """Both fronts over one service, until a signal.
 
     Raises:
-        SetupError: a port is taken, or there is nothing to serve.
+        SetupError: a port is in use, or there is nothing to serve.
     """
     catalog = load_catalog(settings.repository)
     with contextlib.closing(listening(settings.host, settings.http_port, "HTTP")) as http_socket:
@@ -74,8 +74,7 @@ async def _until_signal(
 ) -> None:
     """Serve; the first signal lets running requests finish, a second one ends them with an error.
 
-    While they finish, both fronts go on answering, so that whoever comes late is told to go
-    elsewhere and is not met by a closed door.
+    Meanwhile both fronts answer new requests with 503, instead of refusing connections.
     """
     grace_s = service.settings.graceful_termination_timeout
     stopping, hurrying = asyncio.Event(), asyncio.Event()
@@ -85,15 +84,15 @@ async def _until_signal(
 
     async def stop() -> None:
         await stopping.wait()
-        service.is_draining = True
+        service.execution.is_draining = True
         log.info("draining", extra={"within_s": grace_s})
         async with asyncio.TaskGroup() as waits:
-            emptied = waits.create_task(service.emptied(grace_s))
-            emptied.add_done_callback(lambda _: hurrying.set())
+            drained = waits.create_task(service.execution.drained(grace_s))
+            drained.add_done_callback(lambda _: hurrying.set())
             await hurrying.wait()
-            service.send_away()
+            service.execution.abort_all()
         http_server.should_exit = True
-        await grpc_server.stop(_LAST_WORDS_S)
+        await grpc_server.stop(_FLUSH_S)
 
     with _signals(on_signal):
         async with asyncio.TaskGroup() as group:
@@ -117,7 +116,7 @@ def _http_server(service: Service, readiness: Readiness) -> uvicorn.Server:
         lifespan="off",
         ws="none",
         server_header=False,
-        timeout_graceful_shutdown=_LAST_WORDS_S,
+        timeout_graceful_shutdown=_FLUSH_S,
     )
     return _HttpServer(config)
 

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer as RustTokenizer
@@ -18,36 +17,13 @@ from tokenizers import Tokenizer as RustTokenizer
 from serving.bundle import Bundle, TokenizerSpec
 from serving.errors import BundleError
 from serving.processing.detokenizer import Detokenizer, Filter, Replacement, Stripping
+from serving.processing.tokenizer import Tokenizer
 
 WORD_START = "▁"  # sentencepiece's mark for a space
 _LETTER = "x"
 _LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 # The same replacements in the same order as `transformers`' clean_up_tokenization.
 _CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
-
-
-class Tokenizer(Protocol):
-    """Text to ids and back. Implementations may be used from several threads at once."""
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Ids of a text, unpadded and untruncated, with the model's own end (and start) tokens."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of generated ids; special tokens are left out."""
-        ...
-
-    def detokenizer(self) -> Detokenizer:
-        """The same while ids arrive: its pieces together are what `decode` gives."""
-        ...
-
-    def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
-        """Each token as people read it, special ones by their names, spaces where they belong.
-
-        Args:
-            of_source: The ids are an encoder's; they may have a vocabulary of their own.
-        """
-        ...
 
 
 class SentencePiecePair:

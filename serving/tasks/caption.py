@@ -1,71 +1,70 @@
-"""Captioning: one generator call for each picture, beginning with the prompt where there is one."""
+"""`caption`: one generator call for each image, beginning with the prompt where there is one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from serving.codec import PIXELS, PROMPT_IDS
 from serving.errors import InternalError, TooLong, TriptychError
+from serving.planning.alignment import block_diagonal, weights_of
+from serving.planning.calls import Call, GenerateCall, Generated, Outcome
+from serving.planning.canaries import generator_canary
+from serving.planning.image_inputs import ImageInput, prepare_images
+from serving.planning.incremental_text import IncrementalText
+from serving.planning.items import attempt_each, generated_of, in_place, unwrap, usage_of
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.planning.needs import GENERATOR, IMAGE_RECIPE, TOKENIZER
+from serving.planning.overrides import beam_overrides
+from serving.planning.served_task import Plan, Section, ServedTask
+from serving.planning.streaming import Segment, StreamedItem, Streaming, check_stream
 from serving.processing.detokenizer import Stripping
 from serving.processing.image import Pixels
-from serving.tasks.alignment import side_by_side, weights_of
-from serving.tasks.batch import attempt_each, in_place, unwrap
-from serving.tasks.call import GenerateCall, Generated, Outcome
-from serving.tasks.model import LoadedModel, TaskLimits
-from serving.tasks.picture import Picture, prepare_pictures
-from serving.tasks.stream import Part, StreamedItem, Streaming, check_stream
-from serving.tasks.tokens import LiveText
-from serving.tasks.translate import usage
 from triptych.messages import Alternative
+from triptych.tasks import caption as declared
 from triptych.tasks.caption import Attention, Caption, CaptionRequest, CaptionResponse
 
 
 @dataclass(frozen=True)
-class CaptionPlan:
-    """The calls of one request and how their outcomes become its answer."""
+class CaptionPlan(Plan):
+    """One call for each readable image."""
 
     model: LoadedModel
     prompt_ids: tuple[int, ...]
-    places: tuple[int | TriptychError, ...]
-    """For each picture its call's number, or why it has none."""
+    numbers: tuple[int | TriptychError, ...]
+    """For each image its call's number, or its error."""
     calls: tuple[GenerateCall, ...]
     with_alternatives: bool
     grid: tuple[int, int] | None
-    """Rows and columns of patches, where attention was asked for."""
+    """Rows and columns of patches, where attention was requested."""
 
     def finish(self, outcomes: Sequence[Outcome]) -> CaptionResponse:
-        """The answer, given one outcome for each call.
+        """The captions."""
 
-        Raises:
-            TriptychError: no picture has a caption; the first one's error.
-        """
+        def captioned(index: int, number: int | TriptychError) -> Caption:
+            return self._caption(index, generated_of(outcomes[unwrap(number)]))
 
-        def captioned(index: int, place: int | TriptychError) -> Caption:
-            answer = unwrap(outcomes[unwrap(place)])
-            assert isinstance(answer, Generated)
-            return self._caption(index, answer)
-
-        results = attempt_each(self.places, captioned)
+        results = attempt_each(self.numbers, captioned)
         return CaptionResponse(
-            model=self.model.name,
-            data=in_place(results, Caption),
-            usage=usage([outcome for outcome in outcomes if isinstance(outcome, Generated)]),
+            model=self.model.name, data=in_place(results, Caption), usage=usage_of(outcomes)
         )
 
     def streaming(self) -> Streaming:
-        """The answer as pieces."""
+        """Each caption as it is generated."""
         items = [
-            place if isinstance(place, TriptychError) else StreamedItem((Part(place, self._read),))
-            for place in self.places
+            number
+            if isinstance(number, TriptychError)
+            else StreamedItem((Segment(number, self._read),))
+            for number in self.numbers
         ]
         return Streaming(items, self.calls)
 
-    def _read(self) -> LiveText:
-        return LiveText(self.model.tokenizer, begins_with=self.prompt_ids, trim=Stripping())
+    def _read(self) -> IncrementalText:
+        return IncrementalText(self.model.tokenizer, begins_with=self.prompt_ids, trim=Stripping())
 
     def _caption(self, index: int, generated: Generated) -> Caption:
         decode = self.model.tokenizer.decode
@@ -86,61 +85,66 @@ class CaptionPlan:
         return Attention(
             tokens=self.model.tokenizer.pieces(generated.sequences[0]),
             grid=list(self.grid),
-            weights=side_by_side([weights_of(generated, last=math.prod(self.grid))]),
+            weights=block_diagonal([weights_of(generated, last=math.prod(self.grid))]),
         )
 
 
-def prepare(
-    request: CaptionRequest, pictures: Sequence[Picture], model: LoadedModel, limits: TaskLimits
-) -> CaptionPlan:
-    """A request's calls: one for each readable picture.
+class CaptionTask(ServedTask[CaptionRequest, Section]):
+    """Image captioning."""
 
-    Args:
-        request: Its `images` are not read: over multipart and gRPC they are not text.
-        pictures: The images, in the request's order.
+    declaration = declared.TASK
+    section = Section
+    needs = (GENERATOR, TOKENIZER, IMAGE_RECIPE)
 
-    Raises:
-        InvalidRequest: too many pictures, more alternatives than beams.
-        TooLong: the prompt leaves no room for a caption.
-        TriptychError: no picture can be read; the first one's error.
-    """
-    options = model.overrides(
-        num_beams=request.num_beams,
-        alternatives=request.alternatives,
-        max_new_tokens=request.max_new_tokens,
-        return_alignment=request.return_attention or None,
-        stream=request.stream,
-    )
-    check_stream(
-        request.stream,
-        alternatives=request.alternatives,
-        return_attention=request.return_attention,
-    )
-    grid = _grid(model) if request.return_attention else None
-    prompt_ids = _prompt_ids(request.prompt or "", model, limits)
-    inputs = {PROMPT_IDS: np.array(prompt_ids, dtype=np.int64)} if prompt_ids else {}
-    pixels = prepare_pictures(pictures, model, limits)
-    calls: list[GenerateCall] = []
+    def prepare(
+        self,
+        request: CaptionRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> CaptionPlan:
+        """One call for each readable image.
 
-    def placed(_: int, picture: Pixels | TriptychError) -> int:
-        call = GenerateCall(
-            model=model.generator,
-            version=model.manifest.version,
-            inputs={PIXELS: unwrap(picture), **inputs},
-            options=options,
+        Raises:
+            InvalidRequest: too many images, more alternatives than beams.
+            TooLong: the prompt leaves no room for a caption.
+            TriptychError: no image can be read; the first one's error.
+        """
+        options = beam_overrides(
+            model,
+            num_beams=request.num_beams,
+            alternatives=request.alternatives,
+            stream=request.stream,
+            max_new_tokens=request.max_new_tokens,
+            return_alignment=request.return_attention or None,
         )
-        calls.append(call)
-        return len(calls) - 1
+        check_stream(
+            request.stream,
+            alternatives=request.alternatives,
+            return_attention=request.return_attention,
+        )
+        grid = _grid(model) if request.return_attention else None
+        prompt_ids = _prompt_ids(request.prompt or "", model, limits)
+        prompt = {PROMPT_IDS: np.array(prompt_ids, dtype=np.int64)} if prompt_ids else {}
+        calls: list[GenerateCall] = []
 
-    places = attempt_each(pixels, placed)
-    alternatives = request.alternatives is not None
-    return CaptionPlan(model, tuple(prompt_ids), places, tuple(calls), alternatives, grid)
+        def numbered(_: int, pixels: Pixels | TriptychError) -> int:
+            calls.append(model.generate_call({PIXELS: unwrap(pixels), **prompt}, options))
+            return len(calls) - 1
+
+        numbers = attempt_each(prepare_images(images, model, limits), numbered)
+        alternatives = request.alternatives is not None
+        return CaptionPlan(model, tuple(prompt_ids), numbers, tuple(calls), alternatives, grid)
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """One token."""
+        return [generator_canary(model)]
 
 
 def _grid(model: LoadedModel) -> tuple[int, int]:
     spec = model.alignment("patches", "return_attention")
     if spec.grid is None:
-        raise InternalError(f"{model.name} does not say how its patches lie: export it again")
+        raise InternalError(f"{model.name} has no grid of patches: export it again")
     return spec.grid
 
 
@@ -156,3 +160,6 @@ def _prompt_ids(prompt: str, model: LoadedModel, limits: TaskLimits) -> list[int
             field="prompt",
         )
     return ids
+
+
+TASK = CaptionTask()

@@ -1,24 +1,31 @@
-"""Zero-shot classification (CLIP, arXiv 2103.00020, section 3.1): pictures against label texts."""
+"""`zero-shot`: images against label texts (CLIP, arXiv 2103.00020, section 3.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from serving.bundle import Role
 from serving.errors import InvalidRequest, TriptychError
-from serving.tasks.batch import attempt_each, in_place, unwrap
-from serving.tasks.buckets import ROWS, buckets
-from serving.tasks.call import Array, InferCall, Outcome
-from serving.tasks.embeddings import Embedded, EmbeddingCache, Vector
-from serving.tasks.model import LoadedModel, TaskLimits
-from serving.tasks.picture import Picture, prepare_pictures
+from serving.planning.calls import Call, InferCall, Outcome
+from serving.planning.canaries import part_canary
+from serving.planning.embedding import EmbeddingCalls, Row, TextRows
+from serving.planning.embedding_cache import Embedded, Vector
+from serving.planning.image_inputs import ImageInput
+from serving.planning.items import attempt_each, in_place, unwrap
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.planning.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
+from serving.planning.served_task import Plan, Section, ServedTask
 from triptych.messages import Usage
+from triptych.tasks import zero_shot as declared
 from triptych.tasks.zero_shot import (
     DEFAULT_TEMPLATE,
+    MAX_LABELS,
     Classification,
     LabelScore,
     ZeroShotRequest,
@@ -26,58 +33,57 @@ from triptych.tasks.zero_shot import (
 )
 
 
+class ZeroShotSection(Section):
+    """How cosines become scores."""
+
+    logit_scale: float
+    """Factor of the cosines."""
+    logit_bias: float = 0.0
+    """Added to the scaled cosines (SigLIP)."""
+    activation: Literal["softmax", "sigmoid"] = "softmax"
+    """softmax: probabilities among the labels; sigmoid: each label's own probability."""
+
+    def scores(self, cosines: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Scores (labels,) of cosines (labels,), increasing with them."""
+        logits = self.logit_scale * cosines + self.logit_bias
+        if self.activation == "sigmoid":
+            return np.asarray(np.exp(-np.logaddexp(0.0, -logits)))
+        weights = np.exp(logits - logits.max())
+        return np.asarray(weights / weights.sum())
+
+
 @dataclass(frozen=True)
-class Row:
-    """Where a picture's or a text's embedding will be: a call's number and a row in it."""
-
-    call: int
-    row: int
-
-
-@dataclass(frozen=True)
-class ZeroShotPlan:
-    """The calls of one request and how their outcomes become its answer."""
+class ZeroShotPlan(Plan):
+    """Calls that embed the labels that are not cached, and the images."""
 
     model: LoadedModel
+    section: ZeroShotSection
     labels: tuple[str, ...]
     templates: tuple[str, ...]
-    known: Mapping[str, Embedded]
-    """Texts embedded before."""
-    awaited: Mapping[str, tuple[Row, int]]
-    """Texts to embed: where they will be, and their tokens."""
-    pictures: tuple[Row | TriptychError, ...]
+    texts: TextRows
+    images: tuple[Row | TriptychError, ...]
     calls: tuple[InferCall, ...]
-    cache: EmbeddingCache
 
     def finish(self, outcomes: Sequence[Outcome]) -> ZeroShotResponse:
-        """The answer, given one outcome for each call; new text embeddings enter the cache.
+        """The labels of each image; new text embeddings enter the cache.
 
         Raises:
-            TriptychError: a label could not be embedded, or no picture; the first one's error.
+            TriptychError: a label could not be embedded, or no image; the first one's error.
         """
-        texts = {**self.known, **self._embedded(outcomes)}
+        rendered = dict.fromkeys(render(t, label) for label in self.labels for t in self.templates)
+        texts = {text: self.texts.embedded(text, outcomes) for text in rendered}
         labels = self._label_matrix(texts)
 
         def classified(index: int, row: Row | TriptychError) -> Classification:
-            picture = _at(outcomes, unwrap(row))
-            return Classification(index=index, labels=self._ranked(picture, labels))
+            image = unwrap(row).vector(outcomes)
+            return Classification(index=index, labels=self._ranked(image, labels))
 
-        results = attempt_each(self.pictures, classified)
+        results = attempt_each(self.images, classified)
         return ZeroShotResponse(
             model=self.model.name,
             data=in_place(results, Classification),
             usage=Usage(prompt_tokens=sum(text.tokens for text in texts.values())),
         )
-
-    def _embedded(self, outcomes: Sequence[Outcome]) -> dict[str, Embedded]:
-        manifest = self.model.manifest
-        fresh = {
-            text: Embedded(_at(outcomes, row).copy(), tokens)
-            for text, (row, tokens) in self.awaited.items()
-        }
-        for text, entry in fresh.items():
-            self.cache.put(manifest.name, manifest.version, text, entry)
-        return fresh
 
     def _label_matrix(self, texts: Mapping[str, Embedded]) -> npt.NDArray[np.float64]:
         """(labels, D): each label's templates averaged and normalised again."""
@@ -89,49 +95,65 @@ class ZeroShotPlan:
         lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
         return np.asarray(matrix / lengths)
 
-    def _ranked(self, picture: Vector, labels: npt.NDArray[np.float64]) -> list[LabelScore]:
-        cosines = labels @ picture.astype(np.float64)
-        logits = self.model.manifest.tasks["zero-shot"]["logit_scale"] * cosines
-        weights = np.exp(logits - logits.max())
-        scores = weights / weights.sum()
-        order = np.argsort(-logits, kind="stable")
+    def _ranked(self, image: Vector, labels: npt.NDArray[np.float64]) -> list[LabelScore]:
+        cosines = labels @ image.astype(np.float64)
+        scores = self.section.scores(cosines)
         return [
             LabelScore(label=self.labels[i], score=float(scores[i]), cosine=float(cosines[i]))
-            for i in order
+            for i in np.argsort(-cosines, kind="stable")
         ]
 
 
-def prepare(
-    request: ZeroShotRequest,
-    pictures: Sequence[Picture],
-    model: LoadedModel,
-    limits: TaskLimits,
-    cache: EmbeddingCache,
-) -> ZeroShotPlan:
-    """A request's calls: label texts that the cache lacks, and the pictures.
+class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
+    """Classification of images among labels given as text."""
 
-    Args:
-        request: Its `images` are not read: over multipart and gRPC they are not text.
-        pictures: The images, in the request's order.
-        cache: Label embeddings of earlier requests.
+    declaration = declared.TASK
+    section = ZeroShotSection
+    needs = (IMAGE_EMBEDDING, TEXT_EMBEDDING)
 
-    Raises:
-        InvalidRequest: too many pictures, an empty label, a template without `{}`.
-        TooLong: a label in its template is longer than the model takes.
-        TriptychError: no picture can be read; the first one's error.
-    """
-    templates = tuple(request.templates or [DEFAULT_TEMPLATE])
-    texts = _texts(request.labels, templates)
-    manifest = model.manifest
-    found = {text: cache.get(manifest.name, manifest.version, text) for text in texts}
-    known = {text: entry for text, entry in found.items() if entry is not None}
-    missing = {text: field for text, field in texts.items() if text not in known}
-    calls: list[InferCall] = []
-    awaited = _plan_texts(missing, model, limits, calls)
-    rows = _plan_pictures(pictures, model, limits, calls)
-    return ZeroShotPlan(
-        model, tuple(request.labels), templates, known, awaited, rows, tuple(calls), cache
-    )
+    def prepare(
+        self,
+        request: ZeroShotRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> ZeroShotPlan:
+        """Calls for label texts that are not cached, and for the images.
+
+        Raises:
+            InvalidRequest: too many images, an empty label, a template without `{}`.
+            TooLong: a label in its template is longer than the model takes.
+            TriptychError: no image can be read; the first one's error.
+        """
+        templates = tuple(request.templates or [DEFAULT_TEMPLATE])
+        _check(request.labels, templates)
+        embedding = EmbeddingCalls(model, limits)
+        for index, label in enumerate(request.labels):
+            for template in templates:
+                embedding.add_text(render(template, label), f"labels.{index}", " in its template")
+        texts = embedding.batch_texts()
+        rows = embedding.add_images(images)
+        return ZeroShotPlan(
+            model,
+            self.section_of(model),
+            tuple(request.labels),
+            templates,
+            texts,
+            rows,
+            tuple(embedding.calls),
+        )
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """A batch of one for each tower."""
+        found = (part_canary(model, takes=role, returns=Role.EMBEDDING) for role in _TOWERS)
+        return [call for call in found if call is not None]
+
+    def limits(self, limits: TaskLimits) -> Mapping[str, int]:
+        """Labels."""
+        return {"max_labels": MAX_LABELS}
+
+
+_TOWERS = (Role.PIXELS, Role.TOKENS)
 
 
 def render(template: str, label: str) -> str:
@@ -139,8 +161,8 @@ def render(template: str, label: str) -> str:
     return template.replace("{}", label)
 
 
-def _texts(labels: Sequence[str], templates: Sequence[str]) -> dict[str, str]:
-    """Every text to embed, and the field that it comes from."""
+def _check(labels: Sequence[str], templates: Sequence[str]) -> None:
+    """Raises InvalidRequest for an empty label or a template without `{}`."""
     for index, template in enumerate(templates):
         if "{}" not in template:
             field = f"templates.{index}"
@@ -148,63 +170,6 @@ def _texts(labels: Sequence[str], templates: Sequence[str]) -> dict[str, str]:
     for index, label in enumerate(labels):
         if not label.strip():
             raise InvalidRequest(f"labels.{index} is empty", field=f"labels.{index}")
-    return {
-        render(template, label): f"labels.{index}"
-        for index, label in enumerate(labels)
-        for template in templates
-    }
 
 
-def _plan_texts(
-    fields: Mapping[str, str], model: LoadedModel, limits: TaskLimits, calls: list[InferCall]
-) -> dict[str, tuple[Row, int]]:
-    """Adds the calls that embed the texts; tells where each will be, and its tokens."""
-    texts, sequences = list(fields), []
-    for text, field in fields.items():
-        ids = model.encode(text, field, limits)
-        model.check_length(len(ids), field, what=" in its template")
-        sequences.append(ids)
-    spec = model.manifest.tokenizer
-    assert spec is not None
-    places: dict[str, tuple[Row, int]] = {}
-    limit = model.manifest.limits.max_input_tokens
-    for bucket in buckets(sequences, spec.pad_token_id, limit):
-        for place, row in enumerate(bucket.rows):
-            places[texts[row]] = (Row(len(calls), place), len(sequences[row]))
-        inputs: dict[Role, Array] = {Role.TOKENS: bucket.token_ids, Role.LENGTHS: bucket.lengths}
-        calls.append(_call(model, inputs))
-    return places
-
-
-def _plan_pictures(
-    pictures: Sequence[Picture], model: LoadedModel, limits: TaskLimits, calls: list[InferCall]
-) -> tuple[Row | TriptychError, ...]:
-    """Adds the calls that embed the pictures; tells where each will be, or why it will not."""
-    pixels = prepare_pictures(pictures, model, limits)
-    readable = [picture for picture in pixels if not isinstance(picture, TriptychError)]
-    rows: list[Row] = []
-    for start in range(0, len(readable), ROWS):
-        batch = readable[start : start + ROWS]
-        rows.extend(Row(len(calls), place) for place in range(len(batch)))
-        calls.append(_call(model, {Role.PIXELS: np.stack(batch)}))
-    remaining = iter(rows)
-    return tuple(
-        picture if isinstance(picture, TriptychError) else next(remaining) for picture in pixels
-    )
-
-
-def _call(model: LoadedModel, inputs: Mapping[Role, Array]) -> InferCall:
-    part = model.part(takes=next(iter(inputs)), returns=Role.EMBEDDING)
-    return InferCall.of(part, inputs, returns=(Role.EMBEDDING,))
-
-
-def _at(outcomes: Sequence[Outcome], place: Row) -> Vector:
-    """One embedding (D,) of the outcomes.
-
-    Raises:
-        TriptychError: its call failed.
-    """
-    outputs = unwrap(outcomes[place.call])
-    assert isinstance(outputs, Mapping)
-    row: Vector = outputs[Role.EMBEDDING][place.row]
-    return row
+TASK = ZeroShot()

@@ -11,7 +11,7 @@ from export.examples import episodes
 from export.examples.bindings import Binding, is_withheld
 from export.examples.episodes import BOUND, COPYING, FAMILIES, FRESH, KNOWN, lessons, questions
 from export.examples.score_gpt import accuracy, mean, swapped_accuracy
-from serving.tasks import fewshot
+from serving.planning import fewshot
 from triptych.tasks.generate import Example
 
 LOOKUPS = [family for family in FRESH if family.is_lookup]

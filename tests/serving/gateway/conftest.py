@@ -1,4 +1,4 @@
-"""A gateway over an in-memory `Inference`, spoken to through ASGI: no socket, no Triton."""
+"""A gateway over an in-memory `Inference`, called through ASGI: no socket, no Triton."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -16,11 +16,18 @@ from serving.gateway.health import Readiness
 from serving.gateway.metrics import Metrics
 from serving.gateway.service import Service
 from serving.generation import Generation
+from serving.planning.calls import Array, GenerateCall, Generated, InferCall, Outputs
+from serving.planning.incremental_text import Tokens
+from serving.planning.loaded_model import LoadedModel
 from serving.settings import GatewaySettings
-from serving.tasks.call import Array, GenerateCall, Generated, InferCall, Outputs
-from serving.tasks.model import LoadedModel
-from serving.tasks.tokens import Tokens
-from tests.serving.tasks.conftest import IMAGE, WordTokenizer, embedded, manifest, two_towers
+from tests.serving.tiny_models import (
+    IMAGE,
+    WordTokenizer,
+    embedded,
+    manifest,
+    served,
+    two_towers,
+)
 
 
 class FakeInference:
@@ -131,7 +138,7 @@ def loaded(task: str, section: dict[str, object] | None = None, **fields: object
 def _with_tokenizer(described: Manifest) -> LoadedModel:
     tokenizer = WordTokenizer()
     tokenizer.encode("picture")  # word 3
-    return LoadedModel(described, tokenizer)
+    return served(described, tokenizer)
 
 
 def all_models() -> list[LoadedModel]:
@@ -143,8 +150,8 @@ def all_models() -> list[LoadedModel]:
     ]
 
 
-class House:
-    """A service with its fake, and an HTTP client that speaks to it."""
+class Gateway:
+    """A service over the fake, and an HTTP client."""
 
     def __init__(self, models: list[LoadedModel], **settings: object) -> None:
         self.inference = FakeInference()
@@ -157,7 +164,7 @@ class House:
 
     def word(self, number: int) -> str:
         """A token of the tiny generator."""
-        model = self.service.catalog.resolve("generate", None)
+        (model,) = (m for m in self.service.catalog.models if "generate" in m.sections)
         return model.tokenizer.pieces([number])[0]
 
     async def close(self) -> None:
@@ -165,27 +172,27 @@ class House:
         await self.service.close()
 
 
-MakeHouse = Callable[..., House]
+MakeGateway = Callable[..., Gateway]
 
 
 @pytest.fixture
-async def make_house(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeHouse]:
+async def make_gateway(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeGateway]:
     for name in GatewaySettings.model_fields:
         monkeypatch.delenv(f"TRIPTYCH_{name.upper()}", raising=False)
-    houses: list[House] = []
+    gateways: list[Gateway] = []
 
-    def make(models: list[LoadedModel] | None = None, **settings: object) -> House:
-        houses.append(House(all_models() if models is None else models, **settings))
-        return houses[-1]
+    def make(models: list[LoadedModel] | None = None, **settings: object) -> Gateway:
+        gateways.append(Gateway(all_models() if models is None else models, **settings))
+        return gateways[-1]
 
     yield make
-    for house in houses:
-        await house.close()
+    for gateway in gateways:
+        await gateway.close()
 
 
 @pytest.fixture
-def house(make_house: MakeHouse) -> House:
-    return make_house()
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    return make_gateway()
 
 
 def error_of(response: httpx.Response) -> dict[str, str]:

@@ -6,18 +6,18 @@ import json
 import httpx
 import pytest
 
-from tests.serving.gateway.conftest import House, MakeHouse, error_of
+from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 from tests.serving.processing.test_image import png_header
-from tests.serving.tasks.conftest import picture
+from tests.serving.tiny_models import picture
 
 RED = base64.b64encode(picture("red")).decode()
 PART = b'--x\r\nContent-Disposition: form-data; name="prompt"\r\n\r\n\xff\xfe\r\n--x--'
 JSON = {"content-type": "application/json"}
 
 
-async def post(house: House, path: str, body: object) -> httpx.Response:
+async def post(gateway: Gateway, path: str, body: object) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return await house.http.post(f"/v1/{path}", content=content, headers=JSON)
+    return await gateway.http.post(f"/v1/{path}", content=content, headers=JSON)
 
 
 MALFORMED = {
@@ -32,8 +32,8 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
-async def test_malformed_json_is_400(house: House, body: bytes) -> None:
-    response = await post(house, "translate", body)
+async def test_malformed_json_is_400(gateway: Gateway, body: bytes) -> None:
+    response = await post(gateway, "translate", body)
     assert response.status_code == 400
     assert error_of(response)["type"] == "malformed_body"
 
@@ -75,9 +75,9 @@ WRONG = {
 
 @pytest.mark.parametrize(("path", "body", "field"), WRONG.values(), ids=WRONG)
 async def test_wrong_field_is_422_and_named(
-    house: House, path: str, body: object, field: str | None
+    gateway: Gateway, path: str, body: object, field: str | None
 ) -> None:
-    response = await post(house, path, body)
+    response = await post(gateway, path, body)
     assert response.status_code == 422
     error = error_of(response)
     assert error["type"] == "invalid_request"
@@ -85,23 +85,25 @@ async def test_wrong_field_is_422_and_named(
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "11", "-10.5"])
-async def test_number_that_is_none_or_out_of_range_is_refused(house: House, number: str) -> None:
+async def test_number_that_is_none_or_out_of_range_is_refused(
+    gateway: Gateway, number: str
+) -> None:
     body = b'{"texts": "a", "length_penalty": %s}' % number.encode()
-    response = await post(house, "translate", body)
+    response = await post(gateway, "translate", body)
     assert response.status_code == 422
     assert error_of(response)["field"] == "length_penalty"
 
 
-async def test_out_of_range_number_names_value_and_limit(house: House) -> None:
-    message = error_of(await post(house, "translate", {"texts": "a", "num_beams": 17}))["message"]
+async def test_out_of_range_number_names_value_and_limit(gateway: Gateway) -> None:
+    message = error_of(await post(gateway, "translate", {"texts": "a", "num_beams": 17}))["message"]
     assert "17" in message
     assert "16" in message
 
 
-async def test_error_never_repeats_the_users_text(house: House) -> None:
+async def test_error_never_repeats_the_users_text(gateway: Gateway) -> None:
     secret = "hunter2"
     for body in ({"texts": [secret, 1]}, {"texts": {"x": secret}}, {"texts": "a", "model": secret}):
-        response = await post(house, "translate", body)
+        response = await post(gateway, "translate", body)
         assert response.status_code >= 400
         assert secret not in response.text
 
@@ -110,9 +112,9 @@ async def test_error_never_repeats_the_users_text(house: House) -> None:
     ("words", "length"), [(13, "14 tokens"), (100, "101 tokens"), (10_000, "79999 characters")]
 )
 async def test_long_text_is_422_naming_limit_and_length(
-    house: House, words: int, length: str
+    gateway: Gateway, words: int, length: str
 ) -> None:
-    response = await post(house, "translate", {"texts": "palabra " * words})
+    response = await post(gateway, "translate", {"texts": "palabra " * words})
     assert response.status_code == 422
     error = error_of(response)
     assert (error["type"], error["field"]) == ("too_long", "texts.0")
@@ -132,54 +134,54 @@ IMAGES = {
 @pytest.mark.parametrize("path", ["caption", "zero-shot"])
 @pytest.mark.parametrize(("image", "status"), IMAGES.values(), ids=IMAGES)
 @pytest.mark.parametrize("way", ["json", "multipart"])
-async def test_bad_image(house: House, path: str, image: bytes, status: int, way: str) -> None:
+async def test_bad_image(gateway: Gateway, path: str, image: bytes, status: int, way: str) -> None:
     fields = {"labels": ["a"]} if path == "zero-shot" else {}
     if way == "json":
         body = {"images": base64.b64encode(image).decode(), **fields}
-        response = await post(house, path, body)
+        response = await post(gateway, path, body)
     else:
         files = [("images", ("x.png", image))]
-        response = await house.http.post(f"/v1/{path}", files=files, data=fields)
+        response = await gateway.http.post(f"/v1/{path}", files=files, data=fields)
     assert response.status_code == status
     assert error_of(response)["field"] == "images.0"
 
 
 @pytest.mark.parametrize("text", ["not base64!", "data:image/png,raw", "====", "ñ"])
-async def test_text_that_is_no_base64_is_415(house: House, text: str) -> None:
-    assert (await post(house, "caption", {"images": text})).status_code == 415
+async def test_text_that_is_no_base64_is_415(gateway: Gateway, text: str) -> None:
+    assert (await post(gateway, "caption", {"images": text})).status_code == 415
 
 
-async def test_unknown_model_is_404_and_names_the_known(house: House) -> None:
-    response = await post(house, "translate", {"texts": "a", "model": "gpt"})
+async def test_unknown_model_is_404_and_names_the_known(gateway: Gateway) -> None:
+    response = await post(gateway, "translate", {"texts": "a", "model": "gpt"})
     assert response.status_code == 404
     error = error_of(response)
     assert error["type"] == "unknown_model"
     assert "tiny-translate" in error["message"]
 
 
-async def test_task_without_model_is_404(make_house: MakeHouse) -> None:
-    house = make_house([])
-    response = await post(house, "caption", {"images": RED})
+async def test_task_without_model_is_404(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway([])
+    response = await post(gateway, "caption", {"images": RED})
     assert (response.status_code, error_of(response)["type"]) == (404, "unknown_model")
 
 
 @pytest.mark.parametrize("path", ["/v1/nothing", "/nothing", "/v1/translate/", "/v1", "/v1/%00"])
-async def test_unknown_path_is_404(house: House, path: str) -> None:
-    response = await house.http.get(path)
+async def test_unknown_path_is_404(gateway: Gateway, path: str) -> None:
+    response = await gateway.http.get(path)
     assert (response.status_code, error_of(response)["type"]) == (404, "unknown_route")
 
 
 @pytest.mark.parametrize(
     ("verb", "path"), [("GET", "/v1/translate"), ("DELETE", "/v1/models"), ("POST", "/health")]
 )
-async def test_wrong_verb_is_405_with_allow(house: House, verb: str, path: str) -> None:
-    response = await house.http.request(verb, path)
+async def test_wrong_verb_is_405_with_allow(gateway: Gateway, verb: str, path: str) -> None:
+    response = await gateway.http.request(verb, path)
     assert (response.status_code, error_of(response)["type"]) == (405, "method_not_allowed")
     assert response.headers["allow"]
 
 
-async def test_body_is_counted_whatever_its_length_claims(make_house: MakeHouse) -> None:
-    house = make_house(payload_limit=1024)
+async def test_body_is_counted_whatever_its_length_claims(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(payload_limit=1024)
     sent = 0
 
     async def endless():
@@ -188,27 +190,27 @@ async def test_body_is_counted_whatever_its_length_claims(make_house: MakeHouse)
             sent += 100
             yield b" " * 100
 
-    response = await house.http.post("/v1/translate", content=endless(), headers=JSON)
+    response = await gateway.http.post("/v1/translate", content=endless(), headers=JSON)
     assert (response.status_code, error_of(response)["type"]) == (413, "payload_too_large")
     assert sent < 3000
 
 
-async def test_body_that_claims_too_much_is_refused_unread(make_house: MakeHouse) -> None:
-    house = make_house(payload_limit=1024)
+async def test_body_that_claims_too_much_is_refused_unread(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(payload_limit=1024)
 
     async def unread():
         raise AssertionError("the body was read")
         yield b""
 
     headers = {**JSON, "content-length": "1025"}
-    response = await house.http.post("/v1/translate", content=unread(), headers=headers)
+    response = await gateway.http.post("/v1/translate", content=unread(), headers=headers)
     assert response.status_code == 413
 
 
 @pytest.mark.parametrize("path", ["/v1/caption", "/v1/zero-shot"])
-async def test_large_upload_is_413(make_house: MakeHouse, path: str) -> None:
-    house = make_house(payload_limit=1024)
-    response = await house.http.post(path, files=[("images", ("x.png", bytes(5000)))])
+async def test_large_upload_is_413(make_gateway: MakeGateway, path: str) -> None:
+    gateway = make_gateway(payload_limit=1024)
+    response = await gateway.http.post(path, files=[("images", ("x.png", bytes(5000)))])
     assert (response.status_code, error_of(response)["type"]) == (413, "payload_too_large")
 
 
@@ -223,46 +225,48 @@ MULTIPART = {"content-type": "multipart/form-data; boundary=x"}
         (MULTIPART, PART),
     ],
 )  # fmt: skip
-async def test_damaged_multipart_is_refused(house: House, headers: dict, body: bytes) -> None:
-    response = await house.http.post("/v1/caption", content=body, headers=headers)
+async def test_damaged_multipart_is_refused(gateway: Gateway, headers: dict, body: bytes) -> None:
+    response = await gateway.http.post("/v1/caption", content=body, headers=headers)
     assert response.status_code in {400, 422}
     assert error_of(response)["type"] in {"malformed_body", "invalid_request"}
 
 
-async def test_multipart_is_not_for_translation(house: House) -> None:
-    response = await house.http.post("/v1/translate", files={"texts": b"hola"})
+async def test_multipart_is_not_for_translation(gateway: Gateway) -> None:
+    response = await gateway.http.post("/v1/translate", files={"texts": b"hola"})
     assert (response.status_code, error_of(response)["type"]) == (400, "malformed_body")
 
 
-async def test_multipart_without_images_is_422(house: House) -> None:
-    response = await house.http.post("/v1/caption", files={"other": b"x"})
+async def test_multipart_without_images_is_422(gateway: Gateway) -> None:
+    response = await gateway.http.post("/v1/caption", files={"other": b"x"})
     assert (response.status_code, error_of(response)["field"]) == (422, "other")
 
 
-async def test_multipart_number_that_is_none_is_422(house: House) -> None:
+async def test_multipart_number_that_is_none_is_422(gateway: Gateway) -> None:
     files, data = [("images", ("x.png", picture("red")))], {"num_beams": "many"}
-    response = await house.http.post("/v1/caption", files=files, data=data)
+    response = await gateway.http.post("/v1/caption", files=files, data=data)
     assert (response.status_code, error_of(response)["field"]) == (422, "num_beams")
 
 
-async def test_more_files_than_a_batch_are_refused(make_house: MakeHouse) -> None:
-    house = make_house(max_client_batch_size=2)
+async def test_more_files_than_a_batch_are_refused(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_client_batch_size=2)
     files = [("images", ("x.png", picture("red")))] * 3
-    assert (await house.http.post("/v1/caption", files=files)).status_code == 422
-    assert (await house.http.post("/v1/caption", files=files * 3)).status_code == 400
+    assert (await gateway.http.post("/v1/caption", files=files)).status_code == 422
+    assert (await gateway.http.post("/v1/caption", files=files * 3)).status_code == 400
 
 
-async def test_label_and_template_texts_beyond_admission_are_422(make_house: MakeHouse) -> None:
-    house = make_house(max_concurrent_tokens=100)
+async def test_label_and_template_texts_beyond_admission_are_422(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_concurrent_tokens=100)
     body = {"images": RED, "labels": [f"l{number}" for number in range(50)]}
-    response = await post(house, "zero-shot", body)
+    response = await post(gateway, "zero-shot", body)
     assert response.status_code == 422
     assert "at most 100" in error_of(response)["message"]
 
 
-async def test_bug_is_500_without_its_text(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    house.inference.failures["tiny-translate"] = ValueError("secret place")  # type: ignore[assignment]
-    response = await post(house, "translate", {"texts": "hola"})
+async def test_bug_is_500_without_its_text(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway.inference.failures["tiny-translate"] = ValueError("secret place")  # type: ignore[assignment]
+    response = await post(gateway, "translate", {"texts": "hola"})
     assert (response.status_code, error_of(response)["type"]) == (500, "internal")
     assert "secret place" not in response.text
     assert "secret place" in caplog.text

@@ -11,9 +11,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from serving.bundle import AlignmentSpec
 from serving.errors import Overloaded, Unavailable
 from serving.gateway.grpc_front import NAME, create_grpc_server
-from tests.serving.gateway.conftest import House, MakeHouse, loaded
+from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
 from tests.serving.processing.test_image import png_header
-from tests.serving.tasks.conftest import picture
+from tests.serving.tiny_models import picture
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
 
@@ -21,9 +21,9 @@ from triptych.triptych_pb2_grpc import TriptychStub
 class Front:
     """A gRPC front on a free port of loopback, and a channel to it."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self._server, self.port = create_grpc_server(house.service, house.readiness)
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self._server, self.port = create_grpc_server(gateway.service, gateway.readiness)
 
     async def __aenter__(self) -> "Front":
         await self._server.start()
@@ -37,8 +37,8 @@ class Front:
 
 
 @pytest.fixture
-async def front(make_house: MakeHouse) -> AsyncIterator[Front]:
-    async with Front(make_house(grpc_port=0)) as front:
+async def front(make_gateway: MakeGateway) -> AsyncIterator[Front]:
+    async with Front(make_gateway(grpc_port=0)) as front:
         yield front
 
 
@@ -95,7 +95,7 @@ async def test_generate(front: Front) -> None:
     assert first.logprobs[0].token == "uno"
     assert first.logprobs[0].top[0].logprob == -0.25
     assert second.error.type == "too_long"
-    assert front.house.inference.calls[0].options.logit_bias == {3: -1.0}
+    assert front.gateway.inference.calls[0].options.logit_bias == {3: -1.0}
 
 
 STREAMS = {
@@ -120,7 +120,7 @@ async def test_pieces_together_are_the_answer(front: Front, method: str) -> None
 
 
 async def test_a_stream_is_told_as_it_is_made(front: Front) -> None:
-    steps = front.house.inference.steps = asyncio.Semaphore(1)
+    steps = front.gateway.inference.steps = asyncio.Semaphore(1)
     call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
     assert (await call.read()).text == "uno"
     steps.release()
@@ -170,7 +170,7 @@ async def test_bad_stream_is_invalid_argument(
 
 
 async def test_stream_that_fails_in_the_middle_has_a_status(front: Front) -> None:
-    front.house.inference.breaks[1] = Unavailable("restarted", retry_after_s=1)
+    front.gateway.inference.breaks[1] = Unavailable("restarted", retry_after_s=1)
     call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
     pieces, (code, kind, _, trailing) = await streamed_failure(call)
     assert "".join(piece.text for piece in pieces) == "uno"
@@ -190,7 +190,7 @@ async def test_a_method_of_one_answer_does_not_stream(front: Front, method: str)
 
 
 async def test_reader_that_leaves_ends_the_stream(front: Front) -> None:
-    inference = front.house.inference
+    inference = front.gateway.inference
     inference.steps = asyncio.Semaphore(1)
     call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
     assert (await call.read()).text == "uno"
@@ -201,18 +201,18 @@ async def test_reader_that_leaves_ends_the_stream(front: Front) -> None:
     assert inference.running == 0
 
 
-async def test_stream_asks_for_the_key(make_house: MakeHouse) -> None:
-    async with Front(make_house(grpc_port=0, api_key="sesame")) as front:
+async def test_stream_asks_for_the_key(make_gateway: MakeGateway) -> None:
+    async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
         call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["a"]))
         _, (code, *_) = await streamed_failure(call)
         assert code is grpc.StatusCode.UNAUTHENTICATED
-        assert front.house.inference.calls == []
+        assert front.gateway.inference.calls == []
 
 
-async def test_alignments_travel(make_house: MakeHouse) -> None:
+async def test_alignments_travel(make_gateway: MakeGateway) -> None:
     spec = AlignmentSpec(over="tokens")
     models = [loaded("translate", alignment=spec)]
-    async with Front(make_house(models, grpc_port=0)) as front:
+    async with Front(make_gateway(models, grpc_port=0)) as front:
         request = pb.TranslateRequest(texts=["uno dos"], return_alignment=True)
         (item,) = (await front.stub.Translate(request)).data
     assert list(item.alignment.source_tokens) == ["uno", "dos", "</s>"]
@@ -269,34 +269,34 @@ async def test_unknown_model_is_not_found(front: Front) -> None:
 
 
 async def test_full_queue_is_resource_exhausted(front: Front) -> None:
-    front.house.inference.failures["tiny-translate"] = Overloaded("busy", retry_after_s=1.5)
+    front.gateway.inference.failures["tiny-translate"] = Overloaded("busy", retry_after_s=1.5)
     code, _, trailing = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert trailing["retry-after"] == "2"
 
 
 async def test_draining_is_unavailable(front: Front) -> None:
-    front.house.service.is_draining = True
+    front.gateway.service.execution.is_draining = True
     code, _, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_bug_is_internal_without_its_text(front: Front) -> None:
-    front.house.inference.failures["tiny-translate"] = ValueError("secret")  # type: ignore[assignment]
+    front.gateway.inference.failures["tiny-translate"] = ValueError("secret")  # type: ignore[assignment]
     code, body, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
     assert (code, body.type) == (grpc.StatusCode.INTERNAL, "internal")
     assert "secret" not in body.message
 
 
-async def test_message_beyond_the_payload_limit_is_refused(make_house: MakeHouse) -> None:
-    async with Front(make_house(grpc_port=0, payload_limit=1024)) as front:
+async def test_message_beyond_the_payload_limit_is_refused(make_gateway: MakeGateway) -> None:
+    async with Front(make_gateway(grpc_port=0, payload_limit=1024)) as front:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await front.stub.Caption(pb.CaptionRequest(images=[bytes(5000)]))
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 async def test_client_that_leaves_ends_the_work(front: Front) -> None:
-    inference = front.house.inference
+    inference = front.gateway.inference
     inference.hold = asyncio.Event()
     call = front.stub.Translate(pb.TranslateRequest(texts=["a"]))
     async with asyncio.timeout(5):
@@ -308,8 +308,8 @@ async def test_client_that_leaves_ends_the_work(front: Front) -> None:
     assert inference.running == 0
 
 
-async def test_key_is_asked_for(make_house: MakeHouse) -> None:
-    async with Front(make_house(grpc_port=0, api_key="sesame")) as front:
+async def test_key_is_asked_for(make_gateway: MakeGateway) -> None:
+    async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
         request = pb.TranslateRequest(texts=["a"])
         code, _, _ = await failure(front.stub.Translate(request))
         assert code is grpc.StatusCode.UNAUTHENTICATED
@@ -327,7 +327,7 @@ async def test_health_tells_what_ready_tells(front: Front) -> None:
         assert answer.status == serving.SERVING
     watch = stub.Watch(health_pb2.HealthCheckRequest())
     assert (await watch.read()).status == serving.SERVING
-    front.house.service.is_draining = True
+    front.gateway.service.execution.is_draining = True
     assert (await stub.Check(health_pb2.HealthCheckRequest())).status == serving.NOT_SERVING
     assert (await asyncio.wait_for(watch.read(), 10)).status == serving.NOT_SERVING
     watch.cancel()

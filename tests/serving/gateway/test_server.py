@@ -18,7 +18,7 @@ from serving.ports import listening
 from serving.settings import GatewaySettings
 from tests.serving.gateway.conftest import FakeInference
 from tests.serving.processing.test_text import byte_level
-from tests.serving.tasks.conftest import manifest
+from tests.serving.tiny_models import manifest
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
 

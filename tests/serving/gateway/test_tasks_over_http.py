@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from serving.errors import Overloaded
-from tests.serving.gateway.conftest import House, MakeHouse, loaded
-from tests.serving.tasks.conftest import picture
+from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
+from tests.serving.tiny_models import picture
 from triptych.messages import ModelList
 from triptych.tasks.caption import CaptionResponse
 from triptych.tasks.translate import TranslateResponse
@@ -16,9 +16,9 @@ from triptych.tasks.zero_shot import ZeroShotResponse
 RED = base64.b64encode(picture("red")).decode()
 
 
-async def test_translate_answers_in_the_envelope(house: House) -> None:
+async def test_translate_answers_in_the_envelope(gateway: Gateway) -> None:
     body = {"texts": ["uno dos. tres\n\ncuatro", "cinco"], "source": "es", "target": "en"}
-    response = await house.http.post("/v1/translate", json=body)
+    response = await gateway.http.post("/v1/translate", json=body)
     assert response.status_code == 200
     answer = TranslateResponse.model_validate_json(response.content)
     assert answer.model == "tiny-translate"
@@ -30,63 +30,63 @@ async def test_translate_answers_in_the_envelope(house: House) -> None:
     assert "error" not in response.json()["data"][0]
 
 
-async def test_one_text_stands_for_a_list_of_one(house: House) -> None:
-    response = await house.http.post("/v1/translate", json={"texts": "hola"})
+async def test_one_text_stands_for_a_list_of_one(gateway: Gateway) -> None:
+    response = await gateway.http.post("/v1/translate", json={"texts": "hola"})
     assert response.json()["data"][0]["text"] == "hola"
 
 
-async def test_generation_options_reach_the_model(house: House) -> None:
+async def test_generation_options_reach_the_model(gateway: Gateway) -> None:
     body = {"texts": "hola", "num_beams": 4, "alternatives": 3, "length_penalty": 0.5}
-    response = await house.http.post("/v1/translate", json=body)
-    options = house.inference.calls[0].options
+    response = await gateway.http.post("/v1/translate", json=body)
+    options = gateway.inference.calls[0].options
     assert (options.num_beams, options.num_return_sequences, options.length_penalty) == (4, 3, 0.5)
     assert len(response.json()["data"][0]["alternatives"]) == 3
 
 
-async def test_caption_takes_base64_and_data_uris(house: House) -> None:
+async def test_caption_takes_base64_and_data_uris(gateway: Gateway) -> None:
     body = {"images": [RED, f"data:image/png;base64,{RED}"], "prompt": "a"}
-    response = await house.http.post("/v1/caption", json=body)
+    response = await gateway.http.post("/v1/caption", json=body)
     answer = CaptionResponse.model_validate_json(response.content)
     assert [item.text for item in answer.data] == ["a picture", "a picture"]
 
 
-async def test_caption_takes_files_with_fields_beside_them(house: House) -> None:
+async def test_caption_takes_files_with_fields_beside_them(gateway: Gateway) -> None:
     files = [("images", ("a.png", picture("red"))), ("images", ("b.jpg", picture("blue", "JPEG")))]
     data = {"prompt": "a", "num_beams": "3"}
-    response = await house.http.post("/v1/caption", files=files, data=data)
+    response = await gateway.http.post("/v1/caption", files=files, data=data)
     assert [item["text"] for item in response.json()["data"]] == ["a picture", "a picture"]
-    assert house.inference.calls[0].options.num_beams == 3
+    assert gateway.inference.calls[0].options.num_beams == 3
 
 
-async def test_zero_shot_over_json_and_multipart_agree(house: House) -> None:
+async def test_zero_shot_over_json_and_multipart_agree(gateway: Gateway) -> None:
     labels, templates = ["red", "very blue"], ["a {}", "the {}"]
     body = {"images": RED, "labels": labels, "templates": templates}
-    over_json = await house.http.post("/v1/zero-shot", json=body)
+    over_json = await gateway.http.post("/v1/zero-shot", json=body)
     files = [("images", ("a.png", picture("red")))]
     data = {"labels": labels, "templates": templates}
-    over_form = await house.http.post("/v1/zero-shot", files=files, data=data)
+    over_form = await gateway.http.post("/v1/zero-shot", files=files, data=data)
     answer = ZeroShotResponse.model_validate_json(over_json.content)
     assert sum(entry.score for entry in answer.data[0].labels) == pytest.approx(1.0)
     assert over_form.json() == over_json.json()
 
 
-async def test_one_label_over_multipart_is_a_list(house: House) -> None:
+async def test_one_label_over_multipart_is_a_list(gateway: Gateway) -> None:
     files = [("images", ("a.png", picture("red")))]
-    response = await house.http.post("/v1/zero-shot", files=files, data={"labels": "red"})
+    response = await gateway.http.post("/v1/zero-shot", files=files, data={"labels": "red"})
     assert response.json()["data"][0]["labels"][0]["score"] == 1.0
 
 
-async def test_second_request_embeds_pictures_only(house: House) -> None:
+async def test_second_request_embeds_pictures_only(gateway: Gateway) -> None:
     body = {"images": RED, "labels": ["red", "blue"]}
-    await house.http.post("/v1/zero-shot", json=body)
-    house.inference.calls.clear()
-    await house.http.post("/v1/zero-shot", json=body)
-    assert [call.model for call in house.inference.calls] == ["tiny-zero-shot"]
+    await gateway.http.post("/v1/zero-shot", json=body)
+    gateway.inference.calls.clear()
+    await gateway.http.post("/v1/zero-shot", json=body)
+    assert [call.model for call in gateway.inference.calls] == ["tiny-zero-shot"]
 
 
-async def test_bad_items_stay_in_their_place(house: House) -> None:
+async def test_bad_items_stay_in_their_place(gateway: Gateway) -> None:
     texts = ["uno", "", "a " * 12, "dos"]
-    response = await house.http.post("/v1/translate", json={"texts": texts})
+    response = await gateway.http.post("/v1/translate", json={"texts": texts})
     assert response.status_code == 200
     items = response.json()["data"]
     assert [item.get("text") for item in items] == ["uno", None, None, "dos"]
@@ -99,16 +99,16 @@ async def test_bad_items_stay_in_their_place(house: House) -> None:
     }
 
 
-async def test_refused_calls_stay_in_their_place(house: House) -> None:
-    house.inference.failures["tiny-translate"] = Overloaded("busy", retry_after_s=2)
-    response = await house.http.post("/v1/translate", json={"texts": ["uno", "dos"]})
+async def test_refused_calls_stay_in_their_place(gateway: Gateway) -> None:
+    gateway.inference.failures["tiny-translate"] = Overloaded("busy", retry_after_s=2)
+    response = await gateway.http.post("/v1/translate", json={"texts": ["uno", "dos"]})
     assert response.status_code == 429
     assert response.headers["retry-after"] == "2"
 
 
-async def test_models_lists_tasks_and_limits(make_house: MakeHouse) -> None:
-    house = make_house(max_client_batch_size=7, max_input_tokens=10, max_image_pixels=99)
-    response = await house.http.get("/v1/models")
+async def test_models_lists_tasks_and_limits(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_client_batch_size=7, max_input_tokens=10, max_image_pixels=99)
+    response = await gateway.http.get("/v1/models")
     listing = ModelList.model_validate_json(response.content)
     by_name = {model.id: model for model in listing.data}
     translator = by_name["tiny-translate"]
@@ -120,23 +120,23 @@ async def test_models_lists_tasks_and_limits(make_house: MakeHouse) -> None:
     assert by_name["tiny-caption"].limits.max_image_pixels == 99
 
 
-async def test_timings_name_where_the_time_went(house: House) -> None:
-    response = await house.http.post("/v1/translate", json={"texts": "hola"})
+async def test_timings_name_where_the_time_went(gateway: Gateway) -> None:
+    response = await gateway.http.post("/v1/translate", json={"texts": "hola"})
     for name in ("x-tokenization-time", "x-queue-time", "x-inference-time"):
         assert float(response.headers[name]) >= 0
 
 
 @pytest.mark.parametrize(("sent", "kept"), [("abc-1", True), ("a b", False), ("x" * 129, False)])
-async def test_request_id_is_echoed_or_made(house: House, sent: str, kept: bool) -> None:
-    response = await house.http.get("/health", headers={"x-request-id": sent})
+async def test_request_id_is_echoed_or_made(gateway: Gateway, sent: str, kept: bool) -> None:
+    response = await gateway.http.get("/health", headers={"x-request-id": sent})
     assert (response.headers["x-request-id"] == sent) is kept
     assert response.headers["x-request-id"]
 
 
-async def test_client_of_the_package_speaks_to_it(house: House) -> None:
+async def test_client_of_the_package_speaks_to_it(gateway: Gateway) -> None:
     from triptych import AsyncClient
 
-    transport = httpx.ASGITransport(house.app)
+    transport = httpx.ASGITransport(gateway.app)
     async with AsyncClient("http://gateway", transport=transport) as client:
         assert (await client.translate("hola")).data[0].text == "hola"
         assert (await client.caption(picture("red"))).data[0].text == "picture"
@@ -147,8 +147,8 @@ async def test_client_of_the_package_speaks_to_it(house: House) -> None:
 
 
 class TestWhichModelAnswers:
-    async def ask(self, house: House, **fields: str) -> httpx.Response:
-        return await house.http.post("/v1/translate", json={"texts": "hola", **fields})
+    async def ask(self, gateway: Gateway, **fields: str) -> httpx.Response:
+        return await gateway.http.post("/v1/translate", json={"texts": "hola", **fields})
 
     def models(self, *, default: bool = False) -> list:
         return [
@@ -157,36 +157,36 @@ class TestWhichModelAnswers:
             loaded("translate", {"languages": [("es", "en")]}, name="es-en-big"),
         ]
 
-    async def test_the_only_one_that_fits(self, make_house: MakeHouse) -> None:
-        house = make_house(self.models())
-        assert (await self.ask(house, target="de")).json()["model"] == "en-de"
+    async def test_the_only_one_that_fits(self, make_gateway: MakeGateway) -> None:
+        gateway = make_gateway(self.models())
+        assert (await self.ask(gateway, target="de")).json()["model"] == "en-de"
 
-    async def test_the_one_named(self, make_house: MakeHouse) -> None:
-        house = make_house(self.models())
-        assert (await self.ask(house, model="es-en-big")).json()["model"] == "es-en-big"
+    async def test_the_one_named(self, make_gateway: MakeGateway) -> None:
+        gateway = make_gateway(self.models())
+        assert (await self.ask(gateway, model="es-en-big")).json()["model"] == "es-en-big"
 
-    async def test_the_default_among_several(self, make_house: MakeHouse) -> None:
-        house = make_house(self.models(default=True))
-        assert (await self.ask(house, source="es")).json()["model"] == "es-en"
-        assert (await self.ask(house)).json()["model"] == "es-en"
+    async def test_the_default_among_several(self, make_gateway: MakeGateway) -> None:
+        gateway = make_gateway(self.models(default=True))
+        assert (await self.ask(gateway, source="es")).json()["model"] == "es-en"
+        assert (await self.ask(gateway)).json()["model"] == "es-en"
 
-    async def test_several_without_default_names_them(self, make_house: MakeHouse) -> None:
-        response = await self.ask(make_house(self.models()), source="es")
+    async def test_several_without_default_names_them(self, make_gateway: MakeGateway) -> None:
+        response = await self.ask(make_gateway(self.models()), source="es")
         assert response.status_code == 422
         assert "es-en, es-en-big" in response.json()["error"]["message"]
 
-    async def test_unknown_pair_names_the_known(self, make_house: MakeHouse) -> None:
-        response = await self.ask(make_house(self.models()), source="fr")
+    async def test_unknown_pair_names_the_known(self, make_gateway: MakeGateway) -> None:
+        response = await self.ask(make_gateway(self.models()), source="fr")
         assert response.status_code == 422
         assert "en-de, es-en" in response.json()["error"]["message"]
         assert response.json()["error"]["field"] == "source"
 
-    async def test_named_model_of_another_pair_is_refused(self, make_house: MakeHouse) -> None:
-        response = await self.ask(make_house(self.models()), model="en-de", target="en")
+    async def test_named_model_of_another_pair_is_refused(self, make_gateway: MakeGateway) -> None:
+        response = await self.ask(make_gateway(self.models()), model="en-de", target="en")
         assert response.status_code == 422
         assert response.json()["error"]["message"] == "en-de translates en-de only"
 
-    async def test_model_of_another_task_is_refused(self, house: House) -> None:
-        response = await self.ask(house, model="tiny-caption")
+    async def test_model_of_another_task_is_refused(self, gateway: Gateway) -> None:
+        response = await self.ask(gateway, model="tiny-caption")
         assert response.status_code == 422
         assert response.json()["error"]["field"] == "model"

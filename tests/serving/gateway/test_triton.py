@@ -21,11 +21,11 @@ from serving.errors import (
     Unavailable,
 )
 from serving.gateway.inference import TritonInference
-from serving.gateway.lines import PLACES
+from serving.gateway.stream_pool import MAX_SEQUENCES
 from serving.gateway.triton_errors import from_triton
 from serving.generation import Overrides
-from serving.tasks.call import GenerateCall, InferCall
-from serving.tasks.tokens import Tokens
+from serving.planning.calls import GenerateCall, InferCall
+from serving.planning.incremental_text import Tokens
 
 TYPES = {"int64": "INT64", "int32": "INT32", "float32": "FP32", "object": "BYTES", "uint8": "UINT8"}
 
@@ -190,7 +190,7 @@ async def test_error_in_the_stream_keeps_its_kind(triton) -> None:
 
 async def test_stream_without_an_answer_is_unavailable(triton) -> None:
     _, inference = triton
-    with pytest.raises(Unavailable, match="ended without an answer"):
+    with pytest.raises(Unavailable, match="ended without a response"):
         await inference.generate(SEQUENCE, 1.0)
 
 
@@ -212,7 +212,7 @@ async def test_silence_is_a_deadline(triton, call) -> None:
 
 async def test_cancelled_sequence_is_called_off_on_its_line(triton, monkeypatch) -> None:
     fake, inference = triton
-    monkeypatch.setattr("serving.gateway.lines.TAKING_S", 0.01)
+    monkeypatch.setattr("serving.gateway.stream_pool.OPEN_S", 0.01)
     fake.hangs = True
     work = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
     async with asyncio.timeout(5):
@@ -222,7 +222,7 @@ async def test_cancelled_sequence_is_called_off_on_its_line(triton, monkeypatch)
         with pytest.raises(asyncio.CancelledError):
             await work
         await fake.left.wait()
-        while inference._lines.reading:
+        while inference._streams.reading:
             await asyncio.sleep(0.001)
     asked, called_off = fake.requests
     assert called_off.parameters[ABORT].bool_param
@@ -235,7 +235,7 @@ async def test_sequences_share_a_line_which_closes_behind_them(triton, monkeypat
     fake.stream = [service_pb2.ModelStreamInferResponse(infer_response=LAST)]
     await asyncio.gather(*(inference.generate(SEQUENCE, 5.0) for _ in range(3)))
     assert fake.streams == 1
-    ((line,),) = inference._lines._taking.values()
+    ((line,),) = inference._streams._streams.values()
     line.retire()
     async with asyncio.timeout(5):
         await line.reading
@@ -254,7 +254,7 @@ async def test_line_that_is_old_takes_nothing_new_and_stays_for_what_it_has(
     async with asyncio.timeout(5):
         while not fake.requests:
             await asyncio.sleep(0.001)
-        ((old,),) = inference._lines._taking.values()
+        ((old,),) = inference._streams._streams.values()
         old.retire()
         fake.stream = told(LAST)
         await inference.generate(SEQUENCE, 5.0)
@@ -268,7 +268,9 @@ async def test_line_that_is_old_takes_nothing_new_and_stays_for_what_it_has(
 async def test_line_that_is_full_gets_a_second_beside_it(triton) -> None:
     fake, inference = triton
     fake.hangs = True
-    running = [asyncio.create_task(inference.generate(SEQUENCE, 30.0)) for _ in range(PLACES + 1)]
+    running = [
+        asyncio.create_task(inference.generate(SEQUENCE, 30.0)) for _ in range(MAX_SEQUENCES + 1)
+    ]
     async with asyncio.timeout(5):
         while len(fake.requests) < len(running):
             await asyncio.sleep(0.001)
@@ -312,7 +314,7 @@ async def test_line_that_breaks_ends_all_that_is_on_it(triton) -> None:
 
 async def test_line_to_a_dead_process_is_given_up_after_a_while(triton, monkeypatch) -> None:
     fake, inference = triton
-    monkeypatch.setattr("serving.gateway.lines.PATIENCE_S", 0.01)
+    monkeypatch.setattr("serving.gateway.stream_pool.ABORT_TIMEOUT_S", 0.01)
     fake.stream = [service_pb2.ModelStreamInferResponse(infer_response=response())]
     fake.hangs = fake.is_deaf = True
     work = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
@@ -320,7 +322,7 @@ async def test_line_to_a_dead_process_is_given_up_after_a_while(triton, monkeypa
         while not fake.requests:
             await asyncio.sleep(0.001)
         work.cancel()
-        while inference._lines.reading:
+        while inference._streams.reading:
             await asyncio.sleep(0.001)
 
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from serving.errors import DeadlineExceeded, InvalidRequest, TooLong, UnsupportedImage
-from serving.tasks.call import Generated
-from serving.tasks.caption import CaptionPlan, prepare
-from serving.tasks.model import LoadedModel, TaskLimits
-from tests.serving.tasks.conftest import picture
+from serving.planning.calls import Generated
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.tasks.caption import TASK, CaptionPlan
+from tests.serving.tiny_models import picture
 from triptych.tasks.caption import CaptionRequest
 
 LIMITS = TaskLimits(max_client_batch_size=3)
@@ -15,7 +16,7 @@ LIMITS = TaskLimits(max_client_batch_size=3)
 
 def plan(model: LoadedModel, pictures: list[str | bytes], **fields: object) -> CaptionPlan:
     request = CaptionRequest(images=["beside"] * len(pictures), **fields)
-    return prepare(request, pictures, model, LIMITS)
+    return TASK.prepare(request, pictures, model, LIMITS)
 
 
 def test_base64_data_uri_and_bytes_give_the_same_call(captioner: LoadedModel) -> None:

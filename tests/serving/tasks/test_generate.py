@@ -6,11 +6,12 @@ import pytest
 from serving.bundle import Graph, Limits, Role, Tensor
 from serving.errors import DeadlineExceeded, InvalidRequest, TooLong
 from serving.generation import Generation
-from serving.tasks.call import Generated, ended_early
-from serving.tasks.generate import GeneratePlan, prepare
-from serving.tasks.model import LoadedModel, TaskLimits
-from serving.tasks.tokens import Tokens
-from tests.serving.tasks.conftest import STEP, WordTokenizer, manifest
+from serving.planning.calls import Generated, ended_early
+from serving.planning.incremental_text import Tokens
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.tasks.generate import TASK, GeneratePlan
+from tests.serving.tiny_models import STEP, WordTokenizer, manifest, served
 from triptych.tasks.generate import Example, GenerateRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)
@@ -22,13 +23,13 @@ def model() -> LoadedModel:
     defaults = Generation(pad_token_id=0, max_new_tokens=20, length_penalty=2.0)
     tokenizer = WordTokenizer()
     tokenizer.words += ["\n", "one", "two", "three"]  # 3, 4, 5, 6
-    return LoadedModel(
+    return served(
         manifest("generate", generation=defaults, limits=Limits(max_total_tokens=16)), tokenizer
     )
 
 
 def plan(model: LoadedModel, *prompts: str, **fields: object) -> GeneratePlan:
-    return prepare(GenerateRequest(prompts=list(prompts), **fields), model, LIMITS)
+    return TASK.prepare(GenerateRequest(prompts=list(prompts), **fields), (), model, LIMITS)
 
 
 def test_each_prompt_is_one_call_as_it_is_written(model: LoadedModel) -> None:
@@ -49,7 +50,7 @@ def test_prompts_are_laid_out_below_instruction_and_examples(model: LoadedModel)
 def test_an_encoder_reads_the_prompt_where_there_is_one(model: LoadedModel) -> None:
     source = Tensor(name="ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
     admit = Graph(file="admit.onnx", inputs=(source,), outputs=())
-    reads = LoadedModel(
+    reads = served(
         model.manifest.model_copy(update={"graphs": {"admit": admit, "step": STEP}}),
         model.tokenizer,
     )
@@ -188,9 +189,10 @@ def test_what_cannot_be_continued_is_refused(
 def test_a_prompt_beyond_every_limit_is_told_the_tightest(
     model: LoadedModel, prompt: str, own: Limits, gateway: int, told: str
 ) -> None:
-    bounded = LoadedModel(model.manifest.model_copy(update={"limits": own}), model.tokenizer)
+    bounded = served(model.manifest.model_copy(update={"limits": own}), model.tokenizer)
+    limits = TaskLimits(max_input_tokens=gateway)
     with pytest.raises(TooLong, match=told):
-        prepare(GenerateRequest(prompts=[prompt]), bounded, TaskLimits(max_input_tokens=gateway))
+        TASK.prepare(GenerateRequest(prompts=[prompt]), (), bounded, limits)
 
 
 def test_an_empty_prompt_needs_a_token_to_begin_with(model: LoadedModel) -> None:
@@ -198,16 +200,16 @@ def test_an_empty_prompt_needs_a_token_to_begin_with(model: LoadedModel) -> None
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
             return super().encode(text, add_special_tokens=False)
 
-    bare = LoadedModel(model.manifest, Plain())
+    bare = served(model.manifest, Plain())
     with pytest.raises(InvalidRequest, match=r"prompts.0 is empty"):
         plan(bare, "")
     spec = model.manifest.tokenizer.model_copy(update={"bos_token_id": 7})
-    opened = LoadedModel(model.manifest.model_copy(update={"tokenizer": spec}), Plain())
+    opened = served(model.manifest.model_copy(update={"tokenizer": spec}), Plain())
     assert plan(opened, "").calls[0].inputs["prompt_ids"].tolist() == [7]
     starts = model.generation.model_copy(update={"decoder_start_ids": (2,)})
-    begun = LoadedModel(model.manifest.model_copy(update={"generation": starts}), Plain())
+    begun = served(model.manifest.model_copy(update={"generation": starts}), Plain())
     assert plan(begun, "").calls[0].inputs["prompt_ids"].size == 0
-    with pytest.raises(TooLong, match="15 with its answer"):
+    with pytest.raises(TooLong, match="15 with its output"):
         plan(begun, "x " * 15)
 
 

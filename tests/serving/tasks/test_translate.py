@@ -2,17 +2,18 @@ import numpy as np
 import pytest
 
 from serving.errors import InvalidRequest, Overloaded, TooLong, Unavailable
-from serving.tasks.call import Generated
-from serving.tasks.model import LoadedModel, TaskLimits
-from serving.tasks.translate import TranslatePlan, prepare
-from tests.serving.tasks.conftest import WordTokenizer, manifest
+from serving.planning.calls import Generated
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.tasks.translate import TASK, TranslatePlan
+from tests.serving.tiny_models import WordTokenizer, manifest, served
 from triptych.tasks.translate import TranslateRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=4)
 
 
 def plan(model: LoadedModel, texts: list[str], **fields: object) -> TranslatePlan:
-    return prepare(TranslateRequest(texts=texts, **fields), model, LIMITS)
+    return TASK.prepare(TranslateRequest(texts=texts, **fields), (), model, LIMITS)
 
 
 def echo(call: object, hypotheses: int = 1) -> Generated:
@@ -125,7 +126,7 @@ def multilingual() -> LoadedModel:
     spec = manifest("translate").tokenizer.model_copy(
         update={"target_prefixes": (">>en<<", ">>fr<<")}
     )
-    return LoadedModel(manifest("translate", tokenizer=spec), WordTokenizer())
+    return served(manifest("translate", tokenizer=spec), WordTokenizer())
 
 
 def sources(model: LoadedModel, made: TranslatePlan) -> list[str]:

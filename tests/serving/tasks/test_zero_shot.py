@@ -1,14 +1,17 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from serving.bundle import Role
 from serving.errors import InvalidRequest, TooLong, Unavailable, UnsupportedImage
-from serving.tasks.buckets import buckets
-from serving.tasks.call import InferCall, Outputs
-from serving.tasks.embeddings import EmbeddingCache
-from serving.tasks.model import LoadedModel, TaskLimits
-from serving.tasks.zero_shot import ZeroShotPlan, prepare
-from tests.serving.tasks.conftest import embedded, picture
+from serving.planning.buckets import buckets
+from serving.planning.calls import InferCall, Outputs
+from serving.planning.embedding_cache import EmbeddingCache
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.tasks.zero_shot import TASK, ZeroShotPlan
+from tests.serving.tiny_models import embedded, picture, served
 from triptych.tasks.zero_shot import ZeroShotRequest
 
 LIMITS = TaskLimits(max_client_batch_size=20)
@@ -22,7 +25,8 @@ def plan(
     **fields: object,
 ) -> ZeroShotPlan:
     request = ZeroShotRequest(images=["beside"] * len(pictures), labels=labels, **fields)
-    return prepare(request, pictures, model, LIMITS, EmbeddingCache() if cache is None else cache)
+    embeddings = EmbeddingCache() if cache is None else cache
+    return TASK.prepare(request, pictures, replace(model, embeddings=embeddings), LIMITS)
 
 
 def embed(call: InferCall) -> Outputs:
@@ -88,11 +92,12 @@ def test_known_labels_are_not_embedded_again(classifier: LoadedModel) -> None:
 
 
 def test_new_version_of_a_model_embeds_again(classifier: LoadedModel) -> None:
-    cache = EmbeddingCache()
-    first = plan(classifier, [picture("red")], ["red"], cache)
+    request = ZeroShotRequest(images=["beside"], labels=["red"])
+    first = TASK.prepare(request, [picture("red")], classifier, LIMITS)
     first.finish([embed(call) for call in first.calls])
+    assert len(TASK.prepare(request, [picture("red")], classifier, LIMITS).calls) == 1
     newer = classifier.manifest.model_copy(update={"version": 4})
-    second = plan(LoadedModel(newer, classifier.tokenizer), [picture("red")], ["red"], cache)
+    second = TASK.prepare(request, [picture("red")], served(newer), LIMITS)
     assert len(second.calls) == 2
 
 

@@ -1,0 +1,72 @@
+"""The interface of dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from fastapi import APIRouter, Request, Response
+from starlette.datastructures import Headers
+
+from serving.errors import TriptychError
+from serving.gateway.answers import Answer, TaskRequest, Timings
+from serving.gateway.service import Service
+from serving.planning.served_task import AnyTask
+from triptych.messages import Chunk
+
+
+class StreamRenderer(Protocol):
+    """The form of one streamed response; it may keep state between chunks."""
+
+    media_type: str
+
+    def chunks(self, chunks: Sequence[Chunk]) -> bytes:
+        """Chunks that are sent together."""
+        ...
+
+    def end(self) -> bytes:
+        """The end of a stream that succeeded."""
+        ...
+
+    def error(self, error: TriptychError) -> bytes:
+        """The end of a stream that failed."""
+        ...
+
+
+class Dialect(Protocol):
+    """One HTTP API."""
+
+    def router(self, service: Service) -> APIRouter:
+        """The routes, with their documentation; those of tasks call `respond`."""
+        ...
+
+    def authorise(self, headers: Headers) -> None:
+        """Check a request before its body is read.
+
+        Raises:
+            Unauthorized: it may not be served.
+        """
+        ...
+
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """The task request of an HTTP request.
+
+        Raises:
+            TriptychError: the body cannot be read.
+            pydantic.ValidationError: a field is not valid.
+        """
+        ...
+
+    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+        """A complete response."""
+        ...
+
+    def render_stream(
+        self, request: TaskRequest, timings: Timings | None
+    ) -> tuple[StreamRenderer, dict[str, str]]:
+        """The form of a streamed response, and its headers."""
+        ...
+
+    def render_error(self, error: TriptychError) -> Response:
+        """A failed request."""
+        ...

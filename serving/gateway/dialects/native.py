@@ -1,0 +1,164 @@
+"""Triptych's own HTTP API: one route for each task, and `/v1/models`.
+
+Streams are server-sent events (HTML standard, section 9.2):
+
+```
+data: {"index":0,"text":"Hello"}
+
+data: {"index":0,"text":".","finish_reason":"stop","usage":{"prompt_tokens":3,…}}
+
+data: [DONE]
+```
+
+An error after the headers is an `error` event, and the stream ends without `[DONE]`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, SecretStr
+from starlette.datastructures import Headers
+
+from serving.errors import TriptychError
+from serving.gateway.answers import Answer, TaskRequest, Timings
+from serving.gateway.auth import check_key
+from serving.gateway.dialects.bodies import read_message
+from serving.gateway.openapi import errors, operation
+from serving.gateway.respond import respond
+from serving.gateway.service import Service
+from serving.planning.served_task import AnyTask
+from serving.tasks import TASKS
+from triptych.messages import Chunk, ErrorBody, ErrorResponse, ModelList
+
+_DONE = b"data: [DONE]\n\n"
+_STREAM_HEADERS = {
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",  # nginx would collect the events
+}
+
+
+class NativeStream:
+    """Server-sent events, one a chunk."""
+
+    media_type = "text/event-stream"
+
+    def chunks(self, chunks: Sequence[Chunk]) -> bytes:
+        """`data` events."""
+        return b"".join(
+            b"data: %b\n\n" % chunk.model_dump_json(exclude_none=True).encode() for chunk in chunks
+        )
+
+    def end(self) -> bytes:
+        """`[DONE]`, as in OpenAI's API."""
+        return _DONE
+
+    def error(self, error: TriptychError) -> bytes:
+        """An `error` event."""
+        return b"event: error\ndata: %b\n\n" % _error_body(error).encode()
+
+
+class NativeDialect:
+    """Triptych's own HTTP API.
+
+    Args:
+        key: Required of every request, if given.
+    """
+
+    def __init__(self, key: SecretStr | None) -> None:
+        self._key = key
+
+    def router(self, service: Service) -> APIRouter:
+        """`POST /v1/<task>` for each task, and `GET /v1/models`."""
+        router = APIRouter()
+        for task in TASKS.values():
+            router.add_api_route(
+                task.declaration.path,
+                self._endpoint(task, service),
+                methods=["POST"],
+                name=task.name,
+                summary=task.declaration.summary,
+                response_model=task.declaration.response,
+                **operation(task.declaration, has_key=self._key is not None),
+            )
+
+        async def models(request: Request) -> Response:
+            self.authorise(request.headers)
+            return _json(service.models())
+
+        router.add_api_route(
+            "/v1/models",
+            models,
+            methods=["GET"],
+            summary="List the served models with their limits.",
+            response_model=ModelList,
+            responses=errors(401, 500) if self._key else errors(500),
+        )
+        return router
+
+    def authorise(self, headers: Headers) -> None:
+        """Check `Authorization: Bearer KEY`."""
+        check_key(headers.get("authorization"), self._key)
+
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """The body is the task's message, as JSON or, with image files, as multipart."""
+        declaration = task.declaration
+        message, images = await read_message(request, declaration.request, service)
+        return TaskRequest(task, message, declaration.path, images)
+
+    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+        """The response message as JSON."""
+        response = _json(answer.response)
+        response.headers.update(_timing_headers(answer.timings))
+        return response
+
+    def render_stream(
+        self, request: TaskRequest, timings: Timings | None
+    ) -> tuple[NativeStream, dict[str, str]]:
+        """Server-sent events."""
+        return NativeStream(), _STREAM_HEADERS | (_timing_headers(timings) if timings else {})
+
+    def render_error(self, error: TriptychError) -> Response:
+        """`{"error": {"type": …, "message": …, "field": …}}` with the error's status."""
+        headers = {}
+        if error.retry_after_s is not None:
+            headers["retry-after"] = str(math.ceil(error.retry_after_s))
+        if error.http_status == 401:
+            headers["www-authenticate"] = "Bearer"
+        if error.http_status == 413:
+            headers["connection"] = "close"  # the rest of the body is not read
+        return Response(
+            _error_body(error),
+            status_code=error.http_status,
+            headers=headers,
+            media_type="application/json",
+        )
+
+    def _endpoint(
+        self, task: AnyTask, service: Service
+    ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        async def endpoint(request: Request) -> Response:
+            return await respond(self, request, task, service)
+
+        return endpoint
+
+
+def _error_body(error: TriptychError) -> str:
+    body = ErrorBody(type=error.wire, message=error.message, field=error.field)
+    return ErrorResponse(error=body).model_dump_json(exclude_none=True)
+
+
+def _timing_headers(timings: Timings) -> dict[str, str]:
+    """Milliseconds, so that a slow response shows its own cause."""
+    return {
+        "x-tokenization-time": f"{timings.tokenization_s * 1000:.1f}",
+        "x-queue-time": f"{timings.queue_s * 1000:.1f}",
+        "x-inference-time": f"{timings.inference_s * 1000:.1f}",
+    }
+
+
+def _json(message: BaseModel) -> Response:
+    return Response(message.model_dump_json(exclude_none=True), media_type="application/json")

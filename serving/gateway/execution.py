@@ -1,0 +1,295 @@
+"""Execution of plans: admission, turns at Triton, deadlines, and work that leaves the event loop.
+
+prepare (thread pool) → admitted by tokens → calls, each in its turn → finish (thread pool).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TypeVar
+
+from serving.errors import DeadlineExceeded, InternalError, TriptychError, Unavailable
+from serving.gateway.admission import Admission
+from serving.gateway.answers import Answer, Timings
+from serving.gateway.chunk_stream import ChunkStream
+from serving.gateway.inference import Inference
+from serving.gateway.metrics import Metrics
+from serving.gateway.token_latency import SequenceLatency, TokenLatency
+from serving.planning.calls import (
+    Call,
+    GenerateCall,
+    Generated,
+    InferCall,
+    Outcome,
+    Result,
+    ended_early,
+    size_of,
+)
+from serving.planning.incremental_text import IncrementalText
+from serving.planning.served_task import Plan
+from serving.planning.streaming import Streaming
+from serving.settings import GatewaySettings
+from triptych.messages import Chunk
+
+T = TypeVar("T")
+
+INLINE_LIMIT = 4096
+"""Characters, bytes or numbers: up to this size work is done on the event loop. Handing it to a
+thread and back takes longer, especially while the engine occupies the cores."""
+STREAM_PRIORITY = 10
+"""Priority of streams in the engine; of other requests 0."""
+
+
+class Execution:
+    """Runs plans. Lives on one event loop; `prepare` and `finish` run in its thread pool.
+
+    Args:
+        inference: Runs the models; closed by `close`.
+        settings: Limits.
+        metrics: Timings are recorded there.
+    """
+
+    def __init__(self, inference: Inference, settings: GatewaySettings, metrics: Metrics) -> None:
+        self.inference = inference
+        self.is_draining = False
+        self.last_result_s: dict[str, float] = {}
+        """Model (of Triton) → monotonic time of its last result."""
+        self._metrics = metrics
+        self._timeout_s = settings.request_timeout
+        self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="tasks")
+        self._admission = Admission(
+            max_requests=settings.max_concurrent_requests,
+            max_tokens=settings.max_concurrent_tokens,
+            max_sequences=settings.max_concurrent_sequences,
+        )
+        metrics.queue_size.set_function(lambda: self._admission.waiting)
+        metrics.tokens.set_function(lambda: self._admission.tokens)
+
+    async def in_pool(self, size: int | None, work: Callable[..., T], *arguments: object) -> T:
+        """Run work off the event loop, unless it is small.
+
+        Args:
+            size: Size of the work (`INLINE_LIMIT`); None: large.
+            work: A function.
+            arguments: Its arguments.
+        """
+        if size is not None and size <= INLINE_LIMIT:
+            return work(*arguments)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, work, *arguments)
+
+    def check(self) -> None:
+        """Refuse a request before its body is read, if it would be refused anyway.
+
+        Raises:
+            Overloaded: too many requests.
+            Unavailable: the gateway is shutting down.
+        """
+        self._refuse_if_draining()
+        self._admission.check()
+
+    async def answer(self, prepare: Callable[[], Plan], size: int | None, route: str) -> Answer:
+        """The response of one request.
+
+        Args:
+            prepare: Makes its plan.
+            size: Of that work.
+            route: Label of the metrics.
+
+        Raises:
+            TriptychError: refused, out of time, or no item succeeded.
+        """
+        self._refuse_if_draining()
+        with self._admission.request():
+            return await self._within_deadline(self._run(prepare, size, route))
+
+    def stream(self, prepare: Callable[[], Plan], size: int | None, route: str) -> ChunkStream:
+        """The chunks of one request; it is admitted when the stream is first awaited.
+
+        Raises:
+            Unavailable: the gateway is shutting down.
+        """
+        self._refuse_if_draining()
+
+        async def produce(stream: ChunkStream) -> None:
+            with self._admission.request():
+                await self._within_deadline(self._run_stream(prepare, size, route, stream))
+
+        return ChunkStream(produce)
+
+    async def perform(
+        self, call: Call, timeout_s: float, latency: TokenLatency | None = None
+    ) -> Result:
+        """One call, without admission.
+
+        Args:
+            call: The call.
+            timeout_s: Its time limit.
+            latency: Token times of a call that a stop string may end.
+
+        Raises:
+            TriptychError: the call failed.
+        """
+        result: Result
+        if isinstance(call, InferCall):
+            result = await self.inference.infer(call, timeout_s)
+        elif call.read is None:
+            result = await self.inference.generate(call, timeout_s)
+        else:
+            result = await self._read(call, call.read(), timeout_s, latency)
+        self.last_result_s[call.model] = time.monotonic()
+        return result
+
+    async def drained(self, timeout_s: float) -> bool:
+        """Wait until no request is left; False if the time is up before."""
+        return await self._admission.drained(timeout_s)
+
+    def abort_all(self) -> None:
+        """End every request with an error."""
+        self._admission.abort_all()
+
+    async def close(self) -> None:
+        """Release threads and connections."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        await self.inference.close()
+
+    async def _run(self, prepare: Callable[[], Plan], size: int | None, route: str) -> Answer:
+        started_s = time.monotonic()
+        deadline_s = started_s + self._timeout_s
+        latency = TokenLatency(self._metrics, route, started_s)
+        plan = await self.in_pool(size, prepare)
+        tokenized_s = time.monotonic()
+        with self._admission.reserved(sum(call.tokens for call in plan.calls)):
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._turn(c, deadline_s, latency)) for c in plan.calls]
+        turns = [task.result() for task in tasks]
+        done_s = time.monotonic()
+        outcomes = [outcome for outcome, _ in turns]
+        response = await self.in_pool(sum(map(size_of, outcomes)), plan.finish, outcomes)
+        # A plan without calls has everything cached.
+        starts = [turn_s for _, turn_s in turns] or [done_s]
+        timings = Timings(
+            tokenization_s=tokenized_s - started_s,
+            queue_s=max(starts) - tokenized_s,
+            inference_s=done_s - min(starts),
+        )
+        self._metrics.observe_timings(route, timings)
+        return Answer(response, timings)
+
+    async def _turn(
+        self, call: Call, deadline_s: float, latency: TokenLatency
+    ) -> tuple[Outcome, float]:
+        """A call's outcome, and the time it started."""
+        async with self._admission.turn():
+            turn_s = time.monotonic()
+            try:
+                return await self.perform(call, max(0.001, deadline_s - turn_s), latency), turn_s
+            except TriptychError as error:
+                return error, turn_s
+
+    async def _read(
+        self,
+        call: GenerateCall,
+        text: IncrementalText,
+        timeout_s: float,
+        latency: TokenLatency | None,
+    ) -> Generated:
+        """A call's result, ended as soon as a stop string is found in its text."""
+        sequence = latency.sequence() if latency else None
+        async with aclosing(self.inference.stream(call, timeout_s)) as stream:
+            async for tokens in stream:
+                if isinstance(tokens, Generated):
+                    return tokens
+                if sequence:
+                    sequence.observe(len(tokens.ids))
+                text.add(tokens)
+                if text.is_stopped:
+                    return ended_early(call, text)
+        raise InternalError(f"{call.model} ended without a response")
+
+    async def _run_stream(
+        self, prepare: Callable[[], Plan], size: int | None, route: str, stream: ChunkStream
+    ) -> None:
+        """Send the chunks of a request as its calls run.
+
+        Raises:
+            TriptychError: no item succeeded, or the request as a whole failed.
+        """
+        started_s = time.monotonic()
+        latency = TokenLatency(self._metrics, route, started_s)
+        plan = await self.in_pool(size, prepare)
+        tokenized_s = time.monotonic()
+        streaming = plan.streaming()
+
+        async def turn(number: int) -> float:
+            async with self._admission.turn():
+                turn_s = time.monotonic()
+                timeout_s = started_s + self._timeout_s - turn_s
+                chunks = self._chunks(number, plan, streaming, timeout_s, latency.sequence())
+                async with aclosing(chunks):
+                    async for ready in chunks:
+                        if ready and stream.timings is None:
+                            stream.timings = timings(turn_s, turn_s)
+                        stream.send(ready)
+                return turn_s
+
+        def timings(first_s: float, last_s: float) -> Timings:
+            inference_s = time.monotonic() - first_s
+            return Timings(tokenized_s - started_s, last_s - tokenized_s, inference_s)
+
+        with self._admission.reserved(sum(call.tokens for call in plan.calls)):
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(turn(number)) for number in range(len(plan.calls))]
+        if streaming.failure:
+            raise streaming.failure
+        turns = [task.result() for task in tasks]
+        self._metrics.observe_timings(route, timings(min(turns), max(turns)))
+
+    async def _chunks(
+        self,
+        number: int,
+        plan: Plan,
+        streaming: Streaming,
+        timeout_s: float,
+        latency: SequenceLatency,
+    ) -> AsyncGenerator[list[Chunk], None]:
+        """One call's chunks; the call is ended as soon as no more of it is needed."""
+        if not streaming.needs(number):
+            return
+        call = plan.calls[number]
+        assert isinstance(call, GenerateCall)
+        options = call.options.model_copy(update={"priority": STREAM_PRIORITY})
+        call = replace(call, options=options)
+        try:
+            async with aclosing(self.inference.stream(call, max(0.001, timeout_s))) as stream:
+                async for tokens in stream:
+                    if isinstance(tokens, Generated):
+                        self.last_result_s[call.model] = time.monotonic()
+                        yield streaming.end(number, tokens)
+                        return
+                    latency.observe(len(tokens.ids))
+                    yield streaming.add(number, tokens)
+                    if not streaming.needs(number):
+                        yield streaming.end(number)
+                        return
+        except TriptychError as error:
+            yield streaming.fail(number, error)
+
+    async def _within_deadline(self, work: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await work
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"no response within {self._timeout_s:g} s: send a smaller request"
+            ) from None
+
+    def _refuse_if_draining(self) -> None:
+        if self.is_draining:
+            raise Unavailable("the gateway is shutting down: try another", retry_after_s=1)

@@ -1,0 +1,88 @@
+"""Exceptions as HTTP responses, in the dialect of the request's route; never a stack trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
+
+from serving.errors import (
+    InternalError,
+    InvalidRequest,
+    MalformedBody,
+    MethodNotAllowed,
+    TriptychError,
+    UnknownRoute,
+)
+from serving.gateway.dialects.dialect import Dialect
+from serving.gateway.middleware import FAILURE
+
+
+class ErrorRenderer:
+    """Renders errors in the dialect that a route belongs to.
+
+    Args:
+        routes: Path of a route → its dialect.
+        default: Dialect of all other paths.
+    """
+
+    def __init__(self, routes: Mapping[str, Dialect], default: Dialect) -> None:
+        self._routes = routes
+        self._default = default
+
+    def __call__(self, scope: Scope, error: TriptychError) -> Response:
+        """The response of an error; its name goes to the log line and metrics."""
+        scope[FAILURE] = error.wire
+        path = getattr(scope.get("route"), "path", "")
+        return self._routes.get(path, self._default).render_error(error)
+
+    def install(self, app: FastAPI) -> None:
+        """Handle every exception that a route can raise; bugs are left to the `Middleware`."""
+
+        async def ours(request: Request, error: Any) -> Response:
+            return self(request.scope, error)
+
+        async def invalid(request: Request, error: Any) -> Response:
+            return self(request.scope, from_validation(error))
+
+        async def framework(request: Request, error: Any) -> Response:
+            """Refusals of Starlette: paths, methods, multipart bodies."""
+            response = self(request.scope, _of_status(error, request))
+            for name, value in (error.headers or {}).items():
+                response.headers[name] = value  # `Allow` of a 405
+            return response
+
+        app.add_exception_handler(TriptychError, ours)
+        app.add_exception_handler(ValidationError, invalid)
+        app.add_exception_handler(RequestValidationError, invalid)
+        app.add_exception_handler(HTTPException, framework)
+
+
+def from_validation(error: ValidationError | RequestValidationError) -> InvalidRequest:
+    """The first fault that a message's schema found; never the user's text."""
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        reason = first.get("ctx", {}).get("error", "invalid")
+        return MalformedBody(f"the body is not JSON: {reason}")
+    # Keys of a map are the user's text, so the map is named instead.
+    place = first["loc"][:1] if "logit_bias" in first["loc"] else first["loc"]
+    field = ".".join(str(part) for part in place) or None
+    value = first.get("input")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    got = f", got {value}" if is_number and abs(value) < 1e15 else ""
+    return InvalidRequest(f"{field or 'the body'}: {first['msg']}{got}", field=field)
+
+
+def _of_status(error: HTTPException, request: Request) -> TriptychError:
+    if error.status_code == 404:
+        return UnknownRoute("no such path: /docs lists them")
+    if error.status_code == 405:
+        return MethodNotAllowed(f"{request.method} is not for this path: /docs lists the methods")
+    if error.status_code == 400:
+        return MalformedBody(f"the body cannot be read: {error.detail}")
+    return InternalError("the gateway failed: its log has the cause")

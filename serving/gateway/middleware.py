@@ -1,0 +1,142 @@
+"""The outermost layer of HTTP: request ids, body limit, log line and metrics of each request."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serving.errors import InternalError, PayloadTooLarge, TriptychError
+from serving.gateway.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+FAILURE = "triptych.failure"
+"""Key of the scope that has the name of the request's error."""
+CANCELLED = "cancelled"
+PROBES = {"/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"}
+"""Polled every few seconds: logged at INFO only if the status is not 200."""
+
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
+
+RenderError = Callable[[Scope, TriptychError], Response]
+
+
+def request_id(given: str | None) -> str:
+    """The client's id if it is safe to log and to return, else a new one."""
+    return given if given and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+@dataclass
+class _Exchange:
+    """One request and its response so far."""
+
+    request_id: str
+    started_s: float
+    status: int = 0
+    failure: str | None = None
+
+
+class Middleware:
+    """ASGI middleware.
+
+    Args:
+        app: The application.
+        metrics: Requests are counted there.
+        payload_limit: Maximum size of a body in bytes.
+        render_error: Response of a request that failed by a bug.
+    """
+
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, payload_limit: int, render_error: RenderError
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._payload_limit = payload_limit
+        self._render_error = render_error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; a bug becomes a 500 and a log entry with the request's id."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        exchange = _Exchange(request_id(headers.get("x-request-id")), time.perf_counter())
+        declared = headers.get("content-length", "")
+        size = int(declared) if declared.isdecimal() else 0
+        limited = _limited(receive, self._payload_limit, size)
+        sending = _observed(send, exchange)
+        try:
+            await self._app(scope, limited, sending)
+        except ClientDisconnect:
+            exchange.failure = CANCELLED
+        except Exception:
+            log.exception("bug request_id=%s", exchange.request_id)
+            exchange.failure = InternalError.wire
+            if not exchange.status:
+                error = InternalError("the gateway failed: its log has the cause under this id")
+                await self._render_error(scope, error)(scope, receive, sending)
+        finally:
+            self._record(scope, exchange)
+
+    def _record(self, scope: Scope, exchange: _Exchange) -> None:
+        duration_s = time.perf_counter() - exchange.started_s
+        route = getattr(scope.get("route"), "path", "unmatched")
+        failure = exchange.failure or scope.get(FAILURE)
+        if failure is None and exchange.status == 0:
+            failure = CANCELLED
+        elif failure is None and exchange.status >= 400:
+            failure = "unknown"
+        self._metrics.answered(route, duration_s, failure)
+        log.log(
+            logging.DEBUG if route in PROBES and exchange.status == 200 else logging.INFO,
+            "answered",
+            extra={
+                "request_id": exchange.request_id,
+                "method": scope["method"],
+                "route": route,
+                "status": exchange.status,
+                "error": failure,
+                "duration_ms": round(duration_s * 1000, 1),
+            },
+        )
+
+
+def _limited(receive: Receive, limit: int, declared: int) -> Receive:
+    """`receive` that refuses a body over the limit: unread if declared so, else while reading."""
+    received = 0
+
+    def check(size: int) -> None:
+        if size > limit:
+            raise PayloadTooLarge(f"the body has more than {limit} bytes: send several requests")
+
+    async def limited() -> Message:
+        nonlocal received
+        if not received:
+            check(declared)
+        message = await receive()
+        received += len(message.get("body", b""))
+        check(received)
+        return message
+
+    return limited
+
+
+def _observed(send: Send, exchange: _Exchange) -> Send:
+    """`send` that adds the request's id and records the status."""
+
+    async def observed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message)["x-request-id"] = exchange.request_id
+            exchange.status = message["status"]
+        await send(message)
+
+    return observed

@@ -1,0 +1,50 @@
+"""Stateless batches: sequences of similar length padded alike, so that Triton can join them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+ROWS = 8
+"""Maximum rows of one call: ONNX Runtime is most efficient there, and every part takes as many."""
+
+_WIDTH = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Bucket:
+    """Sequences of one padded length."""
+
+    rows: tuple[int, ...]
+    """Their positions among all sequences."""
+    token_ids: npt.NDArray[np.int64]  # (B, T), right-padded
+    lengths: npt.NDArray[np.int32]  # (B,)
+
+
+def buckets(sequences: Sequence[Sequence[int]], pad: int, limit: int | None) -> Iterator[Bucket]:
+    """Sequences grouped by padded length, at most `ROWS` in a group.
+
+    Args:
+        sequences: Token ids, none longer than `limit`.
+        pad: The padding token.
+        limit: The model's maximum length.
+    """
+    groups: defaultdict[int, list[int]] = defaultdict(list)
+    for row, sequence in enumerate(sequences):
+        width = -(-len(sequence) // _WIDTH) * _WIDTH
+        groups[min(width, limit) if limit else width].append(row)
+    for width, rows in sorted(groups.items()):
+        for start in range(0, len(rows), ROWS):
+            yield _padded(rows[start : start + ROWS], sequences, width, pad)
+
+
+def _padded(rows: list[int], sequences: Sequence[Sequence[int]], width: int, pad: int) -> Bucket:
+    token_ids = np.full((len(rows), width), pad, dtype=np.int64)
+    for position, row in enumerate(rows):
+        token_ids[position, : len(sequences[row])] = sequences[row]
+    lengths = np.array([len(sequences[row]) for row in rows], dtype=np.int32)
+    return Bucket(tuple(rows), token_ids, lengths)

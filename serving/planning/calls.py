@@ -1,0 +1,138 @@
+"""Model calls and their outcomes as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from serving.bundle import Part, Role, Tensor
+from serving.errors import BundleError, TriptychError
+from serving.generation import FinishReason, Overrides
+from serving.planning.incremental_text import IncrementalText, Top
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_PIXELS_PER_TOKEN = 256  # a patch of 16 x 16
+
+
+@dataclass(frozen=True, eq=False)
+class GenerateCall:
+    """One sequence for a generator; tensors as `serving.codec` names them."""
+
+    model: str
+    version: int
+    inputs: Mapping[str, Array]
+    options: Overrides
+    read: Callable[[], IncrementalText] | None = None
+    """Makes the reader of a sequence that a stop string may end early; None: read at the end."""
+
+    @property
+    def tokens(self) -> int:
+        """Cost at admission."""
+        return sum(cost(array) for array in self.inputs.values())
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the request, as the engine counts them; images have none."""
+        return sum(array.size for array in self.inputs.values() if array.dtype != np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class InferCall:
+    """One batch for a stateless graph; every input has the batch as its first dimension."""
+
+    model: str
+    version: int
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Role]
+    """Output name → its role; the graph's other outputs are not computed."""
+
+    @classmethod
+    def of(cls, part: Part, inputs: Mapping[Role, Array], returns: tuple[Role, ...]) -> InferCall:
+        """A call of a part by the roles of its inputs and outputs.
+
+        Raises:
+            BundleError: the part lacks one of them.
+        """
+        return cls(
+            part.model,
+            part.version,
+            {_name(part, part.graph.input(role), role): array for role, array in inputs.items()},
+            {_name(part, part.graph.output(role), role): role for role in returns},
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Cost at admission, padding included."""
+        return sum(cost(array) for array in self.inputs.values())
+
+
+Call: TypeAlias = GenerateCall | InferCall
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A generator's response: hypotheses, best first."""
+
+    sequences: tuple[tuple[int, ...], ...]
+    """Generated token ids, the end token included, without padding."""
+    scores: tuple[float, ...]
+    finish_reasons: tuple[str, ...] = field(default=())
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    log_probs: tuple[tuple[float, ...], ...] = ()
+    """Of each sequence's tokens, if requested."""
+    top: tuple[tuple[Top, ...], ...] = ()
+    """The most likely tokens at each position of each sequence, if requested."""
+    alignments: tuple[Array, ...] = ()
+    """(tokens, S) float32 for each sequence, if requested."""
+
+
+def ended_early(call: GenerateCall, text: IncrementalText) -> Generated:
+    """The response of a call that a stop string ended; its score is not divided by length."""
+    tokens = text.tokens
+    return Generated(
+        sequences=(tokens.ids,),
+        scores=(sum(tokens.log_probs),),
+        finish_reasons=(FinishReason.STOP,),
+        prompt_tokens=call.prompt_tokens,
+        completion_tokens=len(tokens.ids),
+        log_probs=(tokens.log_probs,),
+        top=(tokens.top,),
+    )
+
+
+Outputs: TypeAlias = Mapping[Role, Array]
+"""Response of a stateless call, by role; each array has the batch as its first dimension."""
+
+Result: TypeAlias = Generated | Outputs
+Outcome: TypeAlias = Result | TriptychError
+"""Result or failure of one call; the other calls are not affected."""
+
+
+def size_of(outcome: Outcome) -> int:
+    """Tokens and numbers to convert, an estimate of the work in `Plan.finish`."""
+    if isinstance(outcome, TriptychError):
+        return 0
+    if isinstance(outcome, Generated):
+        return sum(map(len, outcome.sequences)) + sum(a.size for a in outcome.alignments)
+    return sum(array.size for array in outcome.values())
+
+
+def cost(array: Array) -> int:
+    """Tokens of an input, for admission: ids as they are, an image by its patches."""
+    if array.dtype == np.uint8:
+        height, width = array.shape[-3:-1]
+        images = array.shape[0] if array.ndim == 4 else 1
+        return images * max(1, height * width // _PIXELS_PER_TOKEN)
+    return int(array.size)
+
+
+def _name(part: Part, tensor: Tensor | None, role: Role) -> str:
+    if tensor is None:
+        raise BundleError(f"{part.model} has no {role}: export it again")
+    return tensor.name

@@ -1,0 +1,46 @@
+"""The smallest calls that exercise a model, for readiness checks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from serving.bundle import Role
+from serving.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
+from serving.generation import Overrides
+from serving.planning.calls import Array, GenerateCall, InferCall
+from serving.planning.loaded_model import LoadedModel
+
+_TEXT = "a"
+
+
+def generator_canary(model: LoadedModel) -> GenerateCall:
+    """One generated token: from an image where the model takes images, else from a short text."""
+    if model.manifest.image is not None:
+        inputs: dict[str, Array] = {PIXELS: np.zeros(model.image.shape, np.uint8)}
+    else:
+        name = SOURCE_IDS if model.reads_source else PROMPT_IDS
+        inputs = {name: np.array(model.tokenizer.encode(_TEXT), dtype=np.int64)}
+    options = Overrides(num_beams=1, num_return_sequences=1, max_new_tokens=1)
+    return model.generate_call(inputs, options)
+
+
+def part_canary(model: LoadedModel, *, takes: Role, returns: Role) -> InferCall | None:
+    """A batch of one for a stateless part; None if the bundle has no such part.
+
+    Args:
+        model: The model.
+        takes: TOKENS or PIXELS.
+        returns: The output.
+    """
+    part = model.manifest.part(takes=takes, returns=returns)
+    if part is None:
+        return None
+    inputs: dict[Role, Array] = {}
+    if takes is Role.PIXELS:
+        inputs[Role.PIXELS] = np.zeros((1, *model.image.shape), np.uint8)
+    else:
+        ids = np.array([model.tokenizer.encode(_TEXT)], dtype=np.int64)
+        inputs[Role.TOKENS] = ids
+        if part.graph.input(Role.LENGTHS):
+            inputs[Role.LENGTHS] = np.array([ids.shape[1]], dtype=np.int32)
+    return InferCall.of(part, inputs, returns=(returns,))

@@ -1,0 +1,48 @@
+"""Images of a request, as base64 (JSON) or as bytes (multipart, gRPC), to a model's pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from serving.errors import InvalidRequest, TriptychError, UnsupportedImage
+from serving.planning.items import attempt_each
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.processing.image import Pixels, decode_image, prepare_image
+from triptych import images as wire_images
+from triptych.task import IMAGES
+
+ImageInput = str | bytes
+"""Base64 or a data URI, or an image file's bytes."""
+
+
+def prepare_images(
+    images: Sequence[ImageInput], model: LoadedModel, limits: TaskLimits
+) -> tuple[Pixels | TriptychError, ...]:
+    """Each image's pixels (height, width, 3) at the model's size, or why there are none.
+
+    Raises:
+        InvalidRequest: too many images.
+        TriptychError: none could be read; the first one's error.
+    """
+    limits.check_batch(len(images), IMAGES)
+
+    def prepared(index: int, image: ImageInput) -> Pixels:
+        try:
+            return prepare_image(decode_image(_bytes(image), limits.image), model.image)
+        except TriptychError as error:
+            error.field = f"{IMAGES}.{index}"
+            raise
+
+    return attempt_each(images, prepared)
+
+
+def _bytes(image: ImageInput) -> bytes:
+    if isinstance(image, bytes):
+        return image
+    if image.startswith(("http://", "https://")):
+        raise InvalidRequest("images are not fetched from a URL: send base64 or a data URI")
+    try:
+        return wire_images.decode(image)
+    except ValueError as error:
+        raise UnsupportedImage(f"the image is not base64 or a data URI ({error})") from None

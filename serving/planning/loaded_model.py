@@ -1,0 +1,139 @@
+"""A bundle as tasks use it: manifest, tokenizer, task sections and cached embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import BaseModel
+
+from serving.bundle import AlignmentSpec, ImageSpec, Manifest, Part, Role
+from serving.errors import InvalidRequest, TooLong
+from serving.generation import Generation, Overrides
+from serving.planning.calls import Array, GenerateCall
+from serving.planning.embedding_cache import EmbeddingCache
+from serving.planning.incremental_text import IncrementalText
+from serving.planning.limits import TaskLimits
+from serving.processing.tokenizer import Tokenizer
+
+_CHARACTERS_PER_TOKEN = 100  # more than in any vocabulary: longer texts are refused unread
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """One version of a bundle, checked for its tasks; its graphs are loaded by Triton."""
+
+    manifest: Manifest
+    sections: Mapping[str, BaseModel]
+    """Task → its section of the manifest; the keys are the tasks that the bundle serves."""
+    optional_tokenizer: Tokenizer | None
+    embeddings: EmbeddingCache = field(default_factory=EmbeddingCache)
+    """Embeddings of texts of earlier requests."""
+
+    @property
+    def name(self) -> str:
+        """The bundle's name, `model` in requests."""
+        return self.manifest.name
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; tasks that use it have declared that they need one."""
+        assert self.optional_tokenizer is not None
+        return self.optional_tokenizer
+
+    @property
+    def pad_token_id(self) -> int:
+        """The padding token."""
+        assert self.manifest.tokenizer is not None
+        return self.manifest.tokenizer.pad_token_id
+
+    @property
+    def image(self) -> ImageSpec:
+        """The image recipe; tasks that use it have declared that they need one."""
+        assert self.manifest.image is not None
+        return self.manifest.image
+
+    @property
+    def generation(self) -> Generation:
+        """A generator's defaults."""
+        assert self.manifest.generation is not None
+        return self.manifest.generation
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether texts are an encoder's source; otherwise they are the decoder's prompt."""
+        admit = self.manifest.graphs.get("admit")
+        return admit is not None and admit.input(Role.SOURCE_TOKENS) is not None
+
+    def part(self, *, takes: Role, returns: Role) -> Part:
+        """A stateless part by its roles; tasks that use it have declared that they need it."""
+        part = self.manifest.part(takes=takes, returns=returns)
+        assert part is not None
+        return part
+
+    def generate_call(
+        self,
+        inputs: Mapping[str, Array],
+        options: Overrides,
+        read: Callable[[], IncrementalText] | None = None,
+    ) -> GenerateCall:
+        """A call of the bundle's generator."""
+        assert self.manifest.generator is not None
+        return GenerateCall(self.manifest.generator, self.manifest.version, inputs, options, read)
+
+    def alignment(self, over: Literal["tokens", "patches"], field: str) -> AlignmentSpec:
+        """How the model returns alignments.
+
+        Raises:
+            InvalidRequest: it has none of that kind.
+        """
+        spec = self.manifest.alignment
+        if spec is None or spec.over != over:
+            raise InvalidRequest(
+                f"{self.name} does not return attention over {over}: leave {field} out",
+                field=field,
+            )
+        return spec
+
+    def encode(
+        self, text: str, field: str, limits: TaskLimits, *, special: bool = True
+    ) -> list[int]:
+        """Token ids of one sequence; a text far over the limit is refused before tokenising.
+
+        Raises:
+            TooLong: names the tightest limit and the length.
+        """
+        own = self.manifest.limits
+        tokens = min(
+            limits.max_input_tokens,
+            own.max_input_tokens or limits.max_input_tokens,
+            (not self.reads_source and own.max_total_tokens) or limits.max_input_tokens,
+        )
+        characters = tokens * _CHARACTERS_PER_TOKEN
+        if len(text) > characters:
+            raise TooLong(
+                f"{field} has {len(text)} characters, at most {tokens} tokens "
+                f"(never more than {characters} characters) are taken: split it",
+                field=field,
+            )
+        return self.tokenizer.encode(text, add_special_tokens=special)
+
+    def check_length(self, tokens: int, field: str, what: str = "") -> None:
+        """Raises TooLong when a sequence is longer than the model's own limit."""
+        limit = self.manifest.limits.max_input_tokens
+        if limit is not None and tokens > limit:
+            raise TooLong(
+                f"{field}{what} has {tokens} tokens, {self.name} takes at most {limit}: shorten it",
+                field=field,
+            )
+
+    def prompt_bounds(self, limits: TaskLimits) -> Iterator[tuple[int, str]]:
+        """Maximum lengths of a prompt in tokens, each with the words that name its limit."""
+        yield limits.max_input_tokens, f"at most {limits.max_input_tokens} are taken"
+        own = self.manifest.limits
+        if own.max_input_tokens is not None:
+            yield own.max_input_tokens, f"{self.name} takes at most {own.max_input_tokens}"
+        if own.max_total_tokens is not None and not self.reads_source:
+            left = own.max_total_tokens - len(self.generation.decoder_start_ids)
+            yield left - 1, f"{self.name} holds {left} with its output"

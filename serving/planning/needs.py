@@ -1,0 +1,43 @@
+"""Conditions that a manifest must meet for a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from serving.bundle import Manifest, Role
+
+
+@dataclass(frozen=True)
+class Need:
+    """One condition; `a & b` and `a | b` combine conditions."""
+
+    what: str
+    """Words for an error, e.g. "an image recipe"."""
+    is_met: Callable[[Manifest], bool]
+
+    def __and__(self, other: Need) -> Need:
+        return Need(f"{self.what} and {other.what}", lambda m: self.is_met(m) and other.is_met(m))
+
+    def __or__(self, other: Need) -> Need:
+        return Need(f"{self.what} or {other.what}", lambda m: self.is_met(m) or other.is_met(m))
+
+
+def part(*, takes: Role, returns: Role) -> Need:
+    """A stateless part with an input and an output of these roles."""
+    return Need(
+        f"a part that takes {takes} and returns {returns}",
+        lambda manifest: manifest.part(takes=takes, returns=returns) is not None,
+    )
+
+
+def _generates(manifest: Manifest) -> bool:
+    return manifest.generator is not None and manifest.generation is not None
+
+
+GENERATOR = Need("a generator with its defaults", _generates)
+TOKENIZER = Need("a tokenizer", lambda manifest: manifest.tokenizer is not None)
+IMAGE_RECIPE = Need("an image recipe", lambda manifest: manifest.image is not None)
+
+TEXT_EMBEDDING = part(takes=Role.TOKENS, returns=Role.EMBEDDING) & TOKENIZER
+IMAGE_EMBEDDING = part(takes=Role.PIXELS, returns=Role.EMBEDDING) & IMAGE_RECIPE

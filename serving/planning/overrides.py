@@ -1,0 +1,184 @@
+"""A request's generation parameters as changes of a model's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from serving.errors import InvalidRequest
+from serving.generation import Generation, Overrides
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from triptych.parameters import GenerationParameters
+
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "best_of")
+_COMMON = (
+    "max_new_tokens",
+    "length_penalty",
+    "no_repeat_ngram_size",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+)
+"""Parameters with and without sampling, named alike in requests and in `Overrides`."""
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """The outputs of a request, beside its generation parameters."""
+
+    n: int | None = None
+    """Sequences to return for each prompt."""
+    stops: tuple[str, ...] = ()
+    """Stop strings, requested or by default."""
+    logprobs: int | None = None
+    """Most likely tokens to return at each position; None: no log-probabilities."""
+    early_stopping: bool | None = None
+    stream: bool | None = None
+
+
+def sampling_overrides(
+    parameters: GenerationParameters,
+    outputs: OutputOptions,
+    model: LoadedModel,
+    limits: TaskLimits,
+) -> Overrides:
+    """Overrides of a request that may sample.
+
+    Tokens are sampled when a sampling parameter is given, when several sequences are requested
+    without beams, or when the checkpoint samples by default; temperature 0 takes the most likely
+    token.
+
+    Raises:
+        InvalidRequest: mutually exclusive fields, or more than the limits.
+    """
+    _check_caps(parameters, outputs, model, limits)
+    hypotheses = outputs.n or 1
+    is_sampled = _is_sampled(parameters, outputs, model.generation)
+    default_beams = _default_beams(model.generation, hypotheses)
+    beams = 1 if is_sampled else parameters.num_beams or default_beams
+    _check_rows(parameters, outputs, beams, is_sampled=is_sampled)
+    # The score of a text that a stop string ends is the sum of its tokens' log-probabilities.
+    is_scored = bool(outputs.stops) and not outputs.stream
+    needs_log_probs = outputs.logprobs is not None or is_scored
+    names = (*_COMMON, *(_SAMPLING if is_sampled else ()))
+    return Overrides(
+        num_beams=beams,
+        num_return_sequences=hypotheses,
+        early_stopping=outputs.early_stopping,
+        do_sample=is_sampled,
+        top_log_probs=outputs.logprobs or 0 if needs_log_probs else None,
+        **{name: getattr(parameters, name) for name in names},
+    )
+
+
+def beam_overrides(
+    model: LoadedModel,
+    *,
+    num_beams: int | None,
+    alternatives: int | None,
+    stream: bool | None,
+    **others: object,
+) -> Overrides:
+    """Overrides of a request that never samples.
+
+    `alternatives` widens the beam as far as needed, unless `num_beams` is given.
+
+    Args:
+        model: Its default beam width counts.
+        num_beams: Beam width, as requested.
+        alternatives: Hypotheses to return, as requested.
+        stream: Whether the response is streamed.
+        others: Further fields of `Overrides`.
+
+    Raises:
+        InvalidRequest: more alternatives than beams, or beams in a stream.
+    """
+    hypotheses = alternatives or 1
+    if num_beams is not None and hypotheses > num_beams:
+        raise InvalidRequest(
+            f"alternatives is {hypotheses}, but num_beams is {num_beams}: "
+            "set num_beams to at least as many",
+            field="alternatives",
+        )
+    beams = num_beams or max(model.generation.num_beams, hypotheses)
+    if stream and beams > 1:
+        subject = "num_beams is" if num_beams else f"{model.name} searches with num_beams"
+        raise InvalidRequest(
+            f"{subject} {beams}, and a beam search cannot stream: set num_beams to 1",
+            field="num_beams",
+        )
+    fields = {"num_beams": beams, "num_return_sequences": hypotheses, **others}
+    return Overrides.model_validate(fields)
+
+
+def _is_sampled(
+    parameters: GenerationParameters, outputs: OutputOptions, defaults: Generation
+) -> bool:
+    if parameters.temperature == 0:
+        return False
+    given = [name for name in _SAMPLING if getattr(parameters, name) is not None]
+    if (parameters.num_beams or 1) > 1:
+        if given:
+            raise InvalidRequest(
+                f"num_beams is {parameters.num_beams}, and {given[0]} samples: "
+                "leave one of them out",
+                field="num_beams",
+            )
+        return False
+    several = (outputs.n or 1) > 1 and parameters.num_beams is None and defaults.num_beams == 1
+    return bool(given) or defaults.do_sample or several
+
+
+def _default_beams(defaults: Generation, hypotheses: int) -> int:
+    """The checkpoint's beams, at least one a hypothesis; one where it samples by default."""
+    return max(defaults.num_beams, hypotheses) if defaults.num_beams > 1 else 1
+
+
+def _check_rows(
+    parameters: GenerationParameters, outputs: OutputOptions, beams: int, *, is_sampled: bool
+) -> None:
+    hypotheses = outputs.n or 1
+    rows = parameters.best_of or hypotheses if is_sampled else beams
+    if parameters.best_of is not None and not is_sampled:
+        raise InvalidRequest("best_of is for sampling, and temperature is 0", field="best_of")
+    if hypotheses > rows:
+        limit = "best_of" if is_sampled else "num_beams"
+        raise InvalidRequest(
+            f"n is {hypotheses}, but {limit} is {rows}: set it to at least as many", field="n"
+        )
+    if outputs.stream and rows > 1:
+        several = {"n": outputs.n, "best_of": parameters.best_of}
+        field = next((name for name, value in several.items() if (value or 1) > 1), "num_beams")
+        raise InvalidRequest(
+            "a stream carries one output, generated token by token: "
+            "leave n and best_of out and set num_beams to 1",
+            field=field,
+        )
+
+
+def _check_caps(
+    parameters: GenerationParameters,
+    outputs: OutputOptions,
+    model: LoadedModel,
+    limits: TaskLimits,
+) -> None:
+    for name, value in (("n", outputs.n), ("best_of", parameters.best_of)):
+        if value is not None and value > limits.max_best_of:
+            raise InvalidRequest(
+                f"{name} is {value}, at most {limits.max_best_of} are taken", field=name
+            )
+    if len(outputs.stops) > limits.max_stop_sequences:
+        raise InvalidRequest(
+            f"stop holds {len(outputs.stops)} strings, "
+            f"at most {limits.max_stop_sequences} are taken",
+            field="stop",
+        )
+    words = model.manifest.vocabulary_size
+    unknown = [t for t in parameters.logit_bias or () if words is not None and t >= words]
+    if unknown:
+        raise InvalidRequest(
+            f"logit_bias has token {unknown[0]}, the vocabulary of {model.name} is "
+            f"0 to {(words or 0) - 1}",
+            field="logit_bias",
+        )

@@ -1,0 +1,163 @@
+"""The serving half of a task: the base class of `serving/tasks` and its registry's functions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from serving.bundle import Manifest
+from serving.errors import BundleError, InvalidRequest
+from serving.planning.calls import Call, Outcome
+from serving.planning.image_inputs import ImageInput
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.planning.needs import Need
+from serving.planning.streaming import Streaming
+from serving.validation import one_line
+from triptych.messages import Request, Response
+from triptych.task import Task
+
+
+class Section(BaseModel):
+    """Base of the manifest's sections, one a task; without fields for a task without data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+AnyRequest = TypeVar("AnyRequest", bound=Request)
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+class Plan(ABC):
+    """The calls of one request, and how their outcomes become its response.
+
+    Attributes:
+        calls: In any order; each runs by itself.
+    """
+
+    calls: Sequence[Call]
+
+    @abstractmethod
+    def finish(self, outcomes: Sequence[Outcome]) -> Response[Any]:
+        """The response, given one outcome for each call.
+
+        Raises:
+            TriptychError: no item succeeded; the first one's error.
+        """
+
+    def streaming(self) -> Streaming:
+        """The response as chunks, while the calls run; of tasks that stream."""
+        raise NotImplementedError
+
+
+class ServedTask(ABC, Generic[AnyRequest, AnySection]):
+    """One task as the gateway serves it; a file in `serving/tasks` has one, as `TASK`.
+
+    Attributes:
+        declaration: Name, messages and documentation, shared with clients.
+        section: Model of the task's section in the manifest. A bundle serves the task where its
+            manifest has the section; without a model, where it meets all `needs`.
+        needs: Conditions that a bundle must meet.
+    """
+
+    declaration: ClassVar[Task]
+    section: ClassVar[type[Section] | None] = None
+    needs: ClassVar[tuple[Need, ...]]
+
+    @property
+    def name(self) -> str:
+        """Name of the task, e.g. in manifests."""
+        return self.declaration.name
+
+    @abstractmethod
+    def prepare(
+        self,
+        request: AnyRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> Plan:
+        """A request's calls. Runs in a thread pool, unless `size` is small.
+
+        Args:
+            request: Validated; its `images` are placeholders.
+            images: The images, in the request's order; empty for requests without.
+            model: The model that serves it.
+            limits: The gateway's.
+
+        Raises:
+            TriptychError: the request as a whole is refused, or none of its items is valid.
+        """
+
+    @abstractmethod
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """The smallest calls that exercise every Triton model that the task uses."""
+
+    def accepts(self, request: AnyRequest, model: LoadedModel) -> bool:
+        """Whether a model that serves the task can serve this request."""
+        return True
+
+    def refusal(self, request: AnyRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
+        """The error of a request that none of these models accepts."""
+        raise NotImplementedError
+
+    def details(self, model: LoadedModel) -> Mapping[str, Any]:
+        """Fields of `triptych.messages.Model` that the task fills."""
+        return {}
+
+    def limits(self, limits: TaskLimits) -> Mapping[str, int]:
+        """Fields of `triptych.messages.ModelLimits` that the task fills."""
+        return {}
+
+    def size(self, request: AnyRequest) -> int | None:
+        """Characters that `prepare` works on; None where it decodes images or the like."""
+        return None
+
+    def section_of(self, model: LoadedModel) -> AnySection:
+        """The model's section of this task."""
+        section: AnySection = model.sections[self.name]  # type: ignore[assignment]
+        return section
+
+
+AnyTask: TypeAlias = ServedTask[Any, Any]
+
+
+def sections_of(manifest: Manifest, tasks: Mapping[str, AnyTask]) -> dict[str, Section]:
+    """The tasks that a bundle serves and their sections: the manifest's, then the implied ones.
+
+    Args:
+        manifest: The bundle's.
+        tasks: All tasks, by name.
+
+    Raises:
+        BundleError: an unknown task, a section that does not fit, or something a task needs is
+            missing.
+    """
+    sections = {name: _section(manifest, _known(manifest, name, tasks)) for name in manifest.tasks}
+    implied = {
+        task.name: Section()
+        for task in tasks.values()
+        if task.section is None and all(need.is_met(manifest) for need in task.needs)
+    }
+    return sections | implied
+
+
+def _known(manifest: Manifest, name: str, tasks: Mapping[str, AnyTask]) -> AnyTask:
+    if name not in tasks:
+        raise BundleError(
+            f"{manifest.name}: unknown task {name!r}; supported are: {', '.join(tasks)}"
+        )
+    return tasks[name]
+
+
+def _section(manifest: Manifest, task: AnyTask) -> Section:
+    missing = [need.what for need in task.needs if not need.is_met(manifest)]
+    if missing:
+        raise BundleError(f"{manifest.name}: {task.name} needs {', '.join(missing)}")
+    try:
+        return (task.section or Section).model_validate(manifest.tasks[task.name])
+    except ValidationError as error:
+        raise BundleError(f"{manifest.name}: tasks.{task.name}.{one_line(error)}") from error

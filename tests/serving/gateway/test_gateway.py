@@ -1,0 +1,325 @@
+"""Admission, deadlines, clients that leave, draining, keys, probes and metrics."""
+
+import asyncio
+import json
+import logging
+import threading
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from serving.errors import DeadlineExceeded, Overloaded, Unavailable
+from serving.gateway import health
+from serving.gateway.execution import INLINE_LIMIT
+from serving.gateway.health import Readiness
+from serving.heartbeat import EngineStats
+from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
+
+BODY = {"texts": "hola"}
+
+
+async def until(claim) -> None:
+    """Give the event loop (and the thread pool) turns until a claim holds."""
+    async with asyncio.timeout(5):
+        while not claim():
+            await asyncio.sleep(0.001)
+
+
+async def test_full_house_answers_429_at_once(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_concurrent_requests=2)
+    gateway.inference.hold = asyncio.Event()
+    first = [asyncio.ensure_future(gateway.http.post("/v1/translate", json=BODY)) for _ in range(2)]
+    await until(lambda: gateway.inference.running == 2)
+    refused = await gateway.http.post("/v1/translate", json=BODY)
+    assert (refused.status_code, error_of(refused)["type"]) == (429, "overloaded")
+    assert int(refused.headers["retry-after"]) >= 1
+    gateway.inference.hold.set()
+    assert [response.status_code for response in await asyncio.gather(*first)] == [200, 200]
+    assert (await gateway.http.post("/v1/translate", json=BODY)).status_code == 200
+
+
+async def test_only_work_that_takes_long_is_handed_to_a_thread(gateway: Gateway) -> None:
+    here = threading.get_ident()
+    in_pool = gateway.service.execution.in_pool
+    assert await in_pool(INLINE_LIMIT, threading.get_ident) == here
+    for size in (INLINE_LIMIT + 1, None):
+        assert await in_pool(size, threading.get_ident) != here
+
+
+async def test_tokens_in_the_house_are_bounded(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_concurrent_tokens=10)
+    gateway.inference.hold = asyncio.Event()
+    first = asyncio.ensure_future(gateway.http.post("/v1/translate", json={"texts": "a a a a a a"}))
+    await until(lambda: gateway.inference.running == 1)
+    refused = await gateway.http.post("/v1/translate", json={"texts": "a a a"})
+    assert refused.status_code == 429
+    small = asyncio.ensure_future(gateway.http.post("/v1/translate", json={"texts": "a a"}))
+    await until(lambda: gateway.inference.running == 2)
+    gateway.inference.hold.set()
+    assert (await first).status_code == (await small).status_code == 200
+
+
+async def test_long_paragraph_takes_turns(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_concurrent_sequences=3)
+    gateway.inference.hold = asyncio.Event()
+    body = {"texts": "uno. dos. tres. cuatro. cinco. seis. siete"}
+    work = asyncio.ensure_future(gateway.http.post("/v1/translate", json=body))
+    await until(lambda: gateway.inference.running == 3)
+    exposed = (await gateway.http.get("/metrics")).text
+    assert "triptych_queue_size 4.0" in exposed
+    gateway.inference.hold.set()
+    assert (await work).json()["data"][0]["text"] == body["texts"]
+    assert gateway.inference.most_running == 3
+
+
+async def test_deadline_is_504_and_ends_the_work(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(request_timeout=0.05)
+    gateway.inference.hold = asyncio.Event()
+    response = await gateway.http.post("/v1/translate", json=BODY)
+    assert (response.status_code, error_of(response)["type"]) == (504, "deadline_exceeded")
+    # On a busy machine the time may be up before the call was made.
+    assert gateway.inference.cancelled == len(gateway.inference.calls)
+    assert gateway.inference.running == 0
+
+
+async def test_client_that_leaves_ends_the_work(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_concurrent_requests=1)
+    gateway.inference.hold = asyncio.Event()
+    leave = asyncio.Event()
+    sent: list[dict] = []
+    body = iter([{"type": "http.request", "body": json.dumps(BODY).encode(), "more_body": False}])
+
+    async def receive() -> dict:
+        message = next(body, None)
+        if message is None:
+            await leave.wait()
+            return {"type": "http.disconnect"}
+        return message
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/translate", "raw_path": b"/v1/translate",
+        "query_string": b"", "headers": [(b"content-type", b"application/json")],
+        "http_version": "1.1", "scheme": "http", "server": ("gateway", 80), "client": ("a", 1),
+    }  # fmt: skip
+    request = asyncio.ensure_future(gateway.app(scope, receive, send))
+    await until(lambda: gateway.inference.running == 1)
+    leave.set()
+    await request
+    assert gateway.inference.cancelled == 1
+    assert sent == []
+    gateway.inference.hold = None
+    assert (await gateway.http.post("/v1/translate", json=BODY)).status_code == 200
+    failures = (await gateway.http.get("/metrics")).text
+    assert 'triptych_request_failure_total{route="/v1/translate",type="cancelled"} 1.0' in failures
+
+
+async def test_draining_refuses_new_work_and_is_not_ready(gateway: Gateway) -> None:
+    gateway.inference.hold = asyncio.Event()
+    running = asyncio.ensure_future(gateway.http.post("/v1/translate", json=BODY))
+    await until(lambda: gateway.inference.running == 1)
+    gateway.service.execution.is_draining = True
+    refused = await gateway.http.post("/v1/translate", json=BODY)
+    assert (refused.status_code, error_of(refused)["type"]) == (503, "unavailable")
+    assert refused.headers["retry-after"]
+    assert (await gateway.http.get("/ready")).status_code == 503
+    assert (await gateway.http.get("/health")).status_code == 200
+    gateway.inference.hold.set()
+    assert (await running).status_code == 200
+
+
+class TestReady:
+    async def test_when_every_part_answers(self, gateway: Gateway) -> None:
+        response = await gateway.http.get("/ready")
+        assert response.status_code == 200
+        assert {call.model for call in gateway.inference.calls} == {
+            "tiny-translate", "tiny-caption", "tiny-zero-shot", "tiny-zero-shot-text",
+            "tiny-generate",
+        }  # fmt: skip
+        assert (await gateway.http.get("/v2/health/ready")).status_code == 200
+        assert (await gateway.http.get("/v2/health/live")).status_code == 200
+
+    async def test_not_when_a_part_is_not_loaded(self, gateway: Gateway) -> None:
+        gateway.inference.unloaded.add("tiny-zero-shot-text")
+        response = await gateway.http.get("/ready")
+        assert response.status_code == 503
+        assert "tiny-zero-shot-text" in error_of(response)["message"]
+        assert (await gateway.http.get("/v2/health/ready")).status_code == 503
+
+    @pytest.mark.parametrize("failure", [Unavailable("down"), DeadlineExceeded("late")])
+    async def test_not_when_a_canary_fails(self, gateway: Gateway, failure: Exception) -> None:
+        gateway.inference.failures["tiny-caption"] = failure
+        assert (await gateway.http.get("/ready")).status_code == 503
+
+    async def test_busy_is_not_dead(self, gateway: Gateway) -> None:
+        gateway.inference.failures["tiny-caption"] = Overloaded("queue full")
+        assert (await gateway.http.get("/ready")).status_code == 200
+
+    async def test_no_canary_while_there_is_traffic(self, gateway: Gateway) -> None:
+        await gateway.http.post("/v1/translate", json=BODY)
+        gateway.inference.calls.clear()
+        assert (await gateway.http.get("/ready")).status_code == 200
+        assert "tiny-translate" not in {call.model for call in gateway.inference.calls}
+        assert "tiny-caption" in {call.model for call in gateway.inference.calls}
+
+    async def test_stops_being_when_a_model_dies(self, gateway: Gateway, monkeypatch) -> None:
+        assert (await gateway.http.get("/ready")).status_code == 200
+        monkeypatch.setattr(health, "FRESH_S", 0.0)
+        gateway.inference.failures["tiny-caption"] = Unavailable("down")
+        assert (await gateway.http.get("/ready")).status_code == 503
+
+    async def test_not_when_a_heart_stands_still_and_again_when_it_moves(
+        self, gateway: Gateway
+    ) -> None:
+        clock, engines = Clock(), {"tiny-caption": vitals(1)}
+        readiness = Readiness(gateway.service, lambda: reading(engines), clock)
+        assert await readiness.problem() is None
+        clock.now_s += health.FRESH_S + 1
+        assert await readiness.problem() == "tiny-caption has had no heartbeat for 11 s"
+        engines["tiny-caption"] = vitals(2)
+        assert await readiness.problem() is None
+
+    async def test_busy_engine_needs_no_canary_while_its_heart_beats(
+        self, gateway: Gateway
+    ) -> None:
+        clock, engines = Clock(), {}
+        readiness = Readiness(gateway.service, lambda: reading(engines), clock)
+        gateway.inference.failures["tiny-caption"] = DeadlineExceeded("hours of work before it")
+        for beats in range(5):
+            engines["tiny-caption"] = vitals(beats, rows=64)
+            assert await readiness.problem() is None
+            clock.now_s += health.FRESH_S - 1
+        assert "tiny-caption" not in {call.model for call in gateway.inference.calls}
+        engines["tiny-caption"] = vitals(9, rows=0)
+        assert "did not answer a canary" in (await readiness.problem() or "")
+
+    async def test_not_when_one_of_two_processes_hangs(self, gateway: Gateway) -> None:
+        clock, engines = Clock(), {}
+        readiness = Readiness(gateway.service, lambda: reading(engines), clock)
+        for beats in (1, 2):
+            engines["tiny-caption"] = EngineStats(0, {7: {"beats": beats}, 8: {"beats": 1}})
+            problem = await readiness.problem()
+            clock.now_s += health.FRESH_S + 1
+        assert problem == "tiny-caption has had no heartbeat for 11 s"
+
+    async def test_new_incarnation_starts_afresh(self, gateway: Gateway) -> None:
+        clock, engines = Clock(), {"tiny-caption": vitals(7)}
+        readiness = Readiness(gateway.service, lambda: reading(engines), clock)
+        await readiness.problem()
+        clock.now_s += health.FRESH_S + 1
+        engines["tiny-caption"] = EngineStats(1, vitals(7).processes)
+        assert await readiness.problem() is None
+
+
+class Clock:
+    now_s = 1e12
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def vitals(beats: int, rows: int = 0) -> EngineStats:
+    return EngineStats(0, {7: {"beats": beats, "rows_in_use": rows}})
+
+
+async def reading(engines: dict[str, EngineStats]) -> dict[str, EngineStats]:
+    return dict(engines)
+
+
+async def test_probes_are_logged_only_when_the_answer_is_news(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for path in ("/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"):
+        assert (await gateway.http.get(path)).status_code == 200
+    assert "answered" not in caplog.messages
+    gateway.service.execution.is_draining = True
+    await gateway.http.get("/ready")
+    assert caplog.messages.count("answered") == 1
+
+
+class TestKey:
+    @pytest.mark.parametrize(
+        "authorization",
+        [None, "", "Bearer", "Bearer wrong", "sesame", "Basic sesame", "Bearer sésame"],
+    )
+    async def test_missing_or_wrong_is_401(
+        self, make_gateway: MakeGateway, authorization: str | None
+    ) -> None:
+        gateway = make_gateway(api_key="sesame")
+        headers = {} if authorization is None else {"authorization": authorization.encode()}
+        for response in (
+            await gateway.http.post("/v1/translate", json=BODY, headers=headers),
+            await gateway.http.get("/v1/models", headers=headers),
+        ):
+            assert (response.status_code, error_of(response)["type"]) == (401, "unauthorized")
+            assert response.headers["www-authenticate"] == "Bearer"
+        assert gateway.inference.calls == []
+
+    async def test_right_one_is_served_and_probes_need_none(
+        self, make_gateway: MakeGateway
+    ) -> None:
+        gateway = make_gateway(api_key="sesame")
+        headers = {"authorization": "Bearer sesame"}
+        response = await gateway.http.post("/v1/translate", json=BODY, headers=headers)
+        assert response.status_code == 200
+        for path in ("/health", "/ready", "/metrics"):
+            assert (await gateway.http.get(path)).status_code == 200
+
+    async def test_never_shows_in_settings(self, make_gateway: MakeGateway) -> None:
+        assert "sesame" not in repr(make_gateway(api_key="sesame").settings)
+
+
+async def test_browsers_may_call_from_allowed_origins_only(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(cors_allow_origin="https://a.example, https://b.example")
+    headers = {"origin": "https://b.example", "access-control-request-method": "POST"}
+    allowed = await gateway.http.options("/v1/translate", headers=headers)
+    assert allowed.headers["access-control-allow-origin"] == "https://b.example"
+    headers["origin"] = "https://c.example"
+    refused = await gateway.http.options("/v1/translate", headers=headers)
+    assert "access-control-allow-origin" not in refused.headers
+
+
+async def test_metrics_count_by_route_and_error(gateway: Gateway) -> None:
+    await gateway.http.post("/v1/translate", json=BODY)
+    await gateway.http.post("/v1/translate", json={"texts": ""})
+    await gateway.http.get("/nothing/private-word")
+    text = (await gateway.http.get("/metrics")).text
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    route = ("route", "/v1/translate")
+    assert samples["triptych_request_count_total", route] == 2
+    assert samples["triptych_request_success_total", route] == 1
+    assert samples["triptych_request_failure_total", route, ("type", "invalid_request")] == 1
+    for name in ("tokenization_", "queue_", "inference_"):
+        assert samples[f"triptych_request_{name}duration_seconds_count", route] == 1
+    assert samples["triptych_request_duration_seconds_count", route] == 2
+    assert samples["triptych_request_count_total", ("route", "unmatched")] == 1
+    assert "private-word" not in text
+
+
+async def test_one_log_line_a_request_without_the_users_text(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="serving"):
+        await gateway.http.post("/v1/translate", json={"texts": "secreto"})
+    (record,) = [record for record in caplog.records if record.name.startswith("serving")]
+    assert (record.status, record.route) == (200, "/v1/translate")
+    assert "secreto" not in str(vars(record))
+
+
+async def test_documentation_lists_every_path(gateway: Gateway) -> None:
+    assert (await gateway.http.get("/docs")).status_code == 200
+    assert (await gateway.http.get("/")).headers["location"] == "/docs"
+    described = (await gateway.http.get("/openapi.json")).json()
+    tasks = {"/v1/translate", "/v1/caption", "/v1/zero-shot", "/v1/generate"}
+    assert tasks | {"/v1/models", "/ready"} <= set(described["paths"])
+    caption = described["paths"]["/v1/caption"]["post"]["requestBody"]["content"]
+    assert caption["multipart/form-data"]["schema"]["properties"]["images"]["items"] == {
+        "type": "string", "format": "binary",
+    }  # fmt: skip
