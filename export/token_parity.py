@@ -13,8 +13,8 @@ from export.torch_runner import TorchRunner
 from serving.bundle import Bundle, Manifest, Role
 from serving.engine.decoder import decode
 from serving.engine.request import EngineRequest, Hypothesis
+from serving.engine.runners.candidates import plain_request
 from serving.engine.runners.ort.runner import OrtRunner
-from serving.engine.runners.protocol import plain_request
 from serving.generation import Generation
 
 SCORE_TOLERANCE = 1e-4

@@ -16,8 +16,9 @@ from torch.nn import functional
 
 from export.architecture import Graphs
 from serving.bundle import Growth, Manifest, Role, State
-from serving.engine.runners.edits import select_candidates
-from serving.engine.runners.protocol import CandidateRequest, Candidates, Prompt
+from serving.engine.runners.candidates import CandidateRequest, Candidates
+from serving.engine.runners.edits import HostLogits, select_candidates
+from serving.engine.runners.protocol import Prompt
 from serving.engine.state.footprint import Extent, Footprint
 from serving.errors import InvalidRequest
 
@@ -104,7 +105,7 @@ class TorchGroup:
             self._values[state.name] = joined(self._values.get(state.name), new, state)
         self._lengths = torch.cat([self._lengths, lengths])
         self._sources = torch.cat([self._sources, sources])
-        return select_candidates(logits.numpy().copy(), row_requests, rank, self._emitted)
+        return self._candidates(logits, row_requests)
 
     @property
     def state_bytes(self) -> int:
@@ -139,7 +140,12 @@ class TorchGroup:
         logits = self._call(
             self._values, tokens, lengths, self._sources, torch.zeros_like(lengths).long()
         )
-        return select_candidates(logits.numpy().copy(), row_requests, rank, self._emitted)
+        return self._candidates(logits, row_requests)
+
+    def _candidates(self, logits: Tensor, row_requests: Sequence[CandidateRequest]) -> Candidates:
+        emitted = self._emitted
+        row_of = None if emitted is None else emitted.__getitem__
+        return select_candidates(HostLogits(logits.numpy().copy(), rank), row_requests, row_of)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Gives rows the state of other rows."""
@@ -257,7 +263,8 @@ def rank(
     if temperatures is not None:
         below = scores - scores.amax(dim=-1, keepdim=True)
         masses = (below / torch.from_numpy(temperatures)).exp().sum(dim=-1).numpy()
-    return Candidates(order.numpy(), log_probs.numpy(), masses)
+    best = scores.gather(1, order)
+    return Candidates(order.numpy(), log_probs.numpy(), best.numpy(), masses)
 
 
 def right_padded(rows: Sequence[NDArray[np.int64] | None]) -> Tensor:

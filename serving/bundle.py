@@ -30,7 +30,7 @@ from serving.generation import Generation
 
 FORMAT = 2
 MANIFEST = "bundle.json"
-Dtype = Literal["float32", "float16", "int64", "int32", "int8", "uint8", "bool"]
+Dtype = Literal["float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ import onnxruntime
 
 from benchmarks.speed.engines import THREADS
 from serving.bundle import Bundle, Graph, Growth, Role, State
-from serving.engine.runners.ort.runner import session_options
+from serving.engine.runners.ort.sessions import session_options
 
 CALLS = 30
 PAST = 48

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.engine.request import Failed
-from serving.engine.runners.protocol import Candidates, Group, Prefill
+from serving.engine.runners.candidates import Candidates
+from serving.engine.runners.protocol import Group, Prefill
 from serving.engine.search.protocol import StepResult
 from serving.engine.search.ranking import SearchInput, search_inputs
 from serving.engine.sequence import Align, SequenceState
@@ -147,7 +148,7 @@ class RunningBatch:
         self, prefixes: PrefixCache[Block], sequence: SequenceState, slot: int
     ) -> None:
         ids = sequence.request.decoder_ids
-        prefixes.put(ids, lambda start, stop: self.group.cut(slot, start, stop))
+        prefixes.put(ids, lambda start, stop: self.group.copy_block(slot, start, stop))
 
     def _advance(self, candidates: Candidates, first: int, rows_each: int) -> None:
         """Lets the searches choose, then moves state: beams first, then holes."""

@@ -19,7 +19,8 @@ from serving.engine.request import (
     Listener,
     TokenChunk,
 )
-from serving.engine.runners.protocol import CandidateRequest, Prompt
+from serving.engine.runners.candidates import CandidateRequest
+from serving.engine.runners.protocol import Prompt
 from serving.engine.search.beam import BeamSearch
 from serving.engine.search.greedy import GreedySearch
 from serving.engine.search.protocol import Search, StepResult

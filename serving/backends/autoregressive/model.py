@@ -23,7 +23,7 @@ from serving.capacity import CapacitySettings
 from serving.codec import Arrays, decode_request
 from serving.engine.engine import Engine
 from serving.engine.request import Cancelled, EngineRequest, Failed
-from serving.engine.runners.ort.runner import SPARE_BYTES, OrtRunner
+from serving.engine.runners.factory import SPARE_BYTES, make_runner
 from serving.engine.validation import RequestValidator
 from serving.errors import BundleError
 from serving.generation import Generation
@@ -52,7 +52,8 @@ class TritonPythonModel:
                 f"says otherwise: max_rows must not be {capacity.rows}"
             )
         threads = int(parameters.get("intra_op_thread_count", "0"))
-        runner = OrtRunner(bundle, threads, min(SPARE_BYTES, capacity.state_bytes))
+        spare_bytes = min(SPARE_BYTES, capacity.state_bytes)
+        runner = make_runner(bundle, _device(args), threads=threads, spare_bytes=spare_bytes)
         self._engine = Engine(runner, RequestValidator(bundle.manifest), capacity)
         self._sender = ResponseSender()
         self._queue = PendingQueue(self._engine, self._sender)
@@ -112,6 +113,13 @@ class _TritonChannel:
 
     def is_cancelled(self) -> bool:
         return bool(self._sender.is_cancelled())
+
+
+def _device(args: dict[str, str]) -> str:
+    """The device of this instance: Triton resolves `instance_group` to a kind and a number."""
+    if args["model_instance_kind"] == "GPU":
+        return f"cuda:{args['model_instance_device_id']}"
+    return "cpu"
 
 
 def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> EngineRequest:

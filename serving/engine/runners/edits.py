@@ -1,91 +1,141 @@
-"""Between a runner's logits and its answer: edits before the ranking, and what follows from them.
+"""Sparse edits of logits, and the candidates that follow from them.
 
-Every runner ranks in its own way and shares the rest. Edits touch a few numbers of the rows that
-row_request; whatever the vocabulary's size, nothing as wide is made.
+Runners rank in different ways and share the rest. An edit touches only its own cells: nothing as
+wide as the vocabulary is allocated or copied to the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.runners.protocol import CandidateRequest, Candidates, Edit
+from serving.engine.runners.candidates import CandidateRequest, Candidates, Edit
 
-Logits = NDArray[np.float32]
-Rank = Callable[[Logits, int, "NDArray[np.float32] | None"], Candidates]
+Floats = NDArray[np.float32]
+Rank = Callable[[Floats, int, "Floats | None"], Candidates]
 """(rows, V) logits, k <= V, (rows, 1) temperatures → the k best, with masses if temperatures."""
+
+
+@dataclass(frozen=True)
+class CellEdits:
+    """Edits of n cells of (rows, V) logits, flattened; see `Edit` for the arithmetic."""
+
+    rows: NDArray[np.int64]
+    token_ids: NDArray[np.int64]
+    bias: Floats
+    factor: Floats
+    offset: Floats
+
+
+class Logits(Protocol):
+    """(rows, V) float32 scores of a call, on any device."""
+
+    vocabulary_size: int
+
+    def edit(self, cells: CellEdits) -> Floats:
+        """Edits cells in place; returns their scores before, (n,)."""
+        ...
+
+    def rank(self, count: int, temperatures: Floats | None) -> Candidates:
+        """The `count` best tokens of each row; `temperatures` is (rows, 1)."""
+        ...
+
+    def row(self, index: int) -> Logits:
+        """One row, (1, V); shares memory."""
+        ...
+
+
+class HostLogits:
+    """Logits in a numpy array.
+
+    Args:
+        values: (rows, V) float32, contiguous; edited in place.
+        rank: Ranks rows of such an array.
+    """
+
+    def __init__(self, values: Floats, rank: Rank) -> None:
+        self.vocabulary_size = values.shape[1]
+        self._values, self._rank = values, rank
+
+    def edit(self, cells: CellEdits) -> Floats:
+        """See `Logits.edit`."""
+        places = cells.rows, cells.token_ids
+        raw: Floats = self._values[places]
+        self._values[places] = _edited(raw, cells.bias, cells.factor, cells.offset)
+        return raw
+
+    def rank(self, count: int, temperatures: Floats | None) -> Candidates:
+        """See `Logits.rank`."""
+        return self._rank(self._values, count, temperatures)
+
+    def row(self, index: int) -> HostLogits:
+        """See `Logits.row`."""
+        return HostLogits(self._values[index : index + 1], self._rank)
 
 
 def select_candidates(
     logits: Logits,
     row_requests: Sequence[CandidateRequest],
-    rank: Rank,
-    emitted: NDArray[np.float32] | None = None,
+    emitted: Callable[[int], Floats] | None = None,
 ) -> Candidates:
-    """What rows may take next, each after its own edit.
+    """Candidates of each row after its own edit.
 
     Args:
-        logits: (rows, V), contiguous; edited in place, and read again by `Candidates.more`.
-        row_requests: One a row.
+        logits: Edited in place, and read again by `Candidates.more`.
+        row_requests: One per row.
+        emitted: See `Candidates.emitted`.
     """
     kinds = set(row_requests)  # by identity, so plain rows cost nothing each
-    count = max(row_request.count for row_request in kinds)
-    folds = (
-        _edit(logits, row_requests)
-        if any(row_request.edit is not None for row_request in kinds)
-        else []
-    )
+    size = logits.vocabulary_size
+    count = min(max(kind.count for kind in kinds), size)
+    folds: list[_Fold] = []
+    if any(kind.edit is not None for kind in kinds):
+        folds = _edit(logits, row_requests)
     temperatures = None
-    if any(row_request.temperature is not None for row_request in kinds):
-        temperatures = np.array(
-            [[row_request.temperature or 1.0] for row_request in row_requests],
-            np.float32,
-        )
-    found = rank(logits, min(count, logits.shape[1]), temperatures)
+    if any(kind.temperature is not None for kind in kinds):
+        temperatures = np.array([[each.temperature or 1.0] for each in row_requests], np.float32)
+    found = logits.rank(count, temperatures)
     for fold in folds:
-        fold.into(found, logits)
+        fold.into(found)
 
     def more(row: int, count: int) -> Candidates:
-        return rank(logits[row : row + 1], min(count, logits.shape[1]), None)
+        return logits.row(row).rank(min(count, size), None)
 
     return replace(found, emitted=emitted, more=more)
 
 
-def processed(edit: Edit, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The edit's tokens' new scores, (…, n) float32."""
-    biased = scores + edit.bias
-    penalised = np.where(biased < 0, biased * edit.factor, biased / edit.factor)
-    return penalised + edit.offset
-
-
 @dataclass(frozen=True)
 class _Fold:
-    """A row whose log-probabilities are edited: its edited tokens stand aside while it is ranked.
+    """A row whose log-probabilities are edited: its edited tokens are left out of the ranking.
 
     Attributes:
-        raw: (n,) logits of the edited tokens; minus infinity stands in their place.
+        raw: (n,) logits of the edited tokens; the ranking sees minus infinity instead.
     """
 
     row: int
     edit: Edit
-    raw: NDArray[np.float32]
+    raw: Floats
 
-    def into(self, found: Candidates, logits: Logits) -> None:
-        """Merges the edited tokens into the row's ranking, with `transformers`' scores."""
-        ids = found.token_ids[self.row]
-        rest = logits[self.row, ids]
+    def into(self, found: Candidates) -> None:
+        """Merges the edited tokens into the row's ranking, with the scores of `transformers`.
+
+        Log-probabilities of the ranking lack the edited tokens' mass: the exact normaliser is the
+        logarithm of both masses added.
+        """
+        edit, ids, rest = self.edit, found.token_ids[self.row], found.logits[self.row]
         rest_mass = rest[0] - found.log_probs[self.row, 0] if rest[0] > -np.inf else rest[0]
         mass = np.logaddexp(rest_mass, _log_sum_exp(self.raw))
-        edited = processed(self.edit, self.raw - mass)
+        edited = _edited(self.raw - mass, edit.bias, edit.factor, edit.offset)
         others = rest - mass
-        if self.edit.renormalises:
+        if edit.renormalises:
             total = np.logaddexp(rest_mass - mass, _log_sum_exp(edited))
             edited, others = edited - total, others - total
-        stands = rest > -np.inf  # an edited token stands aside, or is banned for good
-        all_ids = np.concatenate([ids[stands], self.edit.token_ids])
+        stands = rest > -np.inf  # the rest is edited, or banned for good
+        all_ids = np.concatenate([ids[stands], edit.token_ids])
         scores = np.concatenate([others[stands], edited]).astype(np.float32)
         order = np.lexsort((all_ids, -scores))[: len(ids)]
         found.token_ids[self.row, : len(order)] = all_ids[order]
@@ -94,22 +144,52 @@ class _Fold:
 
 
 def _edit(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_Fold]:
-    """Edits logits in place; log-probabilities need the ranking first, and are returned."""
+    """Edits logits in place. Edits of log-probabilities need the ranking first: returned as folds.
+
+    The cells of a fold get minus infinity, so that the ranking leaves them out.
+    """
     rows_of: dict[Edit, list[int]] = {}
-    for row, row_request in enumerate(row_requests):
-        if row_request.edit is not None:
-            rows_of.setdefault(row_request.edit, []).append(row)
-    folds = []
+    for row, request in enumerate(row_requests):
+        if request.edit is not None:
+            rows_of.setdefault(request.edit, []).append(row)
+    raw = logits.edit(_flattened(rows_of))
+    folds, start = [], 0
     for edit, rows in rows_of.items():
-        cells = np.array(rows)[:, None], edit.token_ids
-        raw = logits[cells]
+        size = len(edit.token_ids)
         if edit.is_of_log_probs:
-            logits[cells] = -np.inf
-            folds += [_Fold(row, edit, one) for row, one in zip(rows, raw, strict=True)]
-        else:
-            logits[cells] = processed(edit, raw)
+            parts = raw[start : start + len(rows) * size].reshape(len(rows), size)
+            folds += [_Fold(row, edit, part) for row, part in zip(rows, parts, strict=True)]
+        start += len(rows) * size
     return folds
 
 
-def _log_sum_exp(values: NDArray[np.float32]) -> np.float64:
+def _flattened(rows_of: dict[Edit, list[int]]) -> CellEdits:
+    """One cell for each row and token of each edit, rows in order within an edit."""
+    columns: list[tuple[NDArray[Any], ...]] = []
+    for edit, rows in rows_of.items():
+        count, factors = len(edit.token_ids), (edit.bias, edit.factor, edit.offset)
+        if edit.is_of_log_probs:
+            factors = (np.zeros_like(edit.bias), np.ones_like(edit.factor), _banned(count))
+        if len(rows) == 1:
+            columns.append((np.full(count, rows[0]), edit.token_ids, *factors))
+            continue
+        token_ids, *repeated = (np.tile(each, len(rows)) for each in (edit.token_ids, *factors))
+        columns.append((np.repeat(np.array(rows), count), token_ids, *repeated))
+    if len(columns) == 1:
+        return CellEdits(*columns[0])
+    return CellEdits(*map(np.concatenate, zip(*columns, strict=True)))
+
+
+def _banned(count: int) -> Floats:
+    return np.full(count, -np.inf, np.float32)
+
+
+def _edited(scores: Floats, bias: Floats, factor: Floats, offset: Floats) -> Floats:
+    """Scores after an edit, (n,) float32."""
+    biased = scores + bias
+    edited: Floats = np.where(biased < 0, biased * factor, biased / factor) + offset
+    return edited
+
+
+def _log_sum_exp(values: Floats) -> np.float64:
     return np.float64(np.logaddexp.reduce(values.astype(np.float64)))

@@ -1,34 +1,34 @@
-"""What the search asks of a model: admit, step, copy, retire. Nothing here knows ONNX or torch.
+"""The protocol between search and model: admit, step, copy, retire.
 
-Two implementations stand behind this protocol with one search above: `OrtRunner` (serving) and
-the exporter's `TorchRunner` (verification). A runner owns every tensor and every copy; it never
-decides anything.
+Two implementations, one search above both: `OrtRunner` (serving) and the exporter's `TorchRunner`
+(verification). A runner owns all tensors and copies and makes no decisions.
 
-Legend: B sequences in a group, R = B x width rows, T new positions, S source positions, V words.
+Legend: B sequences in a group, R = B x width rows, T new positions, S source positions, V
+vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.engine.runners.candidates import CandidateRequest, Candidates
 from serving.engine.state.footprint import Extent, Footprint
 from serving.engine.state.prefix_cache import Block
 
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """What one sequence starts from.
+    """Inputs of one sequence.
 
     Attributes:
         token_ids: (T,) int64, T >= 1: the decoder's start tokens, then the request's prompt.
-        source_ids: (S,) int64: encoder tokens, where the model has a text encoder.
-        pixels: (height, width, 3) uint8, where it has an image tower.
+        source_ids: (S,) int64 encoder tokens, for models with a text encoder.
+        pixels: (height, width, 3) uint8, for models with an image encoder.
     """
 
     token_ids: NDArray[np.int64]
@@ -36,85 +36,12 @@ class Prompt:
     pixels: NDArray[np.uint8] | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Edit:
-    """A sparse change of one row's scores, in the order of `transformers`' processors.
-
-    bias is added, then what is positive is divided by factor and what is negative multiplied, then
-    offset is added. Rows that share one `Edit` are changed together.
-
-    Attributes:
-        token_ids: (n,) int64, distinct.
-        bias: (n,) float32.
-        factor: (n,) float32, 1 where nothing is penalised.
-        offset: (n,) float32; minus infinity bans.
-        is_of_log_probs: Change log-probabilities and leave them as they come out, as beam search
-            does; otherwise logits are changed, and log-probabilities are taken of the result.
-        renormalises: Of changed log-probabilities: take log-softmax once more.
-    """
-
-    token_ids: NDArray[np.int64]
-    bias: NDArray[np.float32]
-    factor: NDArray[np.float32]
-    offset: NDArray[np.float32]
-    is_of_log_probs: bool = False
-    renormalises: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class CandidateRequest:
-    """What one row wants to know of its next token. Compared by identity: share what is alike.
-
-    Attributes:
-        count: Candidates; a row may be given more, because a neighbour asked for them.
-        edit: Applied before the candidates are ranked.
-        temperature: Tell the row's `mass` at this temperature.
-    """
-
-    count: int
-    edit: Edit | None = None
-    temperature: float | None = None
-
-
-@lru_cache(maxsize=1024)
-def plain_request(count: int) -> CandidateRequest:
-    """The request for so many candidates and nothing else, one object for all rows."""
-    return CandidateRequest(count)
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """The best next tokens of each row, after its edit.
-
-    Attributes:
-        token_ids: (rows, k) int64, highest score first; of equal ones the lowest id first.
-        log_probs: (rows, k) float32: log-softmax over the whole vocabulary at temperature 1.
-        masses: (rows,) float32: sum over the vocabulary of exp((score - best) / temperature),
-            where some row asked for it.
-        emitted: (rows, S) float32: what the model looked at to score these candidates, where
-            `step` has an EMIT output. A view; copy what is to be kept.
-        more: (row, count) → that row's best so many, or its whole vocabulary where that is less;
-            only until the runner's next call.
-    """
-
-    token_ids: NDArray[np.int64]
-    log_probs: NDArray[np.float32]
-    masses: NDArray[np.float32] | None = None
-    emitted: NDArray[np.float32] | None = None
-    more: Callable[[int, int], Candidates] | None = None
-
-    @cached_property
-    def ids(self) -> list[list[int]]:
-        """`token_ids` as plain numbers, turned once for all rows."""
-        return self.token_ids.tolist()  # type: ignore[no-any-return]
-
-
 class Prefill(Protocol):
-    """One prompt on its way into a group, read in pieces beside what runs there."""
+    """One prompt that is prefilled in chunks, outside the group it will join."""
 
     @property
     def remaining_tokens(self) -> int:
-        """Tokens that have not been read; at least one until it joins a group."""
+        """Tokens not prefilled yet; at least one until it joins a group."""
         ...
 
     @property
@@ -123,7 +50,7 @@ class Prefill(Protocol):
         ...
 
     def read(self, count: int) -> None:
-        """Reads the next `count` tokens, fewer than are left."""
+        """Prefills the next `count` tokens; `count` is less than `remaining_tokens`."""
         ...
 
 
@@ -146,81 +73,82 @@ class Group(Protocol):
     ) -> Candidates:
         """Adds sequences in slots [B, B + m): encodes sources, prefills prompts.
 
-        Prefill happens once a sequence, not once a beam: only the first row of each new slot has
-        state afterwards, the others get theirs by `copy`.
+        Prefill runs once per sequence, not once per beam: only the first row of each new slot has
+        state afterwards; the others get theirs by `copy`.
 
         Args:
-            row_requests: One a prompt.
+            row_requests: One per prompt.
 
         Returns:
-            One row a prompt, (m, k): what may follow the prompt's last token.
+            (m, k): candidates after each prompt's last token.
 
         Raises:
-            Exception: the group is as it was.
+            Exception: the group is unchanged.
         """
         ...
 
     def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
-        """Adds sequences in slots [B, B + m) whose prompts, of one token, the next step reads.
+        """Adds sequences in slots [B, B + m) whose prompts, of one token, the next step prefills.
 
-        Only where rows are sequences: `width` is 1.
+        Requires `width` 1.
 
         Raises:
-            Exception: the group is as it was.
+            Exception: the group is unchanged.
         """
         ...
 
     def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
-        """Reads what is left of a prompt and adds its sequence in slot B, as `admit` does.
+        """Prefills the rest of a prompt and adds its sequence in slot B, as `admit` does.
 
         Raises:
-            Exception: the group is as it was.
+            Exception: the group is unchanged.
         """
         ...
 
-    def cut(self, slot: int, start: int, stop: int) -> Block:
-        """A copy of positions [start, stop) of a slot's first row, for `Runner.begin`."""
+    def copy_block(self, slot: int, start: int, stop: int) -> Block:
+        """A copy of positions [start, stop) of a slot's first row, for `Runner.begin_prefill`."""
         ...
 
     def step(
         self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
-        """Appends one token to every row, (R,) int64; all rows are one longer afterwards.
+        """Appends one token to every row; all rows are one position longer afterwards.
 
         Args:
-            row_requests: One a row.
+            token_ids: (R,) int64.
+            row_requests: One per row.
 
         Returns:
-            (R, k): what may follow.
+            (R, k): candidates for the next token.
         """
         ...
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Gives row `targets[i]` the state of row `sources[i]`, of the same slot.
+        """Copies the state of row `sources[i]` to row `targets[i]` of the same slot.
 
-        No row is both a source and a target, and no target is named twice, so order is free.
+        No row is both a source and a target, and no target occurs twice, so the order is free.
         """
         ...
 
     def retire(self, slot: int) -> None:
-        """Drops a sequence; the last slot's rows move into the hole, so that slots stay dense."""
+        """Drops a sequence; the last slot's rows move to its slot, so that slots stay dense."""
         ...
 
     def reserve(self, reservation: Extent, expected_sequences: int) -> None:
-        """Says what room may be taken before it is needed.
+        """Allows allocation ahead of need.
 
         Args:
-            reservation: Sizes that are granted, until `tighten`.
-            expected_sequences: Sequences that are likely to be here soon, with those that are.
+            reservation: Sizes granted until `shrink`.
+            expected_sequences: Sequences likely to be live soon, including those that are.
         """
         ...
 
     def shrink(self) -> None:
-        """Gives back all room that no sequence needs now."""
+        """Gives back memory that no live sequence needs now."""
         ...
 
     def release(self) -> None:
-        """Gives back all room; the group is not used afterwards."""
+        """Gives back all memory; the group is not used afterwards."""
         ...
 
 
@@ -229,33 +157,33 @@ class Runner(Protocol):
 
     vocabulary_size: int
     footprint: Footprint
-    """How much memory groups take."""
+    """Memory that groups take."""
     supports_deferred_admission: bool
-    """Whether groups of one row a sequence can `seat`."""
+    """Whether groups of one row per sequence have `admit_deferred`."""
     takes_chunks: bool
-    """Whether prompts may be read in pieces, by `begin` and `join`."""
+    """Whether prompts may be prefilled in chunks, by `begin_prefill` and `admit_prefilled`."""
     shares_prefixes: bool
-    """Whether a position's state depends on the tokens up to it and on nothing else."""
+    """Whether a position's state depends on nothing but the tokens up to it."""
 
     @property
     def spare_bytes(self) -> int:
-        """Bytes that are kept for speed alone, until `rest`."""
+        """Bytes kept for speed alone, until `trim`."""
         ...
 
     def group(self, width: int) -> Group:
-        """A new, empty group. The search keeps one for each width in use."""
+        """A new, empty group. The engine keeps one for each width in use."""
         ...
 
     def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> Prefill:
-        """Begins with a prompt: encodes its source, and takes over what was read of it before.
+        """Starts a chunked prefill: encodes the source and copies cached prefix blocks.
 
         Args:
-            blocks: What `Group.cut` gave of the prompt's beginning, first to last.
+            blocks: Results of `Group.copy_block` for the prompt's prefix, first to last.
         """
         ...
 
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
-        """What each of the generated tokens looked at, (tokens, S), by the graph `align`.
+        """Attention of each generated token to the source, (tokens, S), by the graph `align`.
 
         Raises:
             InvalidRequest: the model has no such graph.
@@ -263,9 +191,9 @@ class Runner(Protocol):
         ...
 
     def trim(self) -> None:
-        """Gives back what is kept for speed alone; for when nothing has run for a while."""
+        """Frees memory kept for speed alone; called when the engine has been idle for a while."""
         ...
 
     def close(self) -> None:
-        """Frees the model's memory; its groups must not be used afterwards."""
+        """Frees the model; its groups must not be used afterwards."""
         ...

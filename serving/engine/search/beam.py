@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from serving.engine.request import EngineRequest, Hypothesis
-from serving.engine.runners.protocol import CandidateRequest, plain_request
+from serving.engine.runners.candidates import CandidateRequest, plain_request
 from serving.engine.search.logits_processors import (
     Constraint,
     LogitsProcessors,

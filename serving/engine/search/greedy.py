@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from serving.engine.request import EngineRequest, Hypothesis
-from serving.engine.runners.protocol import CandidateRequest
+from serving.engine.runners.candidates import CandidateRequest
 from serving.engine.search.logits_processors import (
     Constraint,
     LogitsProcessors,

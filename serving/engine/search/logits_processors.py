@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.runners.protocol import CandidateRequest, Edit, plain_request
+from serving.engine.runners.candidates import CandidateRequest, Edit, plain_request
 from serving.generation import FinishReason, Generation
 
 

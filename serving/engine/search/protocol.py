@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from serving.engine.request import Hypothesis
-from serving.engine.runners.protocol import CandidateRequest
+from serving.engine.runners.candidates import CandidateRequest
 from serving.engine.search.ranking import Beams, SearchInput
 from serving.engine.search.token_trace import TokenRecord
 

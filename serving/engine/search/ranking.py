@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.runners.protocol import Candidates
+from serving.engine.runners.candidates import Candidates
 from serving.engine.search.logits_processors import Constraint
 
 

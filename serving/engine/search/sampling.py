@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.engine.request import EngineRequest, Hypothesis
-from serving.engine.runners.protocol import CandidateRequest, Candidates, plain_request
+from serving.engine.runners.candidates import CandidateRequest, Candidates, plain_request
 from serving.engine.search.logits_processors import Constraint, LogitsProcessors, normalised
 from serving.engine.search.protocol import StepResult
 from serving.engine.search.ranking import SearchInput

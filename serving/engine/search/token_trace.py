@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.engine.request import EngineRequest, Hypothesis
-from serving.engine.runners.protocol import Candidates
+from serving.engine.runners.candidates import Candidates
 
 Top = tuple[tuple[int, float], ...]
 
@@ -59,8 +59,9 @@ class TokenTrace:
             rank: Place of the token among them.
         """
         best = zip(ids[: self.count], log_probs[: self.count].tolist(), strict=True)
-        is_seen = self._aligns and candidates.emitted is not None
-        seen = candidates.emitted[row, : self._source].copy() if is_seen else None  # type: ignore[index]
+        seen = None
+        if self._aligns and candidates.emitted is not None:
+            seen = candidates.emitted(row)[: self._source].copy()
         return TokenRecord(float(log_probs[rank]), tuple(best), seen)
 
     def hypothesis(

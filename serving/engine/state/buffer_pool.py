@@ -1,55 +1,51 @@
-"""Buffers that arenas have left, kept to be used again.
+"""Buffers released by arenas, kept for reuse.
 
-The first touch of a fresh page is a fault, and in a virtual machine a fault can cost twenty times
-what writing the page does; arenas that grow with their sequences would pay for each byte again and
-again. What is kept is bounded, and given back by `clear`.
+The first write to a fresh page is a page fault, which in a virtual machine can cost twenty times
+what writing the page costs; arenas that grow with their sequences would pay it again and again.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
-Buffer = NDArray[Any]
-"""One dimension; an arena's cells are a view of it."""
+from serving.bundle import Dtype
+from serving.engine.state.device import Device, DeviceTensor
 
 _SLACK = 1.5
-"""A buffer is used again for what is smaller, down to one such part of it."""
+"""A buffer serves requests down to 1 / `_SLACK` of its size."""
 
 
 class BufferPool:
-    """Spare buffers by kind of number, so that what is stale in one is finite in the next.
+    """Spare one-dimensional buffers, reused for the dtype they had: stale values stay finite.
 
     Args:
-        limit_bytes: What may be kept.
+        device: Allocates the buffers.
+        limit_bytes: Bound on the bytes kept.
 
     Attributes:
-        spare_bytes: What is kept now.
+        spare_bytes: Bytes kept now.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, device: Device, limit_bytes: int) -> None:
+        self.device = device
         self.spare_bytes = 0
         self._limit_bytes = limit_bytes
-        self._spare: list[Buffer] = []  # as they came
+        self._spare: list[DeviceTensor] = []  # oldest first
 
-    def take(self, needed: int, dtype: str) -> Buffer:
-        """A buffer of so many numbers or some more, zero or stale."""
+    def acquire(self, needed: int, dtype: Dtype) -> DeviceTensor:
+        """A buffer of at least `needed` elements, zero or stale."""
         fitting = [
             spare
             for spare in self._spare
-            if spare.dtype == dtype and needed <= spare.size <= _SLACK * needed
+            if spare.dtype == dtype and needed <= spare.shape[0] <= _SLACK * needed
         ]
         if not fitting:
-            return np.zeros(needed, dtype)
-        best = min(fitting, key=lambda spare: spare.size)
+            return self.device.allocate(needed, dtype)
+        best = min(fitting, key=lambda spare: spare.shape[0])
         self._drop(best)
         return best
 
-    def give(self, buffer: Buffer) -> None:
-        """Keeps a buffer that nobody uses any more; the oldest go when there are too many."""
-        if not buffer.size:
+    def release(self, buffer: DeviceTensor) -> None:
+        """Keeps a buffer that is no longer used; above the limit the oldest are freed."""
+        if not buffer.nbytes:
             return
         self._spare.append(buffer)
         self.spare_bytes += buffer.nbytes
@@ -57,10 +53,10 @@ class BufferPool:
             self._drop(self._spare[0])
 
     def clear(self) -> None:
-        """Gives everything back."""
+        """Frees all spare buffers."""
         self._spare.clear()
         self.spare_bytes = 0
 
-    def _drop(self, buffer: Buffer) -> None:
+    def _drop(self, buffer: DeviceTensor) -> None:
         self._spare = [spare for spare in self._spare if spare is not buffer]
         self.spare_bytes -= buffer.nbytes

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from serving.bundle import Growth, State
+from serving.engine.state.device import item_bytes
 
 _SMALLEST_BUCKET = 16
 
@@ -95,7 +94,7 @@ class Footprint:
             held = state.growth is Growth.HOLD
             kind = ("source" if is_long else "sequence") if held else _row_kind(is_long)
             cells = prod(size for size in state.shape if isinstance(size, int))
-            totals[kind] += cells * np.dtype(state.dtype).itemsize
+            totals[kind] += cells * item_bytes(state.dtype)
         return cls(**totals)
 
     def bytes(self, width: int, extent: Extent) -> int:

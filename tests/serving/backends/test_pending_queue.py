@@ -12,7 +12,7 @@ from serving.backends.autoregressive.pending_queue import PendingQueue
 from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
 from serving.engine.engine import Engine
 from serving.engine.request import EngineRequest
-from serving.engine.runners.protocol import Candidates
+from serving.engine.runners.candidates import Candidates
 from serving.engine.scheduler import Capacity
 from tests.serving.backends.test_autoregressive import DEFAULTS, PATIENCE_S, FakeChannel
 from tests.serving.engine.fake_runner import FakeRunner

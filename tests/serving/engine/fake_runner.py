@@ -13,8 +13,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.runners.edits import select_candidates
-from serving.engine.runners.protocol import CandidateRequest, Candidates, Prefill, Prompt
+from serving.engine.runners.candidates import CandidateRequest, Candidates
+from serving.engine.runners.edits import HostLogits, select_candidates
+from serving.engine.runners.protocol import Prefill, Prompt
 from serving.engine.state.footprint import Extent, Footprint
 from serving.engine.state.prefix_cache import Block
 from serving.errors import InvalidRequest
@@ -128,7 +129,7 @@ class FakeGroup:
         self._ensure_capacity()
         return candidates
 
-    def cut(self, slot: int, start: int, stop: int) -> FakeBlock:
+    def copy_block(self, slot: int, start: int, stop: int) -> FakeBlock:
         row = self.rows[slot * self.width]
         assert row is not None
         return FakeBlock(row.history[start:stop])
@@ -176,9 +177,8 @@ class FakeGroup:
         self, rows: Sequence[Row | None], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:
         assert len(row_requests) == len(rows)
-        return select_candidates(
-            np.stack([self._row_logits(row) for row in rows]), row_requests, rank
-        )
+        logits = np.stack([self._row_logits(row) for row in rows])
+        return select_candidates(HostLogits(logits, rank), row_requests)
 
     def _row_logits(self, row: Row | None) -> NDArray[np.float32]:
         """A row without a beam still costs a place in the batch; its numbers mean nothing."""
@@ -195,7 +195,8 @@ def rank(
         below = logits - logits.max(axis=1, keepdims=True)
     log_probs = below - np.log(np.exp(below).sum(axis=1, keepdims=True))
     masses = None if temperatures is None else np.exp(below / temperatures).sum(axis=1)
-    return Candidates(ids, np.take_along_axis(log_probs, ids, axis=1).astype(np.float32), masses)
+    of_best = (np.take_along_axis(x, ids, axis=1).astype(np.float32) for x in (log_probs, logits))
+    return Candidates(ids, *of_best, masses)
 
 
 @dataclass

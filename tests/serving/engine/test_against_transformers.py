@@ -17,6 +17,7 @@ from export.to_onnx import to_onnx
 from serving.bundle import Bundle, Limits, Manifest, SourceInfo
 from serving.engine.decoder import Decoder, decode, final_result
 from serving.engine.request import EngineRequest, Event, Finished
+from serving.engine.runners.ort.device import OrtDevice
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.scheduler import Capacity
 from serving.engine.sequence import SequenceState
@@ -42,9 +43,9 @@ class Twin:
 
 
 @pytest.fixture(scope="module", params=VARIED)
-def twin(
+def checkpoint(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Twin]:
+) -> tuple[MarianMTModel, Bundle]:
     folder = tmp_path_factory.mktemp("twin")
     theirs = make_twin("marian", request.param, folder)
     assert isinstance(theirs, MarianMTModel)
@@ -53,7 +54,13 @@ def twin(
     with torch.no_grad():
         theirs.final_logits_bias[0, 0] += end_bias
     theirs.save_pretrained(folder)
-    runner = OrtRunner(exported(folder), threads=1)
+    return theirs, exported(folder)
+
+
+@pytest.fixture
+def twin(checkpoint: tuple[MarianMTModel, Bundle], device: OrtDevice) -> Iterator[Twin]:
+    theirs, bundle = checkpoint
+    runner = OrtRunner(bundle, threads=1, device=device)
     start = theirs.config.decoder_start_token_id
     rules = Generation(
         decoder_start_ids=(start,),

@@ -10,6 +10,7 @@ import pytest
 from serving.bundle import AlignmentSpec
 from serving.engine.decoder import decode
 from serving.engine.request import EngineRequest
+from serving.engine.runners.ort.device import OrtDevice
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.scheduler import Capacity
 from serving.engine.validation import RequestValidator
@@ -44,13 +45,17 @@ def request(number: int, **asked: object) -> EngineRequest:
 
 
 @pytest.fixture(scope="module")
-def emitting(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
-    return OrtRunner(attention_bundle(tmp_path_factory.mktemp("emits"), emits=True), threads=1)
+def emitting(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+    return OrtRunner(
+        attention_bundle(tmp_path_factory.mktemp("emits"), emits=True), threads=1, device=device
+    )
 
 
 @pytest.fixture(scope="module")
-def aligning(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
-    return OrtRunner(attention_bundle(tmp_path_factory.mktemp("aligns"), aligns=True), threads=1)
+def aligning(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+    return OrtRunner(
+        attention_bundle(tmp_path_factory.mktemp("aligns"), aligns=True), threads=1, device=device
+    )
 
 
 def test_emitted_rows_are_those_that_each_token_was_chosen_by(emitting: OrtRunner) -> None:

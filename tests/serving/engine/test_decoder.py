@@ -9,6 +9,7 @@ import pytest
 
 from serving.engine.decoder import Decoder
 from serving.engine.request import Cancelled, EngineRequest, Event, Failed, Finished, TokenChunk
+from serving.engine.runners.ort.device import OrtDevice
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.runners.protocol import Runner
 from serving.engine.scheduler import Capacity
@@ -25,8 +26,8 @@ FORBIDDEN = 13
 
 
 @pytest.fixture(scope="module")
-def language(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
-    return OrtRunner(language_bundle(tmp_path_factory.mktemp("language")), threads=1)
+def language(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+    return OrtRunner(language_bundle(tmp_path_factory.mktemp("language")), threads=1, device=device)
 
 
 @pytest.fixture(params=["fake", "onnx"])
@@ -222,7 +223,7 @@ def test_batch_that_cannot_be_read_leaves_a_real_group_as_it_was(
     decoder.step()
     bad = Caller(decoder, prompt=(3,))
     with monkeypatch.context() as patch:
-        patch.setattr(language.topk, "rank", _raise)
+        patch.setattr(language._sessions.topk, "rank", _raise)
         decoder._prefill_prompts(is_decoding=True)
     late = Caller(decoder, prompt=(4, 5))
     finish(decoder)

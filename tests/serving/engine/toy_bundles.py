@@ -265,6 +265,28 @@ def language_bundle(repository: Path) -> Bundle:
     return _write(repository, {"step": step}, {"step": nodes}, caches)
 
 
+def halved(bundle: Bundle) -> Bundle:
+    """The bundle rewritten in place in float16: weights, states and logits."""
+    for graph in bundle.manifest.graphs.values():
+        path = bundle.path(graph.file)
+        model = onnx.load(path)
+        for initializer in model.graph.initializer:
+            if initializer.data_type == TensorProto.FLOAT:
+                half = numpy_helper.to_array(initializer).astype(np.float16)
+                initializer.CopyFrom(numpy_helper.from_array(half, initializer.name))
+        for value in (*model.graph.input, *model.graph.output):
+            if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+                value.type.tensor_type.elem_type = TensorProto.FLOAT16
+        for node in model.graph.node:
+            for attribute in node.attribute:
+                if node.op_type == "Cast" and attribute.i == TensorProto.FLOAT:
+                    attribute.i = TensorProto.FLOAT16
+        onnx.save(model, path)
+    fields = bundle.manifest.model_dump_json().replace('"float32"', '"float16"')
+    bundle.path("bundle.json").write_text(fields, encoding="utf-8")
+    return Bundle(bundle.folder, Manifest.model_validate_json(fields))
+
+
 def language_logits(source: History, history: History) -> np.ndarray:
     """What `language` answers for one row, without a cache."""
     x = TARGET[list(history)] + PLACES[: len(history)]

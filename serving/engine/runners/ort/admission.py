@@ -1,29 +1,28 @@
-"""What sequences start from: the `admit` graph over ONNX Runtime, zeros where it says nothing."""
+"""Initial states of sequences: outputs of the graph `admit`, zeros for states without one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.bundle import Growth, Role, Tensor
+from serving.engine.runners.ort.sessions import OrtSessions, right_padded
 from serving.engine.runners.protocol import Prompt
-from serving.engine.state.group_state import FloatArray, GroupState
-
-if TYPE_CHECKING:
-    from serving.engine.runners.ort.runner import OrtRunner
+from serving.engine.state.device import DeviceTensor
+from serving.engine.state.group_state import GroupState
 
 
 def write_initial(
-    runner: OrtRunner, state: GroupState, prompts: Sequence[Prompt], first: int
+    sessions: OrtSessions, state: GroupState, prompts: Sequence[Prompt], first: int
 ) -> None:
-    """HOLD and REPLACE of new slots from `first` on: what `admit` computes, zeros otherwise.
+    """Writes HOLD and REPLACE states of new slots from `first` on.
 
-    REPLACE goes to one row a prompt, [first x width, first x width + m).
+    REPLACE states are written to one row per prompt, [first x width, first x width + m).
     """
-    values = _encode(runner, prompts)
+    values = _encode(sessions, prompts)
     for arena in state.of(Growth.HOLD):
         assert arena.state.admit_output is not None
         arena.write(first, values[arena.state.admit_output])
@@ -35,20 +34,8 @@ def write_initial(
             arena.write(start, values[arena.state.admit_output])
 
 
-def _encode(runner: OrtRunner, prompts: Sequence[Prompt]) -> dict[str, FloatArray]:
-    """Outputs of the `admit` graph that states start from, by name; {} without such a graph."""
-    if runner.admit is None:
-        return {}
-    states = runner.manifest.states
-    names = [state.admit_output for state in states if state.admit_output is not None]
-    feeds = {
-        tensor.name: feed(tensor, prompts) for tensor in runner.manifest.graphs["admit"].inputs
-    }
-    return dict(zip(names, runner.admit.run(names, feeds), strict=True))
-
-
-def feed(tensor: Tensor, prompts: Sequence[Prompt]) -> NDArray[np.generic]:
-    """One input of the `admit` graph for a batch of prompts."""
+def source_input(tensor: Tensor, prompts: Sequence[Prompt]) -> NDArray[Any]:
+    """One input of the graphs `admit` and `align` for a batch of prompts."""
     if tensor.role is Role.PIXELS:
         return np.stack([prompt.pixels for prompt in prompts if prompt.pixels is not None])
     sources = [prompt.source_ids for prompt in prompts if prompt.source_ids is not None]
@@ -57,9 +44,12 @@ def feed(tensor: Tensor, prompts: Sequence[Prompt]) -> NDArray[np.generic]:
     return right_padded(sources)
 
 
-def right_padded(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Rows of ids as (rows, longest); 0 fills, which any vocabulary has and lengths mask."""
-    padded = np.zeros((len(rows), max(map(len, rows))), np.int64)
-    for target, row in zip(padded, rows, strict=True):
-        target[: len(row)] = row
-    return padded
+def _encode(sessions: OrtSessions, prompts: Sequence[Prompt]) -> dict[str, DeviceTensor]:
+    """Outputs of the graph `admit` by name; {} without such a graph."""
+    if sessions.admit is None:
+        return {}
+    manifest = sessions.manifest
+    names = [state.admit_output for state in manifest.states if state.admit_output is not None]
+    inputs = manifest.graphs["admit"].inputs
+    arrays = {tensor.name: source_input(tensor, prompts) for tensor in inputs}
+    return dict(zip(names, sessions.device.run(sessions.admit, names, arrays), strict=True))

@@ -1,12 +1,11 @@
 """Top-k graphs: the best tokens and their log-probabilities, without a copy of the logits.
 
 The graphs apply no rules: `search.logits_processors` drops candidates that are not allowed. They
-read the runner's own logits buffer; only (rows, k) numbers are returned.
+read bound logits on any device; only (rows, k) numbers are fetched.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,27 +14,29 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from serving.engine.runners.protocol import Candidates
+from serving.engine.runners.candidates import Candidates
+from serving.engine.runners.ort.device import OrtDevice
+from serving.engine.state.device import DeviceTensor
 
 LOGITS, COUNT, TOKEN_IDS, LOG_PROBS = "logits", "k", "token_ids", "log_probs"
-TEMPERATURE, MASS = "temperature", "mass"
-_LEAST_VOCABULARY = 8192  # below, calls and threads that wait for each other outweigh all savings
+BEST_LOGITS, TEMPERATURE, MASS = "best_logits", "temperature", "mass"
+_MIN_BLOCKED_VOCABULARY = 8192  # below, extra operators and thread synchronisation cost more
 _USUAL_COUNT = 8
 
 
 def topk_graph(
     vocabulary_size: int, block: int | None = None, *, with_mass: bool = False
 ) -> onnx.ModelProto:
-    """The ONNX graph: logits (R, V) float32, k (1,) int64 → token ids and log-probs, both (R, k).
+    """Logits (R, V) float32, k (1,) int64 → token ids, log-probabilities and logits, each (R, k).
 
-    Ranking is by logits, not by log-probabilities: rounding could merge two of those. TopK breaks
-    ties by the lower index (ONNX operator specification, TopK).
+    Ranking is by logits, not by log-probabilities: rounding could make two of those equal. TopK
+    breaks ties by the lower index (ONNX operator specification, TopK).
 
     Args:
-        block: Rank by blocks of so many tokens, which divide the vocabulary; then k may be as large
-            as their number. The answer is the same, in less time.
-        with_mass: Takes a temperature too, (R, 1), and tells the mass, (R, 1): the sum of
-            exp((logit - largest) / temperature), which a draw at that temperature is out of.
+        block: Rank by blocks of this many tokens, which must divide the vocabulary; k is then at
+            most the number of blocks. Same result, less time.
+        with_mass: Also take a temperature, (R, 1), and return the mass, (R, 1): the sum of
+            exp((logit - largest) / temperature), the normaliser of a draw at that temperature.
     """
     nodes = _ranking() if block is None else _block_ranking()
     nodes += [
@@ -43,7 +44,11 @@ def topk_graph(
         helper.make_node("GatherElements", ["normalised", TOKEN_IDS], [LOG_PROBS], axis=1),
     ]
     inputs = [_value(LOGITS, "R", "V"), _value(COUNT, 1, kind=TensorProto.INT64)]
-    outputs = [_value(TOKEN_IDS, "R", "k", kind=TensorProto.INT64), _value(LOG_PROBS, "R", "k")]
+    outputs = [
+        _value(TOKEN_IDS, "R", "k", kind=TensorProto.INT64),
+        _value(LOG_PROBS, "R", "k"),
+        _value(BEST_LOGITS, "R", "k"),
+    ]
     constants: dict[str, Any] = {}
     if block is not None:
         constants |= {"by_blocks": [0, vocabulary_size // block, block], "block": block}
@@ -62,58 +67,68 @@ def topk_graph(
 
 
 def block_size(vocabulary_size: int) -> int | None:
-    """Tokens of a block; None where ranking the whole vocabulary at once is as good.
+    """Tokens of a block; None where ranking the whole vocabulary at once is as fast.
 
-    Both the maxima of all blocks and the candidates of the best are ranked: about as many of each.
+    The maxima of all blocks and the candidates of the best blocks are ranked: about as many of
+    each.
     """
     divisors = [size for size in range(16, 1024) if vocabulary_size % size == 0]
-    if vocabulary_size < _LEAST_VOCABULARY or not divisors:
+    if vocabulary_size < _MIN_BLOCKED_VOCABULARY or not divisors:
         return None
     return min(divisors, key=lambda size: vocabulary_size // size + _USUAL_COUNT * size)
 
 
 class TopK:
-    """Sessions of the topk graphs for one vocabulary."""
+    """Sessions of the top-k graphs for one vocabulary."""
 
-    def __init__(self, options: onnxruntime.SessionOptions, vocabulary_size: int) -> None:
+    def __init__(
+        self, options: onnxruntime.SessionOptions, vocabulary_size: int, device: OrtDevice
+    ) -> None:
         block = block_size(vocabulary_size)
-        self._most_by_blocks = 0 if block is None else vocabulary_size // (2 * block)
+        self._device = device
+        self._is_large = vocabulary_size >= _MIN_BLOCKED_VOCABULARY
+        self._max_blocked_count = 0 if block is None else vocabulary_size // (2 * block)
         self._sessions = {
-            (size is not None, with_mass): _session(
-                topk_graph(vocabulary_size, size, with_mass=with_mass), options
+            (size is not None, with_mass): onnxruntime.InferenceSession(
+                topk_graph(vocabulary_size, size, with_mass=with_mass).SerializeToString(),
+                options,
+                providers=[device.provider],
             )
             for size in {None, block}
             for with_mass in (False, True)
         }
 
     def rank(
-        self,
-        logits: NDArray[np.float32],
-        k: int,
-        temperatures: NDArray[np.float32] | None = None,
+        self, logits: DeviceTensor, k: int, temperatures: NDArray[np.float32] | None = None
     ) -> Candidates:
-        """The k best tokens of each row of (R, V) contiguous logits; see `edits.Rank`."""
+        """The k best tokens of each row of (R, V) logits; see `edits.Rank`."""
         count = k
-        if logits.shape[1] >= _LEAST_VOCABULARY:
-            count = max(k, 2)  # for k = 1, ONNX Runtime's TopK shares no rows among its threads
-        feeds = {LOGITS: logits, COUNT: np.array([count], np.int64)}
+        if self._is_large:
+            count = max(k, 2)  # for k = 1, ONNX Runtime's TopK does not share rows among threads
+        arrays: dict[str, NDArray[Any]] = {COUNT: np.array([count], np.int64)}
+        outputs = [TOKEN_IDS, LOG_PROBS, BEST_LOGITS]
         if temperatures is not None:
-            feeds[TEMPERATURE] = temperatures
-        session = self._sessions[count <= self._most_by_blocks, temperatures is not None]
-        token_ids, log_probs, *masses = session.run(None, feeds)
-        found = Candidates(token_ids[:, :k], log_probs[:, :k])
-        return replace(found, masses=masses[0][:, 0]) if masses else found
+            arrays[TEMPERATURE] = temperatures
+            outputs.append(MASS)
+        session = self._sessions[count <= self._max_blocked_count, temperatures is not None]
+        found = self._device.run(session, outputs, arrays, {LOGITS: logits})
+        token_ids, log_probs, best, *masses = map(self._device.fetch, found)
+        return Candidates(
+            token_ids[:, :k], log_probs[:, :k], best[:, :k], masses[0][:, 0] if masses else None
+        )
 
 
 def _ranking() -> list[NodeProto]:
-    return [helper.make_node("TopK", [LOGITS, COUNT], ["best", TOKEN_IDS], largest=1, sorted=1)]
+    return [
+        helper.make_node("TopK", [LOGITS, COUNT], [BEST_LOGITS, TOKEN_IDS], largest=1, sorted=1)
+    ]
 
 
 def _block_ranking() -> list[NodeProto]:
     """The k best tokens lie in the k blocks with the best maxima, of equal ones the first.
 
-    A token outside has a better one, or an equal and lower one, in each of these. The blocks are
-    put in the vocabulary's order before their tokens are ranked, so that ties fall alike.
+    Each of these blocks has a better token, or an equal one of lower id, than any token outside.
+    The blocks are sorted by position before their tokens are ranked, so that ties break equally.
     """
     node = helper.make_node
     return [
@@ -124,7 +139,7 @@ def _block_ranking() -> list[NodeProto]:
         node("Unsqueeze", ["kept", "cell_axis"], ["indices"]),
         node("GatherND", ["cells", "indices"], ["near"], batch_dims=1),
         node("Reshape", ["near", "by_rows"], ["candidates"]),  # (R, k x block)
-        node("TopK", ["candidates", COUNT], ["best", "place"], largest=1, sorted=1),
+        node("TopK", ["candidates", COUNT], [BEST_LOGITS, "place"], largest=1, sorted=1),
         node("Div", ["place", "block"], ["nth"]),
         node("GatherElements", ["kept", "nth"], ["owner"], axis=1),
         node("Sub", ["owner", "nth"], ["skipped"]),
@@ -134,9 +149,9 @@ def _block_ranking() -> list[NodeProto]:
 
 
 def _mass() -> list[NodeProto]:
-    """One over the best token's probability at that temperature.
+    """The inverse of the best token's probability at the temperature.
 
-    Log-probabilities are tempered, not logits: the best are near zero, where numbers are dense.
+    Log-probabilities are divided, not logits: the best are near zero, where floats are dense.
     """
     node = helper.make_node
     return [
@@ -151,11 +166,3 @@ def _mass() -> list[NodeProto]:
 
 def _value(name: str, *shape: int | str, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, shape)
-
-
-def _session(
-    graph: onnx.ModelProto, options: onnxruntime.SessionOptions
-) -> onnxruntime.InferenceSession:
-    return onnxruntime.InferenceSession(
-        graph.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )

@@ -15,15 +15,20 @@ from transformers.generation.logits_process import (
     SuppressTokensLogitsProcessor,
 )
 
-from serving.engine.runners.edits import select_candidates
-from serving.engine.runners.ort.runner import session_options
+from serving.engine.runners.candidates import CandidateRequest, plain_request
+from serving.engine.runners.edits import HostLogits, select_candidates
+from serving.engine.runners.ort.device import CpuDevice
+from serving.engine.runners.ort.sessions import session_options
 from serving.engine.runners.ort.topk_graph import TopK
-from serving.engine.runners.protocol import CandidateRequest, plain_request
 from serving.engine.search.logits_processors import penalties
 from serving.generation import Generation
 
 VOCABULARY = 40
-TOPK = TopK(session_options(threads=1), VOCABULARY)
+TOPK = TopK(session_options(threads=1), VOCABULARY, CpuDevice())
+
+
+def host(logits: np.ndarray) -> HostLogits:
+    return HostLogits(logits, TOPK.rank)
 
 
 def rules(**asked: object) -> Generation:
@@ -70,9 +75,9 @@ def test_edited_logits_rank_as_after_the_processors(
     logits = (np.random.default_rng(seed).normal(size=(3, VOCABULARY)) * 3).astype(np.float32)
     wanted = processed(logits[1], history, rules(**asked), sorted(banned))
     edit = penalties(rules(**asked), history, (), banned)
-    plain_rows = select_candidates(logits.copy(), [plain_request(count)] * 3, TOPK.rank)
+    plain_rows = select_candidates(host(logits.copy()), [plain_request(count)] * 3)
     found = select_candidates(
-        logits, [plain_request(1), CandidateRequest(count, edit), plain_request(1)], TOPK.rank
+        host(logits), [plain_request(1), CandidateRequest(count, edit), plain_request(1)]
     )
     order = np.lexsort((np.arange(VOCABULARY), -wanted))[:count]
     assert found.token_ids[1].tolist() == order.tolist()
@@ -102,7 +107,7 @@ def test_edited_log_probs_rank_as_those_of_a_beam(
     log_probs = torch.from_numpy(logits[0]).log_softmax(-1).numpy()
     wanted = processed(log_probs, history, beams, sorted(banned))
     found = select_candidates(
-        logits, [CandidateRequest(count, penalties(beams, history, (), banned))], TOPK.rank
+        host(logits), [CandidateRequest(count, penalties(beams, history, (), banned))]
     )
     best = np.sort(wanted)[::-1][:count]
     assert found.log_probs[0] == pytest.approx(best, rel=1e-5, abs=1e-5)
@@ -116,7 +121,7 @@ def test_presence_counts_once_and_frequency_each_time() -> None:
     asked = rules(presence_penalty=0.5, frequency_penalty=0.25)
     logits = np.linspace(1, 2, VOCABULARY, dtype=np.float32)[None].copy()
     edit = penalties(asked, prompt=[7, 7], generated=[3, 5, 3, 3])
-    found = select_candidates(logits.copy(), [CandidateRequest(VOCABULARY, edit)], TOPK.rank)
+    found = select_candidates(host(logits.copy()), [CandidateRequest(VOCABULARY, edit)])
     changed = logits[0].copy()
     changed[3] -= 0.5 + 3 * 0.25
     changed[5] -= 0.5 + 0.25  # 7 is of the prompt, which neither penalises
@@ -129,7 +134,7 @@ def test_presence_counts_once_and_frequency_each_time() -> None:
 def test_mass_is_of_the_row_at_its_temperature() -> None:
     logits = np.random.default_rng(5).normal(size=(2, VOCABULARY)).astype(np.float32)
     found = select_candidates(
-        logits, [plain_request(1), CandidateRequest(1, temperature=0.5)], TOPK.rank
+        host(logits), [plain_request(1), CandidateRequest(1, temperature=0.5)]
     )
     assert found.masses is not None
     below = logits - logits.max(axis=1, keepdims=True)
@@ -137,16 +142,13 @@ def test_mass_is_of_the_row_at_its_temperature() -> None:
 
 
 def test_nobody_is_told_a_mass_who_did_not_ask() -> None:
-    assert (
-        select_candidates(np.zeros((1, 4), np.float32), [plain_request(2)], TOPK.rank).masses
-        is None
-    )
+    assert select_candidates(host(np.zeros((1, 4), np.float32)), [plain_request(2)]).masses is None
 
 
 def test_whole_ranking_follows_the_row_that_was_offered() -> None:
     logits = np.random.default_rng(6).normal(size=(2, VOCABULARY)).astype(np.float32)
     edit = penalties(rules(), (), (), banned={4})
-    found = select_candidates(logits, [plain_request(3), CandidateRequest(3, edit)], TOPK.rank)
+    found = select_candidates(host(logits), [plain_request(3), CandidateRequest(3, edit)])
     assert found.more is not None
     for row in (0, 1):
         assert found.more(row, 7).token_ids.shape == (1, 7)

@@ -7,8 +7,8 @@ import pytest
 
 from serving.engine.decoder import Decoder, decode
 from serving.engine.request import EngineRequest, Event, Finished, Hypothesis, TokenChunk
-from serving.engine.runners.edits import select_candidates
-from serving.engine.runners.protocol import CandidateRequest
+from serving.engine.runners.candidates import CandidateRequest
+from serving.engine.runners.edits import HostLogits, select_candidates
 from serving.engine.scheduler import Capacity
 from serving.engine.search.logits_processors import penalties
 from serving.engine.sequence import SequenceState
@@ -71,7 +71,7 @@ def test_they_are_of_the_penalised_distribution_before_temperature_and_truncatio
         history = hypothesis.token_ids[:place]
         edit = penalties(request(**asked).rules, (0,), history)
         logits = LOGITS((4, 5), (0, *history))[None].copy()
-        wanted = select_candidates(logits, [CandidateRequest(20, edit)], rank)
+        wanted = select_candidates(HostLogits(logits, rank), [CandidateRequest(20, edit)])
         ids, log_probs = zip(*hypothesis.top[place], strict=True)
         assert list(ids) == wanted.token_ids[0].tolist()
         assert log_probs == pytest.approx(wanted.log_probs[0].tolist(), rel=1e-5)

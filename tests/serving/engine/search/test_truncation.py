@@ -18,8 +18,8 @@ from transformers.generation.logits_process import (
 
 from serving.engine.decoder import decode
 from serving.engine.request import EngineRequest
-from serving.engine.runners.edits import select_candidates
-from serving.engine.runners.protocol import Candidates
+from serving.engine.runners.candidates import Candidates
+from serving.engine.runners.edits import HostLogits, select_candidates
 from serving.engine.search import truncation
 from serving.engine.search.ranking import SearchInput
 from serving.engine.search.sampling import SampleSearch
@@ -215,7 +215,7 @@ def test_flat_distribution_is_drawn_from_in_few_rankings(asked: dict[str, float]
 
     asked_rules = rules(seed=5, max_new_tokens=1, **asked)
     search = SampleSearch(EngineRequest(asked_rules, prompt_ids=(0,)))
-    candidates = select_candidates(logits[None].copy(), search.row_requests, counted)
+    candidates = select_candidates(HostLogits(logits[None].copy(), counted), search.row_requests)
     assert search.advance(SearchInput(candidates, 0)) is None
     assert counts[0] == truncation.DEFAULT_CANDIDATES < counts[-1], (
         "64 of 300 nearly equal ones decide nothing"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from serving.bundle import Growth, State
 from serving.engine.state.buffer_pool import BufferPool
+from serving.engine.state.device import HostMemory
 from serving.engine.state.footprint import Extent, Footprint, bucket
 from serving.engine.state.group_state import GroupState
 
@@ -52,7 +53,10 @@ def test_positions_are_made_for_as_many_again_as_far_as_claimed(
 def test_arenas_take_what_was_told(
     width: int, moves: list[tuple[int, int, bool]], expected_sequences: int
 ) -> None:
-    state, footprint = GroupState(STATES, width, BufferPool(1 << 20)), Footprint.of(STATES)
+    state, footprint = (
+        GroupState(STATES, width, BufferPool(HostMemory(), 1 << 20)),
+        Footprint.of(STATES),
+    )
     reservation = Extent()
     for length, source, leaves in moves:
         if leaves and len(state):

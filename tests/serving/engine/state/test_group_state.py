@@ -7,6 +7,7 @@ import pytest
 
 from serving.bundle import Growth, State
 from serving.engine.state.buffer_pool import BufferPool
+from serving.engine.state.device import HostMemory
 from serving.engine.state.group_state import GroupState
 
 HELD = State(
@@ -22,13 +23,13 @@ HELD = State(
 class Dirty(BufferPool):
     """Gives buffers that hold no numbers, as a model that overflowed would leave them."""
 
-    def take(self, needed: int, dtype: str) -> np.ndarray:
+    def acquire(self, needed: int, dtype: str) -> np.ndarray:
         return np.full(needed, np.nan, dtype)
 
 
 @pytest.fixture
 def state() -> GroupState:
-    return GroupState((HELD,), 1, Dirty(limit_bytes=0))
+    return GroupState((HELD,), 1, Dirty(HostMemory(), limit_bytes=0))
 
 
 def enter(state: GroupState, source: int) -> None:
@@ -65,7 +66,7 @@ def test_what_moves_into_a_hole_ends_in_zeros(state: GroupState) -> None:
 
 
 def test_what_is_adopted_ends_in_zeros(state: GroupState) -> None:
-    alone = GroupState((HELD,), 1, Dirty(limit_bytes=0))
+    alone = GroupState((HELD,), 1, Dirty(HostMemory(), limit_bytes=0))
     enter(alone, 5)
     enter(state, 40)
     state.ensure_capacity(2, 1, 5)

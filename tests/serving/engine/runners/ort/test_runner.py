@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 from serving.engine.decoder import Decoder, decode, final_result
 from serving.engine.request import EngineRequest, Event, Finished
-from serving.engine.runners.edits import select_candidates
-from serving.engine.runners.ort.runner import OrtRunner, session_options
+from serving.engine.runners.candidates import plain_request
+from serving.engine.runners.edits import HostLogits, select_candidates
+from serving.engine.runners.ort.device import CpuDevice, OrtDevice
+from serving.engine.runners.ort.runner import OrtRunner
+from serving.engine.runners.ort.sessions import session_options
 from serving.engine.runners.ort.topk_graph import TopK
-from serving.engine.runners.protocol import Prompt, plain_request
+from serving.engine.runners.protocol import Prompt
 from serving.engine.scheduler import Capacity
 from serving.engine.sequence import SequenceState
 from serving.engine.state.footprint import Extent
@@ -44,18 +47,23 @@ CAPACITY = Capacity(
 
 
 @pytest.fixture(scope="module")
-def attention(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
-    return OrtRunner(attention_bundle(tmp_path_factory.mktemp("attention")), threads=1)
+def attention(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+    return OrtRunner(
+        attention_bundle(tmp_path_factory.mktemp("attention")), threads=1, device=device
+    )
 
 
 @pytest.fixture(scope="module")
-def recurrent(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
-    return OrtRunner(recurrent_bundle(tmp_path_factory.mktemp("recurrent")), threads=1)
+def recurrent(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+    return OrtRunner(
+        recurrent_bundle(tmp_path_factory.mktemp("recurrent")), threads=1, device=device
+    )
 
 
 @pytest.fixture(scope="module")
-def language(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
-    return OrtRunner(language_bundle(tmp_path_factory.mktemp("language")), threads=1)
+def language(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+    bundle = language_bundle(tmp_path_factory.mktemp("language"))
+    return OrtRunner(bundle, threads=1, device=device)
 
 
 def rules(beams: int = 1, tokens: int = 40) -> Generation:
@@ -236,8 +244,10 @@ def test_state_shrinks_when_a_long_sequence_leaves(attention: OrtRunner) -> None
 
 
 def test_no_more_than_the_vocabulary_is_asked_for() -> None:
-    topk = TopK(session_options(threads=1), 4)
-    best = select_candidates(np.zeros((1, 4), np.float32), [plain_request(9)], topk.rank)
+    topk = TopK(session_options(threads=1), 4, CpuDevice())
+    best = select_candidates(
+        HostLogits(np.zeros((1, 4), np.float32), topk.rank), [plain_request(9)]
+    )
     assert best.token_ids.shape == (1, 4)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from serving.engine.decoder import Decoder, decode, final_result
 from serving.engine.request import EngineRequest, Event, Finished, TokenChunk
+from serving.engine.runners.ort.device import OrtDevice
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.scheduler import Capacity
 from serving.engine.search import truncation
@@ -54,11 +56,11 @@ def request(number: int, *, has_pixels: bool = False) -> EngineRequest:
 
 @pytest.fixture(params=["attention", "recurrent"])
 def served(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, device: OrtDevice
 ) -> tuple[OrtRunner, bool]:
     """A runner, and whether it takes pixels."""
     build = attention_bundle if request.param == "attention" else recurrent_bundle
-    runner = OrtRunner(build(tmp_path_factory.mktemp("toy")), threads=1)
+    runner = OrtRunner(build(tmp_path_factory.mktemp("toy")), threads=1, device=device)
     return runner, request.param == "recurrent"
 
 
@@ -107,8 +109,8 @@ def test_streamed_samples_are_the_collected_ones(served: tuple[OrtRunner, bool])
     assert streamed == wanted
 
 
-def test_samples_are_those_of_the_equations(tmp_path_factory: pytest.TempPathFactory) -> None:
-    runner = OrtRunner(attention_bundle(tmp_path_factory.mktemp("toy")), threads=1)
+def test_samples_are_those_of_the_equations(tmp_path: Path, device: OrtDevice) -> None:
+    runner = OrtRunner(attention_bundle(tmp_path), threads=1, device=device)
     requests = [request(number) for number in range(40)]
     reference = FakeRunner(attention_logits, VOCABULARY)
     for found, wanted in zip(decode(runner, requests), decode(reference, requests), strict=True):

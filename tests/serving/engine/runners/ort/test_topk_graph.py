@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.engine.runners.ort.runner import session_options
+from serving.engine.runners.candidates import Candidates
+from serving.engine.runners.ort.device import CpuDevice
+from serving.engine.runners.ort.sessions import session_options
 from serving.engine.runners.ort.topk_graph import TopK, block_size, topk_graph
-from serving.engine.runners.protocol import Candidates
 
 SHAPES = ((12, 5), (5, 12), (40, 3), (7, 1), (1, 9))  # (blocks, tokens of each)
 
@@ -29,7 +30,8 @@ def chosen(
     """Token ids, log-probabilities, masses at temperature 0.5."""
     temperature = np.full((len(logits), 1), 0.5, np.float32)
     feeds = {"logits": logits, "k": np.array([k]), "temperature": temperature}
-    ids, log_probs, masses = session(*shape, by_blocks=by_blocks).run(None, feeds)
+    ids, log_probs, best, masses = session(*shape, by_blocks=by_blocks).run(None, feeds)
+    np.testing.assert_array_equal(best, np.take_along_axis(logits, ids, axis=1))
     return ids, log_probs, masses
 
 
@@ -81,7 +83,7 @@ def test_no_numbers_still_give_tokens() -> None:
 
 @pytest.mark.parametrize("vocabulary_size", [1, 2, 9, 9216, 8209])  # one of blocks, one prime
 def test_rank_gives_as_many_as_are_asked_for(vocabulary_size: int) -> None:
-    topk = TopK(session_options(threads=1), vocabulary_size)
+    topk = TopK(session_options(threads=1), vocabulary_size, CpuDevice())
     logits = np.random.default_rng(3).normal(size=(2, vocabulary_size)).astype(np.float32)
     temperatures = np.array([[0.3], [2.0]], np.float32)
     for k in {1, min(2, vocabulary_size), min(50, vocabulary_size), vocabulary_size}:

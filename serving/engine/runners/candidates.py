@@ -1,0 +1,85 @@
+"""What the search requests of a runner for each row, and the candidates it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """A sparse change of one row's scores, in the order of `transformers`' processors.
+
+    Each edited score becomes `s = score + bias`, then `s / factor` if positive and `s * factor` if
+    negative, then `s + offset`. Rows that share one `Edit` object are edited together.
+
+    Attributes:
+        token_ids: (n,) int64, distinct.
+        bias: (n,) float32.
+        factor: (n,) float32, 1 for tokens without a repetition penalty.
+        offset: (n,) float32; minus infinity bans the token.
+        is_of_log_probs: Beam search: log-probabilities are edited and not normalised again.
+            Otherwise logits are edited and log-probabilities computed from the result.
+        renormalises: With `is_of_log_probs`: apply log-softmax after the edit.
+    """
+
+    token_ids: NDArray[np.int64]
+    bias: NDArray[np.float32]
+    factor: NDArray[np.float32]
+    offset: NDArray[np.float32]
+    is_of_log_probs: bool = False
+    renormalises: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateRequest:
+    """What one row needs of its next token's scores. Compared by identity: share equal ones.
+
+    Attributes:
+        count: Candidates; a row may get more, if another row of the call needs them.
+        edit: Applied before candidates are ranked.
+        temperature: Return the row's probability mass at this temperature.
+    """
+
+    count: int
+    edit: Edit | None = None
+    temperature: float | None = None
+
+
+@lru_cache(maxsize=1024)
+def plain_request(count: int) -> CandidateRequest:
+    """A request for `count` candidates without an edit; one object for all rows."""
+    return CandidateRequest(count)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The best next tokens of each row, after its edit.
+
+    Attributes:
+        token_ids: (rows, k) int64, highest score first; of equal scores the lowest id first.
+        log_probs: (rows, k) float32: log-softmax over the whole vocabulary at temperature 1.
+        logits: (rows, k) float32: scores of the candidates after the edit of logits.
+        masses: (rows,) float32: sum over the vocabulary of exp((score - best) / temperature), if
+            any row requested it.
+        emitted: row → (S,) float32 of the EMIT output that belongs to these candidates, where
+            `step` has one. Valid until the runner's next call; copy what is kept.
+        more: (row, count) → the row's `count` best, or its whole vocabulary if that is less. Valid
+            until the runner's next call.
+    """
+
+    token_ids: NDArray[np.int64]
+    log_probs: NDArray[np.float32]
+    logits: NDArray[np.float32]
+    masses: NDArray[np.float32] | None = None
+    emitted: Callable[[int], NDArray[np.float32]] | None = None
+    more: Callable[[int, int], Candidates] | None = None
+
+    @cached_property
+    def ids(self) -> list[list[int]]:
+        """`token_ids` as Python integers, converted once for all rows."""
+        return self.token_ids.tolist()  # type: ignore[no-any-return]

@@ -1,0 +1,176 @@
+"""The live sequences of one beam width, over ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.bundle import Growth
+from serving.engine.runners.candidates import CandidateRequest, Candidates
+from serving.engine.runners.edits import select_candidates
+from serving.engine.runners.ort.admission import write_initial
+from serving.engine.runners.ort.prefill import OrtPrefill, OrtPrefixBlock
+from serving.engine.runners.ort.sessions import OrtSessions, right_padded
+from serving.engine.runners.ort.step import BoundStep
+from serving.engine.runners.protocol import Prefill, Prompt
+from serving.engine.state.device import DeviceTensor
+from serving.engine.state.footprint import Extent
+from serving.engine.state.group_state import GroupState
+
+
+class OrtGroup:
+    """See `serving.engine.runners.protocol.Group`.
+
+    A step binds the arenas' live rows once and runs on the same addresses until a sequence is
+    admitted, retired or outgrows its bucket.
+    """
+
+    def __init__(self, sessions: OrtSessions, width: int) -> None:
+        self.width = width
+        self._sessions = sessions
+        self._state = GroupState(sessions.manifest.states, width, sessions.pool)
+        self._step: BoundStep | None = None
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of this group's arenas."""
+        return self._state.nbytes
+
+    def admit(
+        self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        """Encodes sources, prefills prompts; see `Group.admit`."""
+        state, first = self._state, len(self._state)
+        self._add_slots(prompts, [len(prompt.token_ids) for prompt in prompts])
+        token_ids = [prompt.token_ids for prompt in prompts]
+        try:
+            candidates = self._prefill(token_ids, first, row_requests)
+        except Exception:
+            state.truncate(first)
+            raise
+        state.spread(first)
+        return candidates
+
+    def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
+        """Encodes sources; see `Group.admit_deferred`."""
+        assert self.width == 1
+        self._add_slots(prompts, [0] * len(prompts))
+
+    def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
+        """Prefills the rest, copies the state to the next slot; see `Group.admit_prefilled`."""
+        assert isinstance(prefill, OrtPrefill), "a prompt of another runner"
+        step, done = prefill.finish(), prefill.state
+        candidates = self._candidates(step.logits, [row_request], step.emitted)
+        self._step = None
+        slots = len(self._state) + 1
+        self._state.ensure_capacity(slots, done.lengths[0], done.source_lengths[0])
+        self._state.adopt(done)
+        done.release()
+        return candidates
+
+    def copy_block(self, slot: int, start: int, stop: int) -> OrtPrefixBlock:
+        """Copies positions of a slot's first row; see `Group.copy_block`."""
+        row, arenas = slot * self.width, self._state.of(Growth.APPEND)
+        values = [arena.read_positions(row, start, stop) for arena in arenas]
+        return OrtPrefixBlock(values, stop - start)
+
+    def step(
+        self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        """Appends one token to every row; see `Group.step`."""
+        state = self._state
+        state.ensure_capacity(len(state), max(state.lengths) + 1)
+        state.advance_lengths()
+        if self._step is None or self._step.layout != state.layout:
+            rows, slots = slice(0, len(state) * self.width), slice(0, len(state))
+            self._step = BoundStep(self._sessions, state, rows, slots, tokens=1)
+        lengths = np.repeat(np.array(state.lengths, np.int32), self.width)
+        self._step.run(token_ids[:, None], lengths)
+        return self._candidates(self._step.logits, row_requests, self._step.emitted)
+
+    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copies rows; see `Group.copy`."""
+        self._state.copy_rows(sources, targets)
+
+    def retire(self, slot: int) -> None:
+        """Drops a sequence; see `Group.retire`."""
+        self._state.retire(slot)
+
+    def reserve(self, reservation: Extent, expected_sequences: int) -> None:
+        """Allows allocation ahead of need; see `Group.reserve`."""
+        self._state.reservation = reservation
+        self._state.expected_sequences = expected_sequences
+
+    def shrink(self) -> None:
+        """Gives back memory not needed now; see `Group.shrink`."""
+        self._step = None
+        self._state.shrink()
+
+    def release(self) -> None:
+        """Gives back all memory; see `Group.release`."""
+        self._step = None
+        self._state.release()
+
+    def _add_slots(self, prompts: Sequence[Prompt], lengths: Sequence[int]) -> None:
+        """Gives prompts slots with their initial states, and room for their tokens."""
+        state, first = self._state, len(self._state)
+        sources = [0 if p.source_ids is None else len(p.source_ids) for p in prompts]
+        self._step = None  # its buffers may be moved, and must not be kept alive
+        state.ensure_capacity(first + len(prompts), max(1, *lengths), max(sources))
+        write_initial(self._sessions, state, prompts, first)
+        for length, source in zip(lengths, sources, strict=True):
+            state.admit(length, source)
+
+    def _prefill(
+        self,
+        token_ids: list[NDArray[np.int64]],
+        first: int,
+        row_requests: Sequence[CandidateRequest],
+    ) -> Candidates:
+        """Prefills prompts on one row each, [first x width, first x width + m)."""
+        lengths = [len(ids) for ids in token_ids]
+        is_single = self._sessions.manifest.graphs["step"].max_tokens_per_call == 1
+        if is_single and max(lengths) > 1:
+            return self._prefill_singly(token_ids, first, row_requests)
+        rows = slice(first * self.width, first * self.width + len(token_ids))
+        slots = slice(first, first + len(token_ids))
+        step = BoundStep(self._sessions, self._state, rows, slots, tokens=max(lengths))
+        step.run(right_padded(token_ids), np.array(lengths, np.int32))
+        return self._candidates(step.logits, row_requests, step.emitted)
+
+    def _prefill_singly(
+        self,
+        token_ids: list[NDArray[np.int64]],
+        first: int,
+        row_requests: Sequence[CandidateRequest],
+    ) -> Candidates:
+        """Token by token, prompt by prompt: recurrent decoders cannot take a padded T."""
+        logits = self._sessions.logits_scratch(len(token_ids))
+        emitted: list[Callable[[int], NDArray[np.float32]]] = []
+        for index, ids in enumerate(token_ids):
+            row, slot = first * self.width + index, first + index
+            step = BoundStep(
+                self._sessions,
+                self._state,
+                slice(row, row + 1),
+                slice(slot, slot + 1),
+                tokens=1,
+                logits=self._sessions.device.entries(logits, index, index + 1),
+            )
+            for position, token in enumerate(ids.tolist()):
+                step.run(np.array([[token]], np.int64), np.array([position + 1], np.int32))
+            if step.emitted is not None:
+                emitted.append(step.emitted)
+        return self._candidates(
+            logits, row_requests, (lambda row: emitted[row](0)) if emitted else None
+        )
+
+    def _candidates(
+        self,
+        logits: DeviceTensor,
+        row_requests: Sequence[CandidateRequest],
+        emitted: Callable[[int], NDArray[np.float32]] | None,
+    ) -> Candidates:
+        return select_candidates(self._sessions.logits(logits), row_requests, emitted)

@@ -1,0 +1,161 @@
+"""What all parts of the ONNX Runtime runner share: one bundle's sessions, buffers and scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from serving.bundle import Bundle, Dtype, Growth, Manifest, Role, Tensor
+from serving.engine.runners.edits import HostLogits, Logits
+from serving.engine.runners.ort.device import OrtDevice
+from serving.engine.runners.ort.logits_graphs import CellEditor, Float32Cast, OrtLogits
+from serving.engine.runners.ort.topk_graph import TopK
+from serving.engine.state.buffer_pool import BufferPool
+from serving.engine.state.device import DeviceTensor
+from serving.errors import BundleError
+
+_SLOW_FUSIONS = ["SkipLayerNormFusion"]  # slower than what it replaces on the CPU provider
+
+
+class OrtSessions:
+    """Sessions of one bundle's decoder graphs on one device. One call at a time.
+
+    Args:
+        spare_bytes: Bound on released buffers kept for reuse.
+
+    Attributes:
+        pool: Buffers of all arenas.
+        step: The graph `step`.
+        admit: The graph `admit`, if the bundle has one.
+
+    Raises:
+        BundleError: a graph does not load, or needs what this runner does not support.
+    """
+
+    def __init__(self, bundle: Bundle, device: OrtDevice, threads: int, spare_bytes: int) -> None:
+        self.manifest, self.device = bundle.manifest, device
+        self.vocabulary_size, logits = _checked(bundle.manifest, device)
+        self.pool = BufferPool(device, spare_bytes)
+        self._bundle, self._options = bundle, session_options(threads)
+        self.step = self._open("step")
+        self.admit = self._open("admit") if "admit" in bundle.manifest.graphs else None
+        self.topk = TopK(self._options, self.vocabulary_size, device)
+        self._logits_dtype = logits.dtype
+        self._cast = Float32Cast(self._options, device, logits.dtype)
+        self._scratch: dict[Dtype, DeviceTensor] = {}
+
+    @cached_property
+    def align(self) -> onnxruntime.InferenceSession:
+        """The graph `align`, opened on first use: it holds the decoder's weights a second time."""
+        return self._open("align")
+
+    @cached_property
+    def _editor(self) -> CellEditor:
+        return CellEditor(self._options, self.device)
+
+    def logits_scratch(self, rows: int) -> DeviceTensor:
+        """(rows, V) in the graph's dtype; every call of this model writes to the same memory."""
+        return self._scratch_of(self._logits_dtype, rows)
+
+    def logits(self, values: DeviceTensor) -> Logits:
+        """Logits of a call, as float32, for edits and ranking."""
+        if self._logits_dtype != "float32":
+            target = self._scratch_of("float32", values.shape[0])
+            self._cast.run(values, target)
+            values = target
+        if self.device.is_host:
+            return HostLogits(self.device.fetch(values), self.topk.rank)
+        return OrtLogits(values, self.device, self.topk, self._editor)
+
+    def close(self) -> None:
+        """Frees sessions and buffers."""
+        self.pool.clear()
+        self._scratch.clear()
+        del self.step, self.admit, self.topk
+        self.__dict__.pop("align", None)
+
+    def _scratch_of(self, dtype: Dtype, rows: int) -> DeviceTensor:
+        size, held = rows * self.vocabulary_size, self._scratch.get(dtype)
+        if held is None or size > held.shape[0]:
+            doubled = 0 if held is None else 2 * held.shape[0]
+            held = self._scratch[dtype] = self.device.allocate(max(size, doubled), dtype)
+        return self.device.view(held, (rows, self.vocabulary_size))
+
+    def _open(self, graph: str) -> onnxruntime.InferenceSession:
+        path = self._bundle.path(self.manifest.graphs[graph].file)
+        return open_session(path, self._options, self.device)
+
+
+def session_options(threads: int) -> onnxruntime.SessionOptions:
+    """Options with few threads, none of which spins while the engine is idle."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
+
+
+def open_session(
+    path: Path, options: onnxruntime.SessionOptions, device: OrtDevice
+) -> onnxruntime.InferenceSession:
+    """A session on the device's provider, without a silent fallback to another.
+
+    Raises:
+        BundleError: the graph does not load on this provider.
+    """
+    try:
+        session = onnxruntime.InferenceSession(
+            str(path), options, providers=[device.provider], disabled_optimizers=_SLOW_FUSIONS
+        )
+    except Exception as error:  # the runtime's exceptions share no base class
+        raise BundleError(f"ONNX Runtime cannot load {path.name}: {error}") from error
+    if device.provider not in session.get_providers():
+        raise BundleError(
+            f"ONNX Runtime cannot run {path.name} on {device.provider}: "
+            f"it offers {', '.join(session.get_providers())}"
+        )
+    return session
+
+
+def right_padded(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Rows of ids as (rows, longest); padded with 0, a valid id in any vocabulary."""
+    padded = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    for target, row in zip(padded, rows, strict=True):
+        target[: len(row)] = row
+    return padded
+
+
+def _checked(manifest: Manifest, device: OrtDevice) -> tuple[int, Tensor]:
+    """The vocabulary's size and the LOGITS output of a manifest that this runner supports.
+
+    Raises:
+        BundleError: no `step` graph, LOGITS or vocabulary size, or an unsupported state.
+    """
+    if "step" not in manifest.graphs:
+        raise BundleError(f"{manifest.name} has no step graph: it is not a generator")
+    logits = manifest.graphs["step"].output(Role.LOGITS)
+    if manifest.vocabulary_size is None or logits is None:
+        raise BundleError(
+            f"{manifest.name} lacks vocabulary_size or a LOGITS output: export it again"
+        )
+    for state in manifest.states:
+        if state.growth is Growth.APPEND and state.layout != "in_place":
+            raise BundleError(
+                f"{manifest.name}: state {state.name} has layout {state.layout!r}, supported is "
+                "in_place: export for ONNX Runtime"
+            )
+        if state.growth is Growth.HOLD and state.admit_output is None:
+            raise BundleError(f"{manifest.name}: HOLD state {state.name} has no admit_output")
+    dtypes = {state.name: state.dtype for state in manifest.states} | {logits.name: logits.dtype}
+    for name, dtype in dtypes.items():
+        if dtype in device.unsupported_dtypes:
+            raise BundleError(
+                f"{manifest.name}: {name} is {dtype}, which {device.provider} does not support: "
+                "export in another precision, or serve on another device"
+            )
+    return manifest.vocabulary_size, logits

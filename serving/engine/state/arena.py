@@ -1,0 +1,135 @@
+"""The buffer of one state tensor for all entries of a group, contiguous, laid out by growth.
+
+The first dimension is rows ("R", beams apart) or sequences ("B", beams together). The dimension
+"P" (positions) or "S" (source) is a bucket: it grows when a longer entry arrives and is never far
+too large, because attention's scratch memory and bandwidth follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from serving.bundle import Growth, State
+from serving.engine.state.buffer_pool import BufferPool
+from serving.engine.state.device import DeviceTensor
+
+
+class Arena:
+    """Cells (entries, …) of one state in a device's memory.
+
+    Unused cells of a HOLD state are zero: masked attention multiplies them by zero, and zero times
+    NaN is NaN. Other unused cells may be stale; they are never read.
+
+    Attributes:
+        capacity: Entries that fit without a new layout.
+        length: Size of the P or S dimension; 0 where there is none.
+        axis: Index of that dimension, if any.
+    """
+
+    def __init__(self, state: State, pool: BufferPool) -> None:
+        self.state = state
+        self.axis = next((i for i, size in enumerate(state.shape) if size in ("P", "S")), None)
+        self._pool, self._device = pool, pool.device
+        self._allocate(0, 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all cells."""
+        return self._cells.nbytes
+
+    def view(self, entries: slice) -> DeviceTensor:
+        """A range of entries, to be bound to a graph."""
+        return self._device.entries(self._cells, entries.start, entries.stop)
+
+    def resize(self, capacity: int, length: int, used: int, used_length: int, room: int) -> None:
+        """Moves to a layout of other sizes, keeping `used` entries of `used_length` positions.
+
+        Args:
+            room: Entries to reserve addresses for; pages never written take no memory.
+        """
+        if (capacity, length) == (self.capacity, self.length):
+            return
+        if capacity > self.capacity and length == self.length and self._extend(capacity):
+            return
+        buffer, cells = self._buffer, self._cells
+        self._allocate(capacity, length, room)
+        if used:
+            source = self._device.entries(cells, 0, used)
+            self._device.copy(source, self.view(slice(0, used)), axis=self.axis, length=used_length)
+            self._zero_tail(0, used, used_length)
+        self._pool.release(buffer)
+
+    def release(self) -> None:
+        """Returns the buffer to the pool; nothing may be bound to it any more."""
+        buffer = self._buffer
+        self._allocate(0, 0)
+        self._pool.release(buffer)
+
+    def copy(self, source: int, target: int, length: int, origin: Arena | None = None) -> None:
+        """Copies the first `length` positions of an entry of `origin` to entry `target`.
+
+        Args:
+            origin: An arena of the same state; by default this one.
+        """
+        cells = (origin or self)._cells
+        pairs = ((source, target),)
+        self._device.copy_entries(cells, self._cells, pairs, axis=self.axis, length=length)
+        self._zero_tail(target, target + 1, length)
+
+    def copy_entries(self, pairs: Sequence[tuple[int, int]], length: int) -> None:
+        """Copies the first `length` positions of entries, for each (source, target)."""
+        self._device.copy_entries(self._cells, self._cells, pairs, axis=self.axis, length=length)
+
+    def read_positions(self, entry: int, start: int, stop: int) -> DeviceTensor:
+        """A copy of positions [start, stop) of an entry, (1, …)."""
+        assert self.axis is not None
+        shape = self._shape(1, stop - start)
+        copied = self._device.view(self._device.allocate(prod(shape), self.state.dtype), shape)
+        source = self.view(slice(entry, entry + 1))
+        self._device.copy(source, copied, axis=self.axis, length=stop - start, source_start=start)
+        return copied
+
+    def write_positions(self, entry: int, start: int, values: DeviceTensor) -> None:
+        """Writes positions of an entry from `start` on; `values` as `read_positions` gives them."""
+        assert self.axis is not None
+        target, length = self.view(slice(entry, entry + 1)), values.shape[self.axis]
+        self._device.copy(values, target, axis=self.axis, length=length, target_start=start)
+
+    def write(self, start: int, values: DeviceTensor) -> None:
+        """Writes whole entries from `start` on; they may be shorter than the bucket."""
+        length = 0 if self.axis is None else values.shape[self.axis]
+        stop = start + values.shape[0]
+        self._device.copy(values, self.view(slice(start, stop)), axis=self.axis, length=length)
+        self._zero_tail(start, stop, length)
+
+    def clear(self, start: int, stop: int) -> None:
+        """Sets entries to zero, the initial value of a REPLACE state."""
+        self._device.zero(self.view(slice(start, stop)))
+
+    def _zero_tail(self, start: int, stop: int, length: int) -> None:
+        """Zeroes what entries of a HOLD state have behind so many positions."""
+        if self.state.growth is Growth.HOLD and self.axis is not None and length < self.length:
+            self._device.zero(self.view(slice(start, stop)), axis=self.axis, start=length)
+
+    def _allocate(self, capacity: int, length: int, room: int = 0) -> None:
+        """Lays cells of these sizes out in another buffer."""
+        shape = self._shape(capacity, length)
+        needed = max(room, capacity) * prod(shape[1:])
+        self._buffer = self._pool.acquire(needed, self.state.dtype)
+        self._cells = self._device.view(self._buffer, shape)
+        self.capacity, self.length = capacity, 0 if self.axis is None else length
+
+    def _extend(self, capacity: int) -> bool:
+        """Adds entries in place if the buffer is large enough; returns whether it was."""
+        shape = self._shape(capacity, self.length)
+        if prod(shape) > self._buffer.shape[0]:
+            return False
+        self._cells = self._device.view(self._buffer, shape)
+        self.capacity = capacity
+        return True
+
+    def _shape(self, capacity: int, length: int) -> tuple[int, ...]:
+        """Sizes for names: the first dimension, then P or S."""
+        inner = [length if isinstance(size, str) else size for size in self.state.shape[1:]]
+        return (capacity, *inner)
