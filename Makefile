@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 REPOSITORY ?= model_repository
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
-# Of two examples for one task, these answer who names no model.
+# Of two examples for one task, these serve the requests that name no model.
 DEFAULTS := example-captioner example-clip example-es-en example-gpt
 
-.PHONY: help setup demo serve export test unit check bench load quality proto up down clean
+.PHONY: help setup demo serve export test test-all unit check bench load quality proto up down clean
 
-help: ## what there is to do
+help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Installed once; again when pyproject.toml changes.
@@ -20,21 +20,25 @@ help: ## what there is to do
 
 setup: .venv/installed ## the environment in .venv
 
-export: .venv/installed ## the example checkpoints into the model repository, what is missing or stale
+export: .venv/installed ## the example checkpoints into the model repository, if missing or stale
 	@$(foreach source,$(EXAMPLES),$(BIN)/triptych export $(source) --repository $(REPOSITORY) \
 	  $(if $(filter $(notdir $(source)),$(DEFAULTS)),--default) &&) true
 
-demo: export ## export, start Triton and the gateway, one request to each endpoint, stop
+demo: export ## export, start Triton and the gateway, send a request to each endpoint, stop
 	@$(BIN)/python -m export.examples.demo --repository $(REPOSITORY)
 
-serve: export ## the same, and stay up (Ctrl-C stops everything)
+serve: export ## export, start Triton and the gateway, run until Ctrl-C
 	@$(BIN)/triptych serve --repository $(REPOSITORY)
 
-test: .venv/installed ## the whole suite, a real Triton included
+test: .venv/installed ## the suite that every change must pass, a real Triton included
 	@$(BIN)/pytest
 
-unit: .venv/installed ## what needs neither a Triton nor an exported graph, on all cores
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist loadscope -m "not integration and not slow"
+test-all: .venv/installed ## the same and the slowest tests: every verb on a fresh clone, traces
+	@$(BIN)/pytest -m ""
+
+unit: .venv/installed ## tests that need neither a Triton nor an exported graph, on all cores
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist loadscope \
+	  -m "not integration and not slow and not full"
 
 check: .venv/installed ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .
@@ -55,11 +59,11 @@ quality: export ## the examples' scores in PyTorch, ONNX, int8 and through the s
 proto: .venv/installed ## what follows from clients/triptych/tasks: proto, client methods, tables
 	@$(BIN)/python -m codegen
 
-up: export ## docker compose: triton and gateway in containers
-	docker compose -f docker/compose.yaml up --build
+up: export ## Triton and the gateway in containers, with either version of Docker Compose
+	@REPOSITORY=$(abspath $(REPOSITORY)) docker/compose.sh up --build
 
-down: ## stop what `make up` started
-	docker compose -f docker/compose.yaml down
+down: ## stop and remove those containers
+	@docker/compose.sh down
 
-clean: ## forget exported versions (configs stay)
+clean: ## remove exported versions (configs stay)
 	rm -rf $(REPOSITORY)/*/[0-9]*

@@ -21,8 +21,16 @@ def described() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "instructions": [flag for flag in FEATURES if flag in _flags()],
         "read_gb_per_s": round(read_bandwidth() / 1e9, 1),
-        "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
+        "versions": {name: _version(name) for name in LIBRARIES},
     }
+
+
+def _version(library: str) -> str | None:
+    """None for a peer that is not installed: `--only triptych` needs none."""
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def load() -> float:

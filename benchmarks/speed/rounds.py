@@ -66,9 +66,14 @@ class Result:
 
 
 class Process:
-    """One worker: an engine with a model loaded, idle until it is asked."""
+    """One worker: a process with an engine and a loaded model, idle between runs.
+
+    Args:
+        cache: Folder of checkpoints, bundles and logs; created if it is missing.
+    """
 
     def __init__(self, contender: Contender, model: str, cache: Path) -> None:
+        cache.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "benchmarks.speed.worker"]
         command += [contender.engine, contender.precision, model, str(cache)]
         self._log = (cache / f"{model}-{contender.engine}-{contender.precision}.log").open("w")
@@ -96,7 +101,7 @@ class Process:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"an engine died; its last words are in {self._log.name}")
+            raise RuntimeError(f"a worker ended; its output is in {self._log.name}")
         return Timing(**json.loads(line))
 
 

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Compose on this folder's compose.yaml, with whichever version is installed: `compose.sh up --build`.
+set -eu
+folder=$(cd "$(dirname "$0")" && pwd)
+
+if docker compose version >/dev/null 2>&1; then
+  exec docker compose -f "$folder/compose.yaml" "$@"
+fi
+if command -v docker-compose >/dev/null 2>&1; then
+  # Version 1 builds with BuildKit only when told to. It does not know `create_host_path`, and never
+  # creates the path of a mount in this syntax.
+  export COMPOSE_DOCKER_CLI_BUILD=1 DOCKER_BUILDKIT=1
+  cd "$folder"  # paths of a file on stdin are relative to this
+  sed '/create_host_path/d' compose.yaml | docker-compose -p docker -f - "$@"
+  exit
+fi
+echo "Docker Compose is missing: install the package docker-compose-plugin (docker compose)" \
+  "or docker-compose (version 1.29), and a Docker daemon" >&2
+exit 1

@@ -1,0 +1,77 @@
+"""`compose.sh` finds the Compose that is installed, or names what to install."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+DOCKER = Path(__file__).parents[2] / "docker"
+TOOLS = ("sh", "dirname", "sed", "cat")
+CURRENT = '#!/bin/sh\necho "docker $*"\n'
+WITHOUT_PLUGIN = '#!/bin/sh\necho "docker: unknown command: docker compose" >&2\nexit 1\n'
+OLD = """#!/bin/sh
+echo "docker-compose $* in $PWD with $DOCKER_BUILDKIT$COMPOSE_DOCKER_CLI_BUILD"
+cat
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A folder for PATH with what the script needs, and no Docker."""
+    for tool in TOOLS:
+        (tmp_path / tool).symlink_to(str(shutil.which(tool)))
+    return tmp_path
+
+
+def install(path: Path, name: str, script: str) -> None:
+    (path / name).write_text(script)
+    (path / name).chmod(0o755)
+
+
+def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [DOCKER / "compose.sh", *arguments],
+        env={**os.environ, "PATH": str(path)},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+
+def test_plugin_is_preferred(path: Path) -> None:
+    install(path, "docker", CURRENT)
+    install(path, "docker-compose", OLD)
+    done = run(path, "up", "--build")
+    assert done.stdout.endswith(f"docker compose -f {DOCKER}/compose.yaml up --build\n")
+
+
+def test_version_1_gets_what_it_needs(path: Path) -> None:
+    install(path, "docker", WITHOUT_PLUGIN)
+    install(path, "docker-compose", OLD)
+    done = run(path, "up", "--build")
+    command, _, file = done.stdout.partition("\n")
+    assert command == f"docker-compose -p docker -f - up --build in {DOCKER} with 11"
+    assert "create_host_path" not in file, "version 1 refuses the whole file for it"
+    expected = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    for service in expected.values():
+        service["volumes"][0].pop("bind", None)  # one mapping, shared by an alias
+    assert yaml.safe_load(file)["services"] == expected
+
+
+def test_nothing_installed_is_one_line(path: Path) -> None:
+    done = run(path, "up")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "docker-compose-plugin" in done.stderr
+
+
+def test_failure_is_passed_on(path: Path) -> None:
+    install(path, "docker-compose", "#!/bin/sh\nexit 7\n")
+    assert run(path, "up").returncode == 7

@@ -1,0 +1,104 @@
+"""Compose and Kubernetes run the same two commands, under the same limits and the same probes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+DOCKER = Path(__file__).parents[2] / "docker"
+COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+RESOURCES = list(yaml.safe_load_all((DOCKER / "kubernetes.yaml").read_text()))
+SERVICES = ("triton", "gateway")
+LIVENESS = {"triton": "/v2/health/live", "gateway": "/health"}
+"""As docs/operations.md defines it: the process responds."""
+
+
+def resource(kind: str, name: str) -> dict[str, Any]:
+    [found] = [r for r in RESOURCES if (r["kind"], r["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def pod(name: str) -> dict[str, Any]:
+    return resource("Deployment", name)["spec"]["template"]["spec"]
+
+
+def container(name: str) -> dict[str, Any]:
+    [only] = pod(name)["containers"]
+    return only
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_both_run_the_same_command(name: str) -> None:
+    assert container(name)["args"] == shlex.split(COMPOSE[name]["command"])
+    assert container(name)["image"] == COMPOSE[name]["image"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_health_is_liveness_in_both(name: str) -> None:
+    [url] = re.findall(r"http://127.0.0.1:\d+(/\S+)'", COMPOSE[name]["healthcheck"]["test"][-1])
+    probe = container(name)["livenessProbe"]
+    assert url == probe["httpGet"]["path"] == LIVENESS[name]
+    assert COMPOSE[name]["healthcheck"]["retries"] == probe["failureThreshold"]
+
+
+def test_liveness_leaves_the_supervisor_its_time() -> None:
+    probe = container("triton")["livenessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] > 2 * 30, "it restarts after 30 s"
+
+
+def test_readiness_is_the_gateways_own_and_tritons_with_a_model() -> None:
+    assert container("gateway")["readinessProbe"]["httpGet"]["path"] == "/ready"
+    assert container("triton")["readinessProbe"]["exec"]["command"] == [
+        *("python3", "-m", "serving.probe")
+    ]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_privileges_are_the_same(name: str) -> None:
+    compose, kubernetes = COMPOSE[name], container(name)["securityContext"]
+    assert compose["read_only"]
+    assert kubernetes["readOnlyRootFilesystem"]
+    assert compose["cap_drop"] == kubernetes["capabilities"]["drop"] == ["ALL"]
+    assert compose["security_opt"] == ["no-new-privileges:true"]
+    assert kubernetes["allowPrivilegeEscalation"] is False
+    user = pod(name)["securityContext"]["runAsUser"]
+    assert f"USER {user}:{user}" in (DOCKER / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_stop_times_are_the_same(name: str) -> None:
+    grace = pod(name)["terminationGracePeriodSeconds"]
+    assert COMPOSE[name]["stop_grace_period"] == f"{grace}s"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_missing_repository_is_an_error_and_it_is_read_only(name: str) -> None:
+    [mount] = COMPOSE[name]["volumes"]
+    assert mount["bind"]["create_host_path"] is False
+    assert mount["read_only"]
+    [volume] = [m for m in container(name)["volumeMounts"] if m["name"] == "models"]
+    assert volume == {"name": "models", "mountPath": "/models", "readOnly": True}
+
+
+def test_only_the_gateway_is_published_and_on_loopback() -> None:
+    assert "ports" not in COMPOSE["triton"]
+    assert all(port.startswith("127.0.0.1:") for port in COMPOSE["gateway"]["ports"])
+
+
+def test_tritons_ports_admit_the_gateway_alone() -> None:
+    policy = resource("NetworkPolicy", "triton")["spec"]
+    [rule] = policy["ingress"]
+    assert rule["from"] == [{"podSelector": {"matchLabels": {"app": "gateway"}}}]
+    assert {port["port"] for port in rule["ports"]} == {8001, 8002}, "8000 is the supervisor's"
+    assert policy["egress"] == []
+
+
+def test_services_and_selectors_fit_together() -> None:
+    for name in SERVICES:
+        labels = resource("Deployment", name)["spec"]["template"]["metadata"]["labels"]
+        assert resource("Service", name)["spec"]["selector"] == labels == {"app": name}
