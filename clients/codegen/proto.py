@@ -11,7 +11,7 @@ from pathlib import Path
 from codegen.lock import Lock, LockedField
 from codegen.schema import ProtoMessage, ProtoMethod
 
-NAME = "triptych/triptych.proto"
+PROTO = "triptych/triptych.proto"
 HEADER = """\
 Generated from the messages of `triptych/tasks` by `make proto`; do not edit. Field numbers and
 types are locked in `proto.lock.json`.
@@ -45,7 +45,7 @@ def compile_proto(source: Path, output: Path) -> None:
         RuntimeError: protoc refused the file.
     """
     outputs = [f"--{kind}_out={output}" for kind in ("python", "pyi", "grpc_python")]
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{source}", *outputs, NAME]
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{source}", *outputs, PROTO]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise RuntimeError(f"protoc: {result.stderr.strip()}")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks.load.payloads import Payloads
-from codegen.__main__ import CLIENTS, LOCK, generate
+from codegen.__main__ import LOCK, ROOT, generate
 from codegen.lock import read_lock
 from tests.clients import fake_gateway
 from triptych import cli, client, tasks
@@ -135,7 +135,7 @@ def shouted(body: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def generated(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("generated")
-    generate(output, TASKS.values())
+    generate(output, TASKS)
     return output
 
 
@@ -156,7 +156,7 @@ def run(
 
 
 def test_proto_has_its_messages_and_methods(generated: Path) -> None:
-    text = (generated / "triptych/triptych.proto").read_text()
+    text = (generated / "clients/triptych/triptych.proto").read_text()
     assert "  // Write texts in capitals.\n  rpc ShoutOut(ShoutRequest) returns" in text
     assert "rpc ShoutOutStream(ShoutRequest) returns (stream Chunk);" in text
     body = text.split("message ShoutRequest {")[1].split("}")[0]
@@ -173,12 +173,12 @@ def test_proto_has_its_messages_and_methods(generated: Path) -> None:
     ]
     assert (
         "class ShoutRequest(_message.Message)"
-        in (generated / "triptych/triptych_pb2.pyi").read_text()
+        in (generated / "clients/triptych/triptych_pb2.pyi").read_text()
     )
 
 
 def test_locked_numbers_of_other_messages_stay(generated: Path) -> None:
-    before, after = read_lock(LOCK), read_lock(generated / "triptych/proto.lock.json")
+    before, after = read_lock(ROOT / LOCK), read_lock(generated / LOCK)
     assert {name: after[name] for name in before} == before
     assert after.keys() - before.keys() == {"ShoutRequest", "Shout", "ShoutResponse", "Speaker"}
 
@@ -188,17 +188,16 @@ def test_only_generated_files_differ(generated: Path) -> None:
     changed = {
         str(path.relative_to(generated))
         for path in generated.rglob("*")
-        if path.is_file()
-        and path.read_text() != (CLIENTS / path.relative_to(generated)).read_text()
+        if path.is_file() and path.read_text() != (ROOT / path.relative_to(generated)).read_text()
     }
     assert changed == {
-        "triptych/generated/methods.py",
-        "triptych/generated/summaries.py",
-        "triptych/proto.lock.json",
-        "triptych/triptych.proto",
-        "triptych/triptych_pb2.py",
-        "triptych/triptych_pb2.pyi",
-        "triptych/triptych_pb2_grpc.py",
+        "clients/triptych/generated/methods.py",
+        "clients/triptych/generated/summaries.py",
+        "clients/triptych/proto.lock.json",
+        "clients/triptych/triptych.proto",
+        "clients/triptych/triptych_pb2.py",
+        "clients/triptych/triptych_pb2.pyi",
+        "clients/triptych/triptych_pb2_grpc.py",
     }
 
 
@@ -212,7 +211,7 @@ def loaded(path: Path) -> ModuleType:
 
 
 def test_clients_get_typed_methods(generated: Path) -> None:
-    methods = loaded(generated / "triptych/generated/methods.py")
+    methods = loaded(generated / "clients/triptych/generated/methods.py")
     for kind in (methods.BlockingMethods, methods.AwaitableMethods):
         signature = inspect.signature(kind.shout_out)
         assert [str(each) for each in signature.parameters.values()] == [
@@ -237,7 +236,7 @@ def test_clients_get_typed_methods(generated: Path) -> None:
 
 
 def test_client_with_these_methods_reaches_the_gateway(generated: Path, run: object) -> None:
-    methods = loaded(generated / "triptych/generated/methods.py")
+    methods = loaded(generated / "clients/triptych/generated/methods.py")
 
     class Client(client.Client, methods.BlockingMethods):  # type: ignore[misc, name-defined]
         """Today's client with the new methods."""
@@ -258,7 +257,7 @@ def test_load_profile_fills_its_sample(package: Path, tmp_path: Path) -> None:
 
 
 def test_summary_is_generated(generated: Path) -> None:
-    module = loaded(generated / "triptych/generated/summaries.py")
+    module = loaded(generated / "clients/triptych/generated/summaries.py")
     assert {**SUMMARIES, "shout-out": "Write texts in capitals."} == module.SUMMARIES
 
 

@@ -7,7 +7,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from codegen.__main__ import LOCK
+from codegen.__main__ import LOCK, ROOT
 from codegen.lock import (
     LockedField,
     LockError,
@@ -28,10 +28,10 @@ def message(**fields: str) -> list[ProtoMessage]:
 
 
 def test_committed_lock_has_every_message_and_changes_nothing() -> None:
-    lock = read_lock(LOCK)
+    lock = read_lock(ROOT / LOCK)
     check_published(lock, pb.DESCRIPTOR)
     assert updated(lock, proto_messages(TASKS.values())) == lock
-    assert lock_text(lock) == LOCK.read_text(encoding="utf-8")
+    assert lock_text(lock) == (ROOT / LOCK).read_text(encoding="utf-8")
 
 
 def test_first_published_numbers_stay() -> None:
@@ -122,7 +122,7 @@ def test_deleted_entry_of_the_lock_is_refused() -> None:
 
 def test_every_number_of_the_committed_lock_is_guarded() -> None:
     """Moving any one number of the real lock is noticed."""
-    lock = read_lock(LOCK)
+    lock = read_lock(ROOT / LOCK)
     for name, fields in lock.items():
         for field, locked in fields.items():
             if locked.is_removed:

@@ -1,0 +1,68 @@
+"""Tables of request fields in the documentation, between two comments of a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from triptych.fields import Bounds, MessageField, fields_of
+from triptych.task import IMAGES, Task
+
+_BLOCK = re.compile(
+    r"(<!-- fields of (?P<task>[\w-]+): made by `make proto` -->\n).*?(<!-- end of fields -->)",
+    re.DOTALL,
+)
+_TYPES: Mapping[Any, str] = {str: "text", bool: "boolean", int: "integer", float: "number"}
+
+
+def with_tables(page: str, tasks: Mapping[str, Task]) -> str:
+    """The page with the table of each task that it has a block for.
+
+    Raises:
+        KeyError: A block names an unknown task.
+    """
+    return _BLOCK.sub(lambda found: f"{found[1]}{_table(tasks[found['task']])}{found[3]}", page)
+
+
+def _table(task: Task) -> str:
+    rows = ["| field | type | range | meaning |", "|---|---|---|---|"]
+    for field in fields_of(task.request).values():
+        cells = (f"`{field.name}`", _type(field), _range(field.bounds), _meaning(field))
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _type(field: MessageField) -> str:
+    name = "image" if field.name == IMAGES else _TYPES.get(field.type, "")
+    if field.is_message:
+        name = f"{{{', '.join(field.type.model_fields)}}}"
+    if field.shape == "map":
+        return f"map of {_TYPES[field.key]} to {name}"
+    if field.shape != "list":
+        return name if field.shape == "one" else f"list of lists of {name}s"
+    return f"{name} or list of {name}s" if field.type is str else f"list of `{name}`"
+
+
+def _range(bounds: Bounds) -> str:
+    """A range in words, e.g. `1 to 16` or `above 0, up to 1`."""
+    if bounds.minimum is not None and bounds.maximum is not None:
+        return f"{bounds.minimum:,} to {bounds.maximum:,}"
+    limits = {
+        "at least": bounds.minimum,
+        "above": bounds.above,
+        "up to": bounds.maximum,
+        "below": bounds.below,
+    }
+    return ", ".join(
+        f"{word} {_number(value)}" for word, value in limits.items() if value is not None
+    )
+
+
+def _number(value: float) -> str:
+    exponent = int(value).bit_length() - 1
+    return f"2^{exponent}" if value == 2**exponent and exponent > 20 else f"{value:,}"
+
+
+def _meaning(field: MessageField) -> str:
+    return f"{field.description}{' Required.' if field.is_required else ''}"
