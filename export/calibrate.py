@@ -1,14 +1,13 @@
-"""How far a decoder's keys and values reach, so that an int8 cache can hold them.
+"""Scales for an int8 cache, calibrated on sequences that the model generates.
 
-A checkpoint brings no data, so the model makes its own (Liu et al. 2023, "LLM-QAT", arXiv
-2305.17888, §2.1): it continues by itself after random sources and first tokens, half of the rows
-with the likeliest token, half with drawn ones. Besides it reads random tokens up to its last
-position, because keys know their position.
+A checkpoint brings no data (Liu et al. 2023, "LLM-QAT", arXiv 2305.17888, §2.1): the model
+continues random sources and first tokens, half of the rows with the most likely token, half with
+sampled ones. It also reads random tokens up to its last position, because keys depend on positions.
 
-Real inputs reach further: on held-out data of the examples, keys and values of translator,
-captioner and language model came to 1.5, 1.9 and 2.0 times what their calibration saw. So scales
-leave twice the room. Room is cheap, clipping is dear: with four times the room the least cosine
-over a held-out course of the translator is 0.9994, with half of what is needed 0.57.
+Real inputs exceed these ranges: on held-out data of the examples, keys and values of translator,
+captioner and language model reached 1.5, 1.9 and 2.0 times the calibrated magnitude. So scales
+leave twice the room. Room costs little precision, clipping much: with four times the room the least
+cosine over a held-out run of the translator is 0.9994, with half of what is needed 0.57.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from export.probe import Admitted, Array, Probe, Run, StepCall
+from export.probe import Admitted, Array, Probe, Run, StepLoop
 from export.quantize import LARGEST
 from serving.bundle import Growth, Manifest
 
@@ -28,23 +27,23 @@ HEADROOM = 2.0
 ROWS = 32
 NEW_TOKENS = 64
 LONGEST_SOURCE = 32
-LONGEST_READING = 2048
+LONGEST_PROMPT = 2048
 _UNKNOWN_LENGTH = 256
-_PIECE = 128  # tokens that are read in one call
-_GRIDS = 6  # sizes of pictures' blocks: 1, 2, … 32 along a side
+_CHUNK = 128  # tokens a call
+_GRIDS = 6  # sizes of the blocks of random images: 1, 2, … 32 along a side
 
 Scales = dict[str, NDArray[np.float32]]
-"""State → (H·K,) what 1 in each channel of its cache stands for."""
+"""State → (G·K,) value of one int8 unit in each channel of its cache."""
 
 
 @dataclass
-class Course:
-    """Calls of `step` one after the other, all rows equally long.
+class CalibrationRun:
+    """Consecutive calls of `step`, all rows equally long.
 
     Attributes:
-        tokens: What was told, (R, T) a call.
-        logits: What was answered, (R, V) a call.
-        caches: State → (R, H, P, K) at the end, all P in use.
+        tokens: Input tokens, (R, T) for each call.
+        logits: Output, (R, V) for each call.
+        caches: State → (R, G, P, K) at the end, all P in use.
     """
 
     tokens: list[NDArray[np.int64]]
@@ -53,14 +52,14 @@ class Course:
 
 
 def cache_scales(manifest: Manifest, run: Run) -> Scales:
-    """Scales that hold whatever the decoder kept in its caches; {} where it has none.
+    """Scales for every cache of the decoder; {} where it has none.
 
     Args:
         run: The float32 graphs.
     """
     reach: Scales = {}
-    for course in courses(manifest, run, seed=0):
-        for name, cells in course.caches.items():
+    for done in calibration_runs(manifest, run, seed=0):
+        for name, cells in done.caches.items():
             absmax = np.abs(cells).max(axis=(0, 2)).reshape(-1)
             reach[name] = np.maximum(reach.get(name, absmax), absmax)
     # a channel of zeros (the padding of odd head widths) takes any scale
@@ -70,24 +69,24 @@ def cache_scales(manifest: Manifest, run: Run) -> Scales:
     }
 
 
-def courses(
-    manifest: Manifest, run: Run, seed: int, follow: Sequence[Course] | None = None
-) -> list[Course]:
-    """A continuation and a reading; [] without caches.
+def calibration_runs(
+    manifest: Manifest, run: Run, seed: int, follow: Sequence[CalibrationRun] | None = None
+) -> list[CalibrationRun]:
+    """A generated continuation and a random prompt; [] without caches.
 
     Args:
-        follow: Say what was said there, whatever this run would choose.
+        follow: Runs whose tokens are fed again, whatever these logits would choose.
     """
     if not any(state.growth is Growth.APPEND for state in manifest.states):
         return []
-    said = follow[0].tokens if follow else None
-    return [_continued(manifest, run, seed, said), _read(manifest, run, seed)]
+    forced = follow[0].tokens if follow else None
+    return [_continued(manifest, run, seed, forced), _random_prompt(manifest, run, seed)]
 
 
 def _continued(
-    manifest: Manifest, run: Run, seed: int, said: Sequence[NDArray[np.int64]] | None
-) -> Course:
-    """From the start tokens, or one random token, on; even rows take the best, odd ones draw."""
+    manifest: Manifest, run: Run, seed: int, forced: Sequence[NDArray[np.int64]] | None
+) -> CalibrationRun:
+    """Generates from the start tokens or one random token; even rows greedily, odd ones sampled."""
     probe = _probe(manifest, seed)
     assert manifest.generation is not None
     start = manifest.generation.decoder_start_ids
@@ -96,72 +95,72 @@ def _continued(
         tokens = probe.tokens(ROWS, 1, probe.vocabulary)
     longest = min(tokens.shape[1] + NEW_TOKENS, _positions(manifest))
     call = _start(manifest, run, probe, ROWS, longest)
-    course = Course([], [], {})
+    done = CalibrationRun([], [], {})
     length = 0
     while length < longest:
-        if said is not None:
-            tokens = said[len(course.tokens)]
+        if forced is not None:
+            tokens = forced[len(done.tokens)]
         length += tokens.shape[1]
         logits = call(tokens, np.full(ROWS, length, np.int32), tokens.shape[1])
-        course.tokens.append(tokens)
-        course.logits.append(logits)
+        done.tokens.append(tokens)
+        done.logits.append(logits)
         tokens = _chosen(logits, probe.random)
-    course.caches = _caches(manifest, call)
-    return course
+    done.caches = _caches(manifest, call)
+    return done
 
 
 def _chosen(logits: Array, random: np.random.Generator) -> NDArray[np.int64]:
-    """(R, 1) next tokens; a draw is the best after Gumbel noise."""
+    """(R, 1) next tokens; Gumbel noise on the logits of odd rows samples."""
     noise = random.gumbel(size=logits.shape)
     noise[::2] = 0
     return (logits + noise).argmax(axis=-1)[:, None]
 
 
-def _read(manifest: Manifest, run: Run, seed: int) -> Course:
-    """One row of random tokens, piece by piece to the last position."""
+def _random_prompt(manifest: Manifest, run: Run, seed: int) -> CalibrationRun:
+    """One row of random tokens in chunks, to the last position."""
     probe = _probe(manifest, seed)
     length = _positions(manifest)
     call = _start(manifest, run, probe, 1, length)
     tokens = probe.tokens(1, length, probe.vocabulary)
-    course = Course([], [], {})
-    for start in range(0, length, _PIECE):
-        piece = tokens[:, start : start + _PIECE]
-        stop = start + piece.shape[1]
-        course.tokens.append(piece)
-        course.logits.append(call(piece, np.array([stop], np.int32), piece.shape[1]))
-    course.caches = _caches(manifest, call)
-    return course
+    done = CalibrationRun([], [], {})
+    for start in range(0, length, _CHUNK):
+        chunk = tokens[:, start : start + _CHUNK]
+        stop = start + chunk.shape[1]
+        done.tokens.append(chunk)
+        done.logits.append(call(chunk, np.array([stop], np.int32), chunk.shape[1]))
+    done.caches = _caches(manifest, call)
+    return done
 
 
-def _start(manifest: Manifest, run: Run, probe: Probe, rows: int, length: int) -> StepCall:
+def _start(manifest: Manifest, run: Run, probe: Probe, rows: int, length: int) -> StepLoop:
     """Random sources of mixed lengths, admitted; caches have room for just `length`."""
     longest = min(LONGEST_SOURCE, manifest.limits.max_input_tokens or LONGEST_SOURCE)
-    return StepCall(run, manifest, Admitted.make(run, manifest, probe, rows, longest), length)
+    return StepLoop(run, manifest, Admitted.make(run, manifest, probe, rows, longest), length)
 
 
-def _caches(manifest: Manifest, call: StepCall) -> dict[str, Array]:
+def _caches(manifest: Manifest, call: StepLoop) -> dict[str, Array]:
     appended = (state for state in manifest.states if state.growth is Growth.APPEND)
     return {state.name: call.values[state.step_input] for state in appended}
 
 
 def _positions(manifest: Manifest) -> int:
-    return min(manifest.limits.max_total_tokens or _UNKNOWN_LENGTH, LONGEST_READING)
+    return min(manifest.limits.max_total_tokens or _UNKNOWN_LENGTH, LONGEST_PROMPT)
 
 
 def _probe(manifest: Manifest, seed: int) -> Probe:
     vocabulary = manifest.vocabulary_size or 1
-    return _BlockPictures(manifest.source_vocabulary_size or vocabulary, vocabulary, seed)
+    return _BlockImages(manifest.source_vocabulary_size or vocabulary, vocabulary, seed)
 
 
-class _BlockPictures(Probe):
-    """Pictures of coloured blocks, coarse to fine: to an image tower pure noise is all one grey."""
+class _BlockImages(Probe):
+    """Images of coloured blocks, coarse to fine: an image tower averages pure noise to grey."""
 
     def pixels(self, count: int, shape: Sequence[int]) -> NDArray[np.uint8]:
         """(count, height, width, 3)."""
-        return np.stack([self._picture(shape, 1 << index % _GRIDS) for index in range(count)])
+        return np.stack([self._image(shape, 1 << index % _GRIDS) for index in range(count)])
 
-    def _picture(self, shape: Sequence[int], blocks: int) -> NDArray[np.uint8]:
-        """At least so many blocks along each side."""
+    def _image(self, shape: Sequence[int], blocks: int) -> NDArray[np.uint8]:
+        """At least this many blocks along each side."""
         height, width, channels = shape
         side = max(1, min(height, width) // blocks)
         grid = (-(-height // side), -(-width // side), channels)

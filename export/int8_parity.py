@@ -1,8 +1,8 @@
-"""What int8 costs and what it keeps: a bundle's float32 graphs against their rewrite.
+"""Int8 graphs of a bundle against the float32 graphs that they were rewritten from.
 
-The float32 graphs have passed `verify`, so they stand for PyTorch here. Scores may move, within
-`LEAST_COSINE`; that a row's scores do not depend on its neighbours is held bit for bit. A cache
-that does not fit into int8 stays float32.
+The float32 graphs have passed `verify`, so they are the reference. Logits may differ within
+`LEAST_COSINE`; batch invariance is checked bit for bit. A cache that int8 cannot hold stays
+float32.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from export.architecture import Graphs
-from export.calibrate import Course, Scales, cache_scales, courses
+from export.calibrate import CalibrationRun, Scales, cache_scales, calibration_runs
 from export.probe import Array, Feeds, Observation, Run
 from export.quantize import LARGEST, Precision, quantize
 from export.quantize_cache import quantize_cache
@@ -27,9 +27,9 @@ from serving.engine.decoder import decode
 from serving.engine.runners.ort.runner import OrtRunner
 
 LEAST_COSINE = 0.98
-"""Between the scores or embeddings of one row; less means a layer that int8 cannot carry."""
+"""Between the logits or embeddings of one row; less means a layer that int8 cannot represent."""
 _HELD_OUT = 1
-"""The seed of courses that no scale was taken from."""
+"""Seed of calibration runs that no scale was taken from."""
 
 
 @dataclass
@@ -37,15 +37,15 @@ class Int8Parity:
     """How a rewritten bundle compares with its float32 original.
 
     Attributes:
-        least_cosine: Of one row's scores, states or embeddings, over all observations.
+        least_cosine: Of one row's logits, states or embeddings, over all observations.
         mean_cosine: Over all rows.
-        same_best: Share of rows that score the same token highest; None for stateless bundles.
-        rows_alone: Rows whose results were bit for bit those of the row alone.
-        hypotheses_alone: Generated texts whose tokens were those of the request alone.
+        same_best: Share of rows whose most likely token is the same; None for stateless bundles.
+        rows_alone: Rows whose results equal, bit for bit, those of the row alone.
+        hypotheses_alone: Hypotheses whose tokens equal those of the request alone.
         original_bytes: Of the float32 files.
-        cache: How keys and values of the past are kept, int8 or float32; None without any.
-        cache_cosine: The least that an int8 cache turned a row's scores by, over held-out courses.
-        cache_clipped: Share of those courses' keys and values that lay beyond what int8 holds.
+        cache: dtype of the self-attention cache, int8 or float32; None without a cache.
+        cache_cosine: Least cosine between logits with an int8 cache and without, on held-out runs.
+        cache_clipped: Share of those runs' keys and values that the int8 scales clipped.
     """
 
     precision: str
@@ -65,16 +65,16 @@ class Int8Parity:
 def lower_precision(
     report: Report, graphs: Graphs, bundle: Bundle, precision: Precision
 ) -> Manifest:
-    """Rewrites the files of a staged bundle and compares them with what they were.
+    """Rewrites the files of a staged bundle and compares them with the originals.
 
     Args:
-        report: Of the float32 files, all alike PyTorch; what changes is written into it.
+        report: Of the float32 files, which equal PyTorch; updated in place.
 
     Returns:
         The manifest that fits the rewritten files.
 
     Raises:
-        ParityError: scores turned too far, or a row depends on its neighbours.
+        ParityError: logits differ too much, or a row depends on its neighbours.
     """
     files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
     parity = Int8Parity(precision, original_bytes=sum(f.stat().st_size for f in files.values()))
@@ -89,7 +89,7 @@ def lower_precision(
         bundle = replace(bundle, manifest=_lower_cache(parity, bundle.manifest, files, scales))
     run = open_sessions(files)
     if precision.is_batch_invariant:
-        run = RowByRow(run, bundle, parity)
+        run = BatchInvarianceCheck(run, bundle, parity)
     _compare(parity, wanted, list(observe(graphs, bundle, run)))
     if precision.is_batch_invariant and "step" in files:
         _refuse_dependent_tokens(parity, graphs, bundle)
@@ -101,11 +101,11 @@ def lower_precision(
 def _lower_cache(
     parity: Int8Parity, manifest: Manifest, files: Mapping[str, Path], scales: Scales
 ) -> Manifest:
-    """Puts the cache into int8; puts it back where that turns held-out scores too far."""
+    """Makes the cache int8; undoes it where held-out logits then differ too much."""
     before = onnx.load(str(files["step"]))
-    wanted = courses(manifest, open_sessions(files), _HELD_OUT)
+    wanted = calibration_runs(manifest, open_sessions(files), _HELD_OUT)
     lowered = quantize_cache(files["step"], manifest, scales)
-    given = courses(lowered, open_sessions(files), _HELD_OUT, follow=wanted)
+    given = calibration_runs(lowered, open_sessions(files), _HELD_OUT, follow=wanted)
     parity.cache_cosine = min(
         float(_cosines(np.concatenate(want.logits), np.concatenate(got.logits)).min())
         for want, got in zip(wanted, given, strict=True)
@@ -119,14 +119,14 @@ def _lower_cache(
     return manifest
 
 
-def _clipped(found: list[Course]) -> float:
-    """Share of an int8 cache's cells that are at the end of the scale."""
-    cells = [np.abs(c.astype(np.int16)) for course in found for c in course.caches.values()]
+def _clipped(found: list[CalibrationRun]) -> float:
+    """Share of an int8 cache's cells at the end of the scale."""
+    cells = [np.abs(c.astype(np.int16)) for run in found for c in run.caches.values()]
     return sum(int((c >= LARGEST).sum()) for c in cells) / sum(c.size for c in cells)
 
 
-class RowByRow:
-    """A `Run` that repeats every call one sequence at a time and refuses any difference."""
+class BatchInvarianceCheck:
+    """A `Run` that repeats every call one sequence at a time and raises on any difference."""
 
     def __init__(self, run: Run, bundle: Bundle, parity: Int8Parity) -> None:
         self._run = run
@@ -137,14 +137,14 @@ class RowByRow:
         """The outputs of the whole batch.
 
         Raises:
-            ParityError: a sequence alone gets other bits.
+            ParityError: a sequence alone gives other bits.
         """
         together = self._run(key, feeds)
-        judged = _judged(self._graphs[key])
+        compared = _compared_outputs(self._graphs[key])
         count = min(len(value) for value in feeds.values() if value.ndim)
         for index in range(count if count > 1 else 0):
             alone = self._run(key, {n: _share(v, index, count) for n, v in feeds.items()})
-            for name in judged:
+            for name in compared:
                 if not np.array_equal(alone[name], _share(together[name], index, count)):
                     raise ParityError(
                         f"{key}: {name} of row {index} depends on its neighbours; "
@@ -158,12 +158,12 @@ def _refuse_dependent_tokens(parity: Int8Parity, graphs: Graphs, bundle: Bundle)
     """Decodes sources of mixed lengths together and each alone, through the serving engine.
 
     Raises:
-        ParityError: the same request gets other tokens.
+        ParityError: a request alone gives other tokens.
     """
     runner = OrtRunner(bundle, threads=1)
     for beams in BEAMS:
-        asked = mixed_requests(graphs, bundle.manifest, beams)
-        for request, together in zip(asked, decode(runner, asked), strict=True):
+        requests = mixed_requests(graphs, bundle.manifest, beams)
+        for request, together in zip(requests, decode(runner, requests), strict=True):
             (alone,) = decode(runner, [request])
             pairs = zip(together.hypotheses, alone.hypotheses, strict=True)
             if any(a.token_ids != b.token_ids for a, b in pairs):
@@ -175,14 +175,14 @@ def _refuse_dependent_tokens(parity: Int8Parity, graphs: Graphs, bundle: Bundle)
     runner.close()
 
 
-def _judged(graph: Graph) -> list[str]:
-    """Outputs without the caches, whose cells beyond a row's length mean nothing."""
+def _compared_outputs(graph: Graph) -> list[str]:
+    """Outputs without the caches, whose cells beyond a row's length are undefined."""
     kept = {port.name for port in graph.inputs if port.role is Role.STATE}
     return [p.name for p in graph.outputs if p.role is not Role.STATE or not kept]
 
 
 def _share(value: Array, index: int, count: int) -> Array:
-    """What belongs to one of `count` sequences; scalars belong to all."""
+    """The rows of one of `count` sequences; scalars belong to all."""
     if not value.ndim:
         return value
     each = len(value) // count
@@ -197,8 +197,8 @@ def _compare(parity: Int8Parity, wanted: list[Observation], given: list[Observat
         worst = float(cosines[-1].min())
         if not worst >= LEAST_COSINE:  # NaN must fail
             raise ParityError(
-                f"{parity.precision} turns {want.place} too far: cosine {worst:.4f}, "
-                f"{LEAST_COSINE} is demanded; nothing was published"
+                f"{parity.precision} changes {want.place} too much: cosine {worst:.4f}, "
+                f"{LEAST_COSINE} is required; nothing was published"
             )
         if want.place.startswith(("step", "prefill", "chunk")):
             same.append(a.argmax(axis=-1) == b.argmax(axis=-1))

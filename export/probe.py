@@ -68,7 +68,7 @@ def observe_decoder(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Obse
             yield Observation(f"admit {place} {name}", value)
         lengths = probe.lengths(prompt, count)
         room = prompt + 5
-        call = StepCall(run, manifest, admitted, room)
+        call = StepLoop(run, manifest, admitted, room)
         logits = call(probe.tokens(count, prompt, probe.vocabulary), lengths)
         yield Observation(f"prefill {place}", logits)
         yield from call.observed(f"prefill {place}")
@@ -86,7 +86,7 @@ def _observe_chunks(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Obse
     """Several tokens on a past, which engines use at batch one only."""
     if manifest.graphs["step"].max_tokens_per_call == 1:
         return
-    call = StepCall(run, manifest, Admitted.make(run, manifest, probe, 1, 5), room=8)
+    call = StepLoop(run, manifest, Admitted.make(run, manifest, probe, 1, 5), room=8)
     for chunk, total in ((4, 4), (3, 7)):
         logits = call(probe.tokens(1, chunk, probe.vocabulary), np.array([total], np.int32), chunk)
         yield Observation(f"chunk of {chunk} ending at {total}", logits)
@@ -140,7 +140,7 @@ class Admitted:
             yield state.name, value
 
 
-class StepCall:
+class StepLoop:
     """Calls `step` again and again, each time on the states that the last call left."""
 
     def __init__(self, run: Run, manifest: Manifest, admitted: Admitted, room: int) -> None:

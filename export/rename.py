@@ -1,7 +1,7 @@
-"""From a checkpoint's names to ours: tables that can be read in both directions.
+"""From a checkpoint's tensor names to ours: tables that are read in both directions.
 
 A table maps module names; the last part (`weight`, `bias`) is carried over. `*` stands for a layer
-number. `None` marks tensors that a checkpoint may hold and that we have no use for.
+number. `None` marks tensors that a checkpoint may hold and that the network does not use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
 
 
 @dataclass(frozen=True)
-class Stored:
+class WeightLayout:
     """How a checkpoint stores one or several of our tensors.
 
     Attributes:
@@ -41,7 +41,7 @@ class Stored:
         yield from zip(self.targets, parts, strict=True)
 
 
-Entry = str | Stored | None
+Entry = str | WeightLayout | None
 
 
 class Rename:
@@ -57,11 +57,11 @@ class Rename:
         self.table = dict(table)
         self.optional = optional
 
-    def find(self, name: str) -> Stored | None:
-        """Where a checkpoint's tensor goes; without targets for one that is to be skipped.
+    def find(self, name: str) -> WeightLayout | None:
+        """Targets of a checkpoint's tensor; none for one that is to be skipped.
 
         Raises:
-            KeyError: the table does not know the name.
+            KeyError: the table has no such name.
         """
         numbers = _NUMBER.findall(name)
         pattern = _NUMBER.sub("*", name)
@@ -70,9 +70,9 @@ class Rename:
             entry, suffix = self.table[pattern], ""
         else:
             entry, suffix = self.table[module], f".{leaf}"
-        stored = entry if isinstance(entry, Stored) else Stored(() if entry is None else (entry,))
-        targets = tuple(_numbered(target, numbers) + suffix for target in stored.targets)
-        return Stored(targets, stored.is_transposed, stored.is_squeezed)
+        layout = entry if isinstance(entry, WeightLayout) else WeightLayout(_plain(entry))
+        targets = tuple(_numbered(target, numbers) + suffix for target in layout.targets)
+        return WeightLayout(targets, layout.is_transposed, layout.is_squeezed)
 
     def origin(self, ours: str) -> str:
         """The checkpoint's name for one of our tensors, for messages."""
@@ -80,7 +80,7 @@ class Rename:
         pattern = _NUMBER.sub("*", ours)
         module, _, leaf = pattern.rpartition(".")
         for theirs, entry in self.table.items():
-            targets = entry.targets if isinstance(entry, Stored) else (entry,)
+            targets = entry.targets if isinstance(entry, WeightLayout) else (entry,)
             if pattern in targets:
                 return _numbered(theirs, numbers)
             if module in targets:
@@ -98,6 +98,10 @@ def projections(theirs: str, ours: str) -> dict[str, Entry]:
     return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in names.items()}
 
 
+def _plain(target: str | None) -> tuple[str, ...]:
+    return () if target is None else (target,)
+
+
 def _numbered(name: str, numbers: list[str]) -> str:
     for number in numbers:
         name = name.replace("*", number, 1)
@@ -110,4 +114,4 @@ def _prefix(entry: Entry, prefix: str) -> Entry:
     if isinstance(entry, str):
         return prefix + entry
     targets = tuple(prefix + target for target in entry.targets)
-    return Stored(targets, entry.is_transposed, entry.is_squeezed)
+    return WeightLayout(targets, entry.is_transposed, entry.is_squeezed)

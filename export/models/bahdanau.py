@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Fields, Graphs, language_pairs
+from export.architecture import Architecture, Graphs, language_pairs
+from export.config_reader import ConfigReader
 from export.decoding.recurrent import RecurrentDecoder, recurrent_graphs
 from export.decoding.source import text_source
 from export.layers.additive_attention import AdditiveAttention
@@ -58,14 +59,14 @@ def read_config(values: Mapping[str, Any]) -> Config:
     Raises:
         CheckpointError: a field is missing or is no size.
     """
-    fields = Fields(values)
+    reader = ConfigReader(values)
     return Config(
-        vocabulary_size=fields.integer("vocab_size"),
-        word_width=fields.integer("embedding_size"),
-        hidden_width=fields.integer("hidden_size"),
-        attention_width=fields.integer("attention_size"),
-        readout_width=fields.integer("readout_size"),
-        max_positions=fields.integer("max_positions"),
+        vocabulary_size=reader.integer("vocab_size"),
+        word_width=reader.integer("embedding_size"),
+        hidden_width=reader.integer("hidden_size"),
+        attention_width=reader.integer("attention_size"),
+        readout_width=reader.integer("readout_size"),
+        max_positions=reader.integer("max_positions"),
     )
 
 

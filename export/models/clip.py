@@ -22,8 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Fields, Graphs, Lowering
+from export.architecture import Architecture, Graphs, Lowering
 from export.checkpoint import Checkpoint
+from export.config_reader import ConfigReader
 from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
@@ -91,28 +92,28 @@ def read_config(values: Mapping[str, Any]) -> Config:
         vocabulary_size=text.integer("vocab_size", 49408),
         positions=text.integer("max_position_embeddings", 77),
         end_token=end_token,
-        embedding_width=Fields(values).integer("projection_dim", 512),
+        embedding_width=ConfigReader(values).integer("projection_dim", 512),
     )
 
 
-def _section(values: Mapping[str, Any], side: str) -> Fields:
-    """A tower's fields; `*_config_dict` of old checkpoints wins where it is given."""
-    fields = Fields(values)
+def _section(values: Mapping[str, Any], side: str) -> ConfigReader:
+    """A tower's section; `*_config_dict` of old checkpoints takes precedence."""
+    reader = ConfigReader(values)
     old = f"{side}_config_dict"
-    return fields.section(old if values.get(old) is not None else f"{side}_config")
+    return reader.section(old if values.get(old) is not None else f"{side}_config")
 
 
-def _read_tower(fields: Fields, width: int, mlp_width: int, heads: int) -> TowerConfig:
-    width = fields.integer("hidden_size", width)
-    heads = fields.integer("num_attention_heads", heads)
+def _read_tower(reader: ConfigReader, width: int, mlp_width: int, heads: int) -> TowerConfig:
+    width = reader.integer("hidden_size", width)
+    heads = reader.integer("num_attention_heads", heads)
     if width % heads:
-        raise CheckpointError(f"{fields.place}: {heads} heads do not share out width {width}")
+        raise CheckpointError(f"{reader.place}: {heads} heads do not share out width {width}")
     return TowerConfig(
-        layers=fields.integer("num_hidden_layers", 12),
+        layers=reader.integer("num_hidden_layers", 12),
         heads=Heads(width, heads),
-        mlp_width=fields.integer("intermediate_size", mlp_width),
-        activation=fields.text("hidden_act", "quick_gelu"),
-        norm_epsilon=fields.number("layer_norm_eps", 1e-5),
+        mlp_width=reader.integer("intermediate_size", mlp_width),
+        activation=reader.text("hidden_act", "quick_gelu"),
+        norm_epsilon=reader.number("layer_norm_eps", 1e-5),
     )
 
 

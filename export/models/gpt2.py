@@ -21,13 +21,13 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Fields
+from export.config_reader import ConfigReader
 from export.layers.attention import CachedAttention, CrossAttention
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.rename import Entry, Rename, Stored
+from export.rename import Entry, Rename, WeightLayout
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -59,26 +59,26 @@ class Config:
         return replace(self.heads, scale=self.heads.score_scale / (layer + 1))
 
 
-def read_config(fields: Fields, *, has_cross: bool) -> Config:
+def read_config(reader: ConfigReader, *, has_cross: bool) -> Config:
     """The configuration; what we lack is refused.
 
     Args:
         has_cross: Whether the blocks are to look at a source.
     """
-    fields.refuse_unless(add_cross_attention=has_cross, cross_attention_hidden_size=None)
-    fields.divisible("n_embd", "n_head")
-    width = fields.integer("n_embd")
-    is_scaled = fields.flag("scale_attn_weights", True)
+    reader.refuse_unless(add_cross_attention=has_cross, cross_attention_hidden_size=None)
+    reader.divisible("n_embd", "n_head")
+    width = reader.integer("n_embd")
+    is_scaled = reader.flag("scale_attn_weights", True)
     return Config(
-        vocabulary_size=fields.integer("vocab_size"),
-        positions=fields.integer("n_positions"),
-        layers=fields.integer("n_layer"),
-        heads=Heads(width, fields.integer("n_head"), scale=None if is_scaled else 1.0),
-        mlp_width=fields.integer("n_inner", 4 * width),
-        activation=fields.text("activation_function", "gelu_new"),
-        norm_epsilon=fields.number("layer_norm_epsilon", 1e-5),
-        is_scaled_by_layer=fields.flag("scale_attn_by_inverse_layer_idx", False),
-        has_tied_output=fields.flag("tie_word_embeddings", True),
+        vocabulary_size=reader.integer("vocab_size"),
+        positions=reader.integer("n_positions"),
+        layers=reader.integer("n_layer"),
+        heads=Heads(width, reader.integer("n_head"), scale=None if is_scaled else 1.0),
+        mlp_width=reader.integer("n_inner", 4 * width),
+        activation=reader.text("activation_function", "gelu_new"),
+        norm_epsilon=reader.number("layer_norm_epsilon", 1e-5),
+        is_scaled_by_layer=reader.flag("scale_attn_by_inverse_layer_idx", False),
+        has_tied_output=reader.flag("tie_word_embeddings", True),
     )
 
 
@@ -145,7 +145,7 @@ def rename(config: Config, theirs: str, ours: str) -> dict[str, Entry]:
         "transformer.wpe": "positions",
         "lm_head.weight": "tokens.weight" if config.has_tied_output else "output",
         f"{_BLOCK}.ln_1": f"{own}.attention_norm",
-        f"{_BLOCK}.attn.c_attn": Stored(fused, is_transposed=True),
+        f"{_BLOCK}.attn.c_attn": WeightLayout(fused, is_transposed=True),
         f"{_BLOCK}.attn.c_proj": _conv1d(f"{own}.attention.out"),
         f"{_BLOCK}.ln_cross_attn": f"{own}.cross_norm",
         f"{_BLOCK}.crossattention.q_attn": _conv1d(f"{own}.cross.query"),
@@ -161,5 +161,5 @@ def rename(config: Config, theirs: str, ours: str) -> dict[str, Entry]:
     return Rename(table).prefixed(theirs, ours)
 
 
-def _conv1d(*targets: str) -> Stored:
-    return Stored(targets, is_transposed=True)
+def _conv1d(*targets: str) -> WeightLayout:
+    return WeightLayout(targets, is_transposed=True)

@@ -16,7 +16,8 @@ from typing import Any
 
 from torch import nn
 
-from export.architecture import Architecture, Fields, Graphs, no_section
+from export.architecture import Architecture, Graphs, no_section
+from export.config_reader import ConfigReader
 from export.decoding.transformer import language_model_graphs
 from export.models import gpt2
 from export.rename import Rename
@@ -41,7 +42,7 @@ class Config:
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration."""
-    return Config(gpt2.read_config(Fields(values), has_cross=False))
+    return Config(gpt2.read_config(ConfigReader(values), has_cross=False))
 
 
 # --------------------------------------------------------------------------------------- network

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Fields, Graphs, language_pairs
+from export.architecture import Architecture, Graphs, language_pairs
+from export.config_reader import ConfigReader
 from export.decoding.source import text_source
 from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
 from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
@@ -31,7 +32,7 @@ from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.rename import Entry, Rename, Stored, projections
+from export.rename import Entry, Rename, WeightLayout, projections
 from export.twin import Twin
 from serving.bundle import AlignmentSpec, ImageSpec, Limits
 from serving.errors import CheckpointError
@@ -73,36 +74,36 @@ class Config:
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration; fields that would change the network and that we lack are refused."""
-    fields = Fields(values)
+    """The configuration; unsupported fields that would change the network are refused."""
+    reader = ConfigReader(values)
     off = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits")
-    fields.refuse_unless(**dict.fromkeys(off, False), static_position_embeddings=True)
-    shared = fields.flag("share_encoder_decoder_embeddings", True)
-    tied = fields.flag("tie_word_embeddings", True)
+    reader.refuse_unless(**dict.fromkeys(off, False), static_position_embeddings=True)
+    shared = reader.flag("share_encoder_decoder_embeddings", True)
+    tied = reader.flag("tie_word_embeddings", True)
     if shared and not tied:
         raise CheckpointError(
             "config.json: share_encoder_decoder_embeddings needs tie_word_embeddings"
         )
-    width = fields.integer("d_model")
-    vocabulary = fields.integer("vocab_size")
-    target = vocabulary if shared else fields.integer("decoder_vocab_size", vocabulary)
+    width = reader.integer("d_model")
+    vocabulary = reader.integer("vocab_size")
+    target = vocabulary if shared else reader.integer("decoder_vocab_size", vocabulary)
     return Config(
         width=width,
-        positions=fields.integer("max_position_embeddings"),
-        activation=fields.text("activation_function", "gelu"),
-        embedding_scale=width**0.5 if fields.flag("scale_embedding", False) else 1.0,
-        encoder=_read_stack(fields, "encoder", vocabulary),
-        decoder=_read_stack(fields, "decoder", target),
+        positions=reader.integer("max_position_embeddings"),
+        activation=reader.text("activation_function", "gelu"),
+        embedding_scale=width**0.5 if reader.flag("scale_embedding", False) else 1.0,
+        encoder=_read_stack(reader, "encoder", vocabulary),
+        decoder=_read_stack(reader, "decoder", target),
         has_shared_embeddings=shared,
         has_tied_output=tied,
     )
 
 
-def _read_stack(fields: Fields, side: str, vocabulary_size: int) -> StackConfig:
-    fields.divisible("d_model", f"{side}_attention_heads")
+def _read_stack(reader: ConfigReader, side: str, vocabulary_size: int) -> StackConfig:
+    reader.divisible("d_model", f"{side}_attention_heads")
     names = ("layers", "attention_heads", "ffn_dim")
-    layers, heads, mlp_width = (fields.integer(f"{side}_{name}") for name in names)
-    return StackConfig(vocabulary_size, layers, Heads(fields.integer("d_model"), heads), mlp_width)
+    layers, heads, mlp_width = (reader.integer(f"{side}_{name}") for name in names)
+    return StackConfig(vocabulary_size, layers, Heads(reader.integer("d_model"), heads), mlp_width)
 
 
 # ---------------------------------------------------------------------------------------- blocks
@@ -220,7 +221,7 @@ def rename(config: Config) -> Rename:
         "model.encoder.embed_tokens": source,
         "model.decoder.embed_tokens": target,
         "lm_head.weight": output,
-        "final_logits_bias": Stored(("decoder.output_bias",), is_squeezed=True),
+        "final_logits_bias": WeightLayout(("decoder.output_bias",), is_squeezed=True),
         "model.encoder.embed_positions.weight": "encoder.embedding.positions",
         "model.decoder.embed_positions.weight": "decoder.embedding.positions",
     }

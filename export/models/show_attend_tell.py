@@ -21,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Fields, Graphs, no_section
+from export.architecture import Architecture, Graphs, no_section
+from export.config_reader import ConfigReader
 from export.decoding.recurrent import RecurrentDecoder, recurrent_graphs
 from export.decoding.source import image_source
 from export.layers.additive_attention import AdditiveAttention
@@ -80,7 +81,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     Raises:
         CheckpointError: a field is missing or does not fit.
     """
-    fields = Fields(values)
+    reader = ConfigReader(values)
     channels, strides = values.get("channels"), values.get("strides")
     for name, numbers in (("channels", channels), ("strides", strides)):
         if not isinstance(numbers, list) or not all(isinstance(n, int) and n > 0 for n in numbers):
@@ -88,14 +89,14 @@ def read_config(values: Mapping[str, Any]) -> Config:
     if not channels or len(channels) != len(strides):
         raise CheckpointError("config.json: channels and strides need one number a convolution")
     return Config(
-        image=fields.pair("image_size", 224),
+        image=reader.pair("image_size", 224),
         channels=tuple(channels),
         strides=tuple(strides),
-        vocabulary_size=fields.integer("vocab_size"),
-        word_width=fields.integer("embedding_size"),
-        hidden_width=fields.integer("hidden_size"),
-        attention_width=fields.integer("attention_size"),
-        max_tokens=fields.integer("max_tokens"),
+        vocabulary_size=reader.integer("vocab_size"),
+        word_width=reader.integer("embedding_size"),
+        hidden_width=reader.integer("hidden_size"),
+        attention_width=reader.integer("attention_size"),
+        max_tokens=reader.integer("max_tokens"),
     )
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Fields, Graphs, no_section
+from export.architecture import Architecture, Graphs, no_section
+from export.config_reader import ConfigReader
 from export.decoding.source import image_source
 from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
 from export.models import gpt2, vit
@@ -49,8 +50,8 @@ class Config:
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; other encoders or decoders are refused by name."""
-    fields = Fields(values)
-    encoder, decoder = fields.section("encoder"), fields.section("decoder")
+    reader = ConfigReader(values)
+    encoder, decoder = reader.section("encoder"), reader.section("decoder")
     encoder.refuse_unless(model_type="vit")
     decoder.refuse_unless(model_type="gpt2")
     return Config(vit.read_config(encoder), gpt2.read_config(decoder, has_cross=True))

@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Fields
+from export.config_reader import ConfigReader
 from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
@@ -57,22 +57,22 @@ class Config:
         return patch_count(self.image, self.patch) + 1
 
 
-def read_config(fields: Fields) -> Config:
+def read_config(reader: ConfigReader) -> Config:
     """The configuration; what we lack is refused."""
-    fields.refuse_unless(num_channels=3, head_dim=None)
-    fields.divisible("hidden_size", "num_attention_heads")
+    reader.refuse_unless(num_channels=3, head_dim=None)
+    reader.divisible("hidden_size", "num_attention_heads")
     return Config(
-        image=fields.pair("image_size", 224),
-        patch=fields.pair("patch_size", 16),
-        layers=fields.integer("num_hidden_layers"),
+        image=reader.pair("image_size", 224),
+        patch=reader.pair("patch_size", 16),
+        layers=reader.integer("num_hidden_layers"),
         heads=Heads(
-            fields.integer("hidden_size"),
-            fields.integer("num_attention_heads"),
-            bias=fields.flag("qkv_bias", True),
+            reader.integer("hidden_size"),
+            reader.integer("num_attention_heads"),
+            bias=reader.flag("qkv_bias", True),
         ),
-        mlp_width=fields.integer("intermediate_size"),
-        activation=fields.text("hidden_act", "gelu"),
-        norm_epsilon=fields.number("layer_norm_eps", 1e-12),
+        mlp_width=reader.integer("intermediate_size"),
+        activation=reader.text("hidden_act", "gelu"),
+        norm_epsilon=reader.number("layer_norm_eps", 1e-12),
     )
 
 

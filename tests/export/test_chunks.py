@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 import torch
 
-from export.probe import Admitted, Probe, StepCall
+from export.probe import Admitted, Probe, StepLoop
 from export.verify import TOLERANCE, bundle_path, onnx_run
 from tests.export.conftest import Bundles, Twins
 from tests.export.oracle import difference
@@ -26,7 +26,7 @@ def test_prompt_in_chunks_gives_the_scores_of_the_whole(
     session = onnxruntime.InferenceSession(str(bundle_path(bundle, "step")))
     run = onnx_run({"step": session})
     admitted = Admitted.make(run, bundle.manifest, Probe(64, 64), 1, 1)
-    call = StepCall(run, bundle.manifest, admitted, room=LENGTH + 4)  # arenas are rarely full
+    call = StepLoop(run, bundle.manifest, admitted, room=LENGTH + 4)  # arenas are rarely full
     end = 0
     for chunk in chunks:
         start, end = end, end + chunk

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from export.calibrate import HEADROOM, Course, Scales, cache_scales, courses
-from export.probe import Admitted, Probe, StepCall
+from export.calibrate import HEADROOM, CalibrationRun, Scales, cache_scales, calibration_runs
+from export.probe import Admitted, Probe, StepLoop
 from export.quantize import LARGEST
 from export.twin import EXPORTED
 from export.verify import bundle_path, open_sessions
@@ -81,7 +81,7 @@ def test_prompt_in_chunks_gives_the_very_bits_of_the_whole(
 
     def read(pieces: tuple[int, ...]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
         admitted = Admitted.make(run, bundle.manifest, Probe(64, 64), 1, 1)
-        call = StepCall(run, bundle.manifest, admitted, room=LENGTH + 4)
+        call = StepLoop(run, bundle.manifest, admitted, room=LENGTH + 4)
         end = 0
         for piece in pieces:
             start, end = end, end + piece
@@ -137,8 +137,8 @@ def test_scales_leave_room_above_all_that_calibration_saw(name: str, bundles: Bu
     run = open_sessions({key: bundle_path(bundle, key) for key in graphs})
     scales = cache_scales(bundle.manifest, run)
     reach = {state.name: np.zeros(len(scales[state.name])) for state in caches(bundle)}
-    for course in courses(bundle.manifest, run, seed=0):
-        for state, cells in course.caches.items():
+    for done in calibration_runs(bundle.manifest, run, seed=0):
+        for state, cells in done.caches.items():
             far = np.abs(cells).max(axis=(0, 2)).ravel()
             reach[state] = np.maximum(reach[state], far)
     for state, far in reach.items():
@@ -152,16 +152,16 @@ def test_scales_leave_room_above_all_that_calibration_saw(name: str, bundles: Bu
 def test_a_course_is_followed_to_the_token(bundles: Bundles) -> None:
     bundle = bundles("gpt2", "plain")
     run = open_sessions({"step": bundle_path(bundle, "step")})
-    first = courses(bundle.manifest, run, seed=1)
-    other = courses(bundle.manifest, run, seed=2, follow=first)
-    again = courses(bundle.manifest, run, seed=1, follow=first)
+    first = calibration_runs(bundle.manifest, run, seed=1)
+    other = calibration_runs(bundle.manifest, run, seed=2, follow=first)
+    again = calibration_runs(bundle.manifest, run, seed=1, follow=first)
 
-    def said(course: Course) -> NDArray[np.int64]:
-        return np.concatenate(course.tokens, axis=1)
+    def fed(done: CalibrationRun) -> NDArray[np.int64]:
+        return np.concatenate(done.tokens, axis=1)
 
-    np.testing.assert_array_equal(said(other[0]), said(first[0]))
+    np.testing.assert_array_equal(fed(other[0]), fed(first[0]))
     np.testing.assert_array_equal(again[1].logits[-1], first[1].logits[-1])
-    drawn = said(first[0])[1::2]
+    drawn = fed(first[0])[1::2]
     assert len({tuple(row) for row in drawn.tolist()}) == len(drawn)  # no two rows alike
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from export.rename import Rename, Stored
+from export.rename import Rename, WeightLayout
 
 TABLE = Rename(
     {
         "h.*.fc": "blocks.*.up",
-        "h.*.c_attn": Stored(("blocks.*.query", "blocks.*.key"), is_transposed=True),
-        "bias_row": Stored(("bias",), is_squeezed=True),
+        "h.*.c_attn": WeightLayout(("blocks.*.query", "blocks.*.key"), is_transposed=True),
+        "bias_row": WeightLayout(("bias",), is_squeezed=True),
         "h.*.mask": None,
         "first": "table",
         "second": "table",

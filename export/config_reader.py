@@ -1,0 +1,98 @@
+"""Reading a checkpoint's `config.json` strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from serving.errors import CheckpointError
+
+
+class ConfigReader:
+    """Fields of `config.json`, read one by one: a refusal names field, value and allowed values.
+
+    Args:
+        values: The (sub-)dictionary.
+        place: Its name in messages: `config.json` or `config.json, decoder`.
+    """
+
+    def __init__(self, values: Mapping[str, Any], place: str = "config.json") -> None:
+        self.values = values
+        self.place = place
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """A positive whole number.
+
+        Raises:
+            CheckpointError: missing without a default, or something else.
+        """
+        value = self.values.get(name)
+        value = default if value is None else value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise CheckpointError(f"{self.place}: {name} must be a whole number ≥ 1, not {value!r}")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A number."""
+        value = self.values.get(name, default)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise CheckpointError(f"{self.place}: {name} must be a number, not {value!r}")
+        return float(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
+        value = self.values.get(name, default)
+        if not isinstance(value, bool):
+            raise CheckpointError(f"{self.place}: {name} must be true or false, not {value!r}")
+        return value
+
+    def text(self, name: str, default: str) -> str:
+        """A name."""
+        value = self.values.get(name, default)
+        if not isinstance(value, str):
+            raise CheckpointError(f"{self.place}: {name} must be a string, not {value!r}")
+        return value
+
+    def pair(self, name: str, default: int) -> tuple[int, int]:
+        """(height, width); one number stands for both."""
+        value = self.values.get(name, default)
+        pair = (value, value) if isinstance(value, int) else tuple(value or ())
+        if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
+            raise CheckpointError(f"{self.place}: {name} must be one or two sizes, not {value!r}")
+        return pair
+
+    def section(self, name: str) -> ConfigReader:
+        """A sub-dictionary.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        value = self.values.get(name)
+        if not isinstance(value, Mapping):
+            raise CheckpointError(f"{self.place}: {name} is missing")
+        return ConfigReader(value, f"{self.place}, {name}")
+
+    def refuse_unless(self, **supported: object) -> None:
+        """Refuses fields whose value is neither absent nor the supported one.
+
+        Raises:
+            CheckpointError: names the field, its value and the supported one.
+        """
+        for name, value in supported.items():
+            if self.values.get(name, value) != value:
+                raise CheckpointError(
+                    f"{self.place}: {name} = {self.values[name]!r} is not supported, "
+                    f"only {value!r} is"
+                )
+
+    def divisible(self, width: str, heads: str) -> None:
+        """Refuses a width that is not a multiple of its heads.
+
+        Raises:
+            CheckpointError: names both.
+        """
+        if self.integer(width) % self.integer(heads):
+            raise CheckpointError(
+                f"{self.place}: {width} = {self.values[width]} is not a multiple of "
+                f"{heads} = {self.values[heads]}"
+            )
