@@ -1,6 +1,6 @@
-"""Random inputs that find a graph's mistakes: ragged, padded, batched and alone.
+"""Random inputs for comparing graphs: ragged, padded, batched and alone.
 
-Shapes differ from the traced ones on purpose: a dimension that tracing froze fails here.
+Shapes differ from the traced ones, so that a dimension which tracing froze fails here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Run = Callable[[str, Feeds], dict[str, Array]]
 
 @dataclass(frozen=True)
 class Observation:
-    """One tensor that both sides must agree on."""
+    """One tensor that must be equal on both sides."""
 
     place: str
     value: Array
@@ -47,16 +47,23 @@ class Probe:
         return drawn.astype(np.int32)
 
     def tokens(self, rows: int, columns: int, vocabulary: int) -> NDArray[np.int64]:
-        """(rows, columns) of any token; what lies in the padding must not matter."""
+        """(rows, columns) of any token, in the padding too: it must not matter."""
         return self.random.integers(0, vocabulary, (rows, columns))
 
     def pixels(self, count: int, shape: Sequence[int]) -> NDArray[np.uint8]:
         """(count, height, width, 3)."""
         return self.random.integers(0, 256, (count, *shape), dtype=np.uint8)
 
+    def pixel_mask(self, count: int, height: int, width: int) -> NDArray[np.bool_]:
+        """(count, height, width): True where the image is, at the upper left of its canvas."""
+        heights, widths = self.lengths(height, count), self.lengths(width, count)[::-1]
+        rows = np.arange(height) < heights[:, None]
+        columns = np.arange(width) < widths[:, None]
+        return rows[:, :, None] & columns[:, None, :]
+
 
 def observe_decoder(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
-    """Admission, ragged prefill, steps with beams, and a second chunk: what every call says.
+    """Outputs of admission, ragged prefill, steps with beams, and a second chunk.
 
     Decoders of one token a call are prefilled with one.
     """
@@ -93,7 +100,7 @@ def _observe_chunks(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Obse
 
 
 def observe_alignment(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
-    """`align`, where there is one: sources and hypotheses of several lengths, one of each too."""
+    """Outputs of `align`, if there is one, for sources and hypotheses of several lengths."""
     graph = manifest.graphs.get("align")
     if graph is None:
         return
@@ -111,7 +118,7 @@ def observe_alignment(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Ob
 
 @dataclass(frozen=True)
 class Admitted:
-    """What `admit` gave for some sources."""
+    """Outputs of `admit` for some sources."""
 
     outputs: Feeds
     source: NDArray[np.int32]
@@ -128,7 +135,7 @@ class Admitted:
         return cls(run("admit", feeds), source, manifest.states)
 
     def observed(self) -> Iterator[tuple[str, Array]]:
-        """The states, without what lies at padding."""
+        """The states, without padding."""
         for state in self.states:
             if state.admit_output is None:
                 continue
@@ -141,7 +148,7 @@ class Admitted:
 
 
 class StepLoop:
-    """Calls `step` again and again, each time on the states that the last call left."""
+    """Consecutive calls of `step`, each on the states of the call before."""
 
     def __init__(self, run: Run, manifest: Manifest, admitted: Admitted, room: int) -> None:
         self.run = run
@@ -158,7 +165,7 @@ class StepLoop:
         self.emitted: Feeds = {}
 
     def observed(self, place: str) -> Iterator[Observation]:
-        """What the last call emitted beside logits and states."""
+        """EMIT outputs of the last call."""
         for name, value in self.emitted.items():
             yield Observation(f"{place} {name}", value)
 
@@ -212,12 +219,14 @@ def _source(port: Tensor, probe: Probe, lengths: NDArray[np.int32]) -> Array:
 
 
 def observe_stateless(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
-    """Every graph at several batch sizes and lengths."""
+    """Outputs of every graph at several batch sizes and lengths."""
     for key, graph in manifest.graphs.items():
         for count, length in ((1, 4), (3, 7), (5, 2)):
             feeds = stateless_feeds(graph, manifest, probe, count, length)
-            for name, value in run(key, feeds).items():
-                yield Observation(f"{key} B={count} T={length} {name}", value)
+            outputs = run(key, feeds)
+            for port in graph.outputs:
+                value = without_padding(graph, feeds, port, outputs[port.name])
+                yield Observation(f"{key} B={count} T={length} {port.name}", value)
 
 
 def stateless_feeds(
@@ -235,6 +244,9 @@ def stateless_feeds(
             if end is not None:
                 tokens[np.arange(count), lengths - 1] = end
             feeds[port.name] = tokens
+        elif port.role is Role.PIXEL_MASK:
+            height, width = (int(size) for size in port.shape[1:])
+            feeds[port.name] = probe.pixel_mask(count, height, width)
         elif port.role is Role.SEGMENTS:
             feeds[port.name] = probe.tokens(count, length, 2)
         elif port.role is Role.LENGTHS:
@@ -242,6 +254,32 @@ def stateless_feeds(
         else:
             raise AssertionError(f"{graph.file}: no probe for an input of role {port.role}")
     return feeds
+
+
+def without_padding(graph: Graph, feeds: Feeds, port: Tensor, value: Array) -> Array:
+    """An output with zeros at the padding of each of its T axes, where values are undefined."""
+    lengths = graph.input(Role.LENGTHS)
+    if lengths is None:
+        return value
+    for axis in _text_axes(port):
+        inside = np.arange(value.shape[axis]) < feeds[lengths.name][:, None]  # (B, T)
+        shape = [1] * value.ndim
+        shape[0], shape[axis] = inside.shape
+        value = np.where(inside.reshape(shape), value, 0).astype(value.dtype)
+    return value
+
+
+def output_row(graph: Graph, feeds: Feeds, port: Tensor, value: Array, row: int) -> Array:
+    """One row of a batch's output, without padding: what `single_row` alone should give."""
+    lengths = graph.input(Role.LENGTHS)
+    single = value[row : row + 1]
+    for axis in _text_axes(port) if lengths else ():
+        single = single.take(range(int(feeds[lengths.name][row])), axis)
+    return single
+
+
+def _text_axes(port: Tensor) -> list[int]:
+    return [axis for axis, size in enumerate(port.shape) if size == "T"]
 
 
 def single_row(graph: Graph, feeds: Feeds, row: int) -> Feeds:

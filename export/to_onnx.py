@@ -6,6 +6,7 @@ import copy
 import logging
 import warnings
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import onnx
 import torch
@@ -14,8 +15,7 @@ from torch.export import Dim
 from torch.onnx.errors import OnnxExporterError
 
 from export.architecture import Lowering
-from export.layers.attention import Attention, CachedAttention
-from export.layers.recurrent import BidirectionalGRU
+from export.layers.attention import Attention
 from serving.bundle import Graph
 from serving.bundle import Tensor as Port
 from serving.errors import SetupError
@@ -32,7 +32,17 @@ _DTYPES = {
     "int64": torch.int64,
     "int32": torch.int32,
     "uint8": torch.uint8,
+    "bool": torch.bool,
 }
+
+
+@runtime_checkable
+class Packed(Protocol):
+    """A layer whose weights an operator takes in another layout."""
+
+    def pack(self) -> None:
+        """Registers the weights in that layout; called once, on a copy of the network."""
+        ...
 
 
 def to_onnx(lowering: Lowering, path: Path) -> None:
@@ -45,7 +55,7 @@ def to_onnx(lowering: Lowering, path: Path) -> None:
     for layer in module.modules():
         if isinstance(layer, Attention):
             layer.has_fused_form = lowering.is_fused
-        if isinstance(layer, CachedAttention | BidirectionalGRU):
+        if isinstance(layer, Packed):
             layer.pack()
     model = _export(module, lowering.graph)
     _name_ports(model, lowering.graph)

@@ -1,4 +1,4 @@
-"""The parity gate: what is exported must say what PyTorch says, or it is not published.
+"""The parity gate: exported graphs must equal PyTorch, or nothing is published.
 
 Logits are compared at shapes other than the traced ones, ragged and with beams; tokens and scores
 through the very engine that serves, batched and alone (`docs/architecture.md`, D7).
@@ -26,6 +26,7 @@ from export.probe import (
     observe_alignment,
     observe_decoder,
     observe_stateless,
+    output_row,
     single_row,
     stateless_feeds,
 )
@@ -45,7 +46,7 @@ class ParityError(SetupError):
 
 @dataclass
 class Report:
-    """What the gate saw; `report.json` of the bundle."""
+    """Results of the gate; `report.json` of the bundle."""
 
     tolerance: float = TOLERANCE
     worst_difference: float = 0.0
@@ -55,9 +56,9 @@ class Report:
     graph_bytes: dict[str, int] = field(default_factory=dict)
     milliseconds: dict[str, float] = field(default_factory=dict)
     int8: dict[str, Any] = field(default_factory=dict)
-    """What lowering the precision cost (`Int8Parity`); the parity above is float32's, before it."""
+    """Comparison of int8 with float32 (`Int8Parity`); the parity above is of the float32 graphs."""
     warnings: list[str] = field(default_factory=list)
-    """Wishes of the checkpoint that serving does not honour."""
+    """Generation defaults of the checkpoint that serving does not support."""
     tools: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def verify(graphs: Graphs, bundle: Bundle) -> Report:
 
 
 def measure(report: Report, graphs: Graphs, bundle: Bundle) -> None:
-    """Writes down how large and how fast the files are, as they lie now."""
+    """Records size and speed of the files as they are now."""
     files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
     report.graph_bytes = {key: path.stat().st_size for key, path in files.items()}
     report.milliseconds = _timings(graphs, bundle, open_sessions(files))
@@ -135,7 +136,7 @@ def onnx_run(sessions: dict[str, onnxruntime.InferenceSession]) -> Run:
 
 
 def observe(graphs: Graphs, bundle: Bundle, run: Run) -> Iterator[Observation]:
-    """What a bundle says to the probe's inputs, which are the same at every call."""
+    """Outputs for the probe's inputs, which are the same at every call."""
     probe = _probe(graphs, bundle)
     if "step" in graphs.lowerings:
         yield from observe_decoder(run, bundle.manifest, probe)
@@ -155,10 +156,11 @@ def _compare_alone(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> 
         feeds = stateless_feeds(graph, bundle.manifest, _probe(graphs, bundle), 4, 6)
         together = run(key, feeds)
         for row in range(4):
-            for name, value in run(key, single_row(graph, feeds, row)).items():
-                place = f"{key} row {row} alone, {name}"
-                want = Observation(place, together[name][row : row + 1])
-                _compare(report, want, Observation(place, value))
+            alone = run(key, single_row(graph, feeds, row))
+            for port in graph.outputs:
+                place = f"{key} row {row} alone, {port.name}"
+                want = output_row(graph, feeds, port, together[port.name], row)
+                _compare(report, Observation(place, want), Observation(place, alone[port.name]))
 
 
 def _compare(report: Report, want: Observation, got: Observation) -> None:
@@ -214,14 +216,14 @@ def _exhaust(observations: Iterable[Observation]) -> None:
 
 
 def summary(report: Report) -> Sequence[str]:
-    """The report in lines for people."""
+    """The report in lines for the console."""
     lines = [
         f"{report.observations} comparisons, worst difference "
         f"{report.worst_difference:.1e} of the largest value"
     ]
     if report.tokens:
         lines.append(
-            f"{report.tokens['compared']} hypotheses generated alike, "
+            f"{report.tokens['compared']} hypotheses have equal tokens, "
             f"{report.tokens['ties']} of them by a tie"
         )
     if report.int8:
@@ -236,6 +238,8 @@ def summary(report: Report) -> Sequence[str]:
             )
         if report.int8["rows_alone"]:
             lines.append(
-                "{rows_alone} rows alone as in their batch, bit for bit".format_map(report.int8)
+                "{rows_alone} rows alone equal those in their batch, bit for bit".format_map(
+                    report.int8
+                )
             )
     return lines
