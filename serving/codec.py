@@ -51,7 +51,7 @@ from numpy.typing import DTypeLike, NDArray
 from pydantic import ValidationError
 
 from serving.engine.request import EngineRequest, Finished, Hypothesis, TokenChunk
-from serving.errors import InternalError, InvalidRequest, SetupError, TriptychError
+from serving.errors import InternalError, InvalidRequest, ServingError, SetupError
 from serving.generation import Generation, Overrides
 
 SOURCE_IDS = "source_ids"
@@ -261,22 +261,22 @@ def _padded(rows: Sequence[Sequence[Any]], filling: int, dtype: DTypeLike) -> ND
 
 def encode_error(error: Exception) -> str:
     """`<wire name>: <message>`; other exceptions are internal errors."""
-    known = error if isinstance(error, TriptychError) else InternalError(str(error))
+    known = error if isinstance(error, ServingError) else InternalError(str(error))
     return f"{known.wire}: {known.message}"
 
 
-def decode_error(text: str) -> TriptychError | None:
+def decode_error(text: str) -> ServingError | None:
     """The error that `encode_error` wrote, found behind any prefix of Triton's; None for others."""
     found = _ERROR.search(text)
     return _KINDS[found["wire"]](found["message"]) if found else None
 
 
-def _kinds(kind: type[TriptychError]) -> Iterator[type[TriptychError]]:
+def _kinds(kind: type[ServingError]) -> Iterator[type[ServingError]]:
     yield kind
     for child in kind.__subclasses__():
         yield from _kinds(child)
 
 
-_KINDS = {kind.wire: kind for kind in _kinds(TriptychError) if not issubclass(kind, SetupError)}
+_KINDS = {kind.wire: kind for kind in _kinds(ServingError) if not issubclass(kind, SetupError)}
 _KINDS[InternalError.wire] = InternalError
 _ERROR = re.compile(rf"(?:^|[\s:])(?P<wire>{'|'.join(_KINDS)}): (?P<message>.+)", re.DOTALL)

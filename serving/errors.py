@@ -1,7 +1,7 @@
-"""Every error that a user can meet, as one tree.
+"""Every error of the server, as one tree; its root is an error of the package `triptych`.
 
 ```
-TriptychError
+ServingError
 ├── InvalidRequest            422  INVALID_ARGUMENT    invalid_request
 │   ├── MalformedBody         400  INVALID_ARGUMENT    malformed_body
 │   ├── TooLong               422  INVALID_ARGUMENT    too_long
@@ -28,14 +28,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from triptych.errors import TriptychError
 
-class TriptychError(Exception):
-    """Anything that we tell the user about in one line.
+
+class ServingError(TriptychError):
+    """Base of all errors of the server; its message is one line.
 
     Args:
         message: What was wrong, what was expected, what to do.
-        field: The request's field that is to blame, where there is one.
-        retry_after_s: When trying again makes sense (becomes `Retry-After`).
+        field: The invalid field of the request, where there is one.
+        retry_after_s: Seconds after which a retry may succeed (becomes `Retry-After`).
     """
 
     wire: ClassVar[str] = "internal"
@@ -51,7 +53,7 @@ class TriptychError(Exception):
         self.retry_after_s = retry_after_s
 
 
-class InvalidRequest(TriptychError):
+class InvalidRequest(ServingError):
     """The request cannot be served as it is; sending it again will not help."""
 
     wire, http_status, grpc_status = "invalid_request", 422, "INVALID_ARGUMENT"
@@ -81,55 +83,55 @@ class UnsupportedImage(InvalidRequest):
     wire, http_status = "unsupported_image", 415
 
 
-class Unauthorized(TriptychError):
+class Unauthorized(ServingError):
     """No key, or the wrong one."""
 
     wire, http_status, grpc_status = "unauthorized", 401, "UNAUTHENTICATED"
 
 
-class UnknownModel(TriptychError):
+class UnknownModel(ServingError):
     """No bundle of that name is served."""
 
     wire, http_status, grpc_status = "unknown_model", 404, "NOT_FOUND"
 
 
-class UnknownRoute(TriptychError):
+class UnknownRoute(ServingError):
     """No such path."""
 
     wire, http_status, grpc_status = "unknown_route", 404, "UNIMPLEMENTED"
 
 
-class MethodNotAllowed(TriptychError):
+class MethodNotAllowed(ServingError):
     """The path exists, the verb does not."""
 
     wire, http_status, grpc_status = "method_not_allowed", 405, "UNIMPLEMENTED"
 
 
-class Overloaded(TriptychError):
+class Overloaded(ServingError):
     """The queue is full: busy, not dead."""
 
     wire, http_status, grpc_status = "overloaded", 429, "RESOURCE_EXHAUSTED"
 
 
-class Unavailable(TriptychError):
+class Unavailable(ServingError):
     """The model is not up, or the server is draining."""
 
     wire, http_status, grpc_status = "unavailable", 503, "UNAVAILABLE"
 
 
-class DeadlineExceeded(TriptychError):
+class DeadlineExceeded(ServingError):
     """The request's time was up before its answer was complete."""
 
     wire, http_status, grpc_status = "deadline_exceeded", 504, "DEADLINE_EXCEEDED"
 
 
-class InternalError(TriptychError):
+class InternalError(ServingError):
     """A bug of ours; the log holds the cause under the request's id."""
 
     wire = "internal"
 
 
-class SetupError(TriptychError):
+class SetupError(ServingError):
     """Something is wrong before serving starts: a port in use, a missing program."""
 
     wire = "setup"

@@ -19,6 +19,7 @@ from triptych.commands.gateway import gateway
 from triptych.commands.models import models
 from triptych.commands.serve import serve
 from triptych.commands.triton import triton
+from triptych.errors import TriptychError
 from triptych.generated.summaries import SUMMARIES
 
 INTERRUPTED = 130
@@ -120,8 +121,7 @@ def _explained(error: Exception) -> tuple[str, int]:
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context else ""
         return " ".join(error.format_message().split()) + hint, int(getattr(error, "exit_code", 2))
-    # Ours and the server's tree have a root of the same name; importing both would be slow.
-    if any(kind.__name__ == "TriptychError" for kind in type(error).__mro__):
+    if isinstance(error, TriptychError):
         request_id = getattr(error, "request_id", None)
         return text + (f" (request {request_id})" if request_id else ""), 1
     if isinstance(error, OSError) and error.strerror:

@@ -1,4 +1,4 @@
-"""Every error of this package, as one tree; the server's (`serving.errors`) has the same root.
+"""Every error of this package, as one tree; `serving.errors.ServingError` is a further branch.
 
 ```
 TriptychError

@@ -97,7 +97,7 @@ class Engine:
         """The answer to one request; blocks, waiting for room first.
 
         Raises:
-            TriptychError: whatever the request was told.
+            ServingError: whatever the request was told.
         """
         done = threading.Event()
         events: list[Event] = []

@@ -33,7 +33,7 @@ class ChunkStream:
         """Wait for the first chunk; an error before it can still become a status.
 
         Raises:
-            TriptychError: there will be no chunk.
+            ServingError: there will be no chunk.
         """
         await self._changed.wait()
         if not self._ready and self._task.done():
@@ -43,7 +43,7 @@ class ChunkStream:
         """Chunks that are ready together, until the end.
 
         Raises:
-            TriptychError: the request failed; the chunks before remain valid.
+            ServingError: the request failed; the chunks before remain valid.
         """
         while True:
             await self._changed.wait()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from serving.errors import InternalError, TriptychError
+from serving.errors import InternalError, ServingError
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.dialects.dialect import StreamRenderer
 from serving.gateway.disconnect import unless_disconnected
@@ -58,8 +58,8 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-def _as_ours(error: Exception) -> TriptychError:
-    if isinstance(error, TriptychError):
+def _as_ours(error: Exception) -> ServingError:
+    if isinstance(error, ServingError):
         return error
     log.error("bug in a stream", exc_info=error)
     return InternalError("the gateway failed: its log has the cause")

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
 
-from serving.errors import DeadlineExceeded, InternalError, TriptychError, Unavailable
+from serving.errors import DeadlineExceeded, InternalError, ServingError, Unavailable
 from serving.gateway.admission import Admission
 from serving.gateway.answers import Answer, Timings
 from serving.gateway.chunk_stream import ChunkStream
@@ -103,7 +103,7 @@ class Execution:
             route: Label of the metrics.
 
         Raises:
-            TriptychError: refused, out of time, or no item succeeded.
+            ServingError: refused, out of time, or no item succeeded.
         """
         self._refuse_if_draining()
         with self._admission.request():
@@ -134,7 +134,7 @@ class Execution:
             latency: Token times of a call that a stop string may end.
 
         Raises:
-            TriptychError: the call failed.
+            ServingError: the call failed.
         """
         result: Result
         if isinstance(call, InferCall):
@@ -190,7 +190,7 @@ class Execution:
             turn_s = time.monotonic()
             try:
                 return await self.perform(call, max(0.001, deadline_s - turn_s), latency), turn_s
-            except TriptychError as error:
+            except ServingError as error:
                 return error, turn_s
 
     async def _read(
@@ -219,7 +219,7 @@ class Execution:
         """Send the chunks of a request as its calls run.
 
         Raises:
-            TriptychError: no item succeeded, or the request as a whole failed.
+            ServingError: no item succeeded, or the request as a whole failed.
         """
         started_s = time.monotonic()
         latency = TokenLatency(self._metrics, route, started_s)
@@ -278,7 +278,7 @@ class Execution:
                     if not streaming.needs(number):
                         yield streaming.end(number)
                         return
-        except TriptychError as error:
+        except ServingError as error:
             yield streaming.fail(number, error)
 
     async def _within_deadline(self, work: Awaitable[T]) -> T:

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from pydantic import ValidationError
 
-from serving.errors import InternalError, TriptychError
+from serving.errors import InternalError, ServingError
 from serving.gateway.auth import check_key
 from serving.gateway.http_errors import from_validation
 from serving.gateway.middleware import CANCELLED, request_id
@@ -40,12 +40,12 @@ class GrpcCall:
         self._metadata = dict(context.invocation_metadata() or ())
         self._id = request_id(self._metadata.get("x-request-id"))
         self._started_s = time.perf_counter()
-        self._error: TriptychError | None = None
+        self._error: ServingError | None = None
 
     async def __aenter__(self) -> GrpcCall:
         try:
             check_key(self._metadata.get("authorization"), self._service.settings.api_key)
-        except TriptychError as error:
+        except ServingError as error:
             self._record(error.wire)
             self._error = error
             await self.end()
@@ -78,8 +78,8 @@ class GrpcCall:
         log.info("answered", extra={**fields, "duration_ms": round(duration_s * 1000, 1)})
 
 
-def _as_ours(error: Exception, call_id: str) -> TriptychError:
-    if isinstance(error, TriptychError):
+def _as_ours(error: Exception, call_id: str) -> ServingError:
+    if isinstance(error, ServingError):
         return error
     if isinstance(error, ValidationError):
         return from_validation(error)
@@ -87,7 +87,7 @@ def _as_ours(error: Exception, call_id: str) -> TriptychError:
     return InternalError("the gateway failed: its log has the cause under this id")
 
 
-async def _abort(context: Any, error: TriptychError, trailing: list[tuple[str, Any]]) -> None:
+async def _abort(context: Any, error: ServingError, trailing: list[tuple[str, Any]]) -> None:
     body = messages.ErrorBody(type=error.wire, message=error.message, field=error.field)
     trailing.append(("triptych-error-bin", to_proto(body).SerializeToString()))
     if error.retry_after_s is not None:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from serving.errors import Overloaded, TriptychError
+from serving.errors import Overloaded, ServingError
 from serving.gateway.service import Service
 from serving.heartbeat import EngineStats
 from serving.planning.calls import Call
@@ -73,7 +73,7 @@ class Readiness:
             await self._service.execution.perform(canary, CANARY_TIMEOUT_S)
         except Overloaded:
             return None
-        except TriptychError as error:
+        except ServingError as error:
             return f"{canary.model} did not answer a canary ({error.wire})"
         return None
 

@@ -16,7 +16,7 @@ from serving.errors import (
     InvalidRequest,
     MalformedBody,
     MethodNotAllowed,
-    TriptychError,
+    ServingError,
     UnknownRoute,
 )
 from serving.gateway.dialects.dialect import Dialect
@@ -35,7 +35,7 @@ class ErrorRenderer:
         self._routes = routes
         self._default = default
 
-    def __call__(self, scope: Scope, error: TriptychError) -> Response:
+    def __call__(self, scope: Scope, error: ServingError) -> Response:
         """The response of an error; its name goes to the log line and metrics."""
         scope[FAILURE] = error.wire
         path = getattr(scope.get("route"), "path", "")
@@ -57,7 +57,7 @@ class ErrorRenderer:
                 response.headers[name] = value  # `Allow` of a 405
             return response
 
-        app.add_exception_handler(TriptychError, ours)
+        app.add_exception_handler(ServingError, ours)
         app.add_exception_handler(ValidationError, invalid)
         app.add_exception_handler(RequestValidationError, invalid)
         app.add_exception_handler(HTTPException, framework)
@@ -78,7 +78,7 @@ def from_validation(error: ValidationError | RequestValidationError) -> InvalidR
     return InvalidRequest(f"{field or 'the body'}: {first['msg']}{got}", field=field)
 
 
-def _of_status(error: HTTPException, request: Request) -> TriptychError:
+def _of_status(error: HTTPException, request: Request) -> ServingError:
     if error.status_code == 404:
         return UnknownRoute("no such path: /docs lists them")
     if error.status_code == 405:

@@ -51,7 +51,7 @@ class Inference(Protocol):
         """One sequence's hypotheses.
 
         Raises:
-            TriptychError: the model refused the call, or did not respond.
+            ServingError: the model refused the call, or did not respond.
         """
         ...
 
@@ -63,7 +63,7 @@ class Inference(Protocol):
         Closing the iterator ends the work.
 
         Raises:
-            TriptychError: the model refused the call, or did not respond.
+            ServingError: the model refused the call, or did not respond.
         """
         ...
 
@@ -71,7 +71,7 @@ class Inference(Protocol):
         """One batch's outputs.
 
         Raises:
-            TriptychError: the model refused the call, or did not respond.
+            ServingError: the model refused the call, or did not respond.
         """
         ...
 

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.errors import InternalError, PayloadTooLarge, TriptychError
+from serving.errors import InternalError, PayloadTooLarge, ServingError
 from serving.gateway.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ PROBES = {"/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"
 
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
-RenderError = Callable[[Scope, TriptychError], Response]
+RenderError = Callable[[Scope, ServingError], Response]
 
 
 def request_id(given: str | None) -> str:

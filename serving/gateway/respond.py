@@ -17,7 +17,7 @@ async def respond(dialect: Dialect, request: Request, task: AnyTask, service: Se
     """Authorise, parse, serve and render one request.
 
     Raises:
-        TriptychError: it failed; `ErrorRenderer` makes a response of the error.
+        ServingError: it failed; `ErrorRenderer` makes a response of the error.
         ClientDisconnect: the client disconnected.
     """
     dialect.authorise(request.headers)

@@ -39,7 +39,7 @@ class Service:
         """The response of a request.
 
         Raises:
-            TriptychError: no model, refused, out of time, or no item succeeded.
+            ServingError: no model, refused, out of time, or no item succeeded.
         """
         prepare, size = self._prepare(request)
         return await self.execution.answer(prepare, size, request.route)
@@ -48,7 +48,7 @@ class Service:
         """The response of a request as chunks.
 
         Raises:
-            TriptychError: no model, or the gateway is shutting down.
+            ServingError: no model, or the gateway is shutting down.
         """
         prepare, size = self._prepare(request)
         return self.execution.stream(prepare, size, request.route)

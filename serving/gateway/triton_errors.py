@@ -13,7 +13,7 @@ from serving.errors import (
     DeadlineExceeded,
     InternalError,
     Overloaded,
-    TriptychError,
+    ServingError,
     Unavailable,
 )
 
@@ -31,7 +31,7 @@ _NOT_LOADED = re.compile(r"Request for unknown model", re.IGNORECASE)
 _QUEUE_TIMEOUT = re.compile(r"request timeout expired|timeout expired", re.IGNORECASE)
 
 
-def from_triton(error: Exception, model: str) -> TriptychError:
+def from_triton(error: Exception, model: str) -> ServingError:
     """The error that the user sees for one of Triton's.
 
     A backend's own refusal, `<wire name>: <message>`, keeps its kind and its message; of everything

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from serving.bundle import Part, Role, Tensor
-from serving.errors import BundleError, TriptychError
+from serving.errors import BundleError, ServingError
 from serving.generation import FinishReason, Overrides
 from serving.planning.incremental_text import IncrementalText, Top
 
@@ -110,13 +110,13 @@ Outputs: TypeAlias = Mapping[Role, Array]
 """Response of a stateless call, by role; each array has the batch as its first dimension."""
 
 Result: TypeAlias = Generated | Outputs
-Outcome: TypeAlias = Result | TriptychError
+Outcome: TypeAlias = Result | ServingError
 """Result or failure of one call; the other calls are not affected."""
 
 
 def size_of(outcome: Outcome) -> int:
     """Tokens and numbers to convert, an estimate of the work in `Plan.finish`."""
-    if isinstance(outcome, TriptychError):
+    if isinstance(outcome, ServingError):
         return 0
     if isinstance(outcome, Generated):
         return sum(map(len, outcome.sequences)) + sum(a.size for a in outcome.alignments)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from serving.bundle import Role
-from serving.errors import TriptychError
+from serving.errors import ServingError
 from serving.planning.buckets import ROWS, buckets
 from serving.planning.calls import Array, InferCall, Outcome
 from serving.planning.embedding_cache import Embedded, Vector
@@ -29,7 +29,7 @@ class Row:
         """The embedding (D,).
 
         Raises:
-            TriptychError: its call failed.
+            ServingError: its call failed.
         """
         outputs = unwrap(outcomes[self.call])
         assert isinstance(outputs, Mapping)
@@ -78,15 +78,15 @@ class EmbeddingCalls:
             self._add({Role.TOKENS: bucket.token_ids, Role.LENGTHS: bucket.lengths})
         return TextRows(self.model, self._known, rows)
 
-    def add_images(self, images: Sequence[ImageInput]) -> tuple[Row | TriptychError, ...]:
+    def add_images(self, images: Sequence[ImageInput]) -> tuple[Row | ServingError, ...]:
         """Calls for the readable images: each one's row, or its error.
 
         Raises:
             InvalidRequest: too many images.
-            TriptychError: none could be read; the first one's error.
+            ServingError: none could be read; the first one's error.
         """
         pixels = prepare_images(images, self.model, self.limits)
-        readable = [image for image in pixels if not isinstance(image, TriptychError)]
+        readable = [image for image in pixels if not isinstance(image, ServingError)]
         rows: list[Row] = []
         for start in range(0, len(readable), ROWS):
             batch = readable[start : start + ROWS]
@@ -94,7 +94,7 @@ class EmbeddingCalls:
             self._add({Role.PIXELS: np.stack(batch)})
         remaining = iter(rows)
         return tuple(
-            image if isinstance(image, TriptychError) else next(remaining) for image in pixels
+            image if isinstance(image, ServingError) else next(remaining) for image in pixels
         )
 
     def _add(self, inputs: Mapping[Role, Array]) -> None:
@@ -115,7 +115,7 @@ class TextRows:
         """A text's embedding; a new one enters the cache.
 
         Raises:
-            TriptychError: its call failed.
+            ServingError: its call failed.
         """
         if text in self.known:
             return self.known[text]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from serving.errors import InvalidRequest, TriptychError, UnsupportedImage
+from serving.errors import InvalidRequest, ServingError, UnsupportedImage
 from serving.planning.items import attempt_each
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
@@ -18,19 +18,19 @@ ImageInput = str | bytes
 
 def prepare_images(
     images: Sequence[ImageInput], model: LoadedModel, limits: TaskLimits
-) -> tuple[Pixels | TriptychError, ...]:
+) -> tuple[Pixels | ServingError, ...]:
     """Each image's pixels (height, width, 3) at the model's size, or why there are none.
 
     Raises:
         InvalidRequest: too many images.
-        TriptychError: none could be read; the first one's error.
+        ServingError: none could be read; the first one's error.
     """
     limits.check_batch(len(images), IMAGES)
 
     def prepared(index: int, image: ImageInput) -> Pixels:
         try:
             return prepare_image(decode_image(_bytes(image), limits.image), model.image)
-        except TriptychError as error:
+        except ServingError as error:
             error.field = f"{IMAGES}.{index}"
             raise
 

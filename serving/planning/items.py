@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from serving.errors import TriptychError
+from serving.errors import ServingError
 from serving.planning.calls import Generated, Outcome
 from triptych.messages import Item, ItemError, Usage
 
@@ -16,44 +16,44 @@ AnyItem = TypeVar("AnyItem", bound=Item)
 
 def attempt_each(
     items: Sequence[In], attempt: Callable[[int, In], Out]
-) -> tuple[Out | TriptychError, ...]:
+) -> tuple[Out | ServingError, ...]:
     """Each item's result or its error, in order.
 
     Raises:
-        TriptychError: every item failed; the first one's error stands for all.
+        ServingError: every item failed; the first one's error stands for all.
     """
-    results: list[Out | TriptychError] = []
+    results: list[Out | ServingError] = []
     for index, item in enumerate(items):
         try:
             results.append(attempt(index, item))
-        except TriptychError as error:
+        except ServingError as error:
             results.append(error)
-    if results and all(isinstance(result, TriptychError) for result in results):
-        assert isinstance(results[0], TriptychError)
+    if results and all(isinstance(result, ServingError) for result in results):
+        assert isinstance(results[0], ServingError)
         raise results[0]
     return tuple(results)
 
 
-def in_place(results: Sequence[AnyItem | TriptychError], item: type[AnyItem]) -> list[AnyItem]:
+def in_place(results: Sequence[AnyItem | ServingError], item: type[AnyItem]) -> list[AnyItem]:
     """Items in the request's order, an error in place of its item's result."""
     return [
-        item(index=index, error=item_error(result)) if isinstance(result, TriptychError) else result
+        item(index=index, error=item_error(result)) if isinstance(result, ServingError) else result
         for index, result in enumerate(results)
     ]
 
 
-def unwrap(outcome: Out | TriptychError) -> Out:
+def unwrap(outcome: Out | ServingError) -> Out:
     """The result of an outcome.
 
     Raises:
-        TriptychError: it is an error.
+        ServingError: it is an error.
     """
-    if isinstance(outcome, TriptychError):
+    if isinstance(outcome, ServingError):
         raise outcome
     return outcome
 
 
-def item_error(error: TriptychError) -> ItemError:
+def item_error(error: ServingError) -> ItemError:
     """An error as an item of the response carries it."""
     return ItemError(type=error.wire, message=error.message, field=error.field)
 
@@ -62,7 +62,7 @@ def generated_of(outcome: Outcome) -> Generated:
     """The result of a generator's call.
 
     Raises:
-        TriptychError: the call failed.
+        ServingError: the call failed.
     """
     generated = unwrap(outcome)
     assert isinstance(generated, Generated)

@@ -45,7 +45,7 @@ class Plan(ABC):
         """The response, given one outcome for each call.
 
         Raises:
-            TriptychError: no item succeeded; the first one's error.
+            ServingError: no item succeeded; the first one's error.
         """
 
     def streaming(self) -> Streaming:
@@ -89,7 +89,7 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
             limits: The gateway's.
 
         Raises:
-            TriptychError: the request as a whole is refused, or none of its items is valid.
+            ServingError: the request as a whole is refused, or none of its items is valid.
         """
 
     @abstractmethod

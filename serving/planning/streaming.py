@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from serving.errors import InvalidRequest, TriptychError
+from serving.errors import InvalidRequest, ServingError
 from serving.generation import FinishReason
 from serving.planning.calls import GenerateCall, Generated
 from serving.planning.incremental_text import IncrementalText, Tokens
@@ -48,7 +48,7 @@ class Streaming:
 
     def __init__(
         self,
-        items: Sequence[StreamedItem | TriptychError],
+        items: Sequence[StreamedItem | ServingError],
         calls: Sequence[GenerateCall],
         render_logprobs: RenderLogprobs = lambda tokens: None,
     ) -> None:
@@ -57,7 +57,7 @@ class Streaming:
         self._live = {
             index: _LiveItem(index, item)
             for index, item in enumerate(items)
-            if not isinstance(item, TriptychError)
+            if not isinstance(item, ServingError)
         }
         self._position = {
             segment.call: (item, position)
@@ -67,13 +67,13 @@ class Streaming:
         self._bad = [
             Chunk(index=index, error=item_error(item))
             for index, item in enumerate(items)
-            if isinstance(item, TriptychError)
+            if isinstance(item, ServingError)
         ]
         self._unfinished = len(self._live)
         self._has_begun = False
         self._has_success = False
         self._usage = Usage()
-        self.failure: TriptychError | None = None
+        self.failure: ServingError | None = None
         """Error of the request as a whole; no chunk follows it."""
 
     def needs(self, call: int) -> bool:
@@ -110,7 +110,7 @@ class Streaming:
         self._has_success = True
         return self._last(Chunk(index=item.index, text=text, finish_reason=item.reason))
 
-    def fail(self, call: int, error: TriptychError) -> list[Chunk]:
+    def fail(self, call: int, error: ServingError) -> list[Chunk]:
         """The end of a call without a result: its item fails, the others go on.
 
         Until something else is sent, the error is held back: when no item is left and none has

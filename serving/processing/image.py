@@ -15,7 +15,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from serving.bundle import ImageSpec
-from serving.errors import PayloadTooLarge, TriptychError, UnsupportedImage
+from serving.errors import PayloadTooLarge, ServingError, UnsupportedImage
 
 Pixels = npt.NDArray[np.uint8]
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
@@ -53,7 +53,7 @@ def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
     except UnidentifiedImageError:
         names = ", ".join(FORMATS)
         raise UnsupportedImage(f"not an image that is read here; supported are: {names}") from None
-    except TriptychError:
+    except ServingError:
         raise
     # Hostile bytes make Pillow's plugins raise nearly anything (struct.error, SyntaxError, …).
     except Exception as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.codec import PIXELS, PROMPT_IDS
-from serving.errors import InternalError, TooLong, TriptychError
+from serving.errors import InternalError, ServingError, TooLong
 from serving.planning.alignment import block_diagonal, weights_of
 from serving.planning.calls import Call, GenerateCall, Generated, Outcome
 from serving.planning.canaries import generator_canary
@@ -35,7 +35,7 @@ class CaptionPlan(Plan):
 
     model: LoadedModel
     prompt_ids: tuple[int, ...]
-    numbers: tuple[int | TriptychError, ...]
+    numbers: tuple[int | ServingError, ...]
     """For each image its call's number, or its error."""
     calls: tuple[GenerateCall, ...]
     with_alternatives: bool
@@ -45,7 +45,7 @@ class CaptionPlan(Plan):
     def finish(self, outcomes: Sequence[Outcome]) -> CaptionResponse:
         """The captions."""
 
-        def captioned(index: int, number: int | TriptychError) -> Caption:
+        def captioned(index: int, number: int | ServingError) -> Caption:
             return self._caption(index, generated_of(outcomes[unwrap(number)]))
 
         results = attempt_each(self.numbers, captioned)
@@ -57,7 +57,7 @@ class CaptionPlan(Plan):
         """Each caption as it is generated."""
         items = [
             number
-            if isinstance(number, TriptychError)
+            if isinstance(number, ServingError)
             else StreamedItem((Segment(number, self._read),))
             for number in self.numbers
         ]
@@ -108,7 +108,7 @@ class CaptionTask(ServedTask[CaptionRequest, Section]):
         Raises:
             InvalidRequest: too many images, more alternatives than beams.
             TooLong: the prompt leaves no room for a caption.
-            TriptychError: no image can be read; the first one's error.
+            ServingError: no image can be read; the first one's error.
         """
         options = beam_overrides(
             model,
@@ -128,7 +128,7 @@ class CaptionTask(ServedTask[CaptionRequest, Section]):
         prompt = {PROMPT_IDS: np.array(prompt_ids, dtype=np.int64)} if prompt_ids else {}
         calls: list[GenerateCall] = []
 
-        def numbered(_: int, pixels: Pixels | TriptychError) -> int:
+        def numbered(_: int, pixels: Pixels | ServingError) -> int:
             calls.append(model.generate_call({PIXELS: unwrap(pixels), **prompt}, options))
             return len(calls) - 1
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.codec import PROMPT_IDS, SOURCE_IDS
-from serving.errors import InvalidRequest, TooLong, TriptychError
+from serving.errors import InvalidRequest, ServingError, TooLong
 from serving.generation import FinishReason, Overrides
 from serving.planning import fewshot
 from serving.planning.calls import Call, GenerateCall, Generated, Outcome
@@ -34,7 +34,7 @@ class GeneratePlan(Plan):
     """One call for each prompt."""
 
     model: LoadedModel
-    numbers: tuple[int | TriptychError, ...]
+    numbers: tuple[int | ServingError, ...]
     """For each prompt its call's number, or its error."""
     calls: tuple[GenerateCall, ...]
     read: Callable[[], IncrementalText]
@@ -46,7 +46,7 @@ class GeneratePlan(Plan):
         """The outputs, best first."""
         completion_tokens = 0
 
-        def generated(index: int, number: int | TriptychError) -> Generation:
+        def generated(index: int, number: int | ServingError) -> Generation:
             nonlocal completion_tokens
             outcome = generated_of(outcomes[unwrap(number)])
             found = [self._continuation(outcome, rank) for rank in range(len(outcome.sequences))]
@@ -70,7 +70,7 @@ class GeneratePlan(Plan):
         """Each output as it is generated."""
         items = [
             number
-            if isinstance(number, TriptychError)
+            if isinstance(number, ServingError)
             else StreamedItem((Segment(number, self.read),))
             for number in self.numbers
         ]
@@ -126,7 +126,7 @@ class Generate(ServedTask[GenerateRequest, Section]):
 
         Raises:
             InvalidRequest: too many prompts, mutually exclusive fields, an unusable example.
-            TriptychError: no prompt can be continued; the first one's error.
+            ServingError: no prompt can be continued; the first one's error.
         """
         limits.check_batch(len(request.prompts), "prompts")
         header = fewshot.header(request.instruction, request.examples or ())

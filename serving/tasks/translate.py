@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from serving.codec import SOURCE_IDS
-from serving.errors import InvalidRequest, TooLong, TriptychError
+from serving.errors import InvalidRequest, ServingError, TooLong
 from serving.planning.alignment import block_diagonal, check_size, weights_of
 from serving.planning.calls import Call, GenerateCall, Generated, Outcome
 from serving.planning.canaries import generator_canary
@@ -52,7 +52,7 @@ class TranslatePlan(Plan):
     """One call for each sentence."""
 
     model: LoadedModel
-    texts: tuple[Text | TriptychError, ...]
+    texts: tuple[Text | ServingError, ...]
     calls: tuple[GenerateCall, ...]
     with_alternatives: bool
     with_alignment: bool
@@ -60,7 +60,7 @@ class TranslatePlan(Plan):
     def finish(self, outcomes: Sequence[Outcome]) -> TranslateResponse:
         """The translations."""
 
-        def translated(index: int, text: Text | TriptychError) -> Translation:
+        def translated(index: int, text: Text | ServingError) -> Translation:
             return self._translation(index, unwrap(text), outcomes)
 
         results = attempt_each(self.texts, translated)
@@ -72,8 +72,8 @@ class TranslatePlan(Plan):
         """Sentences in order, each as it is translated."""
         return Streaming([self._streamed(text) for text in self.texts], self.calls)
 
-    def _streamed(self, text: Text | TriptychError) -> StreamedItem | TriptychError:
-        if isinstance(text, TriptychError):
+    def _streamed(self, text: Text | ServingError) -> StreamedItem | ServingError:
+        if isinstance(text, ServingError):
             return text
         gaps = text.paragraph.gaps
         segments = tuple(
@@ -137,7 +137,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
 
         Raises:
             InvalidRequest: too many texts, more alternatives than beams, unknown target language.
-            TriptychError: no text can be translated; the first one's error.
+            ServingError: no text can be translated; the first one's error.
         """
         limits.check_batch(len(request.texts), "texts")
         options = beam_overrides(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from serving.bundle import Role
-from serving.errors import InvalidRequest, TriptychError
+from serving.errors import InvalidRequest, ServingError
 from serving.planning.calls import Call, InferCall, Outcome
 from serving.planning.canaries import part_canary
 from serving.planning.embedding import EmbeddingCalls, Row, TextRows
@@ -61,20 +61,20 @@ class ZeroShotPlan(Plan):
     labels: tuple[str, ...]
     templates: tuple[str, ...]
     texts: TextRows
-    images: tuple[Row | TriptychError, ...]
+    images: tuple[Row | ServingError, ...]
     calls: tuple[InferCall, ...]
 
     def finish(self, outcomes: Sequence[Outcome]) -> ZeroShotResponse:
         """The labels of each image; new text embeddings enter the cache.
 
         Raises:
-            TriptychError: a label could not be embedded, or no image; the first one's error.
+            ServingError: a label could not be embedded, or no image; the first one's error.
         """
         rendered = dict.fromkeys(render(t, label) for label in self.labels for t in self.templates)
         texts = {text: self.texts.embedded(text, outcomes) for text in rendered}
         labels = self._label_matrix(texts)
 
-        def classified(index: int, row: Row | TriptychError) -> Classification:
+        def classified(index: int, row: Row | ServingError) -> Classification:
             image = unwrap(row).vector(outcomes)
             return Classification(index=index, labels=self._ranked(image, labels))
 
@@ -123,7 +123,7 @@ class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
         Raises:
             InvalidRequest: too many images, an empty label, a template without `{}`.
             TooLong: a label in its template is longer than the model takes.
-            TriptychError: no image can be read; the first one's error.
+            ServingError: no image can be read; the first one's error.
         """
         templates = tuple(request.templates or [DEFAULT_TEMPLATE])
         _check(request.labels, templates)

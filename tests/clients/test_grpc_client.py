@@ -174,7 +174,7 @@ def test_every_error_of_the_server_has_its_http_status_and_class(
         kind
         for kind in vars(server).values()
         if isinstance(kind, type)
-        and issubclass(kind, server.TriptychError)
+        and issubclass(kind, server.ServingError)
         and not issubclass(kind, server.SetupError)
     ]
     assert len(kinds) > 10

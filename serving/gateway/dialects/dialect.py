@@ -8,7 +8,7 @@ from typing import Protocol
 from fastapi import APIRouter, Request, Response
 from starlette.datastructures import Headers
 
-from serving.errors import TriptychError
+from serving.errors import ServingError
 from serving.gateway.answers import Answer, TaskRequest, Timings
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
@@ -28,7 +28,7 @@ class StreamRenderer(Protocol):
         """The end of a stream that succeeded."""
         ...
 
-    def error(self, error: TriptychError) -> bytes:
+    def error(self, error: ServingError) -> bytes:
         """The end of a stream that failed."""
         ...
 
@@ -52,7 +52,7 @@ class Dialect(Protocol):
         """The task request of an HTTP request.
 
         Raises:
-            TriptychError: the body cannot be read.
+            ServingError: the body cannot be read.
             pydantic.ValidationError: a field is not valid.
         """
         ...
@@ -67,6 +67,6 @@ class Dialect(Protocol):
         """The form of a streamed response, and its headers."""
         ...
 
-    def render_error(self, error: TriptychError) -> Response:
+    def render_error(self, error: ServingError) -> Response:
         """A failed request."""
         ...

@@ -23,7 +23,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, SecretStr
 from starlette.datastructures import Headers
 
-from serving.errors import TriptychError
+from serving.errors import ServingError
 from serving.gateway.answers import Answer, TaskRequest, Timings
 from serving.gateway.auth import check_key
 from serving.gateway.dialects.bodies import read_message
@@ -56,7 +56,7 @@ class NativeStream:
         """`[DONE]`, as in OpenAI's API."""
         return _DONE
 
-    def error(self, error: TriptychError) -> bytes:
+    def error(self, error: ServingError) -> bytes:
         """An `error` event."""
         return b"event: error\ndata: %b\n\n" % _error_body(error).encode()
 
@@ -121,7 +121,7 @@ class NativeDialect:
         """Server-sent events."""
         return NativeStream(), _STREAM_HEADERS | (_timing_headers(timings) if timings else {})
 
-    def render_error(self, error: TriptychError) -> Response:
+    def render_error(self, error: ServingError) -> Response:
         """`{"error": {"type": …, "message": …, "field": …}}` with the error's status."""
         headers = {}
         if error.retry_after_s is not None:
@@ -146,7 +146,7 @@ class NativeDialect:
         return endpoint
 
 
-def _error_body(error: TriptychError) -> str:
+def _error_body(error: ServingError) -> str:
     body = ErrorBody(type=error.wire, message=error.message, field=error.field)
     return ErrorResponse(error=body).model_dump_json(exclude_none=True)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from serving.bundle import Limits, Manifest
-from serving.errors import TriptychError
+from serving.errors import ServingError
 from serving.gateway.app import create_app
 from serving.gateway.catalog import Catalog
 from serving.gateway.health import Readiness
@@ -36,12 +36,12 @@ class FakeInference:
     def __init__(self) -> None:
         self.calls: list[GenerateCall | InferCall] = []
         self.unloaded: set[str] = set()
-        self.failures: dict[str, TriptychError] = {}
+        self.failures: dict[str, ServingError] = {}
         self.hold: asyncio.Event | None = None
         """While set and unset in turn: calls wait for it."""
         self.steps: asyncio.Semaphore | None = None
         """Where there is one, each token of a stream takes one of it."""
-        self.breaks: dict[int, TriptychError] = {}
+        self.breaks: dict[int, ServingError] = {}
         """A stream's failure after so many tokens."""
         self.running = 0
         self.cancelled = 0

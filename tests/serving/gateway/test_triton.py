@@ -16,8 +16,8 @@ from serving.errors import (
     DeadlineExceeded,
     InternalError,
     Overloaded,
+    ServingError,
     TooLong,
-    TriptychError,
     Unavailable,
 )
 from serving.gateway.inference import TritonInference
@@ -535,7 +535,7 @@ SAID = [
         None,
         TooLong,
     ),
-    ("[request id: 4] invalid_request: num_beams", "StatusCode.INTERNAL", TriptychError),
+    ("[request id: 4] invalid_request: num_beams", "StatusCode.INTERNAL", ServingError),
     ("Exceeds maximum queue size", "StatusCode.UNAVAILABLE", Overloaded),
     ("Request timeout expired", "StatusCode.UNAVAILABLE", DeadlineExceeded),
     ("Deadline Exceeded", "StatusCode.DEADLINE_EXCEEDED", DeadlineExceeded),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.errors import InvalidRequest, Overloaded, TriptychError, Unavailable
+from serving.errors import InvalidRequest, Overloaded, ServingError, Unavailable
 from serving.planning.calls import Generated
 from serving.planning.incremental_text import Tokens
 from serving.planning.limits import TaskLimits
@@ -36,7 +36,7 @@ def translation(model: LoadedModel, *texts: str) -> translate.TranslatePlan:
 
 
 def run(
-    streaming: Streaming, streams: Streams, order: random.Random, failing: dict[int, TriptychError]
+    streaming: Streaming, streams: Streams, order: random.Random, failing: dict[int, ServingError]
 ) -> list[Chunk]:
     """Calls in any order, a few tokens at a time; a failing one breaks off in the middle."""
     chunks: list[Chunk] = []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from serving.bundle import ImageSpec
-from serving.errors import PayloadTooLarge, TriptychError, UnsupportedImage
+from serving.errors import PayloadTooLarge, ServingError, UnsupportedImage
 from serving.processing.image import ImageLimits, decode_image, prepare_image
 
 MEAN = STD = (0.5, 0.5, 0.5)
@@ -194,6 +194,6 @@ def test_damaged_bytes_raise_only_our_errors(seed: bytes, damage: list[tuple[int
         data[place % len(data)] = value
     try:
         image = decode_image(bytes(data), ImageLimits(max_pixels=10_000, max_side=1_000))
-    except TriptychError:
+    except ServingError:
         return
     assert image.mode == "RGB"
