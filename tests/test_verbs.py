@@ -1,0 +1,230 @@
+"""Every verb of the Makefile and every command of the README works on a fresh clone.
+
+Each verb gets a clone of its own, so that none depends on what another has left. The clones use
+this installation; `pip` is recorded and does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from export.examples.demo import free_port, wait_until_ready
+
+ROOT = Path(__file__).parents[1]
+MAKEFILE = (ROOT / "Makefile").read_text()
+README = (ROOT / "README.md").read_text()
+VERBS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()  # type: ignore[index]
+ONE = "EXAMPLES=export/examples/checkpoints/example-es-en"
+NOT_RUN = ("git ", "make ", "pip ", "docker", "triptych export path/", "triptych serve")
+"""Commands of the README that fetch, install, or name a path that the reader has to fill in."""
+
+
+@dataclass(frozen=True)
+class Clone:
+    """A fresh clone whose tools are those of this installation."""
+
+    folder: Path
+    tools: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        own = f"{self.folder}:{self.folder / 'clients'}"
+        path = f"{self.tools}:{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "PYTHONPATH": own, "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def make(self, *arguments: str, timeout_s: float = 600) -> str:
+        done = subprocess.run(
+            ["make", f"BIN={self.tools}", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def changes(self) -> str:
+        """What git finds changed or new, ignored files apart."""
+        command = ["git", "status", "--porcelain"]
+        return subprocess.check_output(command, cwd=self.folder, text=True)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    folder, tools = tmp_path / "clone", tmp_path / "tools"
+    command = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)]
+    subprocess.run(command, check=True)
+    tools.mkdir()
+    installed = Path(sys.executable).parent
+    for tool in ("python", "pytest", "ruff", "mypy", "lint-imports", "triptych"):
+        write_script(tools / tool, f'exec "{installed / tool}" "$@"')
+    write_script(tools / "pip", f'echo "$@" >> "{tmp_path}/pip.log"')
+    (folder / ".venv").mkdir()
+    os.utime(folder / "pyproject.toml", (0, 0))
+    (folder / ".venv" / "installed").touch()
+    return Clone(folder, tools)
+
+
+def write_script(path: Path, line: str) -> None:
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+
+
+@contextmanager
+def serving(clone: Clone, *arguments: str) -> Iterator[str]:
+    """`triptych serve` in a clone; its URL."""
+    port, grpc_port = free_port(), free_port()
+    command = ["triptych", "serve", "--http-port", str(port), "--grpc-port", str(grpc_port)]
+    url = f"http://127.0.0.1:{port}"
+    with (clone.folder.parent / "serve.log").open("w+b") as log:
+        program = [str(clone.tools / command[0]), *command[1:], *arguments]
+        process = subprocess.Popen(
+            program, cwd=clone.folder, env=clone.environment, stdout=log, stderr=log
+        )
+        try:
+            wait_until_ready(url, process, log)
+            yield url
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) in (0, 130, -signal.SIGINT)
+
+
+def test_help_lists_every_verb() -> None:
+    shown = subprocess.check_output(["make", "help"], cwd=ROOT, text=True)
+    assert re.findall(r"^  make (\S+)", shown, re.MULTILINE) == sorted(
+        set(VERBS), key=lambda verb: MAKEFILE.index(f"\n{verb}:")
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verb_can_be_expanded(verb: str) -> None:
+    subprocess.run(["make", "-n", verb], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_readme_names_only_verbs_that_exist() -> None:
+    assert set(re.findall(r"`make (\S+?)[` ]", README)) <= set(VERBS)
+
+
+@pytest.mark.full
+class TestFreshClone:
+    def test_check(self, clone: Clone) -> None:
+        assert "Success" in clone.make("check")
+
+    def test_proto_changes_nothing(self, clone: Clone) -> None:
+        clone.make("proto")
+        assert clone.changes() == ""
+
+    def test_export_then_again_then_clean(self, clone: Clone) -> None:
+        clone.make("export", ONE)
+        version = clone.folder / "model_repository" / "example-es-en" / "1"
+        assert (version / "bundle.json").is_file()
+        assert clone.changes() == ""
+        clone.make("export", ONE)
+        clone.make("clean")
+        assert not version.exists()
+        assert clone.changes() == ""
+
+    def test_demo(self, clone: Clone) -> None:
+        assert "POST /v1/translate" in clone.make("demo", timeout_s=1200)
+
+    def test_bench(self, clone: Clone, tmp_path: Path) -> None:
+        flags = "--models example-es-en --batches 1 --beams 1 --rounds 1"
+        flags += f" --only 'triptych fp32' --output {tmp_path / 'results'}"
+        clone.make("bench", f"BENCH={flags}")
+        assert json.loads((tmp_path / "results" / "speed.json").read_text())["rows"]
+        assert "[dev,bench]" in (tmp_path / "pip.log").read_text()
+
+    def test_load(self, clone: Clone) -> None:
+        clone.make("export", ONE)
+        with serving(clone) as url:
+            shown = clone.make("load", f"TRIPTYCH_URL={url}", "TASKS=translate", "DURATION=3s")
+        assert "translate" in shown
+
+    def test_serve_ends_with_an_interrupt(self, clone: Clone) -> None:
+        clone.make("export", ONE)
+        process = subprocess.Popen(
+            ["make", f"BIN={clone.tools}", "serve", ONE],
+            cwd=clone.folder,
+            env=clone.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        assert any("ready at" in line for line in process.stdout)
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(timeout=60)
+
+    def test_up_and_down_run_compose(self, clone: Clone, tmp_path: Path) -> None:
+        write_script(clone.tools / "docker", f'echo "$REPOSITORY $@" >> "{tmp_path}/docker.log"')
+        clone.make("up", ONE)
+        clone.make("down")
+        calls = (tmp_path / "docker.log").read_text()
+        assert f"{clone.folder}/model_repository compose -f" in calls
+        assert "compose.yaml up --build" in calls
+        assert "compose.yaml down" in calls
+
+    def test_commands_of_the_readme(self, clone: Clone, tmp_path: Path) -> None:
+        clone.make("export", timeout_s=1200)
+        desk = tmp_path / "desk"
+        desk.mkdir()
+        shutil.copy(ROOT / "export/examples/pictures/scene-1.png", desk / "picture.png")
+        (desk / "in.txt").write_text("El mundo no es suficiente.\n")
+        with serving(clone) as url:
+            for language, block in blocks(README):
+                for command in commands(language, block):
+                    run(clone, desk, url, command)
+        assert (desk / "out.txt").read_text().strip()
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Language and text of the fenced blocks that hold commands or Python."""
+    return re.findall(r"^```(bash|sh|python)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+def commands(language: str, block: str) -> list[str]:
+    if language == "python":
+        return [f"python -c {shlex.quote(block)}"]
+    lines = block.replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.strip() and not line.startswith((*NOT_RUN, "#"))]
+
+
+def run(clone: Clone, desk: Path, url: str, command: str) -> None:
+    """A command of the README, at the address of the service under test."""
+    command = command.replace("http://127.0.0.1:8080", url).replace("localhost:8080", url)
+    command = re.sub(
+        r"^curl ", "curl --silent --show-error --fail-with-body --noproxy '*' ", command
+    )
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=desk,
+        env={**clone.environment, "TRIPTYCH_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+def test_blocks_of_the_readme_are_found() -> None:
+    found = [command for block in blocks(README) for command in commands(*block)]
+    assert sum(command.startswith("curl ") for command in found) >= 3
+    assert sum(command.startswith("triptych ") for command in found) >= 3
+    assert sum(command.startswith("python ") for command in found) >= 1
