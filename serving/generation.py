@@ -145,13 +145,21 @@ class Overrides(GenerationParameters):
     return_alignment: bool | None = Field(
         default=None, description="Return attention over the source, where the model has it."
     )
-    priority: int = Field(default=0, ge=-100, le=100)
-    """Higher goes first; who waits long rises, so that nobody starves."""
-    deadline_ms: int | None = Field(default=None, ge=1)
-    """Milliseconds from arrival at the engine until the sequence is ended unfinished."""
-    stream: bool = False
-    """Send tokens as they are chosen (one row only: no beams, no `best_of`); otherwise one response
-    at the end."""
+    priority: int = Field(
+        default=0,
+        ge=-100,
+        le=100,
+        description="Higher starts sooner: a head start in the queue, one second per step.",
+    )
+    deadline_ms: int | None = Field(
+        default=None,
+        ge=1,
+        description="Milliseconds from arrival at the engine until the sequence is aborted.",
+    )
+    stream: bool = Field(
+        default=False,
+        description="Send tokens as they are chosen (one row only: no beams, no `best_of`).",
+    )
 
 
 class FinishReason:

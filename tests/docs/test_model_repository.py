@@ -1,0 +1,70 @@
+"""`model_repository/README.md` lists every input, output and option of the code, and no other."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from serving import codec
+from serving.generation import Overrides
+
+PAGE = (Path(__file__).parents[2] / "model_repository" / "README.md").read_text(encoding="utf-8")
+TYPES = {"integer": "integer", "number": "number", "boolean": "boolean", "object": "object"}
+
+
+def table(head: str) -> list[str]:
+    """Rows of the table whose first column has this name, as far as the first empty line."""
+    body = PAGE.partition(f"| {head} |")[2].partition("\n\n")[0]
+    return [line for line in body.splitlines() if line.startswith("| `")]
+
+
+def names(head: str) -> list[str]:
+    return [re.findall(r"`(\w+)`", row)[0] for row in table(head)]
+
+
+def option_row(name: str, schema: dict[str, Any]) -> str:
+    forms = [form for form in schema.get("anyOf", [schema]) if form.get("type") != "null"]
+    values = " or ".join(
+        f"`{form['const']}`" if "const" in form else TYPES[form["type"]] for form in forms
+    )
+    return f"| `{name}` | {values}{bounds(forms[0])} | {schema['description']} |"
+
+
+def bounds(form: dict[str, Any]) -> str:
+    if "minimum" in form and "maximum" in form:
+        return f", {number(form['minimum'])} to {number(form['maximum'])}"
+    words = {
+        "minimum": "at least",
+        "exclusiveMinimum": "above",
+        "maximum": "up to",
+        "exclusiveMaximum": "below",
+    }
+    found = [f"{word} {number(form[key])}" for key, word in words.items() if key in form]
+    if "maxProperties" in form:
+        found = [f"up to {form['maxProperties']:,} entries"]
+    return "".join(f", {one}" for one in found)
+
+
+def number(value: int) -> str:
+    return f"2^{value.bit_length() - 1}" if value >= 2**31 else f"{value:,}"
+
+
+def test_inputs_are_those_of_the_codec() -> None:
+    assert names("input") == list(codec.INPUTS)
+
+
+def test_outputs_are_those_of_the_codec() -> None:
+    listed = (codec.__doc__ or "").partition("| output ")[2].partition("\n\n")[0]
+    in_code = re.findall(r"^\| `(\w+)`", listed, re.MULTILINE)
+    declared = {value for name, value in vars(codec).items() if name.isupper() and name[0] != "_"}
+    assert set(in_code) < declared
+    assert names("output") == in_code
+
+
+def test_options_are_those_of_the_engine_with_their_limits() -> None:
+    fields = Overrides.model_json_schema()["properties"]
+    expected = [option_row(name, schema) for name, schema in fields.items()]
+    assert table("option") == expected, "the table should be:\n" + "\n".join(expected)
+
+
+def test_parameter_that_aborts_is_named() -> None:
+    assert f"`{codec.ABORT}`" in PAGE
