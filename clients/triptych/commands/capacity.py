@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from triptych.commands.installed import imported
+from triptych.commands.lazy_import import imported
 
 CapacityFlags = dict[str, str]
 """Validated values by name, as in `FLAGS`; flags that were not given are missing."""

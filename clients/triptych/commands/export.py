@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from triptych.commands.installed import forwarded, imported
+from triptych.commands.lazy_import import forwarded, imported
 
 
 def export(context: typer.Context) -> int:

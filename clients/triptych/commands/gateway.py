@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from triptych.commands.installed import forwarded, imported
+from triptych.commands.lazy_import import forwarded, imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from triptych.commands.capacity import CapacityFlags, arguments, with_capacity_flags
-from triptych.commands.installed import imported
+from triptych.commands.lazy_import import imported
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
 

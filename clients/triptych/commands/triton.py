@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from triptych.commands.capacity import CapacityFlags, with_capacity_flags
-from triptych.commands.installed import imported
+from triptych.commands.lazy_import import imported
 
 
 @with_capacity_flags

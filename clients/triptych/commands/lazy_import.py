@@ -1,4 +1,4 @@
-"""Parts of Triptych that come with an extra: imported when a command needs them."""
+"""Imports of the server and the exporter, which need an extra, when a command runs."""
 
 from __future__ import annotations
 
