@@ -83,7 +83,8 @@ def validated(message: type[_Request], **fields: Any) -> _Request:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise InvalidArgument(f"{name}: {first['msg']}") from None
+        reason = first["msg"].removeprefix("Value error, ")
+        raise InvalidArgument(f"{name}: {reason}" if name else reason) from None
 
 
 def _request(task: Task, given: dict[str, Any]) -> BaseModel:

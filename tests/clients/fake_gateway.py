@@ -1,4 +1,4 @@
-"""A gateway of a few lines, over real HTTP, that repeats what it is asked."""
+"""A gateway of a few lines, over real HTTP, that repeats its requests."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Write no log."""
 
 
 def _texts(body: Json) -> list[Json]:

@@ -29,7 +29,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return settings
 
 
-def test_there_is_a_flag_for_everything_that_can_be_said() -> None:
+def test_every_setting_has_a_flag() -> None:
     assert set(FLAGS) == set(CapacitySettings.model_fields)
 
 
@@ -54,7 +54,7 @@ def test_flags_go_before_the_environment(
     assert started[0].capacity == CapacitySettings(max_rows=5, state_memory=1 << 30)
 
 
-def test_serve_hands_on_what_was_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_serve_passes_flags_to_triton(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     commands: dict[str, Any] = {}
 
     def run(self: Processes, *_: object) -> int:

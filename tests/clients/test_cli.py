@@ -61,7 +61,7 @@ def test_translate_prints_what_it_can_and_fails_for_the_rest(triptych) -> None:
     assert_one_line(result, "item 2: too long")
 
 
-def test_translate_as_json_is_the_answer(triptych) -> None:
+def test_translate_as_json_prints_the_response(triptych) -> None:
     result = triptych("translate", "a", "--json")
     assert json.loads(result.out)["data"] == [{"index": 0, "text": "A", "score": -1.0}]
 
@@ -103,25 +103,23 @@ def test_caption_prints_names_when_there_are_several(triptych, tmp_path: Path) -
     assert triptych("caption", first, second).out == f"{first}\t2 bytes\n{second}\t3 bytes\n"
 
 
-def test_caption_reads_a_picture_from_stdin(triptych, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caption_reads_an_image_from_stdin(triptych, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\x00\xff\x01")))
     assert triptych("caption", "-").out == "3 bytes\n"
 
 
 def test_zero_shot_takes_labels_from_flags_and_files(triptych, tmp_path: Path) -> None:
-    picture, labels = tmp_path / "a.png", tmp_path / "labels.txt"
-    picture.write_bytes(b"1")
+    image, labels = tmp_path / "a.png", tmp_path / "labels.txt"
+    image.write_bytes(b"1")
     labels.write_text("a horse\n\n a cow \n")
-    result = triptych("zero-shot", picture, "-l", "a boat", "--labels-file", labels)
+    result = triptych("zero-shot", image, "-l", "a boat", "--labels-file", labels)
     assert [line.split("%  ")[1] for line in result.out.splitlines()] == [
         "a boat",
         "a horse",
         "a cow",
     ]
     assert result.out.startswith(" 50.00%")
-    assert (
-        len(triptych("zero-shot", picture, "-l", "a", "-l", "b", "--top", 1).out.split("\n")) == 2
-    )
+    assert len(triptych("zero-shot", image, "-l", "a", "-l", "b", "--top", 1).out.split("\n")) == 2
 
 
 def test_generate_prints_a_line_for_each_prompt(triptych) -> None:
@@ -134,12 +132,12 @@ def test_generate_sends_instruction_and_examples(triptych) -> None:
     assert result.out == "Do: x=y z= w C\n"
 
 
-def test_generate_prints_answers_below_the_best(triptych) -> None:
+def test_generate_prints_alternatives_below_the_best(triptych) -> None:
     result = triptych("generate", "a", "-n", 2)
     assert result.out == "A\n   -0.5000  one\n            two\n"
 
 
-def test_generate_as_json_is_the_answer(triptych) -> None:
+def test_generate_as_json_prints_the_response(triptych) -> None:
     item = {"index": 0, "text": "A", "finish_reason": "stop"}
     assert json.loads(triptych("generate", "a", "--json").out)["data"] == [item]
 
@@ -155,7 +153,7 @@ class TestStream:
         result = triptych(command, "ab", "cd", "--stream")  # the gateway sends the last first
         assert (result.code, result.out, result.err) == (0, "AB\nCD\n", "")
 
-    def test_prints_names_of_several_pictures(self, triptych, tmp_path: Path) -> None:
+    def test_prints_names_of_several_images(self, triptych, tmp_path: Path) -> None:
         first, second = tmp_path / "a.png", tmp_path / "b.png"
         first.write_bytes(b"12")
         second.write_bytes(b"123")
@@ -163,11 +161,11 @@ class TestStream:
         result = triptych("caption", first, second, "--stream")
         assert result.out == f"{first}\t2 bytes\n{second}\t3 bytes\n"
 
-    def test_as_json_prints_pieces_as_they_come(self, triptych) -> None:
+    def test_as_json_prints_chunks_as_they_arrive(self, triptych) -> None:
         result = triptych("generate", "a", "b", "--stream", "--json")
-        pieces = [json.loads(line) for line in result.out.splitlines()]
-        assert [piece["index"] for piece in pieces] == [1, 1, 0, 0]
-        assert pieces[1] == {"index": 1, "text": "", "finish_reason": "stop"}
+        chunks = [json.loads(line) for line in result.out.splitlines()]
+        assert [chunk["index"] for chunk in chunks] == [1, 1, 0, 0]
+        assert chunks[1] == {"index": 1, "text": "", "finish_reason": "stop"}
 
     def test_prints_what_it_can_and_fails_for_the_rest(self, triptych) -> None:
         result = triptych("translate", "a", "bad", "c", "--stream")
@@ -281,7 +279,7 @@ def test_a_missing_extra_is_named(
     assert_one_line(triptych(command), f"pip install 'triptych[{extra}]'")
 
 
-def test_a_port_in_use_is_said_before_anything_starts(triptych, tmp_path: Path) -> None:
+def test_port_in_use_is_an_error_before_anything_starts(triptych, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = triptych("serve", "--repository", tmp_path, "--http-port", port)

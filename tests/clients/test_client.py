@@ -1,4 +1,4 @@
-"""Client and AsyncClient against a transport that answers as a gateway would."""
+"""Client and AsyncClient against a transport that responds as a gateway does."""
 
 import asyncio
 import base64
@@ -26,18 +26,18 @@ Handler = Callable[[httpx.Request], httpx.Response]
 
 
 class Gateway:
-    """Answers from a list, one after the other; keeps what was asked."""
+    """Responds from a list, in order; keeps the requests."""
 
-    def __init__(self, *answers: httpx.Response | Exception) -> None:
-        self.answers = list(answers)
+    def __init__(self, *responses: httpx.Response | Exception) -> None:
+        self.responses = list(responses)
         self.requests: list[httpx.Request] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self.responses.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     @property
     def body(self) -> Any:
@@ -55,8 +55,8 @@ class Blocking:
         method = getattr(self._client, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            answer = method(*args, **kwargs)
-            return asyncio.run(answer) if inspect.isawaitable(answer) else answer
+            response = method(*args, **kwargs)
+            return asyncio.run(response) if inspect.isawaitable(response) else response
 
         return call
 
@@ -77,13 +77,13 @@ def failed(status: int, type_: str = "x", **headers: str) -> httpx.Response:
 
 def test_translate_sends_what_was_given_and_nothing_else(connect: Any) -> None:
     gateway = Gateway(ok(TRANSLATED))
-    answer = connect(gateway).translate("Hola.", source="es", num_beams=4)
+    response = connect(gateway).translate("Hola.", source="es", num_beams=4)
     assert str(gateway.requests[0].url) == f"{URL}/v1/translate"
     assert gateway.requests[0].method == "POST"
     assert gateway.body == {"texts": ["Hola."], "source": "es", "num_beams": 4}
-    assert isinstance(answer, TranslateResponse)
-    assert answer.data[0].text == "Hello."
-    assert answer.usage.prompt_tokens == 3
+    assert isinstance(response, TranslateResponse)
+    assert response.data[0].text == "Hello."
+    assert response.usage.prompt_tokens == 3
 
 
 def test_texts_may_be_any_iterable(connect: Any) -> None:
@@ -94,22 +94,22 @@ def test_texts_may_be_any_iterable(connect: Any) -> None:
 
 def test_caption_sends_base64(connect: Any) -> None:
     gateway = Gateway(ok({"model": "m", "data": [{"index": 0, "text": "a boat", "score": -2.5}]}))
-    answer = connect(gateway).caption([b"png", b"gif"], max_new_tokens=5)
+    response = connect(gateway).caption([b"png", b"gif"], max_new_tokens=5)
     assert [base64.b64decode(image) for image in gateway.body["images"]] == [b"png", b"gif"]
     assert gateway.body["max_new_tokens"] == 5
-    assert answer.data[0].text == "a boat"
+    assert response.data[0].text == "a boat"
 
 
 def test_zero_shot_sends_labels_and_templates(connect: Any) -> None:
     labels = [{"label": "x", "score": 0.75, "cosine": 0.3}]
     gateway = Gateway(ok({"model": "m", "data": [{"index": 0, "labels": labels}]}))
-    answer = connect(gateway).zero_shot(b"png", ["x", "y"], templates="a {}")
+    response = connect(gateway).zero_shot(b"png", ["x", "y"], templates="a {}")
     assert gateway.body["labels"] == ["x", "y"]
     assert gateway.body["templates"] == ["a {}"]
-    assert answer.data[0].labels[0].cosine == 0.3
+    assert response.data[0].labels[0].cosine == 0.3
 
 
-def test_models_asks_with_get(connect: Any) -> None:
+def test_models_sends_get(connect: Any) -> None:
     gateway = Gateway(ok({"object": "list", "data": []}))
     assert connect(gateway).models().data == []
     assert (gateway.requests[0].method, gateway.requests[0].url.path) == ("GET", "/v1/models")
@@ -132,10 +132,10 @@ def test_a_path_before_the_api_is_kept() -> None:
 def test_a_failed_item_keeps_its_place(connect: Any) -> None:
     error = {"type": "too_long", "message": "600 tokens, at most 512"}
     items = [{"index": 0, "error": error}, {"index": 1, "text": "b", "score": 0.0}]
-    answer = connect(Gateway(ok({"model": "m", "data": items}))).translate(["a", "b"])
-    assert answer.data[0].error.type == "too_long"
-    assert answer.data[0].text is None
-    assert answer.data[1].text == "b"
+    response = connect(Gateway(ok({"model": "m", "data": items}))).translate(["a", "b"])
+    assert response.data[0].error.type == "too_long"
+    assert response.data[0].text is None
+    assert response.data[1].text == "b"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_proxys_error_page_is_still_an_api_error(connect: Any) -> None:
 
 
 @pytest.mark.parametrize("body", ["<html>", "{}", '{"model": "m", "data": [{"text": "no index"}]}'])
-def test_another_servers_answer_is_refused(connect: Any, body: str) -> None:
+def test_response_of_another_server_is_refused(connect: Any, body: str) -> None:
     with pytest.raises(errors.InvalidResponse, match="is not a Triptych gateway"):
         connect(Gateway(httpx.Response(200, text=body))).translate("a")
 
@@ -188,7 +188,7 @@ def test_another_servers_answer_is_refused(connect: Any, body: str) -> None:
     ],
     ids=lambda first: str(first),
 )
-def test_what_may_pass_is_tried_again(connect: Any, first: int | Exception) -> None:
+def test_transient_failure_is_retried(connect: Any, first: int | Exception) -> None:
     refusal = failed(first, **{"retry-after": "0"}) if isinstance(first, int) else first
     gateway = Gateway(refusal, ok(TRANSLATED))
     assert connect(gateway).translate("a").data[0].text == "Hello."
@@ -210,7 +210,7 @@ def test_other_errors_are_raised_at_once(connect: Any, status: int) -> None:
     assert len(gateway.requests) == 1
 
 
-def test_a_timeout_is_not_tried_again(connect: Any) -> None:
+def test_timeout_is_not_retried(connect: Any) -> None:
     gateway = Gateway(httpx.ReadTimeout("slow"), ok(TRANSLATED))
     with pytest.raises(errors.Timeout, match="no response from"):
         connect(gateway).translate("a")
@@ -218,7 +218,7 @@ def test_a_timeout_is_not_tried_again(connect: Any) -> None:
 
 
 @pytest.mark.parametrize("probe", ["ready", "health"])
-def test_probes_are_asked_once_and_answer_yes_or_no(connect: Any, probe: str) -> None:
+def test_probes_are_sent_once_and_return_a_bool(connect: Any, probe: str) -> None:
     gateway = Gateway(ok({}), failed(503))
     client = connect(gateway)
     assert getattr(client, probe)() is True
@@ -234,7 +234,7 @@ def test_a_probe_of_another_server_is_an_error(connect: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "field"),
+    ("send", "field"),
     [
         (lambda client: client.translate([]), "texts"),
         (lambda client: client.translate("a", num_beams=0), "num_beams"),
@@ -243,20 +243,20 @@ def test_a_probe_of_another_server_is_an_error(connect: Any) -> None:
         (lambda client: client.zero_shot(b"x", []), "labels"),
     ],
 )
-def test_a_broken_rule_is_found_before_sending(connect: Any, ask: Any, field: str) -> None:
+def test_a_broken_rule_is_found_before_sending(connect: Any, send: Any, field: str) -> None:
     gateway = Gateway()
     with pytest.raises(errors.InvalidArgument, match=field):
-        ask(connect(gateway))
+        send(connect(gateway))
     assert gateway.requests == []
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://host", "http://", "http://[::"])
-def test_what_is_no_url_is_said(url: str) -> None:
+def test_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(errors.InvalidArgument, match="not a URL"):
         triptych.Client(url)
 
 
-def test_a_key_that_no_header_can_hold_is_refused() -> None:
+def test_key_with_control_characters_is_refused() -> None:
     with pytest.raises(errors.InvalidArgument, match="API key"):
         triptych.Client(URL, api_key="a\nb")
 
@@ -265,7 +265,7 @@ async def test_async_calls_run_side_by_side() -> None:
     arrived = 0
     both = asyncio.Event()
 
-    async def answer(request: httpx.Request) -> httpx.Response:
+    async def respond(request: httpx.Request) -> httpx.Response:
         nonlocal arrived
         arrived += 1
         if arrived == 2:
@@ -273,8 +273,8 @@ async def test_async_calls_run_side_by_side() -> None:
         await both.wait()
         return ok(TRANSLATED)
 
-    async with triptych.AsyncClient(URL, transport=httpx.MockTransport(answer)) as client:
-        answers = await asyncio.wait_for(
+    async with triptych.AsyncClient(URL, transport=httpx.MockTransport(respond)) as client:
+        responses = await asyncio.wait_for(
             asyncio.gather(client.translate("a"), client.translate("b")), timeout=10
         )
-    assert len(answers) == 2
+    assert len(responses) == 2

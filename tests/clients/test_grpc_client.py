@@ -43,7 +43,7 @@ def abort(
 
 
 class FakeGateway(TriptychServicer):
-    """Repeats what it is asked; refuses first as often as `refusals` has entries."""
+    """Repeats requests; refuses first as often as `refusals` has entries."""
 
     def __init__(self) -> None:
         self.refusals: list[Abort] = []
@@ -58,10 +58,10 @@ class FakeGateway(TriptychServicer):
 
     def Translate(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._admit(context)
-        asked = from_proto(request, TranslateRequest)
-        texts = enumerate(asked.texts)
+        received = from_proto(request, TranslateRequest)
+        texts = enumerate(received.texts)
         data = [Translation(index=i, text=text.upper(), score=-1.5) for i, text in texts]
-        return to_proto(TranslateResponse(model=asked.model or "default", data=data))
+        return to_proto(TranslateResponse(model=received.model or "default", data=data))
 
     def Caption(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._admit(context)
@@ -113,9 +113,9 @@ def client(gateway: FakeGateway) -> Iterator[triptych.GrpcClient]:
         yield client
 
 
-def test_translate_answers_typed(client: triptych.GrpcClient) -> None:
-    answer = client.translate(["ñu", "b"], model="opus")
-    assert answer == TranslateResponse(
+def test_translate_returns_a_typed_response(client: triptych.GrpcClient) -> None:
+    response = client.translate(["ñu", "b"], model="opus")
+    assert response == TranslateResponse(
         model="opus",
         data=[
             Translation(index=0, text="ÑU", score=-1.5),
@@ -124,12 +124,12 @@ def test_translate_answers_typed(client: triptych.GrpcClient) -> None:
     )
 
 
-def test_pictures_arrive_as_bytes_and_may_be_large(client: triptych.GrpcClient) -> None:
-    answer = client.caption([b"x" * 5_000_000, b"png"])
-    assert [item.text for item in answer.data] == ["5000000 bytes", "3 bytes"]
+def test_images_arrive_as_bytes_and_may_be_large(client: triptych.GrpcClient) -> None:
+    response = client.caption([b"x" * 5_000_000, b"png"])
+    assert [item.text for item in response.data] == ["5000000 bytes", "3 bytes"]
 
 
-def test_what_grpc_itself_finds_too_large_is_not_tried_again(gateway: FakeGateway) -> None:
+def test_message_above_the_limit_of_grpc_is_not_retried(gateway: FakeGateway) -> None:
     with (
         served(lambda s: add_TriptychServicer_to_server(gateway, s), max_bytes=1000) as target,
         triptych.GrpcClient(target, timeout=10) as client,
@@ -139,7 +139,7 @@ def test_what_grpc_itself_finds_too_large_is_not_tried_again(gateway: FakeGatewa
     assert (caught.value.status, caught.value.type) == (413, "payload_too_large")
 
 
-def test_zero_shot_and_models_answer_typed(client: triptych.GrpcClient) -> None:
+def test_zero_shot_and_models_return_typed_responses(client: triptych.GrpcClient) -> None:
     labels = client.zero_shot(b"png", ["x", "y"]).data[0].labels
     assert labels is not None
     assert [entry.label for entry in labels] == ["x", "y"]
@@ -151,7 +151,7 @@ def test_the_key_travels_as_metadata(client: triptych.GrpcClient, gateway: FakeG
     assert gateway.metadata["authorization"] == "Bearer s3cret"
 
 
-def test_an_error_carries_what_http_would_have_said(
+def test_error_has_the_fields_that_http_has(
     client: triptych.GrpcClient, gateway: FakeGateway
 ) -> None:
     body = pb.ErrorBody(type="too_long", message="ü: 600 tokens", field="texts")
@@ -189,16 +189,14 @@ def test_every_error_of_the_server_has_its_http_status_and_class(
         gateway.refusals = []
 
 
-def test_a_full_queue_is_tried_again(client: triptych.GrpcClient, gateway: FakeGateway) -> None:
+def test_full_queue_is_retried(client: triptych.GrpcClient, gateway: FakeGateway) -> None:
     body = pb.ErrorBody(type="overloaded", message="busy")
     gateway.refusals = [abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy", body, retry_after="0")]
     assert client.translate("a").data[0].text == "A"
     assert gateway.calls == 2
 
 
-def test_an_invalid_request_is_not_tried_again(
-    client: triptych.GrpcClient, gateway: FakeGateway
-) -> None:
+def test_invalid_request_is_not_retried(client: triptych.GrpcClient, gateway: FakeGateway) -> None:
     gateway.refusals = [abort(grpc.StatusCode.INVALID_ARGUMENT, "no")]
     with pytest.raises(errors.InvalidRequest, match="no") as caught:
         client.translate("a")
@@ -206,7 +204,7 @@ def test_an_invalid_request_is_not_tried_again(
     assert gateway.calls == 1
 
 
-def test_nobody_there_is_a_failed_connection() -> None:
+def test_unreachable_gateway_is_a_failed_connection() -> None:
     with (
         triptych.GrpcClient("127.0.0.1:1", timeout=5, retries=QUICK) as client,
         pytest.raises(errors.ConnectionFailed, match=r"cannot reach 127\.0\.0\.1:1"),
@@ -214,7 +212,7 @@ def test_nobody_there_is_a_failed_connection() -> None:
         client.models()
 
 
-def test_a_late_answer_is_a_timeout(gateway: FakeGateway) -> None:
+def test_late_response_is_a_timeout(gateway: FakeGateway) -> None:
     import threading
 
     release = threading.Event()
@@ -229,7 +227,7 @@ def test_a_late_answer_is_a_timeout(gateway: FakeGateway) -> None:
     assert gateway.calls == 1
 
 
-def test_readiness_is_the_health_services_word() -> None:
+def test_readiness_is_that_of_the_health_service() -> None:
     servicer = health.HealthServicer()
     statuses = health_pb2.HealthCheckResponse
 

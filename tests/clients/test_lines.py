@@ -19,12 +19,12 @@ class Translator:
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.fails_at = fails_at
-        self.asked: list[list[str]] = []
+        self.sent: list[list[str]] = []
 
     def __call__(self, texts: list[str]) -> TranslateResponse:
-        if len(self.asked) == self.fails_at:
+        if len(self.sent) == self.fails_at:
             raise Unavailable("gone", status=503, type="unavailable")
-        self.asked.append(texts)
+        self.sent.append(texts)
         items = [
             Translation(index=i, error=ItemError(type="too_long", message="too long"))
             if text == "bad"
@@ -49,17 +49,17 @@ def target(tmp_path: Path) -> Path:
 EXPECTED = "A\n\nB\n\nC\nD\n\n"
 
 
-def run(ask: Translator, source: Path, target: Path, size: int = 2) -> LineProcessor:
-    processor = LineProcessor(ask, size)
+def run(translator: Translator, source: Path, target: Path, size: int = 2) -> LineProcessor:
+    processor = LineProcessor(translator, size)
     process_file(processor, source, target)
     return processor
 
 
 def test_line_i_belongs_to_line_i_and_blank_lines_are_not_sent(source: Path, target: Path) -> None:
-    ask = Translator()
-    run(ask, source, target, size=3)
+    translator = Translator()
+    run(translator, source, target, size=3)
     assert target.read_text() == EXPECTED
-    assert ask.asked == [["a", "b"], ["c", "d"]]
+    assert translator.sent == [["a", "b"], ["c", "d"]]
 
 
 def test_a_last_line_without_its_break_is_a_line(source: Path, target: Path) -> None:
@@ -70,20 +70,20 @@ def test_a_last_line_without_its_break_is_a_line(source: Path, target: Path) -> 
 
 def test_only_newlines_break_lines(source: Path, target: Path) -> None:
     source.write_text("a\u2028b\x0cc\n", encoding="utf-8")
-    ask = Translator()
-    run(ask, source, target)
-    assert ask.asked == [["a\u2028b\x0cc"]]
+    translator = Translator()
+    run(translator, source, target)
+    assert translator.sent == [["a\u2028b\x0cc"]]
     assert target.read_bytes().count(b"\n") == 1
 
 
-def test_an_outage_keeps_whole_batches_and_the_next_run_goes_on(source: Path, target: Path) -> None:
+def test_outage_keeps_whole_batches_and_the_next_run_continues(source: Path, target: Path) -> None:
     with pytest.raises(Unavailable):
         run(Translator(fails_at=1), source, target)
     assert target.read_text() == "A\n\n"
-    ask = Translator()
-    run(ask, source, target)
+    translator = Translator()
+    run(translator, source, target)
     assert target.read_text() == EXPECTED
-    assert ["a"] not in ask.asked
+    assert ["a"] not in translator.sent
 
 
 @given(cut=st.integers(min_value=0, max_value=len(EXPECTED)), size=st.integers(1, 9))
@@ -94,19 +94,19 @@ def test_a_crash_at_any_byte_loses_and_doubles_nothing(
     source, target = folder / "in.txt", folder / "out.txt"
     source.write_text("a\n\nb\n   \nc\nd\n\n")
     target.write_text(EXPECTED[:cut])
-    ask = Translator()
-    run(ask, source, target, size)
+    translator = Translator()
+    run(translator, source, target, size)
     assert target.read_text() == EXPECTED
     whole = EXPECTED[:cut].count("\n")
     left = [line for line in source.read_text().split("\n")[whole:] if line.strip()]
-    assert list(chain.from_iterable(ask.asked)) == left
+    assert list(chain.from_iterable(translator.sent)) == left
 
 
-def test_a_finished_file_asks_nothing(source: Path, target: Path) -> None:
+def test_finished_file_sends_nothing(source: Path, target: Path) -> None:
     run(Translator(), source, target)
-    ask = Translator()
-    run(ask, source, target)
-    assert ask.asked == []
+    translator = Translator()
+    run(translator, source, target)
+    assert translator.sent == []
     assert target.read_text() == EXPECTED
 
 
@@ -122,11 +122,11 @@ def test_an_output_of_another_input_is_refused_and_left_alone(
     source: Path, target: Path, content: str, reason: str
 ) -> None:
     target.write_text(content)
-    ask = Translator()
+    translator = Translator()
     with pytest.raises(InvalidArgument, match=reason):
-        run(ask, source, target)
+        run(translator, source, target)
     assert target.read_text() == content
-    assert ask.asked == []
+    assert translator.sent == []
 
 
 @pytest.mark.parametrize("spell", [lambda path: path, lambda path: path.parent / "." / path.name])
@@ -152,7 +152,7 @@ def test_keep_going_leaves_a_refused_line_blank(source: Path, target: Path) -> N
     assert processor.failed == [(3, "too long")]
 
 
-def test_lines_that_are_no_text_are_named(source: Path, target: Path) -> None:
+def test_line_that_is_not_utf8_is_named(source: Path, target: Path) -> None:
     source.write_bytes(b"a\n\xff\n")
     with pytest.raises(InvalidArgument, match="line 2 of the input is not UTF-8"):
         run(Translator(), source, target, size=1)
@@ -160,12 +160,12 @@ def test_lines_that_are_no_text_are_named(source: Path, target: Path) -> None:
 
 
 def test_a_translation_with_line_breaks_stays_one_line(source: Path, target: Path) -> None:
-    def ask(texts: list[str]) -> TranslateResponse:
+    def send(texts: list[str]) -> TranslateResponse:
         items = [Translation(index=i, text="x\ny", score=0.0) for i, _ in enumerate(texts)]
         return TranslateResponse(model="m", data=items)
 
     source.write_text("a\n")
-    process_file(LineProcessor(ask, 4), source, target)
+    process_file(LineProcessor(send, 4), source, target)
     assert target.read_text() == "x y\n"
 
 

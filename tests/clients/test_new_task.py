@@ -45,7 +45,7 @@ class Speaker(Message):
 class ShoutRequest(StreamRequest):
     """Request of `shout`.
 
-    Nobody is woken.
+    Numbers are written out.
     """
 
     texts: OneOrMany | None = Field(default=None, description="Texts to shout.")
@@ -328,7 +328,7 @@ class TestCommand:
         for part in (
             "Write texts in capitals.",
             "triptych shout-out -f a.txt",
-            "Nobody is woken.",
+            "Numbers are written out.",
             "-x, --marks",
             "Number of exclamation marks. [0<=x<=9]",
             "--is-polite / --no-is-polite",

@@ -235,13 +235,13 @@ def test_a_message_survives_the_wire(message: BaseModel) -> None:
     assert from_proto(received, type(message)) == message
 
 
-def test_pictures_are_raw_bytes_over_grpc() -> None:
+def test_images_are_raw_bytes_over_grpc() -> None:
     request = CaptionRequest(images=["data:image/png;base64,aGVsbG8=", "aGVs\nbG8="])
     assert list(typing.cast(pb.CaptionRequest, to_proto(request)).images) == [b"hello", b"hello"]
 
 
 @pytest.mark.parametrize("image", ["data:image/png,hello", "a!b"])
-def test_what_is_not_base64_is_refused(image: str) -> None:
+def test_invalid_base64_is_refused(image: str) -> None:
     with pytest.raises(ValueError, match="base64"):
         to_proto(CaptionRequest(images=[image]))
 

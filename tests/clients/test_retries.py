@@ -24,7 +24,7 @@ def test_the_wait_doubles_up_to_its_bound() -> None:
     for failed, longest in ((1, 1.0), (2, 2.0), (3, 3.0)):
         waits = [RULES.wait_s(failed, overloaded()) for _ in range(100)]
         assert all(wait is not None and longest / 2 <= wait <= longest for wait in waits)
-        assert len(set(waits)) > 1, "clients that were refused together come back together"
+        assert len(set(waits)) > 1, "clients refused together retry together"
 
 
 def test_it_gives_up_after_the_last_attempt() -> None:
@@ -37,7 +37,7 @@ def test_the_servers_word_is_kept() -> None:
     assert RULES.wait_s(3, overloaded(0.0)) == 0.0
 
 
-def test_a_server_that_asks_for_too_long_is_not_waited_for() -> None:
+def test_too_long_retry_after_ends_the_retries() -> None:
     assert RULES.wait_s(1, overloaded(3.5)) is None
 
 

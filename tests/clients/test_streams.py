@@ -1,4 +1,4 @@
-"""Streams of Client, AsyncClient and GrpcClient: pieces as they come, errors, ends."""
+"""Streams of Client, AsyncClient and GrpcClient: chunks as they arrive, errors, ends."""
 
 # ruff: noqa: N802  (gRPC names its methods)
 
@@ -21,7 +21,7 @@ from triptych.messages import Chunk, Usage
 from triptych.tasks.generate import GenerateRequest, GenerateResponse, Generation
 from triptych.triptych_pb2_grpc import add_TriptychServicer_to_server
 
-PIECES = [
+CHUNKS = [
     Chunk(index=0, text="He"),
     Chunk(index=1, text="Bye"),
     Chunk(index=0, text="llo\n", finish_reason="length"),
@@ -31,8 +31,8 @@ DONE = "data: [DONE]\n\n"
 GONE = 'event: error\ndata: {"error":{"type":"unavailable","message":"gone"}}\n\n'
 
 
-def sent(*pieces: Chunk) -> str:
-    return "".join(f"data: {piece.model_dump_json(exclude_none=True)}\n\n" for piece in pieces)
+def sent(*chunks: Chunk) -> str:
+    return "".join(f"data: {chunk.model_dump_json(exclude_none=True)}\n\n" for chunk in chunks)
 
 
 class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -73,22 +73,22 @@ class Streams:
 
     def __call__(self, verb: str, *args: Any, most: int = 99, **kwargs: Any) -> list[Chunk]:
         self.seen: list[Chunk] = []
-        pieces = getattr(self._client, verb)(*args, **kwargs)
+        chunks = getattr(self._client, verb)(*args, **kwargs)
         if isinstance(self._client, triptych.AsyncClient):
-            asyncio.run(self._read(pieces, most))
+            asyncio.run(self._read(chunks, most))
             return self.seen
-        for piece in pieces:
-            self.seen.append(piece)
+        for chunk in chunks:
+            self.seen.append(chunk)
             if len(self.seen) == most:
-                pieces.close()
+                chunks.close()
                 break
         return self.seen
 
-    async def _read(self, pieces: AsyncIterator[Chunk], most: int) -> None:
-        async for piece in pieces:
-            self.seen.append(piece)
+    async def _read(self, chunks: AsyncIterator[Chunk], most: int) -> None:
+        async for chunk in chunks:
+            self.seen.append(chunk)
             if len(self.seen) == most:
-                await pieces.aclose()  # type: ignore[attr-defined]
+                await chunks.aclose()  # type: ignore[attr-defined]
                 break
 
 
@@ -97,26 +97,26 @@ def connect(request: pytest.FixtureRequest) -> Callable[..., Streams]:
     return lambda handler: Streams(request.param, handler)
 
 
-def test_pieces_come_as_they_were_sent(connect: Any) -> None:
-    gateway = Gateway(streaming(sent(*PIECES), DONE))
-    assert connect(gateway)("generate_stream", ["Hi", "Bye"]) == PIECES
+def test_chunks_arrive_as_they_were_sent(connect: Any) -> None:
+    gateway = Gateway(streaming(sent(*CHUNKS), DONE))
+    assert connect(gateway)("generate_stream", ["Hi", "Bye"]) == CHUNKS
     assert gateway.body == {"prompts": ["Hi", "Bye"], "num_beams": 1, "stream": True}
     assert str(gateway.requests[0].url) == f"{URL}/v1/generate"
 
 
 def test_chunks_may_cut_events_anywhere(connect: Any) -> None:
-    body = sent(Chunk(index=0, text="ñ\u2028🙂"), *PIECES) + DONE
+    body = sent(Chunk(index=0, text="ñ\u2028🙂"), *CHUNKS) + DONE
     gateway = Gateway(streaming(*(bytes([byte]) for byte in body.encode())))
     assert connect(gateway)("translate_stream", "a")[0].text == "ñ\u2028🙂"
     assert gateway.body == {"texts": ["a"], "num_beams": 1, "stream": True}
 
 
-def test_comments_and_unknown_fields_are_passed_over(connect: Any) -> None:
-    body = f": keep-alive\n\nid: 7\n{sent(PIECES[0])}retry: 5\n\n{DONE}"
-    assert connect(Gateway(streaming(body)))("caption_stream", b"png") == PIECES[:1]
+def test_comments_and_unknown_fields_are_ignored(connect: Any) -> None:
+    body = f": keep-alive\n\nid: 7\n{sent(CHUNKS[0])}retry: 5\n\n{DONE}"
+    assert connect(Gateway(streaming(body)))("caption_stream", b"png") == CHUNKS[:1]
 
 
-def test_everything_asked_travels(connect: Any) -> None:
+def test_every_field_is_sent(connect: Any) -> None:
     gateway = Gateway(streaming(DONE))
     connect(gateway)(
         "generate_stream",
@@ -134,44 +134,44 @@ def test_everything_asked_travels(connect: Any) -> None:
     }  # fmt: skip
 
 
-def test_nothing_is_sent_before_the_first_piece_is_asked_for() -> None:
+def test_nothing_is_sent_before_the_first_chunk_is_read() -> None:
     gateway = Gateway()
     with triptych.Client(URL, transport=httpx.MockTransport(gateway)) as client:
-        pieces = client.generate_stream("a")
+        chunks = client.generate_stream("a")
         with pytest.raises(errors.InvalidArgument, match="temperature"):
             client.generate_stream("a", temperature=-1)
-        pieces.close()
+        chunks.close()
     assert gateway.requests == []
 
 
-def test_leaving_a_stream_closes_it(connect: Any) -> None:
-    response = streaming(sent(PIECES[0]), sent(PIECES[1]), sent(*PIECES[2:]), DONE)
+def test_closing_a_stream_closes_the_response(connect: Any) -> None:
+    response = streaming(sent(CHUNKS[0]), sent(CHUNKS[1]), sent(*CHUNKS[2:]), DONE)
     body = response.stream
-    assert connect(Gateway(response))("generate_stream", "a", most=1) == PIECES[:1]
+    assert connect(Gateway(response))("generate_stream", "a", most=1) == CHUNKS[:1]
     assert body.is_closed
     assert body.read == 1
 
 
 @pytest.mark.parametrize("refusal", [429, 503, httpx.ConnectError("refused")], ids=str)
-def test_what_fails_before_the_first_piece_is_tried_again(connect: Any, refusal: Any) -> None:
+def test_failure_before_the_first_chunk_is_retried(connect: Any, refusal: Any) -> None:
     first = failed(refusal, **{"retry-after": "0"}) if isinstance(refusal, int) else refusal
-    gateway = Gateway(first, streaming(sent(*PIECES), DONE))
-    assert connect(gateway)("generate_stream", "a") == PIECES
+    gateway = Gateway(first, streaming(sent(*CHUNKS), DONE))
+    assert connect(gateway)("generate_stream", "a") == CHUNKS
     assert len(gateway.requests) == 2
 
 
-def test_an_error_before_the_first_piece_is_the_usual_one(connect: Any) -> None:
+def test_error_before_the_first_chunk_is_the_usual_one(connect: Any) -> None:
     with pytest.raises(errors.InvalidRequest) as caught:
         connect(Gateway(failed(422, "too_long")))("generate_stream", "a")
     assert (caught.value.type, caught.value.field) == ("too_long", "texts")
 
 
-def test_an_error_in_the_middle_is_raised_and_not_tried_again(connect: Any) -> None:
-    gateway = Gateway(streaming(sent(PIECES[0]), GONE), streaming(sent(*PIECES), DONE))
+def test_error_in_the_middle_is_raised_and_not_retried(connect: Any) -> None:
+    gateway = Gateway(streaming(sent(CHUNKS[0]), GONE), streaming(sent(*CHUNKS), DONE))
     streams = connect(gateway)
     with pytest.raises(errors.Unavailable, match="gone") as caught:
         streams("generate_stream", "a")
-    assert streams.seen == PIECES[:1]
+    assert streams.seen == CHUNKS[:1]
     assert (caught.value.status, caught.value.request_id) == (503, "r1")
     assert len(gateway.requests) == 1
 
@@ -191,39 +191,39 @@ def test_an_error_in_the_middle_is_raised_and_not_tried_again(connect: Any) -> N
 def test_a_stream_that_breaks_off_is_an_error(
     connect: Any, end: str | Exception, kind: type, message: str
 ) -> None:
-    gateway = Gateway(streaming(sent(PIECES[0]), end), streaming(sent(*PIECES), DONE))
+    gateway = Gateway(streaming(sent(CHUNKS[0]), end), streaming(sent(*CHUNKS), DONE))
     streams = connect(gateway)
     with pytest.raises(kind, match=message):
         streams("generate_stream", "a")
-    assert streams.seen == PIECES[:1]
+    assert streams.seen == CHUNKS[:1]
     assert len(gateway.requests) == 1
 
 
-def test_an_answer_that_is_no_stream_is_refused(connect: Any) -> None:
+def test_response_that_is_no_stream_is_refused(connect: Any) -> None:
     with pytest.raises(
         errors.InvalidResponse, match="it sent application/json instead of text/event-stream"
     ):
         connect(Gateway(httpx.Response(200, json={})))("generate_stream", "a")
 
 
-def test_generate_answers_typed() -> None:
+def test_generate_returns_a_typed_response() -> None:
     item = {"index": 0, "text": "b", "finish_reason": "stop", "score": -0.5}
     gateway = Gateway(httpx.Response(200, json={"model": "m", "data": [item]}))
     with triptych.Client(URL, transport=httpx.MockTransport(gateway)) as client:
-        answer = client.generate("a", n=1, stop="x", examples=[("p", "q")])
-    assert isinstance(answer, GenerateResponse)
-    assert answer.data[0].finish_reason == "stop"
+        response = client.generate("a", n=1, stop="x", examples=[("p", "q")])
+    assert isinstance(response, GenerateResponse)
+    assert response.data[0].finish_reason == "stop"
     assert gateway.body["n"] == 1
 
 
 @pytest.mark.parametrize("examples", [[("a",)], [("a", 1)]])
-def test_what_is_no_example_is_refused(examples: list) -> None:
+def test_malformed_example_is_refused(examples: list) -> None:
     with triptych.Client(URL) as client, pytest.raises((errors.InvalidArgument, ValueError)):
         client.generate("a", examples=examples)
 
 
 class StreamingGateway(FakeGateway):
-    """Sends `PIECES`; breaks after so many if told to."""
+    """Sends `CHUNKS`; breaks after `breaks_after` of them."""
 
     breaks_after: int | None = None
 
@@ -233,22 +233,22 @@ class StreamingGateway(FakeGateway):
 
     def Generate(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._admit(context)
-        asked = from_proto(request, GenerateRequest)
-        data = [Generation(index=0, text=asked.prompts[0], finish_reason="stop")]
+        received = from_proto(request, GenerateRequest)
+        data = [Generation(index=0, text=received.prompts[0], finish_reason="stop")]
         return to_proto(GenerateResponse(model="m", data=data))
 
     def GenerateStream(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         self._admit(context)
         assert from_proto(request, GenerateRequest).stream
-        for place, piece in enumerate(PIECES):
+        for place, chunk in enumerate(CHUNKS):
             if place == self.breaks_after:
                 body = pb.ErrorBody(type="unavailable", message="gone")
                 abort(grpc.StatusCode.UNAVAILABLE, "gone", body)(context)
-            yield to_proto(piece)
+            yield to_proto(chunk)
 
     def TranslateStream(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         context.add_callback(self.left.set)
-        yield to_proto(PIECES[0])
+        yield to_proto(CHUNKS[0])
         self.left.wait(10)
 
     CaptionStream = GenerateStream
@@ -268,17 +268,17 @@ def client(gateway: StreamingGateway) -> Iterator[triptych.GrpcClient]:
         yield client
 
 
-def test_grpc_pieces_come_as_they_were_sent(client: triptych.GrpcClient) -> None:
-    assert list(client.generate_stream("a")) == PIECES
+def test_grpc_chunks_arrive_as_they_were_sent(client: triptych.GrpcClient) -> None:
+    assert list(client.generate_stream("a")) == CHUNKS
     assert client.generate("a").data[0].text == "a"
 
 
-def test_grpc_refusal_is_tried_again_before_the_first_piece(
+def test_grpc_refusal_is_retried_before_the_first_chunk(
     client: triptych.GrpcClient, gateway: StreamingGateway
 ) -> None:
     body = pb.ErrorBody(type="overloaded", message="busy")
     gateway.refusals = [abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy", body, retry_after="0")]
-    assert list(client.generate_stream("a")) == PIECES
+    assert list(client.generate_stream("a")) == CHUNKS
     assert gateway.calls == 2
 
 
@@ -288,17 +288,17 @@ def test_grpc_failure_in_the_middle_is_raised(
     gateway.breaks_after = 2
     seen = []
     with pytest.raises(errors.Unavailable, match="gone"):
-        seen.extend(piece for piece in client.generate_stream("a"))
+        seen.extend(chunk for chunk in client.generate_stream("a"))
     assert gateway.calls == 1
 
 
-def test_leaving_a_grpc_stream_cancels_it(
+def test_closing_a_grpc_stream_cancels_it(
     client: triptych.GrpcClient, gateway: StreamingGateway
 ) -> None:
-    pieces = client.translate_stream("a")
-    assert next(pieces) == PIECES[0]
+    chunks = client.translate_stream("a")
+    assert next(chunks) == CHUNKS[0]
     assert not gateway.left.is_set()
-    pieces.close()
+    chunks.close()
     assert gateway.left.wait(10)
 
 

@@ -54,7 +54,13 @@ def test_types_are_visible_and_mistakes_are_found(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     result = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(program)],
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            *("--strict", "--no-error-summary", "--cache-dir", ".mypy_cache/typing"),
+            str(program),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
