@@ -70,7 +70,7 @@ def fields_of(message: type[BaseModel]) -> Mapping[str, MessageField]:
     """The fields of a message by name, its own before those that it inherits.
 
     Raises:
-        TypeError: A field has a type that the wire does not carry.
+        TypeError: A field has a type that the protocol does not have.
     """
     own = [name for name in message.__annotations__ if name in message.model_fields]
     inherited = [name for name in message.model_fields if name not in own]
@@ -127,7 +127,7 @@ def _typed(known: MessageField, annotation: Any) -> MessageField:
         return replace(known, type=type(arguments[0]))
     if isinstance(annotation, type) and issubclass(annotation, str | int | float | BaseModel):
         return replace(known, type=annotation)
-    raise TypeError(f"{known.name}: {annotation} is no type of the wire")
+    raise TypeError(f"{known.name}: {annotation} is no type of the protocol")
 
 
 _LIMITS = (

@@ -29,6 +29,7 @@ from triptych.http_exchange import headers, seconds
 from triptych.operation import Operation
 from triptych.retries import Retries
 from triptych.triptych_pb2_grpc import TriptychStub
+from triptych.validation import one_line
 
 DEFAULT_TARGET = "127.0.0.1:8081"
 
@@ -162,10 +163,8 @@ class GrpcClient(BlockingMethods):
         try:
             return from_proto(message, operation.response)
         except ValidationError as invalid:
-            first = invalid.errors(include_url=False, include_input=False)[0]
-            place = ".".join(str(part) for part in first["loc"])
             raise InvalidResponse(
-                f"{self._target} is not a Triptych gateway of this version: {place}: {first['msg']}"
+                f"{self._target} is not a Triptych gateway of this version: {one_line(invalid)}"
             ) from None
 
     def _check(self) -> int:

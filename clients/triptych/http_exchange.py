@@ -24,6 +24,7 @@ from triptych.errors import (
 )
 from triptych.messages import ErrorBody, ErrorResponse
 from triptych.operation import Operation, Response_co
+from triptych.validation import one_line
 
 JSON = {"content-type": "application/json"}
 
@@ -182,8 +183,6 @@ def _failure(body: ErrorBody, response: httpx.Response, status: int | None = Non
 
 
 def _invalid(response: httpx.Response, invalid: ValidationError) -> InvalidResponse:
-    first = invalid.errors(include_url=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the body"
     return InvalidResponse(
-        f"{response.url} is not a Triptych gateway of this version: {place}: {first['msg']}"
+        f"{response.url} is not a Triptych gateway of this version: {one_line(invalid)}"
     )

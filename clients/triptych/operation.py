@@ -19,6 +19,7 @@ from triptych.fields import MessageField, fields_of
 from triptych.images import Image
 from triptych.messages import Chunk, ModelList
 from triptych.task import IMAGES, Task
+from triptych.validation import one_line
 
 Response_co = TypeVar("Response_co", bound=BaseModel, covariant=True)
 _Response = TypeVar("_Response", bound=BaseModel)
@@ -81,10 +82,7 @@ def validated(message: type[_Request], **fields: Any) -> _Request:
     try:
         return message(**fields)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
-        raise InvalidArgument(f"{name}: {reason}" if name else reason) from None
+        raise InvalidArgument(one_line(error)) from None
 
 
 def _request(task: Task, given: dict[str, Any]) -> BaseModel:

@@ -16,9 +16,9 @@ from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import Need
 from serving.planning.streaming import Streaming
-from serving.validation import one_line
 from triptych.messages import Request, Response
 from triptych.task import Task
+from triptych.validation import one_line
 
 
 class Section(BaseModel):
