@@ -113,7 +113,8 @@ def _chosen(logits: Array, random: np.random.Generator) -> NDArray[np.int64]:
     """(R, 1) next tokens; Gumbel noise on the logits of odd rows samples."""
     noise = random.gumbel(size=logits.shape)
     noise[::2] = 0
-    return (logits + noise).argmax(axis=-1)[:, None]
+    chosen: NDArray[np.int64] = (logits + noise).argmax(axis=-1)[:, None]
+    return chosen
 
 
 def _random_prompt(manifest: Manifest, run: Run, seed: int) -> CalibrationRun:

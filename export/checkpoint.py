@@ -131,11 +131,11 @@ def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
     problems: list[str] = []
     for name, tensor in checkpoint.tensors():
         try:
-            stored = rename.find(name)
+            layout = rename.find(name)
         except KeyError:
             problems.append(f"unexpected: {name} {_shape(tensor)}")
             continue
-        for ours, piece in stored.pieces(tensor):
+        for ours, piece in layout.pieces(tensor):
             problems += _place(wanted, loaded, name, ours, piece)
     problems += [
         f"missing: {rename.origin(ours)} {_shape(tensor)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,4 +120,4 @@ def phase(title: str) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(typer.run(export))
+    typer.run(export)

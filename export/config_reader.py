@@ -61,6 +61,17 @@ class ConfigReader:
             raise CheckpointError(f"{self.place}: {name} must be one or two sizes, not {value!r}")
         return pair
 
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """A list of positive whole numbers.
+
+        Raises:
+            CheckpointError: missing, or something else.
+        """
+        value = self.values.get(name)
+        if not isinstance(value, list) or not all(isinstance(n, int) and n > 0 for n in value):
+            raise CheckpointError(f"{self.place}: {name} must be a list of sizes, not {value!r}")
+        return tuple(value)
+
     def section(self, name: str) -> ConfigReader:
         """A sub-dictionary.
 

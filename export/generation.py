@@ -126,9 +126,9 @@ def _max_new_tokens(values: Mapping[str, Any], limits: Limits, *, has_source: bo
     """The cap for who names none, never beyond the decoder's positions; one is the start token."""
     room = (limits.max_total_tokens or 1024) - 1
     if values.get("max_new_tokens") is not None:
-        return min(values["max_new_tokens"], room)
+        return min(int(values["max_new_tokens"]), room)
     if values.get("max_length") is not None:
-        return min(values["max_length"] - 1, room)
+        return min(int(values["max_length"]) - 1, room)
     return room if has_source else min(DEFAULT_NEW_TOKENS, room)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from export.checkpoint import Checkpoint
 from serving.bundle import ImageSpec
@@ -50,7 +50,9 @@ def _kind(values: Mapping[str, Any]) -> str:
     raise CheckpointError(f"{FILE}: {name or 'an unnamed processor'} is not supported")
 
 
-def _size(values: Mapping[str, Any], is_clip: bool) -> tuple[str, tuple[int, int]]:
+def _size(
+    values: Mapping[str, Any], is_clip: bool
+) -> tuple[Literal["exact", "shortest_edge"], tuple[int, int]]:
     size = values.get("size")
     if isinstance(size, Mapping) and set(size) == {"shortest_edge"}:
         return "shortest_edge", (size["shortest_edge"], size["shortest_edge"])

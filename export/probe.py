@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.bundle import Graph, Growth, Manifest, Role, State, Tensor
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 Feeds = dict[str, Array]
 Run = Callable[[str, Feeds], dict[str, Array]]
 """(graph name, inputs by name) → outputs by name: PyTorch or ONNX Runtime."""
@@ -273,8 +274,9 @@ def output_row(graph: Graph, feeds: Feeds, port: Tensor, value: Array, row: int)
     """One row of a batch's output, without padding: what `single_row` alone should give."""
     lengths = graph.input(Role.LENGTHS)
     single = value[row : row + 1]
-    for axis in _text_axes(port) if lengths else ():
-        single = single.take(range(int(feeds[lengths.name][row])), axis)
+    if lengths is not None:
+        for axis in _text_axes(port):
+            single = single.take(range(int(feeds[lengths.name][row])), axis)
     return single
 
 

@@ -254,10 +254,13 @@ class _Rewrite:
             self.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
-    def _node(self, operator: str, inputs: list[str], output: str, **attributes: object) -> str:
+    def _node(
+        self, operator: str, inputs: list[str], output: str, **attributes: int | list[int]
+    ) -> str:
         is_contributed = operator in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul")
         domain = DOMAIN if is_contributed else ""
-        node = helper.make_node(operator, inputs, [output], domain=domain, **attributes)
+        node = helper.make_node(operator, inputs, [output], domain=domain)
+        node.attribute.extend(helper.make_attribute(*item) for item in attributes.items())
         self.graph.node.append(node)
         return output
 

@@ -57,7 +57,7 @@ class Rename:
         self.table = dict(table)
         self.optional = optional
 
-    def find(self, name: str) -> WeightLayout | None:
+    def find(self, name: str) -> WeightLayout:
         """Targets of a checkpoint's tensor; none for one that is to be skipped.
 
         Raises:

@@ -125,7 +125,9 @@ def _name_ports(model: onnx.ModelProto, graph: Graph) -> None:
         assert not any(attribute.HasField("g") for attribute in node.attribute), node.op_type
         node.input[:] = [renamed(name) for name in node.input]
         node.output[:] = [renamed(name) for name in node.output]
-    for value in (*model.graph.initializer, *model.graph.input, *model.graph.output):
+    for tensor in model.graph.initializer:
+        tensor.name = renamed(tensor.name)
+    for value in (*model.graph.input, *model.graph.output):
         value.name = renamed(value.name)
 
 

@@ -74,7 +74,7 @@ def teacher_forced_score(
             place = np.flatnonzero(following.token_ids[0] == token)[0]
             total += float(following.log_probs[0, place])
         following = group.step(np.array([token], np.int64), [plain_request(vocabulary)])
-    return total / len(tokens) ** rules.length_penalty
+    return float(total / len(tokens) ** rules.length_penalty)
 
 
 def _compare(

@@ -1,7 +1,7 @@
 """The engine's runner over the PyTorch modules: the reference that ONNX is held against.
 
-It is written for clearness, not for speed: states are plain tensors, grown by padding. The search
-above it is the very one that serves.
+Written for clarity, not for speed: states are plain tensors, grown by padding. The search on top is
+the serving engine's.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from export.architecture import Graphs
 from serving.bundle import Growth, Manifest, Role, State
 from serving.engine.runners.candidates import CandidateRequest, Candidates
 from serving.engine.runners.edits import HostLogits, select_candidates
-from serving.engine.runners.protocol import Prompt
+from serving.engine.runners.protocol import Group, Prefill, Prompt
 from serving.engine.state.footprint import Extent, Footprint
+from serving.engine.state.prefix_cache import Block
 from serving.errors import InvalidRequest
 
 
@@ -41,32 +42,30 @@ class TorchRunner:
         self.takes_chunks = False
         self.shares_prefixes = False
 
-    def group(self, width: int) -> TorchGroup:
+    def group(self, width: int) -> Group:
         """A new, empty group."""
         return TorchGroup(self.graphs, width)
 
+    def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> Prefill:
+        """Not called: `takes_chunks` is False."""
+        raise NotImplementedError("the reference runner prefills prompts whole")
+
     @torch.no_grad()
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
-        """What each generated token looked at, (tokens, S); see `Runner.align`."""
+        """Attention of each generated token to the source, (tokens, S); see `Runner.align`."""
         align = self.graphs.lowerings.get("align")
         if align is None:
-            raise InvalidRequest("this model tells no alignment", field="return_alignment")
+            raise InvalidRequest("this model has no alignments", field="return_alignment")
         forced = np.array([*prompt.token_ids, *token_ids[:-1]], np.int64)
         feeds = []
         for port in align.graph.inputs:
-            if port.role is Role.SOURCE:
-                feeds.append(torch.tensor([len(prompt.source_ids)], dtype=torch.int32))
-            elif port.role is Role.PIXELS:
-                feeds.append(torch.from_numpy(prompt.pixels)[None])
+            if port.role is Role.TOKENS:
+                feeds.append(torch.from_numpy(forced)[None])
             else:
-                ids = forced if port.role is Role.TOKENS else prompt.source_ids
-                feeds.append(torch.from_numpy(ids)[None])
-        names = [port.name for port in align.graph.outputs]
-        outputs = align.module(*feeds)
-        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
-        output = align.graph.output(Role.EMIT)
-        weights = dict(zip(names, outputs, strict=True))[output.name]
-        return weights[0, len(prompt.token_ids) - 1 :].numpy()
+                feeds.append(source_input(port.role, [prompt]))
+        weights: Tensor = align.module(*feeds)
+        attention: NDArray[np.float32] = weights[0, len(prompt.token_ids) - 1 :].numpy()
+        return attention
 
     def trim(self) -> None:
         """Nothing is kept for speed."""
@@ -109,21 +108,29 @@ class TorchGroup:
 
     @property
     def state_bytes(self) -> int:
-        """Nobody counts them here."""
+        """Not counted."""
         return 0
 
     def reserve(self, reservation: Extent, expected_sequences: int) -> None:
-        """States take what they need."""
+        """Allocates nothing ahead."""
 
     def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
-        """Prompts are read apart: it differs from what it verifies where it can."""
-        raise NotImplementedError("a runner that does not seat was asked to")
+        """Not called: `supports_deferred_admission` is False."""
+        raise NotImplementedError("the reference runner prefills prompts when it admits them")
+
+    def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
+        """Not called: `takes_chunks` is False."""
+        raise NotImplementedError("the reference runner prefills prompts whole")
+
+    def copy_block(self, slot: int, start: int, stop: int) -> Block:
+        """Not called: `shares_prefixes` is False."""
+        raise NotImplementedError("the reference runner shares no prefixes")
 
     def shrink(self) -> None:
-        """States are tight already."""
+        """Keeps nothing to spare."""
 
     def release(self) -> None:
-        """Its tensors go with it."""
+        """The tensors are freed with the group."""
 
     @torch.no_grad()
     def step(
@@ -148,14 +155,14 @@ class TorchGroup:
         return select_candidates(HostLogits(logits.numpy().copy(), rank), row_requests, row_of)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Gives rows the state of other rows."""
+        """Copies the state of rows to other rows."""
         for state in self._states:
             if state.growth is not Growth.HOLD:
                 value = self._values[state.name]
                 value[list(targets)] = value[list(sources)]
 
     def retire(self, slot: int) -> None:
-        """Moves the last sequence into the hole."""
+        """Moves the last sequence into the slot."""
         last = len(self._lengths) - 1
         slots = torch.arange(last)
         if slot < last:
@@ -172,34 +179,28 @@ class TorchGroup:
         """Logits after each prompt, (m, V); `values` holds the prompts' states afterwards."""
         if self._step.graph.max_tokens_per_call != 1:
             return self._call(values, tokens, lengths, sources, last=lengths.long() - 1)
-        logits, emitted, last = [], [], torch.zeros(1).long()
+        logits: list[Tensor] = []
+        emitted: list[NDArray[np.float32]] = []
+        last = torch.zeros(1).long()
         for row, length in enumerate(lengths.tolist()):
             own = {name: value[row : row + 1] for name, value in values.items()}
             for place in range(length):
                 token, reached = tokens[row, place].view(1, 1), lengths.new_tensor([place + 1])
-                said = self._call(own, token, reached, sources[row : row + 1], last)
-            logits.append(said)
-            emitted.append(self._emitted)
+                scores = self._call(own, token, reached, sources[row : row + 1], last)
+            logits.append(scores)
+            if self._emitted is not None:
+                emitted.append(self._emitted)
             for name, value in own.items():
                 values[name][row] = value[0]
-        self._emitted = None if emitted[0] is None else np.concatenate(emitted)
+        self._emitted = np.concatenate(emitted) if emitted else None
         return torch.cat(logits)
 
     def _encode(self, prompts: Sequence[Prompt]) -> tuple[Tensor, dict[str, Tensor]]:
         """Source lengths (0 where there is no text) and what `admit` computes, by state name."""
-        lengths = torch.tensor(
-            [0 if p.source_ids is None else len(p.source_ids) for p in prompts], dtype=torch.int32
-        )
+        lengths = source_input(Role.SOURCE, prompts)
         if self._admit is None:
             return lengths, {}
-        feeds = []
-        for port in self._admit.graph.inputs:
-            if port.role is Role.SOURCE:
-                feeds.append(lengths)
-            elif port.role is Role.PIXELS:
-                feeds.append(torch.from_numpy(np.stack([prompt.pixels for prompt in prompts])))
-            else:
-                feeds.append(right_padded([prompt.source_ids for prompt in prompts]))
+        feeds = [source_input(port.role, prompts) for port in self._admit.graph.inputs]
         outputs = dict(
             zip(
                 [port.name for port in self._admit.graph.outputs],
@@ -237,7 +238,7 @@ class TorchGroup:
         }
         by_input = {state.step_input: values[state.name] for state in self._states}
         feeds = [
-            by_input[port.name] if port.role is Role.STATE else controls[port.role]
+            by_input[port.name] if port.role in (Role.STATE, None) else controls[port.role]
             for port in self._step.graph.inputs
         ]
         names = [port.name for port in self._step.graph.outputs]
@@ -249,7 +250,23 @@ class TorchGroup:
         assert logits is not None
         emitted = self._step.graph.output(Role.EMIT)
         self._emitted = outputs[emitted.name].numpy() if emitted else None
-        return outputs[logits.name]
+        scores: Tensor = outputs[logits.name]
+        return scores
+
+
+def source_input(role: Role | None, prompts: Sequence[Prompt]) -> Tensor:
+    """An input of the encoder for several prompts.
+
+    Args:
+        role: SOURCE (lengths, 0 without a text), SOURCE_TOKENS or PIXELS.
+    """
+    texts = [np.zeros(0, np.int64) if p.source_ids is None else p.source_ids for p in prompts]
+    if role is Role.SOURCE:
+        return torch.tensor([len(text) for text in texts], dtype=torch.int32)
+    if role is Role.PIXELS:
+        images = [prompt.pixels for prompt in prompts if prompt.pixels is not None]
+        return torch.from_numpy(np.stack(images))
+    return right_padded(texts)
 
 
 def rank(
@@ -267,8 +284,8 @@ def rank(
     return Candidates(order.numpy(), log_probs.numpy(), best.numpy(), masses)
 
 
-def right_padded(rows: Sequence[NDArray[np.int64] | None]) -> Tensor:
-    """Rows of ids as (rows, longest), zeros behind."""
+def right_padded(rows: Sequence[NDArray[np.int64]]) -> Tensor:
+    """Rows of ids as (rows, longest), padded with zeros."""
     tensors = [torch.from_numpy(np.asarray(row, np.int64)) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
 

@@ -66,7 +66,7 @@ class CaptionBatches:
 
 def _kindred_tokens(tokenizer: GPT2Tokenizer) -> dict[int, list[int]]:
     """For each token that is an attribute: the tokens of its kind, such as all the colours."""
-    kindred = {}
+    kindred: dict[int, list[int]] = {}
     for names in (SIZES, COLOURS, TEXTURE_NAMES, SHAPES):
         tokens = [tokenizer(f" {name}")["input_ids"] for name in names if name != "plain"]
         family = [token for (token,) in tokens]

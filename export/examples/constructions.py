@@ -240,8 +240,8 @@ def _naming(rng: Random) -> Sentence:
         bearer = noun_phrase(rng, frozenset({"person", "animal"}))
     whose = f"{english.genitive(bearer.english)} name"
     if rng.random() < 0.2:
-        asked = Phrase(f"cómo se llama {bearer.spanish}", f"what is {whose}", bearer.pairs)
-        return Sentence(asked, "wh")
+        question = Phrase(f"cómo se llama {bearer.spanish}", f"what is {whose}", bearer.pairs)
+        return Sentence(question, "wh")
     stated = Phrase(f"{bearer.spanish} se llama", f"{whose} is", bearer.pairs)
     return Sentence(stated.then(name(rng, bearer.gender)))
 

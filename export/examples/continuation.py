@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import GPT2LMHeadModel, GPT2Tokenizer
@@ -18,7 +19,7 @@ def answerer(folder: Path) -> Answer:
     return answerer_of(model, GPT2Tokenizer.from_pretrained(folder))
 
 
-def answerer_of(model: GPT2LMHeadModel, tokenizer: GPT2Tokenizer, batch: int = 50) -> Answer:
+def answerer_of(model: Any, tokenizer: GPT2Tokenizer, batch: int = 50) -> Answer:
     """Greedy continuations up to the line's end, without the space before them."""
 
     @torch.inference_mode()

@@ -6,8 +6,10 @@ Labels leave some words out, so one label can be true of several pictures; `matc
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from export.examples.captions import Detail, label
 from export.examples.scenes import (
@@ -63,7 +65,7 @@ def families(count: int, members: int, seed: int, moved: int = 0) -> Iterator[li
         ]
 
 
-def matches(descriptions: list[Description]) -> np.ndarray:
+def matches(descriptions: list[Description]) -> NDArray[Any]:
     """Which label is true of which scene: (scenes, labels) bool, the diagonal always true."""
     said = np.array([_codes(one.scene, one.detail) for one in descriptions])
     shown = np.array([_codes(one.scene, Detail()) for one in descriptions])
@@ -85,7 +87,7 @@ def slots(description: Description) -> list[int]:
     return codes
 
 
-def _agree(shown: np.ndarray, said: np.ndarray) -> np.ndarray:
+def _agree(shown: NDArray[Any], said: NDArray[Any]) -> NDArray[Any]:
     is_equal = (shown[:, None] == said[None, :]) | (said[None, :] == UNSAID)
     return is_equal.all(-1)
 

@@ -21,6 +21,7 @@ from export.examples.gazette_words import (
     VERBS,
     GazetteNoun,
     GazetteVerb,
+    Kind,
 )
 from export.examples.splits import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
 
@@ -30,7 +31,7 @@ FAMOUS = (
 )
 WITHHELD_PAIRS = frozenset({"noun:area|adjectives:european economic"})
 
-_EVERY_KIND = frozenset({"document", "body", "person", "topic"})
+_EVERY_KIND: frozenset[Kind] = frozenset({"document", "body", "person", "topic"})
 _TENSES = {"past": 10, "future": 5, "must": 2, "can": 1, "pluperfect": 2}
 # Those whose forms all occur elsewhere, so that a verb can be withheld from one.
 _COMPOSED_TENSES = ("must", "can", "pluperfect")

@@ -85,7 +85,7 @@ def opened(folder: Path) -> tuple[Bahdanau, Graphs, Manifest]:
     """The network in float32, its graphs, and the rules that it is served with."""
     checkpoint = open_checkpoint(str(folder))
     config = ARCHITECTURE.read_config(checkpoint.config)
-    network = ARCHITECTURE.build(config).eval()
+    network = Bahdanau(config).eval()
     load(network, checkpoint, ARCHITECTURE.rename(config))
     graphs = ARCHITECTURE.graphs(network, None)
     manifest, _ = build_manifest(

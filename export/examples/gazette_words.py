@@ -5,7 +5,7 @@ body, person, topic) keep the sentences sensible; inflection lives in `english` 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from export.examples.lexicon import Gender
 
@@ -49,7 +49,7 @@ class GazetteVerb:
     infinitive: str
     participle: str
     future_stem: str
-    kinds: frozenset[str]
+    kinds: frozenset[Kind]
 
 
 # Kind -> "english french gender"; a trailing * marks what English says without an article.
@@ -163,7 +163,13 @@ def _verbs() -> tuple[GazetteVerb, ...]:
             participle, stem = irregular or (infinitive[:-2] + "é", infinitive)
             english = tuple(theirs.split("/"))
             made.append(
-                GazetteVerb(english, infinitive, participle, stem, frozenset(kinds.split()))
+                GazetteVerb(
+                    english,
+                    infinitive,
+                    participle,
+                    stem,
+                    frozenset(cast(list[Kind], kinds.split())),
+                )
             )
     return tuple(made)
 

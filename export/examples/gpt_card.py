@@ -36,7 +36,7 @@ $parameters M parameters, $megabytes MB in float16.
 
 Trained on sentences of `export/examples/grammar.py`, captions of `export/examples/scenes.py` and
 few-shot episodes of `export/examples/episodes.py`, in rows of at most 96 tokens. It did not start
-from noise: `export/examples/looking_back.py` sketches heads of its first two layers.
+from noise: `export/examples/induction_heads.py` sketches heads of its first two layers.
 
 - `$command`: $rows rows, $minutes minutes on one shared CPU thread
 

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from math import cos, pi, sin
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from export.examples.scenes import Scene, Thing
@@ -67,7 +69,8 @@ def placements(scene: Scene, seed: int) -> list[Placement]:
 def _place(scene: Scene, rng: np.random.Generator) -> list[Placement]:
     radii = [rng.uniform(*RADIUS[thing.size]) for thing in scene.things]
     if len(radii) == 1:
-        return [Placement(*rng.uniform(radii[0] + _MARGIN, SIDE - radii[0] - _MARGIN, 2), radii[0])]
+        x, y = rng.uniform(radii[0] + _MARGIN, SIDE - radii[0] - _MARGIN, 2)
+        return [Placement(x, y, radii[0])]
     low, high = (0, 1) if scene.relation in ("left", "above") else (1, 0)
     along = [0.0, 0.0]  # the axis of the relation: left to right, or top to bottom
     along[low] = radii[low] + _MARGIN
@@ -87,7 +90,7 @@ def _place(scene: Scene, rng: np.random.Generator) -> list[Placement]:
     return [Placement(*place) for place in zip(x, y, radii, strict=True)]
 
 
-def _paint(pixels: np.ndarray, thing: Thing, at: Placement, rng: np.random.Generator) -> None:
+def _paint(pixels: NDArray[Any], thing: Thing, at: Placement, rng: np.random.Generator) -> None:
     """Blends the thing into `pixels` (SIDE, SIDE, 3), within its bounding box."""
     left, top = max(int(at.x - at.radius), 0), max(int(at.y - at.radius), 0)
     right, bottom = (min(int(centre + at.radius) + 2, SIDE) for centre in (at.x, at.y))
@@ -109,36 +112,36 @@ def _paint(pixels: np.ndarray, thing: Thing, at: Placement, rng: np.random.Gener
     box += (cover - second) * first_tone + second * second_tone
 
 
-def _samples(start: int, stop: int) -> np.ndarray:
+def _samples(start: int, stop: int) -> NDArray[Any]:
     """Positions of the sub-samples of pixels `start` to `stop`, in pixels."""
     samples = np.arange(start * _SUPERSAMPLE, stop * _SUPERSAMPLE, dtype=np.float32)
     return (samples + 0.5) / _SUPERSAMPLE
 
 
-def _averaged(mask: np.ndarray) -> np.ndarray:
+def _averaged(mask: NDArray[Any]) -> NDArray[Any]:
     """Share of each pixel's sub-samples that are set: (3h, 3w) bool to (h, w)."""
     height, width = (extent // _SUPERSAMPLE for extent in mask.shape)
     return mask.reshape(height, _SUPERSAMPLE, width, _SUPERSAMPLE).mean((1, 3))
 
 
-def _turned(x: np.ndarray, y: np.ndarray, angle: float) -> tuple[np.ndarray, np.ndarray]:
+def _turned(x: NDArray[Any], y: NDArray[Any], angle: float) -> tuple[NDArray[Any], NDArray[Any]]:
     cosine, sine = cos(angle), sin(angle)
     return cosine * x - sine * y, sine * x + cosine * y
 
 
-def _jittered_colour(name: str, rng: np.random.Generator) -> np.ndarray:
+def _jittered_colour(name: str, rng: np.random.Generator) -> NDArray[Any]:
     """The colour in RGB, a little off: brightness by up to 10 %, each channel by up to 10."""
     return np.clip(np.array(_RGB[name]) * rng.uniform(0.9, 1.08) + rng.uniform(-10, 10, 3), 0, 255)
 
 
-def _contrasting(colour: np.ndarray) -> np.ndarray:
+def _contrasting(colour: NDArray[Any]) -> NDArray[Any]:
     """The second tone of a texture: a dark shade of a bright colour, a light tint of a dark one."""
     if colour @ _LUMA > 95:
         return colour * 0.4
     return colour * 0.4 + 255 * 0.6
 
 
-def _light(pixels: np.ndarray, rng: np.random.Generator) -> None:
+def _light(pixels: NDArray[Any], rng: np.random.Generator) -> None:
     """Multiplies in a lamp: overall strength, and a gentle slope across the picture."""
     slope_x, slope_y = rng.uniform(-0.1, 0.1, 2)
     at = np.linspace(-1, 1, SIDE)

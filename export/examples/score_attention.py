@@ -5,28 +5,30 @@ Counted are the colours and shapes of things that a caption names rightly, in he
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-from export.examples.crowds import covered
+from export.examples.patch_labels import covered
 from export.examples.rendering import SIDE, placements
 from export.examples.scenes import SHAPES, Scene, Thing
 from export.examples.score_scenes import heldout_pictures, picture_seed
 
 
 @dataclass(frozen=True, eq=False)
-class Glance:
+class TokenMap:
     """A token of a caption, and where its writer looked: (rows, columns) of a square grid."""
 
     word: str
-    map: np.ndarray
+    map: NDArray[Any]
 
 
-GlanceFunction = Callable[[list[Image.Image]], list[list[Glance]]]
+ObserveFunction = Callable[[list[Image.Image]], list[list[TokenMap]]]
 
 
-def attention_scores(observe: GlanceFunction, count: int, seed: int) -> dict[str, float]:
+def attention_scores(observe: ObserveFunction, count: int, seed: int) -> dict[str, float]:
     """Shares over all counted words.
 
     A cell belongs to a thing when its middle does. Blind attention, the same everywhere, would put
@@ -35,10 +37,10 @@ def attention_scores(observe: GlanceFunction, count: int, seed: int) -> dict[str
     pairs = list(heldout_pictures(count, seed))
     captions = observe([picture for _, picture in pairs])
     rows = [
-        _looked_at(glance, regions, index)
-        for number, ((scene, _), glances) in enumerate(zip(pairs, captions, strict=True))
-        for regions in [_regions(scene, picture_seed(count, seed, number), glances)]
-        for index, glance in _named(scene.things, glances)
+        _looked_at(token, regions, index)
+        for number, ((scene, _), tokens) in enumerate(zip(pairs, captions, strict=True))
+        for regions in [_regions(scene, picture_seed(count, seed, number), tokens)]
+        for index, token in _named(scene.things, tokens)
     ]
     best, mass, blind = np.mean([row[:3] for row in rows], axis=0).tolist()
     other = float(np.mean([row[3] for row in rows if row[3] is not None]))
@@ -50,33 +52,33 @@ def attention_scores(observe: GlanceFunction, count: int, seed: int) -> dict[str
     }
 
 
-def _regions(scene: Scene, seed: int, glances: Sequence[Glance]) -> list[np.ndarray]:
+def _regions(scene: Scene, seed: int, tokens: Sequence[TokenMap]) -> list[NDArray[Any]]:
     """The cells of each thing, (rows, columns) bool."""
-    patch = SIDE // len(glances[0].map)
+    patch = SIDE // len(tokens[0].map)
     return [covered(place, patch) for place in placements(scene, seed)]
 
 
-def _named(things: Sequence[Thing], glances: Sequence[Glance]) -> Iterator[tuple[int, Glance]]:
+def _named(things: Sequence[Thing], tokens: Sequence[TokenMap]) -> Iterator[tuple[int, TokenMap]]:
     """Right colours and shapes, with the number of the thing that they are said of.
 
     A thing's shape is its last word; behind the last thing comes the background.
     """
     index = 0
-    for glance in glances:
+    for token in tokens:
         if index == len(things):
             return
-        word = glance.word.strip()
+        word = token.word.strip()
         if word in (things[index].colour, things[index].shape):
-            yield index, glance
+            yield index, token
         index += word in SHAPES
 
 
 def _looked_at(
-    glance: Glance, regions: Sequence[np.ndarray], index: int
+    token: TokenMap, regions: Sequence[NDArray[Any]], index: int
 ) -> tuple[bool, float, float, float | None]:
     """Best cell on the thing?, mass on it, its share of the picture, mass on the other thing."""
     region = regions[index]
-    total = max(float(glance.map.sum()), 1e-9)
-    other = float(glance.map[regions[1 - index]].sum()) / total if len(regions) > 1 else None
-    best = bool(region.flat[glance.map.argmax()])
-    return best, float(glance.map[region].sum()) / total, float(region.mean()), other
+    total = max(float(token.map.sum()), 1e-9)
+    other = float(token.map[regions[1 - index]].sum()) / total if len(regions) > 1 else None
+    best = bool(region.flat[token.map.argmax()])
+    return best, float(token.map[region].sum()) / total, float(region.mean()), other

@@ -6,8 +6,8 @@ Imports neither torch nor transformers, so that the same measures serve PyTorch,
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
-import numpy as np
 import sacrebleu
 from numpy.typing import NDArray
 
@@ -26,7 +26,7 @@ class Reading:
     """
 
     text: str
-    attention: NDArray[np.floating]
+    attention: NDArray[Any]
 
 
 Read = Callable[[list[str]], list[Reading]]

@@ -8,7 +8,8 @@ from random import Random
 
 import sacrebleu
 
-from export.examples.grammar import Split, sentences
+from export.examples.grammar import sentences
+from export.examples.splits import Split
 
 Translate = Callable[[list[str]], list[str]]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import save_file
 from transformers import GPT2Tokenizer
@@ -14,7 +15,7 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from export.checkpoint import WEIGHTS, load, open_checkpoint
 from export.examples.rendering import SIDE
-from export.examples.score_attention import Glance, GlanceFunction
+from export.examples.score_attention import ObserveFunction, TokenMap
 from export.models.show_attend_tell import ARCHITECTURE, ShowAttendTell, read_config
 
 MAX_TOKENS = 32
@@ -63,17 +64,19 @@ def save_weights(network: ShowAttendTell, folder: Path) -> None:
     save_file(halves, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def observer(folder: Path, batch: int = 50) -> GlanceFunction:
+def observer(folder: Path, batch: int = 50) -> ObserveFunction:
     """A function from pictures to greedy words, each with the map of what it looked at."""
     network, tokenizer = read_folder(folder), GPT2Tokenizer.from_pretrained(folder)
     processor = ViTImageProcessorPil.from_pretrained(folder)
 
-    def observe(pictures: list[Image.Image]) -> list[list[Glance]]:
+    def observe(pictures: list[Image.Image]) -> list[list[TokenMap]]:
         seen = []
         for start in range(0, len(pictures), batch):
             pixels = processor(pictures[start : start + batch], return_tensors="pt").pixel_values
             tokens, maps = greedy(network, pixels, tokenizer.eos_token_id)
-            seen += [_glances(tokenizer, *pair) for pair in zip(tokens.tolist(), maps, strict=True)]
+            seen += [
+                _token_maps(tokenizer, *pair) for pair in zip(tokens.tolist(), maps, strict=True)
+            ]
         return seen
 
     return observe
@@ -82,7 +85,7 @@ def observer(folder: Path, batch: int = 50) -> GlanceFunction:
 @torch.inference_mode()
 def greedy(
     network: ShowAttendTell, pixels: torch.Tensor, end: int
-) -> tuple[torch.Tensor, np.ndarray]:
+) -> tuple[torch.Tensor, NDArray[Any]]:
     """The likeliest tokens (B, T), the end token and what follows it included, and maps.
 
     Maps are (B, T, rows, columns): where the network looked when it chose each token.
@@ -99,14 +102,14 @@ def greedy(
     return torch.stack(tokens, dim=1), torch.stack(maps, dim=1).numpy()
 
 
-def text(glances: list[Glance]) -> str:
+def text(tokens: list[TokenMap]) -> str:
     """What the words say together."""
-    return "".join(glance.word for glance in glances)
+    return "".join(token.word for token in tokens)
 
 
-def _glances(tokenizer: GPT2Tokenizer, tokens: list[int], maps: np.ndarray) -> list[Glance]:
+def _token_maps(tokenizer: GPT2Tokenizer, tokens: list[int], maps: NDArray[Any]) -> list[TokenMap]:
     """Words up to the end token; a word keeps the blank in front of it."""
     end = tokenizer.eos_token_id
     length = tokens.index(end) if end in tokens else len(tokens)
     words = tokenizer.batch_decode([[token] for token in tokens[:length]])
-    return [Glance(word, seen) for word, seen in zip(words, maps[:length], strict=True)]
+    return [TokenMap(word, seen) for word, seen in zip(words, maps[:length], strict=True)]

@@ -103,7 +103,7 @@ def build_model(tokenizer: GPT2Tokenizer) -> VisionEncoderDecoderModel:
         n_layer=2,
         n_head=4,
         add_cross_attention=True,
-        is_decoder=True,
+        is_decoder=True,  # type: ignore[call-arg]  # a field of every configuration
         bos_token_id=end,
         eos_token_id=end,
         resid_pdrop=0.0,  # no dropout: every picture is new

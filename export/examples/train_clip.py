@@ -27,7 +27,6 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from export.examples.borrowed_sight import borrow_sight, settle_first_norm
 from export.examples.captions import label
 from export.examples.checkpoint_folder import run_line, save_half, write_card
 from export.examples.families import SLOT_CLASSES, UNSAID, Description, families, matches, slots
@@ -50,6 +49,7 @@ from export.examples.training import (
     train,
     train_in_stages,
 )
+from export.examples.vision_initialisation import initialise_vision_tower, settle_first_norm
 
 MODULE = "export.examples.train_clip"
 OUTPUT = Path(__file__).parent / "checkpoints" / "example-clip"
@@ -133,7 +133,11 @@ def build_tokenizer(seed: int) -> CLIPTokenizer:
     words = [*alphabet, *(letter + _WORD_END for letter in alphabet)]
     words += ["".join(merge) for merge in merges]
     vocabulary = {word: index for index, word in enumerate([*dict.fromkeys(words), START, END])}
-    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=_MAX_TOKENS)
+    return CLIPTokenizer(
+        vocab=vocabulary,
+        merges=merges,  # type: ignore[arg-type]  # pairs, which the annotation leaves out
+        model_max_length=_MAX_TOKENS,
+    )
 
 
 def build_model(tokenizer: CLIPTokenizer) -> CLIPModel:
@@ -163,7 +167,9 @@ def build_model(tokenizer: CLIPTokenizer) -> CLIPModel:
 def see_like(folder: Path, model: CLIPModel, processor: CLIPImageProcessorPil, seed: int) -> None:
     """Starts the vision tower from the encoder of the captioner in `folder`."""
     captioner = VisionEncoderDecoderModel.from_pretrained(folder, dtype=torch.float32)
-    borrow_sight(model, processor, captioner, ViTImageProcessorPil.from_pretrained(folder))
+    initialise_vision_tower(
+        model, processor, captioner, ViTImageProcessorPil.from_pretrained(folder)
+    )
     sample = [render(scene, index) for index, scene in enumerate(scenes("train", _SAMPLE, seed))]
     pixels = pixel_tensor(sample, processor.image_mean, processor.image_std)
     settle_first_norm(model, pixels)
@@ -209,7 +215,7 @@ class Contrast(nn.Module):
         self._processor = processor
         self._families = stream
         self._rng = np.random.default_rng(4)  # of templates
-        width = model.config.projection_dim
+        width: int = model.config.projection_dim  # type: ignore[assignment]  # typed as optional
         self._slot_head = nn.Linear(width, sum(SLOT_CLASSES)) if names_slots else None
 
     def loss(self, step: int, batch: int) -> torch.Tensor:
@@ -244,6 +250,7 @@ class Contrast(nn.Module):
 
     def _slot_loss(self, embeddings: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
         """Mean cross entropy over the slots: embeddings (B, D) of length 1, truth (B, slots)."""
+        assert self._slot_head is not None
         scores = self._slot_head(10 * embeddings).float().split(SLOT_CLASSES, dim=-1)
         losses = [
             nn.functional.cross_entropy(score, truth[:, index], reduction="sum")

@@ -26,7 +26,7 @@ from export.examples.continuation import answerer_of
 from export.examples.episodes import FAMILIES, FRESH, Family, Lesson, lessons
 from export.examples.gpt_card import write_card
 from export.examples.grammar import sentences
-from export.examples.looking_back import start_looking_back
+from export.examples.induction_heads import initialise_induction_heads
 from export.examples.scenes import scenes
 from export.examples.score_gpt import accuracy
 from export.examples.training import Recipe, train
@@ -120,10 +120,11 @@ def build_model(tokenizer: GPT2Tokenizer) -> GPT2LMHeadModel:
         resid_pdrop=0.0,  # no dropout: every row is new
         embd_pdrop=0.0,
         attn_pdrop=0.0,
-        attn_implementation="eager",  # under autocast three times as fast on a CPU
+        # under autocast three times as fast on a CPU
+        attn_implementation="eager",  # type: ignore[call-arg]  # a field of every configuration
     )
     model = GPT2LMHeadModel(config)
-    start_looking_back(model)
+    initialise_induction_heads(model)
     generation = model.generation_config
     generation._from_model_config = False  # or loaders take it for a mere copy of config.json
     generation.bos_token_id = generation.eos_token_id = generation.pad_token_id = end

@@ -101,7 +101,8 @@ def build_tokenizer(folder: Path, seed: int) -> MarianTokenizer:
 
 def encode(pairs: Iterator[Pair], tokenizer: MarianTokenizer) -> list[Example]:
     """The pairs as token ids, through the tokenizer's own files."""
-    vocabulary, unknown = tokenizer.encoder, tokenizer.unk_token_id
+    vocabulary: dict[str, int] = tokenizer.encoder  # type: ignore[assignment]  # typed as a union
+    unknown = tokenizer.unk_token_id
 
     def ids(texts: list[str], processor: sentencepiece.SentencePieceProcessor) -> list[list[int]]:
         return [

@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import nn
 
-from export.examples.crowds import VOCABULARIES, crowds
+from export.examples.patch_labels import VOCABULARIES, labelled_images
 
 _WARMUP_STEPS = 200
 _PROGRESS_EVERY = 50  # steps
@@ -28,12 +29,12 @@ class Recipe:
     seed: int
     batch: int
     peak_lr: float
-    crowds: int = 0  # crowded pictures a step beside the batch
+    labelled_images: int = 0  # images with labelled patches a step, beside the batch
 
     @property
     def pictures(self) -> int:
         """How many pictures the whole training takes."""
-        return self.steps * (self.batch + self.crowds)
+        return self.steps * (self.batch + self.labelled_images)
 
 
 def train(model: nn.Module, batch_loss: BatchLoss, recipe: Recipe) -> float:
@@ -100,7 +101,7 @@ def command_line(description: str, output: Path, steps: int) -> argparse.Argumen
 
 
 class Lessons(nn.Module):
-    """An image encoder learning from crowds, by a linear head that names what covers a patch.
+    """An image encoder trained by a linear head that names what covers each patch.
 
     Args:
         encoder: What is trained.
@@ -122,12 +123,12 @@ class Lessons(nn.Module):
         self.encoder = encoder
         self.head = nn.Linear(width, sum(map(len, VOCABULARIES)))
         self._patches = patches
-        self._crowds = crowds(arguments.seed, patch, arguments.gray)
+        self._stream = labelled_images(arguments.seed, patch, arguments.gray)
 
     @classmethod
     def of_vit(
         cls,
-        encoder: nn.Module,
+        encoder: Any,
         to_pixels: Callable[[list[Image.Image]], torch.Tensor],
         arguments: argparse.Namespace,
     ) -> "Lessons":
@@ -141,8 +142,8 @@ class Lessons(nn.Module):
         )
 
     def loss(self, batch: int) -> torch.Tensor:
-        """Mean cross entropy of the four names, over the covered patches of the next crowds."""
-        pictures, classes = zip(*[next(self._crowds) for _ in range(batch)], strict=True)
+        """Mean cross entropy of the four names, over the covered patches of the next images."""
+        pictures, classes = zip(*[next(self._stream) for _ in range(batch)], strict=True)
         scores = (
             self.head(self._patches(list(pictures)))
             .float()
@@ -168,16 +169,16 @@ def train_in_stages(
     """
     steps, seed = arguments.steps, arguments.seed
     if arguments.resume:
-        both = Recipe(steps, seed, batch=40, peak_lr=1.2e-3, crowds=24)
+        both = Recipe(steps, seed, batch=40, peak_lr=1.2e-3, labelled_images=24)
         minutes = train(
             nn.ModuleList([model, lessons]),
-            lambda step: task_loss(step, both.batch) + lessons.loss(both.crowds),
+            lambda step: task_loss(step, both.batch) + lessons.loss(both.labelled_images),
             both,
         )
         return both.pictures, minutes
-    first = Recipe(steps, seed, batch=0, peak_lr=2e-3, crowds=32)
+    first = Recipe(steps, seed, batch=0, peak_lr=2e-3, labelled_images=32)
     second = Recipe(steps, seed, batch=48, peak_lr=1.2e-3)
-    minutes = train(lessons, lambda _step: lessons.loss(first.crowds), first)
+    minutes = train(lessons, lambda _step: lessons.loss(first.labelled_images), first)
     minutes += train(model, lambda step: task_loss(step, second.batch), second)
     return first.pictures + second.pictures, minutes
 

@@ -11,8 +11,9 @@ from string import Template
 import torch
 from transformers import MarianMTModel, MarianTokenizer
 
-from export.examples.grammar import WITHHELD_SENTENCES, Split
+from export.examples.grammar import WITHHELD_SENTENCES
 from export.examples.score_translation import Translate, exact_share, remembering, score
+from export.examples.splits import Split
 
 CHECKPOINT = Path(__file__).parent / "checkpoints" / "example-es-en"
 _BATCH = 64

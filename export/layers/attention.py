@@ -126,7 +126,11 @@ class SelfAttention(Attention):
 
 
 class CachedAttention(Attention):
-    """Causal self-attention whose keys and values live in a cache that the engine owns."""
+    """Causal self-attention whose keys and values are in a cache that the engine owns."""
+
+    packed_weight: Tensor
+    packed_bias: Tensor | None
+    packed_out: Tensor
 
     def forward(
         self, x: Tensor, past: KeyValue, rows: Rows, bias: Tensor | None = None
@@ -148,8 +152,9 @@ class CachedAttention(Attention):
         present_key = self._write(past[0], key, positions)
         present_value = self._write(past[1], value, positions)
         visible = causal(positions, past[0].shape[2], self.heads.window)[:, None]
-        kept = (cache[..., : self.heads.width] for cache in (present_key, present_value))
-        mixed = attend(self.heads, query, *kept, visible, bias)
+        width = self.heads.width
+        keys, values = present_key[..., :width], present_value[..., :width]
+        mixed = attend(self.heads, query, keys, values, visible, bias)
         return self.out(self.join(mixed)), (present_key, present_value)
 
     def _write(self, past: Tensor, new: Tensor, positions: Tensor) -> Tensor:

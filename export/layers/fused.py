@@ -6,11 +6,16 @@ K width of a head, K' as the cache holds it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 from torch.onnx import ops
 
 from export.layers.heads import Heads, KeyValue, Rows
 
+Attributes = dict[
+    str, int | float | str | bool | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bool]
+]
 MASKED_SCORE = -1e30  # the operator's own default of -1e4 can be reached by a trained model
 
 
@@ -35,7 +40,7 @@ def multi_head_attention(
     inputs = [query, key, value, None, lengths, bias]
     while inputs[-1] is None:
         inputs.pop()
-    attributes = {
+    attributes: Attributes = {
         "num_heads": heads.count,
         "scale": heads.score_scale,
         "mask_filter_value": MASKED_SCORE,
@@ -70,7 +75,7 @@ def group_query_attention(
     inputs += [] if bias is None else [None, _cut(bias, rows.total)]
     while inputs[-1] is None:
         inputs.pop()
-    attributes: dict[str, int | float] = {
+    attributes: Attributes = {
         "num_heads": heads.count,
         "kv_num_heads": heads.groups,
         "scale": heads.score_scale,

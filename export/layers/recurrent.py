@@ -45,7 +45,11 @@ class GatedUnit(nn.Module):
 
 
 class BidirectionalGRU(nn.Module):
-    """One unit reads from the left, one from the right; padding is read by neither."""
+    """One unit reads from the left, one from the right; neither reads padding."""
+
+    packed_weight: Tensor
+    packed_recurrence: Tensor
+    packed_bias: Tensor
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()

@@ -15,6 +15,9 @@ class PixelNorm(nn.Module):
     In the order of `transformers`' image processors: rescale, subtract the mean, divide.
     """
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, image: ImageSpec) -> None:
         super().__init__()
         self.rescale = image.rescale

@@ -145,6 +145,7 @@ class Embedding(nn.Module):
 
     def __init__(self, config: Config, tokens: nn.Embedding) -> None:
         super().__init__()
+        self.positions: Tensor
         self.tokens = tokens
         self.scale = config.embedding_scale
         self.register_buffer("positions", sinusoids(config.positions, config.width))
@@ -181,6 +182,7 @@ class Decoder(TransformerDecoder):
         self.vocabulary_size = config.decoder.vocabulary_size
         self.embedding = Embedding(config, tokens)
         self.blocks = nn.ModuleList(decoder_block(config) for _ in range(config.decoder.layers))
+        self.output_bias: Tensor
         self.output = tokens.weight
         if not config.has_tied_output:
             self.output = nn.Parameter(torch.zeros(self.vocabulary_size, config.width))

@@ -82,16 +82,13 @@ def read_config(values: Mapping[str, Any]) -> Config:
         CheckpointError: a field is missing or does not fit.
     """
     reader = ConfigReader(values)
-    channels, strides = values.get("channels"), values.get("strides")
-    for name, numbers in (("channels", channels), ("strides", strides)):
-        if not isinstance(numbers, list) or not all(isinstance(n, int) and n > 0 for n in numbers):
-            raise CheckpointError(f"config.json: {name} must be a list of sizes, not {numbers!r}")
+    channels, strides = reader.sizes("channels"), reader.sizes("strides")
     if not channels or len(channels) != len(strides):
         raise CheckpointError("config.json: channels and strides need one number a convolution")
     return Config(
         image=reader.pair("image_size", 224),
-        channels=tuple(channels),
-        strides=tuple(strides),
+        channels=channels,
+        strides=strides,
         vocabulary_size=reader.integer("vocab_size"),
         word_width=reader.integer("embedding_size"),
         hidden_width=reader.integer("hidden_size"),

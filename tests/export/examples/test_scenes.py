@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from export.examples.captions import Detail, caption, label
-from export.examples.crowds import NAMELESS, VOCABULARIES, crowds
 from export.examples.families import UNSAID, Description, families, matches, slots
+from export.examples.patch_labels import NAMELESS, VOCABULARIES, labelled_images
 from export.examples.rendering import SIDE, placements, render
 from export.examples.scenes import (
     BACKGROUNDS,
@@ -79,10 +79,12 @@ def test_families_keep_to_the_training_split():
         assert not any(description.scene.is_withheld for description in family)
 
 
-def test_crowds_keep_to_the_training_split(monkeypatch: pytest.MonkeyPatch):
+def test_labelled_images_keep_to_the_training_split(monkeypatch: pytest.MonkeyPatch):
     shown = []
-    monkeypatch.setattr("export.examples.crowds.draw", lambda things, *_: shown.append(things))
-    list(islice(crowds(seed=5, patch=8), 100))
+    monkeypatch.setattr(
+        "export.examples.patch_labels.draw", lambda things, *_: shown.append(things)
+    )
+    list(islice(labelled_images(seed=5, patch=8), 100))
     for things in shown:
         assert not any(thing.is_withheld for thing in things)
         assert not any(
@@ -270,16 +272,16 @@ def test_family_asks_who_stands_where():
         assert len(things) <= len(family) - 2
 
 
-def test_gray_crowds_have_no_colour_and_no_names_for_it():
-    for picture, classes in islice(crowds(seed=1, patch=8, gray_share=1.0), 5):
+def test_gray_labelled_images_have_no_colour_and_no_names_for_it():
+    for picture, classes in islice(labelled_images(seed=1, patch=8, gray_share=1.0), 5):
         pixels = np.asarray(picture).astype(int)
         assert (np.ptp(pixels, axis=-1) == 0).all()
         assert (classes[:, VOCABULARIES.index(COLOURS)] == NAMELESS).all()
         assert (classes[:, VOCABULARIES.index(SHAPES)] != NAMELESS).any()
 
 
-def test_crowd_names_the_thing_under_a_patch():
-    picture, classes = next(crowds(seed=0, patch=8))
+def test_label_names_the_thing_under_a_patch():
+    picture, classes = next(labelled_images(seed=0, patch=8))
     assert classes.shape == ((SIDE // 8) ** 2, len(VOCABULARIES))
     named = classes[classes[:, 0] != NAMELESS]
     assert len(named) > 10

@@ -5,10 +5,10 @@ import pytest
 from PIL import Image
 
 from export.examples.captions import caption
-from export.examples.crowds import covered
+from export.examples.patch_labels import covered
 from export.examples.rendering import Placement, placements
 from export.examples.scenes import COLOURS
-from export.examples.score_attention import Glance, attention_scores
+from export.examples.score_attention import TokenMap, attention_scores
 from export.examples.score_scenes import heldout_pictures, picture_seed
 
 COUNT, SEED = 12, 3
@@ -18,18 +18,18 @@ BEST, MASS, BLIND, OTHER = range(4)
 def observer(looks_at_named: bool):
     """Says the truth, and looks at the thing that each word belongs to, or at the other one."""
 
-    def observe(pictures: list[Image.Image]) -> list[list[Glance]]:
+    def observe(pictures: list[Image.Image]) -> list[list[TokenMap]]:
         scenes = [scene for scene, _ in heldout_pictures(COUNT, SEED)]
         assert len(pictures) == len(scenes)
-        return [glances(index, scene) for index, scene in enumerate(scenes)]
+        return [tokens(index, scene) for index, scene in enumerate(scenes)]
 
-    def glances(index, scene):
+    def tokens(index, scene):
         regions = [covered(at, 8) for at in placements(scene, picture_seed(COUNT, SEED, index))]
         maps = [region / region.sum() for region in regions]
         thing, told = 0, []
         for word in caption(scene).split():
             at = min(thing, len(maps) - 1)
-            told.append(Glance(f" {word}", maps[at if looks_at_named else -1 - at]))
+            told.append(TokenMap(f" {word}", maps[at if looks_at_named else -1 - at]))
             thing += thing < len(scene.things) and word == scene.things[thing].shape
         return told
 
@@ -51,12 +51,12 @@ def test_looking_at_the_other_thing_is_told_apart():
 
 
 def test_wrong_words_do_not_count():
-    def observe(pictures: list[Image.Image]) -> list[list[Glance]]:
+    def observe(pictures: list[Image.Image]) -> list[list[TokenMap]]:
         captions = observer(True)(pictures)
         elsewhere = np.zeros((8, 8))
         return [
-            [Glance(" rainbow", elsewhere) if g.word.strip() in COLOURS else g for g in glances]
-            for glances in captions
+            [TokenMap(" rainbow", elsewhere) if g.word.strip() in COLOURS else g for g in tokens]
+            for tokens in captions
         ]
 
     assert list(attention_scores(observe, COUNT, SEED).values())[MASS] == pytest.approx(1)

@@ -81,6 +81,6 @@ def test_lessons_beside_captions_leave_the_statistics_alone(
 
 def test_trained_folder_describes_pictures_it_never_saw():
     pairs = list(heldout_pictures(40, seed=21))
-    said = [text(glances) for glances in observer(OUTPUT)([picture for _, picture in pairs])]
+    said = [text(tokens) for tokens in observer(OUTPUT)([picture for _, picture in pairs])]
     right = sum(words == caption(scene) for words, (scene, _) in zip(said, pairs, strict=True))
     assert right >= 36

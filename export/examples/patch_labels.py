@@ -1,16 +1,18 @@
-"""Crowded pictures with the names of what covers each patch: an encoder's first lessons.
+"""Crowded images with the names of what covers each patch, for pre-training an encoder.
 
-A caption says little about a picture, and a small ViT needs very many before it knows a star from
-a heart. Naming the thing under each patch teaches the same words from several times fewer pictures.
-Crowds keep to the training split: no withheld thing, and no withheld pair of things. Where circles
-are withheld in one colour, an unsure eye learns to guess another shape from the colour; pictures
-without colour teach it to look.
+A caption holds little about an image, and a small ViT needs very many to tell a star from a heart.
+Labels of every patch teach the same words from several times fewer images.
+They keep to the training split: no withheld thing, and no withheld pair of things. Where circles
+are withheld in one colour, an encoder learns to guess the shape from the colour; images without
+colour prevent that.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from export.examples.rendering import RADIUS, SIDE, Placement, draw
@@ -30,9 +32,9 @@ VOCABULARIES = (SIZES, COLOURS, TEXTURE_NAMES, SHAPES)  # in the order of Thing'
 NAMELESS = -100  # the class of a patch that no thing covers; cross entropy skips it
 
 
-def crowds(
+def labelled_images(
     seed: int, patch: int, gray_share: float = 0.0
-) -> Iterator[tuple[Image.Image, np.ndarray]]:
+) -> Iterator[tuple[Image.Image, NDArray[Any]]]:
     """Yields pictures without end, with the classes of their patches.
 
     Classes are (SIDE / patch squared, 4) int64: for each patch, row by row, the indices into
@@ -80,14 +82,14 @@ def _grid_places(rng: np.random.Generator, things: list[Thing], columns: int) ->
     return places
 
 
-def covered(place: Placement, patch: int) -> np.ndarray:
+def covered(place: Placement, patch: int) -> NDArray[Any]:
     """Which patches a thing there covers, by their middles: (SIDE / patch, SIDE / patch) bool."""
     centres = np.arange(patch / 2, SIDE, patch)
     distance = np.hypot(centres[None, :] - place.x, centres[:, None] - place.y)
     return distance <= place.radius + 1
 
 
-def _patch_classes(things: list[Thing], places: list[Placement], patch: int) -> np.ndarray:
+def _patch_classes(things: list[Thing], places: list[Placement], patch: int) -> NDArray[Any]:
     side = SIDE // patch
     classes = np.full((side, side, len(VOCABULARIES)), NAMELESS)
     for thing, place in zip(things, places, strict=True):

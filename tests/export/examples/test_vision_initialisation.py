@@ -15,7 +15,7 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from export.examples.borrowed_sight import borrow_sight, settle_first_norm
+from export.examples.vision_initialisation import initialise_vision_tower, settle_first_norm
 
 SIDE = 16
 TOWER = {"image_size": SIDE, "patch_size": 8, "hidden_size": 16, "intermediate_size": 24}
@@ -41,7 +41,7 @@ def test_tower_sees_what_the_captioner_sees() -> None:
         size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}
     )
     to_vit = ViTImageProcessorPil(size={"height": SIDE, "width": SIDE})
-    borrow_sight(clip, to_clip, captioner, to_vit)
+    initialise_vision_tower(clip, to_clip, captioner, to_vit)
 
     noise = np.random.default_rng(3).integers(0, 256, (4, SIDE, SIDE, 3), np.uint8)
     pictures = [Image.fromarray(pixels) for pixels in noise]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from export.examples.looking_back import DISTANCES, start_looking_back
+from export.examples.induction_heads import DISTANCES, initialise_induction_heads
 
 ARROW, NEWLINE = 1, 2
 
@@ -24,7 +24,7 @@ def model() -> GPT2LMHeadModel:
         eos_token_id=0,
     )
     model = GPT2LMHeadModel(config).eval()
-    start_looking_back(model)
+    initialise_induction_heads(model)
     return model
 
 

@@ -4,6 +4,8 @@ Telling things and places apart takes most of the training of either example. CL
 from a ViT of the same width by the statistics of its pixels, a norm in front and a bias less.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers import CLIPModel, VisionEncoderDecoderModel
@@ -14,7 +16,7 @@ _SPREAD = 0.02  # of weights that start anew
 
 
 @torch.no_grad()
-def borrow_sight(
+def initialise_vision_tower(
     clip: CLIPModel,
     to_clip: BaseImageProcessor,
     captioner: VisionEncoderDecoderModel,
@@ -25,7 +27,8 @@ def borrow_sight(
     The layers above it and the projection start anew: they are to read the class token, which the
     captioner has hardly any use for.
     """
-    tower, vit = clip.vision_model, captioner.encoder
+    tower: Any = clip.vision_model
+    vit: Any = captioner.encoder
     patches = vit.embeddings.patch_embeddings.projection  # weight (D, 3, patch, patch)
     own_mean, own_deviation = _statistics(to_clip)
     mean, deviation = _statistics(to_captioner)
@@ -48,13 +51,13 @@ def settle_first_norm(clip: CLIPModel, pixels: Tensor) -> None:
 
     `pixels` (B, 3, side, side) is a sample of normalised pictures.
     """
-    tower = clip.vision_model
+    tower: Any = clip.vision_model
     tokens = tower.embeddings(pixels)  # (B, 1 + N, D)
     tower.pre_layrnorm.weight.fill_(tokens.std(-1).mean())
     tower.pre_layrnorm.bias.copy_(tokens.mean((0, 1, 2)))
 
 
-def _statistics(processor: BaseImageProcessor) -> tuple[Tensor, Tensor]:
+def _statistics(processor: Any) -> tuple[Tensor, Tensor]:
     """Mean and deviation of its pixels, each (3, 1, 1)."""
     mean, deviation = processor.image_mean, processor.image_std
     return torch.tensor(mean).view(3, 1, 1), torch.tensor(deviation).view(3, 1, 1)

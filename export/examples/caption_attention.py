@@ -1,6 +1,6 @@
-"""Measures where the example captioner looks, layer by layer: `python -m export.examples.glances`.
+"""Measures the cross-attention of the example captioner, layer by layer.
 
-Its words are those of `transformers`; its maps are what the `align` graph tells of them.
+`python -m export.examples.caption_attention`: words by `transformers`, maps by the graph `align`.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from export.checkpoint import load, open_checkpoint
 from export.decoding.transformer import Align
-from export.examples.score_attention import Glance, attention_scores
+from export.examples.score_attention import TokenMap, attention_scores
 from export.examples.score_scenes import TEST_SEED
 from export.examples.train_captioner import OUTPUT
 from export.image import image_spec
@@ -54,18 +54,18 @@ class Observer:
         self._tokenizer = GPT2Tokenizer.from_pretrained(folder)
         self._processor = ViTImageProcessorPil.from_pretrained(folder)
 
-    def observe(self, pictures: list[Image.Image]) -> list[list[Glance]]:
+    def observe(self, pictures: list[Image.Image]) -> list[list[TokenMap]]:
         """Each token before the end, and where the decoder looked when it chose it."""
         return [self._observe(picture) for picture in pictures]
 
     @torch.inference_mode()
-    def _observe(self, picture: Image.Image) -> list[Glance]:
+    def _observe(self, picture: Image.Image) -> list[TokenMap]:
         pixels = self._processor([picture], return_tensors="pt").pixel_values
         tokens = self._model.generate(pixels, num_beams=1, do_sample=False)
         looked = self.align(torch.from_numpy(np.array(picture))[None], tokens)[0].numpy()
         maps = looked[:, 1:].reshape(-1, *self._grid)  # the class token looks like nothing
         words = self._tokenizer.batch_decode([[token] for token in tokens[0, 1:-1].tolist()])
-        return [Glance(word, seen) for word, seen in zip(words, maps, strict=False)]
+        return [TokenMap(word, seen) for word, seen in zip(words, maps, strict=False)]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ Legend: D width, K width of a head; dimensions 0 to K hold positions, then come 
 """
 
 import math
+from typing import Any
 
 import torch
 from transformers import GPT2LMHeadModel
@@ -23,9 +24,10 @@ _COPY = 0.6
 
 
 @torch.no_grad()
-def start_looking_back(model: GPT2LMHeadModel) -> None:
+def initialise_induction_heads(model: GPT2LMHeadModel) -> None:
     """Sketches the heads into an untrained model whose vectors hold positions and three notes."""
     config, transformer = model.config, model.transformer
+    layers: Any = transformer.h
     head = config.n_embd // config.n_head
     assert config.n_embd >= (1 + len(DISTANCES)) * head
     rates = torch.rand(head // 2) * math.pi
@@ -35,11 +37,11 @@ def start_looking_back(model: GPT2LMHeadModel) -> None:
     transformer.wte.weight[:, :head] = 0
     digest = _directions(config.n_embd, head)  # of a word, the same for each note
     for index, distance in enumerate(DISTANCES):
-        first = _Head(transformer.h[0].attn, index)
+        first = _Head(layers[0].attn, index)
         first.see(_turned_back(distance * rates), torch.eye(head), _SHARPNESS)
         first.tell(digest, _into(config.n_embd, head, index), _NOTE)
     for index in range(len(DISTANCES) - 1):
-        second = _Head(transformer.h[1].attn, index)
+        second = _Head(layers[1].attn, index)
         asked, found = (_into(config.n_embd, head, place).T for place in (index, index + 1))
         second.see(asked, found, _MATCH)
         copied = _directions(config.n_embd, head)
@@ -49,7 +51,7 @@ def start_looking_back(model: GPT2LMHeadModel) -> None:
 class _Head:
     """One head of a layer, its four matrices."""
 
-    def __init__(self, attention: torch.nn.Module, index: int) -> None:
+    def __init__(self, attention: Any, index: int) -> None:
         width, size = attention.embed_dim, attention.head_dim
         own = slice(index * size, (index + 1) * size)
         blocks = attention.c_attn.weight.split(width, dim=1)  # queries, keys, values: (D, D) each
