@@ -1,51 +1,48 @@
-"""Log lines: for people, or as JSON for machines (`--json-output`). No user text in either."""
+"""Log lines: text for terminals, or JSON for machines (`--json-output`). No user text in either."""
 
 from __future__ import annotations
 
-import json
 import logging
+from typing import Any
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+from pythonjsonlogger.core import RESERVED_ATTRS, merge_record_extra
+from pythonjsonlogger.json import JsonFormatter
+
+_RESERVED = (*RESERVED_ATTRS, "taskName", "color_message")
+_NAMES = {"asctime": "time", "levelname": "level", "name": "logger", "exc_info": "exception"}
 
 
-class _Fields(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     """Message, then the record's extra fields as key=value."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = super().format(record)
-        fields = " ".join(f"{name}={value}" for name, value in _extra(record).items())
-        return f"{line} {fields}".rstrip()
+        fields = merge_record_extra(record, {}, _RESERVED)
+        text = " ".join(f"{name}={value}" for name, value in fields.items() if value is not None)
+        return f"{super().format(record)} {text}".rstrip()
 
 
-class _Json(logging.Formatter):
-    """One object a line."""
+class _JsonFormatter(JsonFormatter):
+    """One object per line: time, level, logger, message, extra fields, exception."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {
-            "time": self.formatTime(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **_extra(record),
-        }
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
+    def __init__(self) -> None:
+        super().__init__(
+            ("asctime", "levelname", "name", "message"),
+            rename_fields=_NAMES,
+            reserved_attrs=_RESERVED,
+        )
+
+    def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in log_data.items() if value is not None}
+        return {**given, "level": log_data["level"].lower()}
 
 
 def configure_logs(*, as_json: bool) -> None:
-    """Everything at INFO and above to stderr, unless the program has set up logging itself."""
+    """Everything at INFO and above to stderr, unless the program has configured logging itself."""
     handler = logging.StreamHandler()
     handler.setFormatter(
-        _Json() if as_json else _Fields("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        _JsonFormatter()
+        if as_json
+        else _TextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     )
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
-
-
-def _extra(record: logging.LogRecord) -> dict[str, object]:
-    return {
-        name: value
-        for name, value in vars(record).items()
-        if name not in _STANDARD and value is not None
-    }

@@ -1,21 +1,22 @@
-"""Who used the processors: CPU seconds of this process and of those it started, by their parts."""
+"""CPU seconds of this process and of its descendants, by the part of the service that they are."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import psutil
+
 from serving.triton.process import Child, children
 
 CLIENT = "client"
 """This process; the engine is in it where it runs in process."""
 _PARTS = {"python_backend_stub": "engine", "tritonserver": "triton"}
-_COMMANDS = {"gateway": "gateway", "triton": "keeper", "serve": "keeper"}
-_TICKS_S = 1 / os.sysconf("SC_CLK_TCK")
+_COMMANDS = {"gateway": "gateway", "triton": "supervisor", "serve": "supervisor"}
 
 
 class Processes:
-    """Those that run when this is made: looking for them takes longer than what is measured."""
+    """The processes that run at construction: listing them takes longer than what is measured."""
 
     def __init__(self) -> None:
         self._parts = {os.getpid(): CLIENT}
@@ -34,7 +35,7 @@ class Processes:
 
 
 def part_of(child: Child) -> str:
-    """What a process of `triptych serve` is there for."""
+    """The part of `triptych serve` that a process belongs to."""
     program = Path(child.arguments[0]).name if child.arguments else ""
     for name, part in _PARTS.items():
         if name in program:
@@ -45,7 +46,7 @@ def part_of(child: Child) -> str:
 def _seconds(pid: int) -> float:
     """User and system time; 0 for a process that has ended."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) * _TICKS_S
+    return float(times.user + times.system)

@@ -119,7 +119,7 @@ def comparison_table(found: dict[str, dict[str, Any]]) -> Table:
 
 def served_table(rows: Sequence[dict[str, Any]]) -> Table:
     """In process beside through the gateway."""
-    parts = ("engine", "triton", "gateway", "keeper", "client")
+    parts = ("engine", "triton", "gateway", "supervisor", "client")
     shown = Table(
         *("in flight", "in process", "over HTTP", "kept", "p50 / p99 ms", "client's CPU"),
         f"CPU ms a request: in process; {', '.join(parts)}",

@@ -12,7 +12,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
+
+import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -110,11 +111,17 @@ def await_end(pids: Iterable[int], timeout_s: float) -> None:
 
 def children(pid: int) -> list[Child]:
     """Direct children of a process, whichever of its threads made them."""
-    found = []
-    for child, state, parent, _ in _processes():
-        if parent == pid:
-            found.append(Child(child, state == "Z", _arguments(child)))
-    return found
+    try:
+        found = psutil.Process(pid).children()
+    except psutil.NoSuchProcess:
+        return []
+    described = []
+    for child in found:
+        with contextlib.suppress(psutil.NoSuchProcess):  # ended meanwhile
+            is_zombie = child.status() == psutil.STATUS_ZOMBIE
+            arguments = () if is_zombie else tuple(child.cmdline())
+            described.append(Child(child.pid, is_zombie, arguments))
+    return described
 
 
 def reap(except_for: int) -> None:
@@ -152,27 +159,9 @@ def adopt_orphans() -> None:
 
 def session_members(leader: int) -> list[int]:
     """Running members of a session; a zombie holds nothing but its process id."""
-    return [pid for pid, state, _, session in _processes() if session == leader and state != "Z"]
-
-
-def _processes() -> list[tuple[int, str, int, int]]:
-    """(pid, state, parent, session) of every process."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            # The name in parentheses may itself hold spaces and parentheses.
-            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:  # ended meanwhile
-            continue
-        found.append((int(entry.name), fields[0], int(fields[1]), int(fields[3])))
-    return found
-
-
-def _arguments(pid: int) -> tuple[str, ...]:
-    try:
-        line = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-    except OSError:
-        return ()
-    return tuple(line.rstrip("\0").split("\0")) if line else ()
+    members = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # ended meanwhile
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                members.append(process.pid)
+    return members

@@ -109,7 +109,7 @@ def test_what_is_kept_is_compared_round_by_round() -> None:
         (("/x/triton_python_backend_stub", "repository/m/1/model.py"), "engine"),
         (("/x/bin/tritonserver", "--model-repository=gateway"), "triton"),
         (("python", "-m", "triptych", "gateway", "--repository", "r"), "gateway"),
-        (("python", "-m", "triptych", "triton"), "keeper"),
+        (("python", "-m", "triptych", "triton"), "supervisor"),
         ((), "other"),
     ],
 )
