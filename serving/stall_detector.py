@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-from serving.heartbeat import EngineStats
+from serving.engine_stats import EngineStats
 
 
 class StallDetector:

@@ -10,9 +10,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from serving.engine_stats import EngineStats
 from serving.errors import Overloaded, ServingError
 from serving.gateway.service import Service
-from serving.heartbeat import EngineStats
 from serving.planning.calls import Call
 from serving.planning.loaded_model import LoadedModel
 from serving.stall_detector import StallDetector

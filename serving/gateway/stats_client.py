@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from serving.heartbeat import EngineStats, read_engine_stats
+from serving.engine_stats import EngineStats, read_engine_stats
 
 _TIMEOUT_S = 2.0
 

@@ -14,8 +14,8 @@ import httpx
 from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
+from serving.engine_stats import EngineStats, read_engine_stats
 from serving.errors import BundleError, SetupError
-from serving.heartbeat import EngineStats, read_engine_stats
 
 SECRET_HEADER = "triptych-secret"
 _SECRET_HEADER = "triptych-secret"

@@ -28,3 +28,19 @@ def test_serving_loads_neither_torch_nor_transformers_nor_export() -> None:
         "serving.tasks.zero_shot",
         "serving.processing.text",
     } <= modules
+
+
+BACKENDS = """
+import sys
+import serving.backends.instance, serving.backends.onnxruntime.graph_sessions
+import serving.engine.engine, serving.codec, serving.bundle
+sys.exit(" ".join({"prometheus_client", "psutil", "httpx", "ssl"} & set(sys.modules)) or 0)
+"""
+
+
+def test_model_processes_load_no_network_libraries() -> None:
+    """They start for each model, and `ssl` may not match the libpython that Triton's stub links."""
+    run = subprocess.run(
+        [sys.executable, "-c", BACKENDS], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 0, run.stderr

@@ -32,9 +32,9 @@ from serving.engine.request import (
     TokenChunk,
 )
 from serving.engine.sequence import SequenceState
+from serving.engine_stats import EngineStats
 from serving.errors import InvalidRequest
 from serving.generation import Generation
-from serving.heartbeat import EngineStats
 from serving.triton import TritonServer, TritonSettings
 from tests.serving.engine.fake_runner import FakeRunner
 from tests.serving.engine.toy_bundles import VOCABULARY, attention_bundle, attention_logits

@@ -10,7 +10,8 @@ import pytest
 from serving.backends.heartbeat import Heartbeat
 from serving.backends.onnxruntime.session_stats import REPORTED, SessionStats
 from serving.engine.metrics import EngineMetrics
-from serving.heartbeat import BEATS, COUNTERS, GAUGES, PREFIX, labels, read_engine_stats
+from serving.engine_stats import read_engine_stats
+from serving.heartbeat import BEATS, COUNTERS, GAUGES, PREFIX, labels
 
 PATIENCE_S = 20
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from serving.heartbeat import EngineStats
+from serving.engine_stats import EngineStats
 from serving.triton import TritonServer, TritonSettings
 from serving.triton.control import model_config
 from serving.triton.stubs import living_stubs

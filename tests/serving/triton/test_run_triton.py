@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from serving.heartbeat import read_engine_stats
+from serving.engine_stats import read_engine_stats
 from serving.ports import free_ports
 from serving.triton import process
 from serving.triton.runtime_files import RuntimeFiles

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from onnx import TensorProto, helper
 
-from serving.heartbeat import EngineStats
+from serving.engine_stats import EngineStats
 from serving.triton import TritonServer
 from serving.triton.runtime_files import SHARED_MEMORY
 from tests.serving.tiny_bundles import graph, publish
