@@ -17,7 +17,8 @@ def as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-OneOrMany = Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
+_Many = Annotated[list[str], Field(min_length=1)]
+OneOrMany = Annotated[_Many, BeforeValidator(as_list, json_schema_input_type=str | _Many)]
 
 
 class Message(BaseModel):

@@ -42,7 +42,8 @@ def create_app(
     app.include_router(system_routes(service, readiness))
     render_error = ErrorRenderer(owners, native)
     render_error.install(app)
-    openapi.install(app, [task.declaration for task in TASKS.values()])
+    declared = [task.declaration for task in TASKS.values()]
+    openapi.install(app, declared, has_key=settings.api_key is not None)
     if settings.cors_allow_origin:
         app.add_middleware(
             CORSMiddleware,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import deepcopy
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,13 +11,27 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from serving.gateway.dialects.bodies import MULTIPART
-from triptych.messages import ErrorResponse
+from triptych.messages import Chunk, ErrorResponse
 from triptych.task import IMAGES, Task
 
 _REF = "#/components/schemas/{model}"
 _TASK_ERRORS = (400, 404, 413, 422, 429, 500, 503, 504)
 _UNAUTHORIZED = 401
+_RETRYABLE = (429, 503)
 _UNSUPPORTED_IMAGE = 415
+SECURITY: dict[str, Any] = {"security": [{"key": []}]}
+"""`openapi_extra` of a route that requires the gateway's key."""
+_SCHEMES = {"key": {"type": "http", "scheme": "bearer"}}
+_EVENT = {
+    "type": "object",
+    "description": "A server-sent event: a `Chunk` as JSON, or `[DONE]`; `error` events have an "
+    "`ErrorResponse`.",
+    "properties": {
+        "event": {"type": "string", "enum": ["message", "error"]},
+        "data": {"type": "string"},
+    },
+    "required": ["data"],
+}
 _DESCRIPTIONS = {
     400: "The body is not what its content type says.",
     401: "No key, or the wrong one.",
@@ -35,8 +48,13 @@ _DESCRIPTIONS = {
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """`responses` of a route that may fail with these statuses."""
+    retry = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
     return {
-        status: {"model": ErrorResponse, "description": _DESCRIPTIONS[status]}
+        status: {
+            "model": ErrorResponse,
+            "description": _DESCRIPTIONS[status],
+            **({"headers": retry} if status in _RETRYABLE else {}),
+        }
         for status in statuses
     }
 
@@ -48,14 +66,23 @@ def operation(task: Task, *, has_key: bool) -> dict[str, Any]:
     statuses += [_UNSUPPORTED_IMAGE] if task.takes_images else []
     responses = errors(*statuses)
     if task.streams:
-        events = {"text/event-stream": {"schema": {"type": "string"}}}
+        events = {"text/event-stream": {"schema": _EVENT}}
         responses[200] = {"content": events, "description": "The response, or its chunks."}
-    return {"responses": responses, "openapi_extra": {"requestBody": _body(task)}}
+    return {
+        "responses": responses,
+        "openapi_extra": {"requestBody": _body(task), **(SECURITY if has_key else {})},
+    }
 
 
-def install(app: FastAPI, tasks: Iterable[Task]) -> None:
-    """Serve a document whose components include the tasks' request messages."""
-    messages = [task.request for task in tasks]
+def install(app: FastAPI, tasks: Iterable[Task], *, has_key: bool) -> None:
+    """Serve a document whose components include the tasks' request messages.
+
+    Args:
+        app: The application, all its routes added.
+        tasks: Their requests.
+        has_key: Whether some routes require a key.
+    """
+    messages: list[type[BaseModel]] = [*(task.request for task in tasks), Chunk]
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -63,6 +90,8 @@ def install(app: FastAPI, tasks: Iterable[Task]) -> None:
                 title=app.title, version=app.version, summary=app.summary, routes=app.routes
             )
             made["components"]["schemas"] |= _components(messages)
+            if has_key:
+                made["components"]["securitySchemes"] = _SCHEMES
             app.openapi_schema = made
         return app.openapi_schema
 
@@ -87,12 +116,22 @@ def _body(task: Task) -> dict[str, Any]:
 
 def _form(message: type[BaseModel]) -> dict[str, Any]:
     """The message with `images` as files."""
-    schema = deepcopy(message.model_json_schema(ref_template=_REF))
+    schema = message.model_json_schema(ref_template=_REF)
     schema.pop("$defs", None)
-    schema["properties"][IMAGES] = {
+    properties = schema["properties"]
+    for name, field in properties.items():
+        properties[name] = _without_null(field)
+    properties[IMAGES] = {
         "type": "array",
         "items": {"type": "string", "format": "binary"},
         "minItems": 1,
         "description": "Image files.",
     }
     return schema
+
+
+def _without_null(field: dict[str, Any]) -> dict[str, Any]:
+    """A field of a form: absent, or text; there is no null."""
+    field = {name: value for name, value in field.items() if name != "default"}
+    kinds = [kind for kind in field.pop("anyOf", []) if kind != {"type": "null"}]
+    return field | (kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {})

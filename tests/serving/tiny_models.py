@@ -43,7 +43,8 @@ class WordTokenizer:
         return Detokenizer(self.decode)
 
     def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
-        return [self.words[number] for number in ids]
+        known = dict(enumerate(self.words))
+        return [known.get(number, f"<{number}>") for number in ids]
 
 
 STEP = Graph(file="step.onnx", inputs=(), outputs=())

@@ -20,6 +20,9 @@ from triptych.task import Command, Task
 
 MAX_EXAMPLES = 100
 
+_Stops = Annotated[list[Stop], Field(min_length=1, max_length=MAX_STOPS)]
+OneOrManyStops = Annotated[_Stops, BeforeValidator(as_list, json_schema_input_type=Stop | _Stops)]
+
 
 class Example(Message):
     """One solved example of the task that the prompts continue."""
@@ -48,11 +51,8 @@ class GenerateRequest(StreamRequest, GenerationParameters):
         default=None, description="Stop a beam search at its first `num_beams` hypotheses."
     )
     n: Beams | None = Field(default=None, description="Number of outputs per prompt, best first.")
-    stop: Annotated[list[Stop], BeforeValidator(as_list)] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MAX_STOPS,
-        description="Stop strings; the output ends before the first one.",
+    stop: OneOrManyStops | None = Field(
+        default=None, description="Stop strings; the output ends before the first one."
     )
     logprobs: TopLogProbs | None = Field(
         default=None,

@@ -87,7 +87,10 @@ def _fields(form: FormData, message: type[BaseModel]) -> dict[str, Any]:
         if not all(isinstance(value, str) for value in values):
             raise InvalidRequest(f"{name} is a file: only {IMAGES} are", field=name)
         field = message.model_fields.get(name)
-        fields[name] = values if field and _is_list(field) else values[-1]
+        is_list = field is not None and _is_list(field)
+        if len(values) > 1 and not is_list:
+            raise InvalidRequest(f"{name} is given {len(values)} times: give it once", field=name)
+        fields[name] = values if is_list else values[0]
     return fields
 
 

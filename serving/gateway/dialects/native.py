@@ -27,7 +27,7 @@ from serving.errors import ServingError
 from serving.gateway.answers import Answer, TaskRequest, Timings
 from serving.gateway.auth import check_key
 from serving.gateway.dialects.bodies import read_message
-from serving.gateway.openapi import errors, operation
+from serving.gateway.openapi import SECURITY, errors, operation
 from serving.gateway.respond import respond
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
@@ -96,6 +96,7 @@ class NativeDialect:
             summary="List the served models with their limits.",
             response_model=ModelList,
             responses=errors(401, 500) if self._key else errors(500),
+            openapi_extra=SECURITY if self._key else None,
         )
         return router
 

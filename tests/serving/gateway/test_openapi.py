@@ -1,0 +1,161 @@
+"""The OpenAPI document: complete, resolvable, and true of the gateway (schemathesis)."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+from pydantic import TypeAdapter
+
+from serving.ports import listening
+from serving.settings import GatewaySettings
+from serving.tasks import TASKS
+from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models
+
+ROOT = Path(__file__).parents[3]
+CONFIGURATION = str(ROOT / "schemathesis.toml")
+ONE_OR_MANY = {
+    "TranslateRequest": "texts",
+    "GenerateRequest": "prompts",
+    "CaptionRequest": "images",
+    "ZeroShotRequest": "images",
+}
+KEY = "sesame"
+
+
+async def document(gateway: Gateway) -> dict:
+    response = await gateway.http.get("/openapi.json")
+    assert response.status_code == 200
+    return response.json()
+
+
+def references(node: object) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for value in node.values():
+            yield from references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from references(value)
+
+
+async def test_every_reference_resolves(gateway: Gateway) -> None:
+    described = await document(gateway)
+    found = set(references(described))
+    assert "#/components/schemas/Example" in found
+    for reference in found:
+        node: dict = described
+        for step in reference.removeprefix("#/").split("/"):
+            node = node[step]
+
+
+async def test_one_text_or_image_stands_for_a_list_of_one(gateway: Gateway) -> None:
+    schemas = (await document(gateway))["components"]["schemas"]
+    for message, field in ONE_OR_MANY.items():
+        one, many = schemas[message]["properties"][field]["anyOf"]
+        assert one == {"type": "string"}
+        assert many == {"type": "array", "items": {"type": "string"}, "minItems": 1}
+    one, many, null = schemas["GenerateRequest"]["properties"]["stop"]["anyOf"]
+    assert (one["type"], one["minLength"], null) == ("string", 1, {"type": "null"})
+    assert (many["minItems"], many["maxItems"], many["items"]) == (1, 16, one)
+
+
+async def test_every_task_declares_its_statuses_and_content_types(gateway: Gateway) -> None:
+    paths = (await document(gateway))["paths"]
+    for task in TASKS.values():
+        operation = paths[task.declaration.path]["post"]
+        images = task.declaration.takes_images
+        statuses = {"200", "400", "404", "413", "422", "429", "500", "503", "504"}
+        assert set(operation["responses"]) == statuses | ({"415"} if images else set())
+        assert operation["summary"] == task.declaration.summary
+        content = set(operation["responses"]["200"]["content"])
+        events = {"text/event-stream"} if task.declaration.streams else set()
+        assert content == {"application/json"} | events
+        forms = {"multipart/form-data"} if images else set()
+        assert set(operation["requestBody"]["content"]) == {"application/json"} | forms
+        assert "Retry-After" in operation["responses"]["429"]["headers"]
+
+
+async def test_metrics_declare_their_content_type(gateway: Gateway) -> None:
+    described = (await document(gateway))["paths"]["/metrics"]["get"]["responses"]["200"]
+    served = (await gateway.http.get("/metrics")).headers["content-type"]
+    assert list(described["content"]) == [served]
+
+
+async def test_forms_have_no_null(gateway: Gateway) -> None:
+    paths = (await document(gateway))["paths"]
+    form = paths["/v1/caption"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
+    assert form["properties"]["images"]["items"] == {"type": "string", "format": "binary"}
+    assert "null" not in str(form)
+    assert form["properties"]["num_beams"]["type"] == "integer"
+
+
+async def test_routes_behind_a_key_declare_it(make_gateway: MakeGateway) -> None:
+    described = await document(make_gateway(api_key=KEY))
+    assert described["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    for path, methods in described["paths"].items():
+        for operation in methods.values():
+            assert ("security" in operation) == path.startswith("/v1/"), path
+            assert ("401" in operation["responses"]) == path.startswith("/v1/"), path
+
+
+async def test_request_schemas_are_those_that_validate(gateway: Gateway) -> None:
+    schemas = (await document(gateway))["components"]["schemas"]
+    for task in TASKS.values():
+        message = task.declaration.request
+        own = TypeAdapter(message).json_schema(ref_template="#/components/schemas/{model}")
+        own.pop("$defs", None)
+        assert schemas[message.__name__] == own
+
+
+@contextlib.contextmanager
+def served(**settings: object) -> Iterator[str]:
+    """Address of a gateway on a free port of loopback, in a thread of its own."""
+    own = GatewaySettings(**settings)
+    with contextlib.closing(listening("127.0.0.1", 0, "HTTP")) as socket:
+        ready = threading.Event()
+        server: list[uvicorn.Server] = []
+
+        async def run() -> None:
+            gateway = Gateway(all_models(), **own.model_dump(exclude_unset=True))
+            config = uvicorn.Config(gateway.app, log_config=None, lifespan="off", ws="none")
+            server.append(uvicorn.Server(config))
+            ready.set()
+            await server[0].serve([socket])
+            await gateway.close()
+
+        thread = threading.Thread(target=asyncio.run, args=(run(),))
+        thread.start()
+        try:
+            assert ready.wait(30)
+            yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+        finally:
+            server[0].should_exit = True
+            thread.join(30)
+
+
+@pytest.mark.full
+@pytest.mark.integration
+@pytest.mark.parametrize("key", [None, KEY])
+def test_schemathesis_finds_nothing(key: str | None, tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "schemathesis.cli", "--config-file", CONFIGURATION]
+    flags = ["--checks", "all", "--max-examples", "50", "--seed", "1", "--no-color"]
+    flags += ["--header", f"Authorization: Bearer {key}"] if key else []
+    with served(**({"api_key": key} if key else {})) as address:
+        run = subprocess.run(
+            [*program, "run", f"{address}/openapi.json", *flags],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            check=False,
+        )
+    assert run.returncode == 0, run.stdout
+    assert "10 passed" in run.stdout
