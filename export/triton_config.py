@@ -14,11 +14,15 @@ from serving import codec
 from serving.bundle import Graph, Role, Tensor
 
 THREADS = 2
+"""Intra-op threads of a session on the CPU."""
+DEVICE_THREADS = 1
+"""The same where another device computes and the host only launches kernels."""
 STATELESS_MAX_BATCH = 64
 
 _TYPES = {
     "float32": pb.TYPE_FP32,
     "float16": pb.TYPE_FP16,
+    "bfloat16": pb.TYPE_BF16,
     "int64": pb.TYPE_INT64,
     "int32": pb.TYPE_INT32,
     "int8": pb.TYPE_INT8,
@@ -38,15 +42,16 @@ _GENERATED = (  # outputs of every generator: name, type, dimensions
 )
 
 
-def generator_config(name: str, admit: Graph | None) -> str:
+def generator_config(name: str, admit: Graph | None, device: str = "cpu") -> str:
     """A decoupled model of the backend `autoregressive` (`serving/codec.py`).
 
     Outputs that a request did not ask for are left out of its responses.
 
     Args:
         admit: The graph of its source; None for decoder-only models.
+        device: `cpu` or `cuda:N`.
     """
-    config = _config(name, "autoregressive", max_batch=0)
+    config = _config(name, "autoregressive", max_batch=0, device=device)
     if admit is not None and admit.input(Role.SOURCE_TOKENS):
         config.input.add(name=codec.SOURCE_IDS, data_type=pb.TYPE_INT64, dims=[-1])
     pixels = admit and admit.input(Role.PIXELS)
@@ -61,9 +66,9 @@ def generator_config(name: str, admit: Graph | None) -> str:
     return text_format.MessageToString(config)
 
 
-def stateless_config(name: str, graph: Graph) -> str:
+def stateless_config(name: str, graph: Graph, device: str = "cpu") -> str:
     """A batched graph of the backend `onnxruntime`, the native one or ours."""
-    config = _config(name, "onnxruntime", max_batch=STATELESS_MAX_BATCH)
+    config = _config(name, "onnxruntime", max_batch=STATELESS_MAX_BATCH, device=device)
     config.default_model_filename = graph.file
     for ports, tensors in ((config.input, graph.inputs), (config.output, graph.outputs)):
         for tensor in tensors:
@@ -71,17 +76,23 @@ def stateless_config(name: str, graph: Graph) -> str:
     return text_format.MessageToString(config)
 
 
-def _config(name: str, backend: str, max_batch: int) -> pb.ModelConfig:
+def _config(name: str, backend: str, max_batch: int, device: str) -> pb.ModelConfig:
     """What the configurations of all models have."""
     config = pb.ModelConfig(name=name, backend=backend, max_batch_size=max_batch)
     # Without an instance group a CPU model gets two processes.
-    config.instance_group.add(count=1, kind=pb.ModelInstanceGroup.KIND_CPU)
+    instances = config.instance_group.add(count=1)
+    if device == "cpu":
+        instances.kind = pb.ModelInstanceGroup.KIND_CPU
+    else:
+        instances.kind = pb.ModelInstanceGroup.KIND_GPU
+        instances.gpus.append(int(device.removeprefix("cuda:")))
     # A queued request can be cancelled only with dynamic batching. It has no queue policy: with
     # one (size or timeout) the batcher of 24.10 misses the end of a batch and sleeps for 500 ms
     # (32 translations at once: 2.1 s instead of 0.07 s), and timeouts slow it down further by the
     # hour (triton-inference-server/server#8870). The gateway bounds the queue.
     config.dynamic_batching.SetInParent()
-    config.parameters["intra_op_thread_count"].string_value = str(THREADS)
+    threads = THREADS if device == "cpu" else DEVICE_THREADS
+    config.parameters["intra_op_thread_count"].string_value = str(threads)
     return config
 
 

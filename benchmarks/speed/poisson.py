@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.load.arrivals import poisson_arrivals
 from benchmarks.speed.checkpoints import bundle, ctranslate2_folder
 from benchmarks.speed.engines import THREADS, words
+from serving.bundle import Manifest
 from serving.engine.decoder import decode
 from serving.engine.engine import Engine
 from serving.engine.request import EngineRequest, TokenChunk
@@ -93,10 +94,12 @@ class Tally:
             self.done.set()
 
 
-def continuous(runner: OrtRunner, rules: Any, asked: Sequence[Arrival]) -> dict[str, float]:
+def continuous(
+    runner: OrtRunner, manifest: Manifest, rules: Any, asked: Sequence[Arrival]
+) -> dict[str, float]:
     """Our engine as it serves."""
     capacity = Capacity(rows=MOST, waiting=len(asked))
-    engine = Engine(runner, RequestValidator(runner.manifest), capacity)
+    engine = Engine(runner, RequestValidator(manifest), capacity)
     tally = Tally(len(asked))
 
     def submit(number: int, arrival: Arrival) -> None:
@@ -180,6 +183,8 @@ def compare(model: str, precision: str, cache: Path, rate: float, count: int) ->
     rows = {
         "static ctranslate2": static(asked, theirs),
         "static triptych": static(asked, ours),
-        "continuous triptych": continuous(runner, rules, asked),  # closes the runner
+        "continuous triptych": continuous(
+            runner, found.manifest, rules, asked
+        ),  # closes the runner
     }
     return {"model": model, "precision": precision, "per_second": rate, "rows": rows}

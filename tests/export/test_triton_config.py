@@ -101,3 +101,12 @@ def configs(graphs: Graphs) -> dict[str, str]:
 def test_committed_configs_are_in_the_text_format_as_it_is_printed(path: Path) -> None:
     text = path.read_text()
     assert text_format.MessageToString(_parsed(text)) == text
+
+
+def test_instances_and_threads_follow_the_device() -> None:
+    for text in (generator_config("x", None, "cuda:1"), stateless_config("x", IMAGE, "cuda:1")):
+        parsed = _parsed(text)
+        (group,) = parsed.instance_group
+        assert (group.count, group.kind) == (1, model_config_pb2.ModelInstanceGroup.KIND_GPU)
+        assert list(group.gpus) == [1]
+        assert parsed.parameters["intra_op_thread_count"].string_value == "1"
