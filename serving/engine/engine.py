@@ -1,4 +1,4 @@
-"""The engine: one thread that owns a decoder, and the door that other threads knock at."""
+"""The engine: one thread that owns a decoder, and the thread-safe submission API."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Engine:
     """Continuous batching over one runner. All methods may be called from any thread.
 
     Args:
-        runner: Owned from now on; closed by `close`.
+        runner: Owned by the engine, closed by `close`.
         validator: Checks each request before it may share a batch.
-        capacity: What is held at once.
-        trim_after_s: Idle time after which memory that is kept for speed is given back.
+        capacity: Limits of the engine.
+        trim_after_s: Idle time after which memory kept for speed alone is freed.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Engine:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether its thread waits for work, so that no step is to be expected."""
+        """Whether its thread waits for work, so that no heartbeat is due."""
         return self._is_asleep and self._thread.is_alive()
 
     def submit(self, request: EngineRequest, listener: Listener) -> SequenceState:
@@ -68,7 +68,7 @@ class Engine:
 
         Raises:
             InvalidRequest: the model cannot serve it.
-            Overloaded: as many as may wait are waiting.
+            Overloaded: the queue is full.
             Unavailable: the engine is closed.
         """
         accepted = self._validator.validate(request)
@@ -84,20 +84,20 @@ class Engine:
         return sequence
 
     def wait_for_capacity(self, timeout_s: float | None = None) -> bool:
-        """Blocks until a request would be accepted, or the engine is closed.
+        """Blocks until the queue has a free place, or the engine is closed.
 
         Returns:
-            Whether there is room, which another thread may take first.
+            Whether a place is free; another thread may take it first.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._has_room or self._is_closed, timeout_s)
-            return self._has_room and not self._is_closed
+            self._changed.wait_for(lambda: self._has_capacity or self._is_closed, timeout_s)
+            return self._has_capacity and not self._is_closed
 
     def generate(self, request: EngineRequest) -> Finished:
-        """The answer to one request; blocks, waiting for room first.
+        """The result of one request; blocks, also while the queue is full.
 
         Raises:
-            ServingError: whatever the request was told.
+            ServingError: the request's error.
         """
         done = threading.Event()
         events: list[Event] = []
@@ -126,7 +126,7 @@ class Engine:
         return self._decoder.waiting + len(self._inbox)
 
     @property
-    def _has_room(self) -> bool:
+    def _has_capacity(self) -> bool:
         return self._waiting < self._capacity.waiting
 
     def _loop(self) -> None:
@@ -145,7 +145,7 @@ class Engine:
         return bool(self._inbox) or self._is_closed or not self._decoder.is_idle
 
     def _sleep(self) -> None:
-        """Waits for work; gives back what is kept for speed when none comes for a while."""
+        """Waits for work; frees memory kept for speed alone after `trim_after_s`."""
         self._is_asleep = True
         if not self._changed.wait_for(lambda: self._has_work, self._rest_after_s):
             self._decoder.trim()
@@ -157,7 +157,7 @@ class Engine:
         """Moves new sequences to the decoder, sleeping while there is nothing to do.
 
         Returns:
-            Whether to go on.
+            False when the engine is closed.
         """
         with self._changed:
             self._changed.notify_all()

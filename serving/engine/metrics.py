@@ -1,4 +1,4 @@
-"""Counters that say whether the engine is alive and how full it is."""
+"""Counters and gauges of one engine."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ class EngineMetrics:
     """Written by the engine's thread, read by any; each field is one number, so no lock.
 
     Attributes:
-        steps: Turns of the loop that ran the model: the heartbeat.
+        steps: Turns of the loop: the heartbeat.
         step_seconds: Time spent in them.
-        admitted: Sequences whose prompt has been read.
-        row_steps: Tokens decoded over all rows, prefill apart.
-        prefill_tokens: Tokens of sources, pictures and prompts read, padding included.
-        prefix_hits: Prompts whose beginning had been read before.
-        prefix_tokens: Tokens that were therefore not read again.
+        admitted: Sequences whose prefill has begun.
+        row_steps: Tokens decoded over all rows, without prefill.
+        prefill_tokens: Tokens of sources, images and prompts prefilled, padding included.
+        prefix_hits: Prompts with a prefix in the prefix cache.
+        prefix_tokens: Prompt tokens taken from the prefix cache.
         slots: Rows that may live at once.
-        rows_in_use: Live rows now, those of prompts that are being read included.
+        rows_in_use: Live rows now, those of prompts in prefill included.
         waiting: Accepted sequences without rows now.
         state_bytes: Bytes of all arenas now.
-        state_limit_bytes: What they may hold.
-        spare_bytes: Bytes of arenas that were left, kept to be used again.
-        bytes_per_slot: Of these, what one live row takes on average; 0 when idle.
-        prefix_bytes: Bytes of stored prefixes now.
-        failures: Groups and prompts that were lost to an exception.
+        state_limit_bytes: Their limit.
+        spare_bytes: Bytes of released arenas kept for reuse.
+        bytes_per_slot: `state_bytes` per live row; 0 when idle.
+        prefix_bytes: Bytes of the prefix cache now.
+        failures: Groups and prompts that failed with an exception.
     """
 
     steps: int = 0

@@ -1,4 +1,4 @@
-"""What one sequence is asked for, and the events that answer it."""
+"""One sequence's request, and the events that are its response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from serving.engine.runners.protocol import Prompt
 from serving.generation import Generation
 
-_PATCH_SIZE = 16 * 16 * 3  # what most image towers make one token of
+_PATCH_SIZE = 16 * 16 * 3  # pixels per token of most image encoders
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +24,9 @@ class EngineRequest:
         source_ids: (S,) int64 encoder tokens.
         pixels: (height, width, 3) uint8.
         prompt_ids: Decoder tokens after the rules' start tokens.
-        deadline_s: Time on the engine's clock (`time.monotonic`) when the request is given up.
-        stream: Tell tokens as they are chosen; one beam only.
-        priority: Higher goes first; who waits rises.
+        deadline_s: Time on the engine's clock (`time.monotonic`) when the request is aborted.
+        stream: Emit tokens as they are generated; one beam only.
+        priority: Higher runs first; waiting raises the effective priority.
     """
 
     rules: Generation
@@ -39,17 +39,17 @@ class EngineRequest:
 
     @cached_property
     def decoder_ids(self) -> tuple[int, ...]:
-        """What the decoder starts from: start tokens, then the prompt."""
+        """The decoder's prompt: start tokens, then the request's tokens."""
         return (*self.rules.decoder_start_ids, *self.prompt_ids)
 
     @property
     def prompt(self) -> Prompt:
-        """The request as the runner takes it."""
+        """The runner's inputs."""
         return Prompt(np.array(self.decoder_ids, np.int64), self.source_ids, self.pixels)
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens that the user brought: source and prompt, without the model's start tokens."""
+        """Tokens of the user's source and prompt, without the model's start tokens."""
         return len(self.prompt_ids) + (0 if self.source_ids is None else len(self.source_ids))
 
     @property
@@ -59,17 +59,17 @@ class EngineRequest:
 
     @property
     def final_length(self) -> int:
-        """Decoder positions that the request may come to fill; its last token is never read."""
+        """The most decoder positions it may fill; its last token is never fed back."""
         return len(self.decoder_ids) + self.rules.max_new_tokens - 1
 
     @property
     def prefill_tokens(self) -> int:
-        """What admitting this request costs, in tokens of encoder and decoder."""
+        """Tokens of encoder and decoder that admission prefills."""
         return len(self.decoder_ids) + self.encoder_tokens
 
     @property
     def encoder_tokens(self) -> int:
-        """What reading the source costs; a picture counts as its patches."""
+        """Tokens that the encoder reads; an image counts as its patches."""
         return self.source_length + (0 if self.pixels is None else self.pixels.size // _PATCH_SIZE)
 
 
@@ -81,9 +81,9 @@ class Hypothesis:
         token_ids: Generated tokens, the end token included.
         score: Sum of processed log-probabilities over length ** length_penalty.
         finish_reason: One of `serving.generation.FinishReason`.
-        log_probs: Of the tokens, if asked.
-        top: At each place the best tokens and their log-probabilities, if asked.
-        alignment: (tokens, S) float32: what each looked at in the source, if asked.
+        log_probs: Of the tokens, if requested.
+        top: Per position the best tokens and their log-probabilities, if requested.
+        alignment: (tokens, S) float32: attention of each to the source, if requested.
     """
 
     token_ids: tuple[int, ...]
@@ -96,7 +96,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class TokenChunk:
-    """Tokens just chosen, for a request that streams; their log-probabilities if it asked."""
+    """Newly generated tokens of a streaming request; log-probabilities if requested."""
 
     token_ids: tuple[int, ...]
     log_probs: tuple[float, ...] = ()
@@ -105,7 +105,7 @@ class TokenChunk:
 
 @dataclass(frozen=True)
 class Finished:
-    """The whole answer, best hypothesis first."""
+    """The whole result, best hypothesis first."""
 
     hypotheses: tuple[Hypothesis, ...]
     prompt_tokens: int
@@ -118,18 +118,18 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """The request ended without an answer."""
+    """The request ended with an error."""
 
     error: Exception
 
 
 @dataclass(frozen=True)
 class Cancelled:
-    """The caller lost interest; nothing follows."""
+    """The request was aborted by its caller; nothing follows."""
 
 
 Event = TokenChunk | Finished | Failed | Cancelled
-"""A request is told any number of pieces, then exactly one of the others."""
+"""A request emits any number of chunks, then exactly one of the others."""
 
 Listener = Callable[[Event], None]
 """Called by the engine's thread; must return at once."""

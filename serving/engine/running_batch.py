@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class PrefillingSequence:
-    """A sequence whose prompt is being read; its slot's room is taken already."""
+    """A sequence whose prompt is prefilled in chunks; memory for its slot is reserved."""
 
     sequence: SequenceState
     prefill: Prefill
@@ -32,9 +32,13 @@ class PrefillingSequence:
 class RunningBatch:
     """Slot i of the group holds `sequences[i]`; every change is made to both.
 
+    Args:
+        prefixes: Where prefixes of prompts are stored, if at all.
+        defers_prefill: Whether the runner supports deferred admission.
+
     Attributes:
-        prefilling: Sequences that will join when their prompts have been read.
-        reservation: Sizes that the group's arenas stay within until another sequence comes.
+        prefilling: Sequences that get a slot when their prompts are prefilled.
+        reservation: Sizes that the group's arenas stay within until another sequence is admitted.
     """
 
     def __init__(
@@ -43,20 +47,20 @@ class RunningBatch:
         align: Align,
         prefixes: PrefixCache[Block] | None = None,
         *,
-        supports_deferred_admission: bool = False,
+        defers_prefill: bool = False,
     ) -> None:
         self.group = group
-        self._defers_prefill = supports_deferred_admission and group.width == 1
-        self._align = align
         self.sequences: list[SequenceState] = []
         self.prefilling: list[PrefillingSequence] = []
         self.reservation = Extent()
+        self._align = align
         self._prefixes = prefixes
+        self._defers_prefill = defers_prefill and group.width == 1
 
     @property
     def members(self) -> list[SequenceState]:
-        """Who has a slot, and who will."""
-        return [*self.sequences, *(prefilling.sequence for prefilling in self.prefilling)]
+        """Sequences with a slot, and those that will get one."""
+        return [*self.sequences, *(each.sequence for each in self.prefilling)]
 
     @property
     def rows(self) -> int:
@@ -69,14 +73,14 @@ class RunningBatch:
         return self.group.state_bytes + sum(e.prefill.state_bytes for e in self.prefilling)
 
     def abort_expired(self, now_s: float) -> None:
-        """Ends sequences that were cancelled or whose time is up."""
+        """Ends sequences that were cancelled or whose deadline has passed."""
         self.prefilling = [e for e in self.prefilling if not e.sequence.finish_if_due(now_s)]
         for slot in reversed(range(len(self.sequences))):
             if self.sequences[slot].finish_if_due(now_s):
                 self._retire(slot)
 
     def needs(self, joining: Sequence[SequenceState] = ()) -> Extent:
-        """The tightest sizes that will do for members and newcomers, however long they get."""
+        """The smallest sizes that hold members and newcomers at their maximal lengths."""
         return longest([*self.members, *joining])
 
     def reserve(self, joining: Sequence[SequenceState], expected_sequences: int) -> None:
@@ -85,86 +89,81 @@ class RunningBatch:
         self.group.reserve(self.reservation, expected_sequences)
 
     def shrink(self) -> None:
-        """Gives back all room that its members do not need."""
+        """Gives back memory that no member needs."""
         self.group.shrink()
         self.reservation = self.needs()
 
     def admit(self, batch: list[SequenceState]) -> None:
-        """Reads whole prompts together; their sequences take their first step, now or next turn.
+        """Prefills whole prompts together; their sequences take a first step now or next turn.
 
-        A prompt of one token is read by the next step of those who run: a call less.
+        Prompts of one token are left to the next decode step, which saves a call.
         """
-        if self._defers_prefill and all(len(s.request.decoder_ids) == 1 for s in batch):
-            self.group.admit_deferred([sequence.request.prompt for sequence in batch])
+        prompts = [sequence.request.prompt for sequence in batch]
+        if self._defers_prefill and all(len(prompt.token_ids) == 1 for prompt in prompts):
+            self.group.admit_deferred(prompts)
             for sequence in batch:
                 sequence.defer_prefill()
             self.sequences += batch
             return
-        row_requests = [sequence.row_requests[0] for sequence in batch]
-        candidates = self.group.admit([sequence.request.prompt for sequence in batch], row_requests)
+        candidates = self.group.admit(prompts, [each.row_requests[0] for each in batch])
         self._begin(batch, candidates)
 
-    def read(self, prefilling: PrefillingSequence, tokens: int) -> int:
-        """Reads so much of a prompt, at most; at its end the sequence takes its first step.
+    def prefill(self, prefilling: PrefillingSequence, tokens: int) -> int:
+        """Prefills at most `tokens` of a prompt; after its end the sequence takes a first step.
 
         Returns:
-            Tokens read.
+            Tokens prefilled.
         """
-        left = prefilling.prefill.remaining_tokens
-        if left > tokens:
+        remaining = prefilling.prefill.remaining_tokens
+        if remaining > tokens:
             prefilling.prefill.read(tokens)
             return tokens
-        candidates = self.group.admit_prefilled(
-            prefilling.prefill, prefilling.sequence.row_requests[0]
-        )
+        sequence = prefilling.sequence
+        candidates = self.group.admit_prefilled(prefilling.prefill, sequence.row_requests[0])
         self.prefilling.remove(prefilling)
-        self._begin([prefilling.sequence], candidates)
-        return left
+        self._begin([sequence], candidates)
+        return remaining
 
     def step(self) -> None:
         """Takes every sequence one token further."""
         token_ids = np.array([s.next_ids for s in self.sequences], np.int64).reshape(-1)
-        row_requests = [
-            row_request for sequence in self.sequences for row_request in sequence.row_requests
-        ]
-        self._advance(self.group.step(token_ids, row_requests), 0, rows_each=self.group.width)
+        requests = [request for sequence in self.sequences for request in sequence.row_requests]
+        self._advance(self.group.step(token_ids, requests), 0, rows_each=self.group.width)
 
     def restart(self, group: Group) -> list[SequenceState]:
-        """Goes on with an empty group; returns the sequences of the old one."""
+        """Replaces the group by an empty one; returns the sequences of the old one."""
         lost, self.sequences = self.sequences, []
         self.group, self.reservation = group, self.needs()
         return lost
 
     def _begin(self, batch: list[SequenceState], candidates: Candidates) -> None:
-        """Sequences whose prompts have just been read go on as the last slots."""
+        """Adds sequences that were just prefilled as the last slots."""
         first = len(self.sequences)
         self.sequences += batch
         if self._prefixes is not None:
             for slot, sequence in enumerate(batch, start=first):
-                self._keep_prefix(self._prefixes, sequence, slot)
+                self._store_prefix(self._prefixes, sequence, slot)
         self._advance(candidates, first, rows_each=1)
 
-    def _keep_prefix(
+    def _store_prefix(
         self, prefixes: PrefixCache[Block], sequence: SequenceState, slot: int
     ) -> None:
         ids = sequence.request.decoder_ids
         prefixes.put(ids, lambda start, stop: self.group.copy_block(slot, start, stop))
 
     def _advance(self, candidates: Candidates, first: int, rows_each: int) -> None:
-        """Lets the searches choose, then moves state: beams first, then holes."""
+        """Lets searches choose tokens, then moves state: beams first, then retired slots."""
         sources: list[int] = []
         targets: list[int] = []
         ended: list[int] = []
-        joined = self.sequences[first:]
-        ranked = search_inputs(candidates, [sequence.beams for sequence in joined], rows_each)
-        for slot, (sequence, search_input) in enumerate(
-            zip(joined, ranked, strict=True), start=first
-        ):
-            advance = self._advanced(sequence, search_input)
-            if advance is None:
+        stepped = self.sequences[first:]
+        inputs = search_inputs(candidates, [sequence.beams for sequence in stepped], rows_each)
+        for slot, (sequence, each) in enumerate(zip(stepped, inputs, strict=True), start=first):
+            result = self._search(sequence, each)
+            if result is None:
                 ended.append(slot)
                 continue
-            for source, target in advance.copies:
+            for source, target in result.copies:
                 sources.append(slot * self.group.width + source)
                 targets.append(slot * self.group.width + target)
         if sources:
@@ -172,8 +171,8 @@ class RunningBatch:
         for slot in reversed(ended):
             self._retire(slot)
 
-    def _advanced(self, sequence: SequenceState, search_input: SearchInput) -> StepResult | None:
-        """How a sequence goes on; None at its end. What it raises ends it, and nobody else."""
+    def _search(self, sequence: SequenceState, search_input: SearchInput) -> StepResult | None:
+        """The next step of a sequence; None at its end. An exception ends only this sequence."""
         try:
             return sequence.advance(search_input, self._align)
         except Exception as error:
@@ -189,7 +188,7 @@ class RunningBatch:
 
 
 def longest(sequences: Sequence[SequenceState]) -> Extent:
-    """The tightest sizes that will do for so many, however long they get."""
+    """The smallest sizes that hold these sequences at their maximal lengths."""
     requests = [sequence.request for sequence in sequences]
     return Extent.holding(
         len(requests),
@@ -199,7 +198,7 @@ def longest(sequences: Sequence[SequenceState]) -> Extent:
 
 
 def decoding_error(error: Exception) -> InternalError:
-    """What a request is told when decoding raised."""
-    told = InternalError(f"decoding failed: {error}")
-    told.__cause__ = error
-    return told
+    """The error of requests whose decoding raised."""
+    reported = InternalError(f"decoding failed: {error}")
+    reported.__cause__ = error
+    return reported

@@ -1,7 +1,7 @@
-"""All running_batches of one model, and the rows and bytes that they share.
+"""All running batches of one model, and the rows and bytes that they share.
 
-BufferPool is granted for the longest that a sequence may get, so that nothing that runs ever has to
-give way, and who does not fit yet waits for others to end.
+Memory is reserved for the maximal length of each sequence, so that no running sequence is ever
+preempted; sequences that do not fit yet wait in the queue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MEBIBYTE = 1 << 20
 
 
 class RunningBatches:
-    """One running_batch for each width in use."""
+    """One running batch for each width in use."""
 
     def __init__(
         self, runner: Runner, capacity: Capacity, prefixes: PrefixCache[Block] | None
@@ -34,25 +34,25 @@ class RunningBatches:
         self._by_width: dict[int, RunningBatch] = {}
 
     def __iter__(self) -> Iterator[RunningBatch]:
-        """The running_batches, which may be lost or dropped meanwhile."""
+        """A snapshot: batches may be reset or dropped during iteration."""
         return iter(list(self._by_width.values()))
 
     @property
     def rows(self) -> int:
         """Rows in use over all widths."""
-        return sum(running_batch.rows for running_batch in self._by_width.values())
+        return sum(running.rows for running in self._by_width.values())
 
     @property
     def state_bytes(self) -> int:
         """Bytes that all arenas hold now."""
-        return sum(running_batch.state_bytes for running_batch in self._by_width.values())
+        return sum(running.state_bytes for running in self._by_width.values())
 
     def check_fits(self, request: EngineRequest) -> None:
-        """Says what could never run, not even alone. For any thread.
+        """Refuses what could never run, not even alone. Thread-safe.
 
         Raises:
-            InvalidRequest: it asks for more rows than there are.
-            TooLong: its state would need more memory than there is.
+            InvalidRequest: more rows than the engine has.
+            TooLong: its state needs more memory than the engine has.
         """
         if request.rules.rows > self._capacity.rows:
             raise InvalidRequest(
@@ -62,7 +62,7 @@ class RunningBatches:
             )
         extent = Extent.holding(1, request.final_length, request.source_length)
         needed = self._footprint.bytes(request.rules.rows, extent)
-        needed += self._reading_bytes(request)
+        needed += self._prefill_bytes(request)
         if needed > self._capacity.state_bytes:
             raise TooLong(
                 f"up to {request.final_length} positions in {request.rules.rows} rows need "
@@ -70,18 +70,18 @@ class RunningBatches:
                 f"{self._capacity.state_bytes // _MEBIBYTE} MiB: ask for fewer tokens or beams"
             )
 
-    def fit(self, joining: Sequence[SequenceState]) -> bool:
-        """Whether there are rows and memory for newcomers of one width, and for all that run."""
+    def fits(self, joining: Sequence[SequenceState]) -> bool:
+        """Whether rows and memory suffice for newcomers of one width beside all that run."""
         width = joining[0].width
         if self.rows + len(joining) * width > self._capacity.rows:
             return False
         return self._needed_bytes(joining, width) <= self._capacity.state_bytes
 
-    def of(self, joining: Sequence[SequenceState], waiting: int) -> RunningBatch:
+    def reserve(self, joining: Sequence[SequenceState], waiting: int) -> RunningBatch:
         """The batch of the newcomers' width, created if needed, with memory reserved for them.
 
         Args:
-            waiting: Sequences that may come next.
+            waiting: Sequences still in the queue.
         """
         width = joining[0].width
         if width not in self._by_width:
@@ -89,76 +89,68 @@ class RunningBatches:
                 self._runner.group(width),
                 self._runner.align,
                 self._prefixes,
-                supports_deferred_admission=self._runner.supports_deferred_admission,
+                defers_prefill=self._runner.supports_deferred_admission,
             )
         if self._reserved_bytes(joining, width) > self._capacity.state_bytes:
-            for running_batch in self._by_width.values():
-                running_batch.shrink()
-        running_batch = self._by_width[width]
-        running_batch.reserve(joining, self._expected_sequences(running_batch, joining, waiting))
-        return running_batch
+            for running in self._by_width.values():
+                running.shrink()
+        running = self._by_width[width]
+        running.reserve(joining, self._expected_sequences(running, joining, waiting))
+        return running
 
-    def lose(self, running_batch: RunningBatch) -> list[SequenceState]:
+    def reset(self, running: RunningBatch) -> list[SequenceState]:
         """Replaces the group of a batch whose state is suspect; returns its sequences."""
-        return running_batch.restart(self._runner.group(running_batch.group.width))
+        return running.restart(self._runner.group(running.group.width))
 
     def drop_empty(self) -> None:
-        """Frees the arenas that nobody uses."""
-        for width, running_batch in list(self._by_width.items()):
-            if not running_batch.rows:
-                running_batch.group.release()
+        """Frees the arenas of batches without sequences."""
+        for width, running in list(self._by_width.items()):
+            if not running.rows:
+                running.group.release()
                 del self._by_width[width]
 
     def clear(self) -> list[SequenceState]:
-        """Drops everything; returns who was there."""
-        members = [
-            sequence
-            for running_batch in self._by_width.values()
-            for sequence in running_batch.members
-        ]
+        """Drops everything; returns the sequences."""
+        members = [sequence for running in self for sequence in running.members]
         self._by_width.clear()
         return members
 
     def _expected_sequences(
-        self, running_batch: RunningBatch, joining: Sequence[SequenceState], waiting: int
+        self, running: RunningBatch, joining: Sequence[SequenceState], waiting: int
     ) -> int:
-        """Sequences that are likely to be in a running_batch soon, as far as rows and memory go."""
-        width, reservation = (
-            running_batch.group.width,
-            running_batch.reservation.covering(running_batch.needs(joining)),
-        )
+        """Sequences likely to be in a batch soon, within rows and memory."""
+        width = running.group.width
+        reservation = running.reservation.covering(running.needs(joining))
         each = self._footprint.bytes(width, replace(reservation, sequences=1))
         return min(
-            len(running_batch.members) + len(joining) + waiting,
+            len(running.members) + len(joining) + waiting,
             self._capacity.rows // width,
             self._capacity.state_bytes // max(1, each),
         )
 
     def _needed_bytes(self, joining: Sequence[SequenceState], width: int) -> int:
-        """Bytes that will do once everything is tight, a lone newcomer's reading included."""
-        extents = {w: running_batch.needs() for w, running_batch in self._by_width.items()}
-        running_batch = self._by_width.get(width)
-        extents[width] = running_batch.needs(joining) if running_batch else longest(joining)
+        """Bytes needed once every batch has shrunk, a single newcomer's prefill included."""
+        extents = {each: running.needs() for each, running in self._by_width.items()}
+        running = self._by_width.get(width)
+        extents[width] = running.needs(joining) if running else longest(joining)
         return self._bytes(extents, joining)
 
     def _reserved_bytes(self, joining: Sequence[SequenceState], width: int) -> int:
-        """Bytes that the arenas may come to hold when nothing is tightened."""
-        extents = {w: running_batch.reservation for w, running_batch in self._by_width.items()}
-        running_batch = self._by_width[width]
-        extents[width] = running_batch.reservation.covering(running_batch.needs(joining))
+        """Bytes that the arenas may grow to if no batch shrinks."""
+        extents = {each: running.reservation for each, running in self._by_width.items()}
+        running = self._by_width[width]
+        extents[width] = running.reservation.covering(running.needs(joining))
         return self._bytes(extents, joining)
 
     def _bytes(self, extents: dict[int, Extent], joining: Sequence[SequenceState]) -> int:
         total = sum(self._footprint.bytes(width, extent) for width, extent in extents.items())
-        reading = [
-            prefilling.sequence for running_batch in self for prefilling in running_batch.prefilling
-        ]
+        prefilling = [each.sequence for running in self for each in running.prefilling]
         if len(joining) == 1:
-            reading += joining
-        return total + sum(self._reading_bytes(sequence.request) for sequence in reading)
+            prefilling += joining
+        return total + sum(self._prefill_bytes(sequence.request) for sequence in prefilling)
 
-    def _reading_bytes(self, request: EngineRequest) -> int:
-        """What a prompt takes while it is read in pieces, apart from its slot."""
+    def _prefill_bytes(self, request: EngineRequest) -> int:
+        """Bytes of a chunked prefill's own arenas, beside its slot."""
         if not self._runner.takes_chunks:
             return 0
         extent = Extent.holding(1, len(request.decoder_ids), request.source_length)

@@ -1,9 +1,8 @@
-"""Who runs next: an order by arrival and priority, bounded by rows, bytes and prefill tokens.
+"""Scheduling of waiting sequences by arrival and priority, within rows, bytes and prefill tokens.
 
-Touches no tensor. A priority is a head start: a request with priority p stands where it would had
-it come p seconds earlier, so that whoever waits long enough comes first and nothing starves. The
-head of the queue is overtaken in one case only: by short prompts, while another long prompt is
-being read, which ends.
+Touches no tensor. A priority is a head start: a request with priority p is ordered as if it had
+arrived p seconds earlier, so every request reaches the head in time and none starves. The head is
+overtaken in one case: by short prompts, while another long prompt is in prefill.
 """
 
 from __future__ import annotations
@@ -14,26 +13,26 @@ from dataclasses import dataclass, field
 
 from serving.engine.sequence import SequenceState
 
-HEAD_START_S = 1.0  # of one step of priority
-_CALL_TOKENS = 24  # a call more costs about as much as so much padding (GPT-2 of 124M: 20)
-_CALL_AT_MOST = 512  # tokens: beyond, what one operator leaves for the next is out of the caches
+HEAD_START_S = 1.0  # per step of priority
+_CALL_OVERHEAD_TOKENS = 24  # padding that costs as much as one more call (GPT-2 of 124M: 20)
+_MAX_CALL_TOKENS = 512  # beyond, an operator's results leave the CPU caches before the next one
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What the engine holds at once.
+    """Limits of an engine.
 
     Attributes:
-        rows: Live rows (sequences x beams) over all groups; who asks for more is refused.
-        waiting: Accepted sequences without rows, among which priorities count. More are refused.
-        prefill_tokens: Padded tokens that one turn reads while nothing is being decoded.
-        prefill_tokens_beside: The same beside running streams, which wait for it. What cannot be
-            read in chunks (a source, a picture) and is longer goes alone.
-        chunk_tokens: Longer prompts are read in pieces of so many tokens, a piece a turn.
-        state_bytes: What all arenas may hold, the store of prefixes apart.
-        prefix_bytes: What the store of prefixes may hold; 0 for none.
-        prefix_block_tokens: Granularity of what is stored.
-        prefix_min_tokens: Shorter beginnings are read again: a call for the rest of one prompt
+        rows: Live rows (sequences x beams) over all groups; wider requests are refused.
+        waiting: Accepted sequences without rows, ordered by priority. Further ones are refused.
+        prefill_tokens: Padded tokens that one turn prefills while nothing is decoded.
+        prefill_tokens_beside: The same beside running sequences, which wait for it. A longer
+            prefill that cannot be chunked (a source, an image) runs alone.
+        chunk_tokens: Longer prompts are prefilled in chunks of this size, one per turn.
+        state_bytes: Bound on the bytes of all arenas; the prefix cache is apart.
+        prefix_bytes: Bound on the bytes of the prefix cache; 0 disables it.
+        prefix_block_tokens: Granularity of the prefix cache.
+        prefix_min_tokens: Shorter prefixes are prefilled again: a call for the rest of one prompt
             costs as much as one for several whole prompts.
     """
 
@@ -54,38 +53,38 @@ class Capacity:
 
 @dataclass(frozen=True)
 class StepBudget:
-    """What a turn has left for sequences that wait.
+    """What remains of a turn for waiting sequences.
 
     Attributes:
         tokens: Prefill tokens left.
-        is_fresh: Nothing was read yet in this turn: the head may take more than its share.
-        may_start_long: No long prompt is being read.
-        fits: Whether rows and memory would do for these sequences and for those that run, however
-            long they get.
-        stored: Tokens of a sequence's prompt that need not be read again.
-        opening: What a prompt shares with those that could profit from its being read first.
+        is_fresh: Nothing was prefilled in this turn yet: the head may exceed the budget.
+        may_start_long: No chunked prefill is under way.
+        fits: Whether rows and memory suffice for these sequences beside all that run, at their
+            maximal lengths.
+        cached_tokens: Tokens of a sequence's prompt that are in the prefix cache.
+        shareable_prefix: Prefix of a prompt that others could reuse once it is prefilled.
     """
 
     tokens: int
     is_fresh: bool
     may_start_long: bool
     fits: Callable[[list[SequenceState]], bool]
-    stored: Callable[[SequenceState], int]
-    opening: Callable[[SequenceState], tuple[int, ...] | None]
+    cached_tokens: Callable[[SequenceState], int]
+    shareable_prefix: Callable[[SequenceState], tuple[int, ...] | None]
 
 
 @dataclass(frozen=True)
 class PromptBatch:
-    """Sequences of one width whose prompts are read together.
+    """Sequences of one width whose prompts are prefilled together.
 
     Attributes:
-        tokens: What reading them costs, padding included.
-        is_alone: One sequence that is read in chunks, or from a stored prefix on.
+        tokens: Tokens of the call, padding included.
+        is_chunked: One sequence that is prefilled in chunks, or behind a cached prefix.
     """
 
     sequences: list[SequenceState]
     tokens: int
-    is_alone: bool = False
+    is_chunked: bool = False
 
 
 @dataclass(order=True)
@@ -98,10 +97,10 @@ class _Place:
 
 
 class Scheduler:
-    """Sequences that wait for rows.
+    """The queue of sequences that wait for rows.
 
     Args:
-        takes_chunks: Whether the model can read a prompt in pieces.
+        takes_chunks: Whether the model can prefill a prompt in chunks.
     """
 
     def __init__(self, capacity: Capacity, *, takes_chunks: bool = False) -> None:
@@ -120,78 +119,79 @@ class Scheduler:
         self._count += 1
 
     def abort_expired(self, now_s: float) -> None:
-        """Ends waiting sequences that were cancelled or whose time is up."""
+        """Ends waiting sequences that were cancelled or whose deadline has passed."""
         self._waiting = [p for p in self._waiting if not p.sequence.finish_if_due(now_s)]
 
-    def next_batch(self, room: StepBudget) -> PromptBatch | None:
-        """Takes the sequences to read now; None while the head must wait."""
+    def next_batch(self, budget: StepBudget) -> PromptBatch | None:
+        """Takes the sequences to prefill now; None while the head must wait."""
         for index, place in enumerate(self._waiting):
             head = place.sequence
-            if self._is_long(head, room) and not room.may_start_long:
+            if self._is_long(head, budget) and not budget.may_start_long:
                 continue
-            batch = self._batch(index, room)
+            batch = self._batch(index, budget)
             taken = {id(sequence) for sequence in batch.sequences} if batch else ()
             self._waiting = [p for p in self._waiting if id(p.sequence) not in taken]
             return batch
         return None
 
     def clear(self) -> list[SequenceState]:
-        """Takes everything that waits."""
+        """Empties the queue; returns its sequences."""
         taken = [place.sequence for place in self._waiting]
         self._waiting.clear()
         return taken
 
-    def _batch(self, index: int, room: StepBudget) -> PromptBatch | None:
-        """The sequence at that place and those behind it that come along."""
+    def _batch(self, index: int, budget: StepBudget) -> PromptBatch | None:
+        """The sequence at that place, and later ones that are prefilled with it."""
         head = self._waiting[index].sequence
-        if not room.fits([head]):
+        if not budget.fits([head]):
             return None
-        tokens = self._cost(head, room)
-        if tokens > room.tokens and not room.is_fresh:
+        tokens = self._cost(head, budget)
+        if tokens > budget.tokens and not budget.is_fresh:
             return None
-        if self._goes_alone(head, room):
-            return PromptBatch([head], tokens, is_alone=True)
-        return self._with_companions(head, index, room)
+        if self._runs_alone(head, budget):
+            return PromptBatch([head], tokens, is_chunked=True)
+        return self._with_companions(head, index, budget)
 
-    def _with_companions(self, head: SequenceState, index: int, room: StepBudget) -> PromptBatch:
-        """Others of the head's width and about its length, as far as rows, memory and tokens go.
+    def _with_companions(self, head: SequenceState, index: int, budget: StepBudget) -> PromptBatch:
+        """Adds others of the head's width and similar length, within rows, memory and tokens.
 
-        Who shares the head's opening waits for it to be read, and profits.
+        A prompt that shares its prefix with one of the batch waits, to reuse it from the cache.
         """
-        batch, longest = [head], self._cost(head, room)
+        batch, longest = [head], self._cost(head, budget)
         real = longest
-        openings = {room.opening(head)} - {None}
-        tokens = min(room.tokens, _CALL_AT_MOST)
+        prefixes = {budget.shareable_prefix(head)} - {None}
+        tokens = min(budget.tokens, _MAX_CALL_TOKENS)
         for place in self._waiting[index + 1 :]:
             other = place.sequence
-            if other.width != head.width or self._goes_alone(other, room):
+            if other.width != head.width or self._runs_alone(other, budget):
                 continue
-            opening = room.opening(other)
-            if opening in openings:
+            prefix = budget.shareable_prefix(other)
+            if prefix in prefixes:
                 continue
-            cost = self._cost(other, room)
+            cost = self._cost(other, budget)
             padded = max(longest, cost) * (len(batch) + 1)
-            if padded > tokens or padded - real - cost > max(_CALL_TOKENS, padded // 5):
+            padding = padded - real - cost
+            if padded > tokens or padding > max(_CALL_OVERHEAD_TOKENS, padded // 5):
                 continue
-            if not room.fits([*batch, other]):
+            if not budget.fits([*batch, other]):
                 break
             batch.append(other)
             longest, real = max(longest, cost), real + cost
-            openings |= {opening} - {None}
+            prefixes |= {prefix} - {None}
         return PromptBatch(batch, longest * len(batch))
 
-    def _cost(self, sequence: SequenceState, room: StepBudget) -> int:
-        """Tokens to read in this turn."""
+    def _cost(self, sequence: SequenceState, budget: StepBudget) -> int:
+        """Tokens to prefill in this turn."""
         request = sequence.request
-        rest = len(request.decoder_ids) - room.stored(sequence)
+        rest = len(request.decoder_ids) - budget.cached_tokens(sequence)
         if self._takes_chunks:
             rest = min(rest, self._capacity.chunk_tokens)
         return request.encoder_tokens + rest
 
-    def _goes_alone(self, sequence: SequenceState, room: StepBudget) -> bool:
-        return room.stored(sequence) > 0 or self._is_long(sequence, room)
+    def _runs_alone(self, sequence: SequenceState, budget: StepBudget) -> bool:
+        return budget.cached_tokens(sequence) > 0 or self._is_long(sequence, budget)
 
-    def _is_long(self, sequence: SequenceState, room: StepBudget) -> bool:
-        """Whether the rest of the prompt is read in more than one piece."""
-        rest = len(sequence.request.decoder_ids) - room.stored(sequence)
+    def _is_long(self, sequence: SequenceState, budget: StepBudget) -> bool:
+        """Whether the rest of the prompt takes more than one chunk."""
+        rest = len(sequence.request.decoder_ids) - budget.cached_tokens(sequence)
         return self._takes_chunks and rest > self._capacity.chunk_tokens

@@ -1,4 +1,4 @@
-"""One request's life in the engine: waiting, running, and its one reason for ending."""
+"""One request's state in the engine, from the queue to its one final event."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Align = Callable[[Prompt, tuple[int, ...]], NDArray[np.float32]]
 
 
 class SequenceState:
-    """A request, its search and its listener. The engine's thread owns it; `cancel` is for all.
+    """A request, its search and its listener. Only `cancel` is thread-safe.
 
     Attributes:
-        next_ids: The token that each of its rows takes at the next step, (width,).
-        generated: Tokens chosen so far, per row.
+        next_ids: Input token of each row at the next step, (width,).
+        generated: Tokens generated so far, per row.
     """
 
     def __init__(self, request: EngineRequest, listener: Listener) -> None:
@@ -55,20 +55,20 @@ class SequenceState:
 
     @property
     def row_requests(self) -> Sequence[CandidateRequest]:
-        """What each of its rows must be told at the next step; for the prefill, only the first."""
+        """Candidates that each row needs at the next step; after prefill only the first row's."""
         return self._search.row_requests
 
     @property
     def beams(self) -> Beams | None:
-        """What is to be ranked before it goes on, if anything."""
+        """Beams whose continuations are ranked before `advance`, if any."""
         return self._search.beams
 
     def cancel(self) -> None:
-        """Asks for the end, from any thread; takes effect before the next step."""
+        """Ends the sequence before its next step. Thread-safe."""
         self._is_cancelled = True
 
-    def ending(self, now_s: float) -> Event | None:
-        """Why the sequence must end before the next step, if it must."""
+    def due_event(self, now_s: float) -> Event | None:
+        """The final event if the sequence must end before its next step."""
         if self._is_cancelled:
             return Cancelled()
         deadline_s = self.request.deadline_s
@@ -82,28 +82,28 @@ class SequenceState:
         return None
 
     def finish_if_due(self, now_s: float) -> bool:
-        """Ends the sequence if it must end before the next step; whether it did."""
-        ending = self.ending(now_s)
+        """Ends a sequence that was cancelled or is past its deadline; returns whether it did."""
+        ending = self.due_event(now_s)
         if ending is not None:
             self.emit(ending)
         return ending is not None
 
     def defer_prefill(self) -> None:
-        """Lets the next step read its prompt, of one token."""
+        """Leaves its prompt, of one token, to the next decode step."""
         (start,) = self.request.decoder_ids
         self.next_ids = (start,)
 
     def advance(self, search_input: SearchInput, align: Align) -> StepResult | None:
-        """Chooses next tokens and tells the listener; None when the sequence has ended.
+        """Chooses next tokens and emits events; None when the sequence has ended.
 
         Args:
-            align: Asked once a returned hypothesis, if it must be.
+            align: Called once per returned hypothesis, if alignments are requested.
         """
         try:
             advance = self._search.advance(search_input)
             self.generated += 1
             if advance is None:
-                self._emit_end(align)
+                self._finish(align)
                 return None
         except InvalidRequest as error:
             self.emit(Failed(error))
@@ -111,23 +111,23 @@ class SequenceState:
         self.next_ids = advance.token_ids
         if self._streams:
             record = advance.record
-            is_told = record is not None and self.request.rules.top_log_probs is not None
-            records = ((record.log_prob,), (record.top,)) if record and is_told else ((), ())
+            has_log_probs = record is not None and self.request.rules.top_log_probs is not None
+            records = ((record.log_prob,), (record.top,)) if record and has_log_probs else ((), ())
             self.emit(TokenChunk((advance.token_ids[0],), *records))
         return advance
 
     def emit(self, event: Event) -> None:
-        """Passes an event to the listener, unless it has heard its last."""
+        """Passes an event to the listener, unless the final event has been emitted."""
         if self._has_ended:
             return
         self._has_ended = not isinstance(event, TokenChunk)
         try:
             self._listener(event)
-        except Exception:  # whoever listens must not end the others
+        except Exception:  # a failing listener must not end other sequences
             log.exception("a listener failed")
             self.cancel()
 
-    def _emit_end(self, align: Align) -> None:
+    def _finish(self, align: Align) -> None:
         found = self._search.hypotheses()
         if self.request.rules.return_alignment:
             found = tuple(self._aligned(hypothesis, align) for hypothesis in found)

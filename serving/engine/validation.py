@@ -1,4 +1,4 @@
-"""What a request must fulfil before it may share a batch: one bad request must not fail others."""
+"""Validation of requests before they share a batch: one bad request must not fail others."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class RequestValidator:
         self._takes_source = bool(admit and admit.input(Role.SOURCE_TOKENS))
         self._pixel_shape = pixels.shape[1:] if pixels else None
         self._limits = manifest.limits
-        self._tells_alignment = manifest.alignment is not None
+        self._has_alignment = manifest.alignment is not None
         self._vocabulary_size = manifest.vocabulary_size or 0
         self._source_vocabulary_size = manifest.source_vocabulary_size or self._vocabulary_size
 
     def validate(self, request: EngineRequest) -> EngineRequest:
-        """The request, its cap on new tokens lowered to the positions that are left.
+        """The request, `max_new_tokens` lowered to the free positions.
 
         Raises:
-            InvalidRequest: an input is missing, unasked for or out of range.
-            TooLong: more tokens than the model takes.
+            InvalidRequest: an input is missing, not accepted or out of range.
+            TooLong: more tokens than the model accepts.
         """
         self._check_source(request)
         self._check_pixels(request)
@@ -69,8 +69,8 @@ class RequestValidator:
 
     def _check_rules(self, request: EngineRequest) -> None:
         rules = request.rules
-        if rules.return_alignment and not self._tells_alignment:
-            raise InvalidRequest("this model tells no alignment", field="return_alignment")
+        if rules.return_alignment and not self._has_alignment:
+            raise InvalidRequest("this model has no alignment", field="return_alignment")
         if request.stream and rules.rows > 1:
             raise InvalidRequest(
                 f"a stream carries one sequence, not {rules.rows}: ask for one beam or one sample",
@@ -100,6 +100,6 @@ class RequestValidator:
 
 
 def _check_ids(ids: NDArray[np.int64], vocabulary_size: int, field: str) -> None:
-    """An id outside the table would fail the whole batch."""
+    """Refuses ids outside the embedding table, which would fail the whole batch."""
     if ids.min() < 0 or ids.max() >= vocabulary_size:
         raise InvalidRequest(f"{field} holds ids outside 0 to {vocabulary_size - 1}", field=field)

@@ -31,8 +31,8 @@ class Step(NamedTuple):
     """The beams after one step, best first.
 
     Attributes:
-        parents: Which of the beams before it each goes on from.
-        records: Of the tokens, if the request asked for them.
+        parents: Index of each beam's parent in the step before.
+        records: Of the tokens, if the request needs them.
     """
 
     parents: list[int]
@@ -54,8 +54,8 @@ class Ending(NamedTuple):
 class BeamSearch:
     """One sequence's beams, best first, and its finished hypotheses, best first.
 
-    Tokens are kept as steps that point back, and are read off for what is returned; beams that
-    died on the way cost nothing more.
+    Tokens are stored as steps with parent indices and collected only for returned hypotheses, so
+    dropped beams cost nothing more.
     """
 
     def __init__(self, request: EngineRequest) -> None:
@@ -74,22 +74,22 @@ class BeamSearch:
 
     @property
     def row_requests(self) -> Sequence[CandidateRequest]:
-        """All that are looked at may come from one row, after its banned tokens are dropped."""
+        """Enough that all continuations may come from one row, without its banned tokens."""
         return self._row_requests
 
     @property
     def beams(self) -> Beams:
-        """What is to be ranked."""
+        """The running beams."""
         return self._beams
 
     def advance(self, search_input: SearchInput) -> StepResult | None:
-        """Chooses the next beams; None when no beam can improve the answer.
+        """Chooses the next beams; None when no beam can improve the result.
 
         Raises:
             InvalidRequest: the rules ban every token.
         """
         best = search_input.continuations
-        assert best is not None, "beams are ranked"
+        assert best is not None, "continuations of beams are ranked"
         if not best.token_ids:
             raise InvalidRequest("the generation rules ban every token: allow at least one")
         length = len(self._steps) + 1
@@ -99,7 +99,7 @@ class BeamSearch:
         going = going[: self._width]
         if not going or self._is_settled(best.scores[going[0]], length):
             return None
-        return self._go_on(best, going, search_input)
+        return self._continue(best, going, search_input)
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The best `num_return_sequences` finished hypotheses."""
@@ -110,7 +110,7 @@ class BeamSearch:
         """Keeps the best `width` finished hypotheses, older first among equals.
 
         Returns:
-            Which continuations go on.
+            Indices of the continuations that run on.
         """
         constraint = self._constraints[0]  # whether a token is forced depends on the length alone
         reasons = [self._policy.finish_reason(i, length, constraint) for i in best.token_ids]
@@ -125,18 +125,18 @@ class BeamSearch:
         return [index for index, reason in enumerate(reasons) if reason is None]
 
     def _is_settled(self, best_running: float, length: int) -> bool:
-        """Whether the search is over although beams could go on."""
+        """Whether the search is over although beams could run on."""
         if len(self._finished) < self._width:
             return False
         rules = self._rules
         if rules.early_stopping is True:
             return True
-        hopes_for_length = rules.early_stopping == "never" and rules.length_penalty > 0
-        hoped_length = rules.max_new_tokens if hopes_for_length else length
-        hoped = normalised(best_running, hoped_length, rules.length_penalty)
-        return float(hoped) <= self._finished[-1].score
+        assumes_max_length = rules.early_stopping == "never" and rules.length_penalty > 0
+        final_length = rules.max_new_tokens if assumes_max_length else length
+        attainable = normalised(best_running, final_length, rules.length_penalty)
+        return float(attainable) <= self._finished[-1].score
 
-    def _go_on(
+    def _continue(
         self, best: Continuations, going: Sequence[int], search_input: SearchInput
     ) -> StepResult:
         """Makes these continuations the next beams."""
@@ -145,7 +145,7 @@ class BeamSearch:
         is_kept = self._trace.is_enabled
         records = [self._record(best, index, search_input) for index in going] if is_kept else []
         self._steps.append(Step(parents, token_ids, records))
-        if self._policy.follows_history:  # else nobody looks at them before the end
+        if self._policy.follows_history:  # else they are needed at the end only
             grown = zip(parents, token_ids, strict=True)
             self._histories = [(*self._histories[parent], token) for parent, token in grown]
         old_rows = self._beams.rows
@@ -154,15 +154,15 @@ class BeamSearch:
         return StepResult([token_ids[beam] for beam in placed.beams], placed.copies)
 
     def _follow(self, rows: Sequence[int], scores: Sequence[float]) -> None:
-        """Goes on with these beams; their tokens are in the last step."""
+        """Sets the running beams; their tokens are in the last step."""
         missing = self._width - len(rows) if self._steps else 0
         self._constrain(rows)
         if missing:
             rows, scores = (*rows, *[0] * missing), (*scores, *[-np.inf] * missing)
-        self._beams = Beams(rows, scores, self._obeyed, self._kept)
+        self._beams = Beams(rows, scores, self._active_constraints, self._kept)
 
     def _constrain(self, rows: Sequence[int]) -> None:
-        """Says what the beams in these rows must obey, and what they ask for."""
+        """Sets constraints and candidate requests of the beams in these rows."""
         done = len(self._steps)
         common = self._policy.common(len(self._prompt), done)
         if common is not None:
@@ -172,13 +172,13 @@ class BeamSearch:
         else:
             constraints = [self._policy.constraint(self._prompt, one) for one in self._histories]
         self._constraints = constraints
-        self._obeyed = constraints if any(one.drops for one in constraints) else []
+        self._active_constraints = constraints if any(one.drops for one in constraints) else []
         self._row_requests = [plain_request(1)] * self._width  # of rows without a beam
         for row, constraint in zip(rows, constraints, strict=True):
             self._row_requests[row] = constraint.row_request(max(self._kept, self._trace.count))
 
     def _path(self, length: int, beam: int) -> list[tuple[Step, int]]:
-        """So many steps, and the place in each of what a beam comes from, itself last."""
+        """The first `length` steps, each with the index of the beam's ancestor in it."""
         path = []
         for step in reversed(self._steps[:length]):
             path.append((step, beam))
@@ -196,7 +196,7 @@ class BeamSearch:
         )
 
     def _record(self, best: Continuations, index: int, search_input: SearchInput) -> TokenRecord:
-        """What is remembered of one continuation's token."""
+        """The record of one continuation's token."""
         parent, token_id = best.parents[index], best.token_ids[index]
         row = search_input.first + self._beams.rows[parent]
         ids, log_probs = allowed(
@@ -208,7 +208,7 @@ class BeamSearch:
 
 
 class Placement(NamedTuple):
-    """Rows of a sequence's next beams, and the copies that this takes.
+    """Rows of a sequence's next beams, and the copies this needs.
 
     Attributes:
         rows: The row of each beam.

@@ -23,7 +23,7 @@ from serving.errors import InvalidRequest
 class GreedySearch:
     """One row. The score is that of a beam search: log-softmax first, then bans.
 
-    Penalties and bias change the logits themselves, as in `transformers`, and so the probabilities.
+    Penalties and bias edit the logits, as in `transformers`, and so change the probabilities.
     """
 
     def __init__(self, request: EngineRequest) -> None:
@@ -35,16 +35,16 @@ class GreedySearch:
         self._records: list[TokenRecord] = []
         self._score = np.float32(0)
         self._finish_reason: str | None = None
-        self._obey(self._policy.constraint(self._prompt, self._tokens))
+        self._apply(self._policy.constraint(self._prompt, self._tokens))
 
     @property
     def row_requests(self) -> Sequence[CandidateRequest]:
-        """One candidate, and one more for every token that is dropped."""
+        """One candidate, and one more for every banned token."""
         return self._row_requests
 
     @property
     def beams(self) -> None:
-        """One row is ranked already."""
+        """None: one row needs no joint ranking."""
         return None
 
     def advance(self, search_input: SearchInput) -> StepResult | None:
@@ -71,7 +71,7 @@ class GreedySearch:
             return None
         constraint = self._policy.constraint(self._prompt, self._tokens)
         if constraint is not self._constraint:
-            self._obey(constraint)
+            self._apply(constraint)
         return StepResult((token_id,), record=record)
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
@@ -83,6 +83,6 @@ class GreedySearch:
         )
         return (found,)
 
-    def _obey(self, constraint: Constraint) -> None:
+    def _apply(self, constraint: Constraint) -> None:
         self._constraint = constraint
         self._row_requests = (constraint.row_request(max(1, self._trace.count)),)

@@ -1,4 +1,4 @@
-"""Which tokens a row may take next, and what is done to their scores, as `transformers` defines it.
+"""Constraints on a row's next token and edits of its scores, with the semantics of `transformers`.
 
 Order of the processors (`transformers` 5, `GenerationMixin._get_logits_processor`): bias,
 repetition penalty, n-grams, bad words, end tokens that come too early, forced first token, forced
@@ -27,10 +27,10 @@ from serving.generation import FinishReason, Generation
 
 @dataclass(frozen=True, eq=False)
 class Constraint:
-    """What one row's next token must or must not be. A forced token has log-probability 0.
+    """Constraint on one row's next token. A forced token has log-probability 0.
 
     Attributes:
-        banned: To be dropped from the candidates; what `edit` bans is not among them.
+        banned: Tokens to drop from the candidates, apart from those that `edit` bans.
     """
 
     forced: int | None = None
@@ -39,11 +39,11 @@ class Constraint:
 
     @property
     def drops(self) -> bool:
-        """Whether candidates are dropped for it."""
+        """Whether candidates must be dropped."""
         return self.forced is not None or bool(self.banned)
 
     def row_request(self, count: int, temperature: float | None = None) -> CandidateRequest:
-        """What to ask the runner for, so that `count` candidates are left."""
+        """The request to the runner that leaves `count` candidates after drops."""
         if self.forced is not None:
             return plain_request(1)
         count += len(self.banned)
@@ -53,10 +53,10 @@ class Constraint:
 
 
 class LogitsProcessors:
-    """One request's rules, prepared to be asked once a row and step.
+    """One request's rules, prepared to be applied once per row and step.
 
     Attributes:
-        follows_history: What is allowed depends on which tokens were generated.
+        follows_history: The constraint depends on which tokens were generated.
     """
 
     def __init__(self, rules: Generation) -> None:
@@ -75,7 +75,7 @@ class LogitsProcessors:
         self._always = self._constraint(self._always_banned, (), ())
 
     def common(self, prompt_length: int, generated: int) -> Constraint | None:
-        """The constraint on any token after so many; None where it depends on which they are."""
+        """The constraint after `generated` tokens; None where it depends on which they are."""
         forced = self._forced(prompt_length, generated)
         if forced is not None:
             return forcing(forced)
@@ -84,7 +84,7 @@ class LogitsProcessors:
         return self._early if generated < self._rules.min_new_tokens else self._always
 
     def constraint(self, prompt: Sequence[int], generated: Sequence[int]) -> Constraint:
-        """The constraint on the token after `prompt + generated`; the same object if it can be."""
+        """The constraint on the token after `prompt + generated`; equal ones share an object."""
         common = self.common(len(prompt), len(generated))
         if common is not None:
             return common
@@ -98,7 +98,7 @@ class LogitsProcessors:
     def finish_reason(self, token_id: int, length: int, constraint: Constraint) -> str | None:
         """Why a sequence ends with this token as its `length`-th generated one, if it does.
 
-        An end token that the cap forced counts as `length`: the model had not chosen it.
+        An end token forced by the token limit counts as `length`: the model did not choose it.
         """
         at_cap = length >= self._rules.max_new_tokens
         if token_id in self._rules.eos_token_ids and not (at_cap and constraint.forced is not None):
@@ -140,7 +140,7 @@ def banning(token_ids: frozenset[int], *, by_edit: bool) -> Constraint:
 
 
 def ban(token_ids: frozenset[int]) -> Edit:
-    """The edit that takes all probability from some tokens."""
+    """The edit that bans some tokens."""
     ids = np.array(sorted(token_ids), np.int64)
     zeros = np.zeros(len(ids), np.float32)
     return Edit(ids, bias=zeros, factor=zeros + 1, offset=zeros - np.float32(np.inf))

@@ -1,4 +1,4 @@
-"""What the loop asks of a search: greedy search, sampling and beam search answer."""
+"""The protocol between the decode loop and greedy search, sampling and beam search."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from serving.engine.search.token_trace import TokenRecord
 
 
 class StepResult(NamedTuple):
-    """How a sequence goes on.
+    """The next step of a sequence.
 
     Attributes:
         token_ids: The next token of each of its rows, (width,).
         copies: (source, target) rows within the sequence: beams that share a parent.
-        record: What the request asked to know of the first row's token, if anything.
+        record: Log-probabilities and alignment of the first row's token, if requested.
     """
 
     token_ids: Sequence[int]
@@ -26,16 +26,16 @@ class StepResult(NamedTuple):
 
 
 class Search(Protocol):
-    """One sequence's choices. Touches no tensor of the model, knows no neighbour."""
+    """Chooses one sequence's tokens, independently of others; touches no model tensor."""
 
     @property
     def row_requests(self) -> Sequence[CandidateRequest]:
-        """What each of its rows must be told at the next step; for the prefill, only the first."""
+        """Candidates that each row needs at the next step; after prefill only the first row's."""
         ...
 
     @property
     def beams(self) -> Beams | None:
-        """Hypotheses whose continuations are to be ranked in one order, if that is needed."""
+        """Beams whose continuations are ranked together before `advance`, if any."""
         ...
 
     def advance(self, search_input: SearchInput) -> StepResult | None:
@@ -43,5 +43,5 @@ class Search(Protocol):
         ...
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """The answer, best first; only after the end."""
+        """The result, best first; valid after the end."""
         ...

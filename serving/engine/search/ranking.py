@@ -1,6 +1,6 @@
-"""What each sequence may choose from: candidates, and those of all its beams in one order.
+"""Input of each sequence's search: candidates, and the ranked continuations of its beams.
 
-Beams of all sequences of a call are ranked by one sort: on a small model thirty sorts of thirty
+One sort ranks the beams of all sequences of a call: on a small model thirty sorts of thirty
 numbers take longer than the model's step.
 """
 
@@ -23,7 +23,7 @@ class Beams(NamedTuple):
         rows: The row of each, within the sequence.
         scores: Of each, float32 numbers; minus infinity where none is left.
         constraints: Of each; none where nothing is forced or dropped.
-        wanted: Continuations that are looked at.
+        wanted: Continuations that the search considers.
     """
 
     rows: Sequence[int]
@@ -46,12 +46,12 @@ class Continuations(NamedTuple):
 
 
 class SearchInput(NamedTuple):
-    """What one sequence may choose from.
+    """Input of one sequence's search.
 
     Attributes:
-        candidates: Those of all sequences in the call.
-        first: The sequence's first row in them; after the prefill it has only that one.
-        continuations: What its constraints leave of its beams' continuations, if it has beams.
+        candidates: Of all sequences in the call.
+        first: The sequence's first row in them; its only one after prefill.
+        continuations: Allowed continuations of its beams, if it has beams.
     """
 
     candidates: Candidates
@@ -62,10 +62,10 @@ class SearchInput(NamedTuple):
 def search_inputs(
     candidates: Candidates, beams: Sequence[Beams | None], rows_each: int
 ) -> list[SearchInput]:
-    """One search_input a sequence.
+    """One input per sequence.
 
     Args:
-        beams: One a sequence, None for those that rank nothing.
+        beams: One per sequence; None without beams.
         rows_each: Rows of each sequence in the candidates.
     """
     firsts = [index * rows_each for index in range(len(beams))]
@@ -95,7 +95,7 @@ def rank(candidates: Candidates, ranking: Sequence[tuple[Beams, int]]) -> list[C
 
 
 def _constrain(token_ids: NDArray[np.int64], totals: NDArray[np.float32], beams: Beams) -> None:
-    """Leaves of one sequence's (width, k) what is allowed; the rest becomes minus infinity."""
+    """Sets what is not allowed of one sequence's (width, k) to minus infinity."""
     for place, constraint in enumerate(beams.constraints):
         if constraint.forced is not None:
             token_ids[place, 0], totals[place] = constraint.forced, -np.inf
@@ -109,7 +109,7 @@ def _constrain(token_ids: NDArray[np.int64], totals: NDArray[np.float32], beams:
 def _best(
     token_ids: NDArray[np.int64], totals: NDArray[np.float32], counts: Sequence[int]
 ) -> list[Continuations]:
-    """The first `counts` of each sequence; minus infinity, or no number, is no continuation."""
+    """The best `counts` of each sequence; minus infinity and NaN are no continuations."""
     sequences, _, k = totals.shape
     totals, token_ids = totals.reshape(sequences, -1), token_ids.reshape(sequences, -1)
     order = np.argsort(-totals, axis=1, kind="stable")[:, : max(counts)]

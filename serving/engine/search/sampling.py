@@ -16,8 +16,8 @@ from serving.engine.search.token_trace import TokenRecord, TokenTrace
 from serving.engine.search.truncation import (
     draw,
     initial_candidate_count,
-    kept,
     mass_temperature,
+    truncated,
     uniforms,
     widened_count,
 )
@@ -27,7 +27,7 @@ from serving.generation import Generation
 
 @dataclass
 class Sample:
-    """One continuation in the making; its row is its place among the samples."""
+    """One running sample; its row is its number."""
 
     uniforms: np.random.Generator
     constraint: Constraint
@@ -39,11 +39,11 @@ class Sample:
 
 
 class SampleSearch:
-    """`rules.rows` samples. One that has ended idles until all have.
+    """`rules.rows` samples. A finished sample keeps its row until all have finished.
 
-    A sample's tokens follow from seed, sample number and its own history, so the first of several
-    is the lone one. Scores and log-probabilities are of the distribution after penalties and bans,
-    at temperature 1 and before truncation.
+    A sample's tokens depend on seed, sample number and its own history only, so the first of
+    several equals a single one. Scores and log-probabilities are of the distribution after
+    penalties and bans, at temperature 1 and before truncation.
     """
 
     def __init__(self, request: EngineRequest) -> None:
@@ -62,14 +62,14 @@ class SampleSearch:
 
     @property
     def row_requests(self) -> tuple[CandidateRequest, ...]:
-        """What each sample's row needs; little, once it has ended."""
+        """What each sample's row needs; a minimum once it has finished."""
         return tuple(
             plain_request(1) if one.finish_reason else one.row_request for one in self._samples
         )
 
     @property
     def beams(self) -> None:
-        """Samples are not ranked."""
+        """None: samples are independent."""
         return None
 
     def advance(self, search_input: SearchInput) -> StepResult | None:
@@ -88,7 +88,9 @@ class SampleSearch:
             return None
         copies = tuple((0, row) for row in live if row) if is_prefill else ()
         records = self._samples[0].records
-        token_ids = tuple(sample.tokens[-1] for sample in self._samples)  # the ended repeat theirs
+        token_ids = tuple(
+            sample.tokens[-1] for sample in self._samples
+        )  # finished samples repeat theirs
         return StepResult(token_ids, copies, records[-1] if records else None)
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
@@ -105,7 +107,9 @@ class SampleSearch:
 
     def _extend(self, sample: Sample, candidates: Candidates, row: int) -> None:
         """Takes one more token of a sample."""
-        uniform = sample.uniforms.random()  # also for a forced token, so that t-th stays t-th
+        uniform = (
+            sample.uniforms.random()
+        )  # also for a forced token: the t-th number is the t-th token's
         forced = sample.constraint.forced
         if forced is None:
             ids, log_probs, rank = self._drawn(candidates, row, uniform)
@@ -166,5 +170,5 @@ def _rank(
     *,
     is_whole: bool,
 ) -> int | None:
-    found = kept(log_probs, rules, mass, is_whole=is_whole)
+    found = truncated(log_probs, rules, mass, is_whole=is_whole)
     return None if found is None else draw(found, uniform)

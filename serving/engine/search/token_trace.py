@@ -1,4 +1,4 @@
-"""What is remembered of each chosen token when a request asks: log-probabilities, alignments."""
+"""Log-probabilities and alignments of generated tokens, recorded for requests that need them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ Top = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, eq=False)
 class TokenRecord:
-    """One chosen token's surroundings.
+    """What is recorded of one generated token.
 
     Attributes:
         log_prob: Of the token.
-        top: The best tokens of its place, and their log-probabilities.
-        seen: (S,) what the model looked at, where `step` emits it.
+        top: The best tokens of its position, and their log-probabilities.
+        emitted: (S,) its EMIT output, if alignments are requested and `step` has one.
     """
 
     log_prob: float
     top: Top
-    seen: NDArray[np.float32] | None
+    emitted: NDArray[np.float32] | None
 
 
 class TokenTrace:
-    """Makes records for a request that asked for them, and hypotheses of them."""
+    """Makes records for a request, and hypotheses of records.
+
+    Attributes:
+        is_enabled: Whether the request needs records.
+    """
 
     def __init__(self, request: EngineRequest) -> None:
         rules = request.rules
@@ -41,7 +45,7 @@ class TokenTrace:
 
     @property
     def count(self) -> int:
-        """Candidates that a place's best tokens need."""
+        """Candidates that a position's best tokens need."""
         return self._top or 0
 
     def record(
@@ -52,17 +56,17 @@ class TokenTrace:
         row: int,
         rank: int = 0,
     ) -> TokenRecord:
-        """The record of one token; call only if `is_enabled`.
+        """The record of one token; requires `is_enabled`.
 
         Args:
             ids: The row's allowed candidates, best first; `log_probs` are theirs.
-            rank: Place of the token among them.
+            rank: Index of the token among them.
         """
         best = zip(ids[: self.count], log_probs[: self.count].tolist(), strict=True)
-        seen = None
+        emitted = None
         if self._aligns and candidates.emitted is not None:
-            seen = candidates.emitted(row)[: self._source].copy()
-        return TokenRecord(float(log_probs[rank]), tuple(best), seen)
+            emitted = candidates.emitted(row)[: self._source].copy()
+        return TokenRecord(float(log_probs[rank]), tuple(best), emitted)
 
     def hypothesis(
         self,
@@ -71,14 +75,14 @@ class TokenTrace:
         finish_reason: str,
         records: Sequence[TokenRecord],
     ) -> Hypothesis:
-        """A finished continuation; `records` are its tokens', or none."""
-        seen = [record.seen for record in records if record.seen is not None]
-        told = records if self._top is not None else ()
+        """A finished hypothesis; `records` are those of its tokens, or empty."""
+        emitted = [record.emitted for record in records if record.emitted is not None]
+        listed = records if self._top is not None else ()
         return Hypothesis(
             tuple(token_ids),
             score,
             finish_reason,
-            log_probs=tuple(record.log_prob for record in told),
-            top=tuple(record.top for record in told),
-            alignment=np.stack(seen) if seen else None,
+            log_probs=tuple(record.log_prob for record in listed),
+            top=tuple(record.top for record in listed),
+            alignment=np.stack(emitted) if emitted else None,
         )

@@ -1,7 +1,7 @@
-"""Drawing a token from ranked candidates: temperature, truncations, one uniform number.
+"""Sampling a token from ranked candidates: temperature, truncation, one uniform number.
 
-The candidates are the best few of the vocabulary; the mass of all of it is known besides. So a draw
-is exact, or known to need more candidates, and comes out alike however many were offered.
+The candidates are the best few tokens, with the probability mass of the whole vocabulary. So a draw
+is exact, or known to need more candidates, and its result does not depend on their number.
 
 Order of the warpers (`transformers` 5, `GenerationMixin._get_logits_processor`): temperature,
 top-k, top-p (Holtzman et al. 2019, arXiv 1904.09751), min-p (Nguyen et al. 2024, arXiv 2407.01082),
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from serving.generation import Generation
 
 DEFAULT_CANDIDATES = 64
-"""Candidates of a row that does not say by `top_k` how many it looks at."""
+"""Candidates of a row without `top_k`."""
 MAX_CANDIDATES = 256
 WHOLE_VOCABULARY = 1 << 31
 """More than any vocabulary has."""
@@ -29,13 +29,13 @@ Weights = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a draw is from.
+class Truncated:
+    """A truncated distribution.
 
     Attributes:
-        weights: (n,) of the candidates, best first; 0 where one is cut out.
-        mass: What they sum up to, with those that were not offered.
-        is_complete: No token beyond these has a chance.
+        weights: (n,) of the candidates, best first; 0 where truncated.
+        mass: Sum of all weights, those of tokens beyond the candidates included.
+        is_complete: No token beyond the candidates has any probability.
     """
 
     weights: Weights
@@ -44,14 +44,14 @@ class Kept:
 
 
 def initial_candidate_count(rules: Generation) -> int:
-    """Candidates with which most draws are decided."""
+    """Candidates that decide most draws."""
     if 0 < rules.top_k < MAX_CANDIDATES:
-        return rules.top_k + 1  # one more tells whether the last has an equal
+        return rules.top_k + 1  # one more shows whether the last has an equal
     return DEFAULT_CANDIDATES
 
 
 def widened_count(count: int, rules: Generation) -> int:
-    """Candidates to ask for next, when so many decide nothing.
+    """Candidates to request next, when `count` do not decide the draw.
 
     Ranking costs what is ranked: eight times as many hold nearly any nucleus before it comes to the
     whole vocabulary, which typical-p cannot do without.
@@ -60,14 +60,14 @@ def widened_count(count: int, rules: Generation) -> int:
 
 
 def mass_temperature(rules: Generation) -> float | None:
-    """The temperature at which the vocabulary's mass must be told, if log-probs do not tell it."""
+    """The temperature at which the mass is needed; None where log-probabilities give it."""
     return None if rules.top_k or rules.temperature == 1 else rules.temperature
 
 
-def kept(
+def truncated(
     log_probs: NDArray[np.float32], rules: Generation, mass: float, *, is_whole: bool
-) -> Kept | None:
-    """The candidates that the rules leave; None when more must be offered to tell.
+) -> Truncated | None:
+    """The distribution after truncation; None when more candidates are needed.
 
     Args:
         log_probs: (n,) best first; the first is finite.
@@ -80,7 +80,7 @@ def kept(
         if ranked is None:
             return None
         weights, is_whole, mass = ranked, True, float(ranked.cumsum()[-1])
-    found = Kept(weights, mass, is_whole)
+    found = Truncated(weights, mass, is_whole)
     if rules.top_p < 1:
         better = np.concatenate([[0.0], weights.cumsum()[:-1]])  # mass ahead of each
         found = _cut(found, int(np.searchsorted(better, rules.top_p * mass)))
@@ -92,8 +92,8 @@ def kept(
     return _typical(found, rules.typical_p) if rules.typical_p < 1 else found
 
 
-def draw(found: Kept, uniform: float) -> int | None:
-    """Rank of the token at that place of the distribution; None when it was not offered.
+def draw(found: Truncated, uniform: float) -> int | None:
+    """Rank of the token at that quantile; None when it is not among the candidates.
 
     Args:
         uniform: In [0, 1).
@@ -106,10 +106,10 @@ def draw(found: Kept, uniform: float) -> int | None:
 
 
 def uniforms(seed: int | None, sample: int) -> np.random.Generator:
-    """A sample's own numbers: its t-th token takes the t-th (Philox, counter-based).
+    """A sample's own random numbers: its t-th token takes the t-th (Philox, counter-based).
 
     Args:
-        seed: None takes one from the operating system.
+        seed: None seeds from the operating system.
     """
     key = int.from_bytes(os.urandom(8), "little") if seed is None else seed
     return np.random.Generator(np.random.Philox(key=np.array([key, sample], np.uint64)))
@@ -125,16 +125,16 @@ def _top_k(weights: Weights, k: int, *, is_whole: bool) -> Weights | None:
     return weights[:count]
 
 
-def _cut(found: Kept, count: int) -> Kept:
-    """The first `count`, at least one; as it was if the cut lies beyond what was offered."""
+def _cut(found: Truncated, count: int) -> Truncated:
+    """The first `count`, at least one; unchanged if the cut lies beyond the candidates."""
     if count >= len(found.weights):
         return found
     weights = found.weights[: max(1, count)]
-    return Kept(weights, float(weights.cumsum()[-1]), is_complete=True)
+    return Truncated(weights, float(weights.cumsum()[-1]), is_complete=True)
 
 
-def _typical(found: Kept, mass: float) -> Kept:
-    """Those whose surprise is nearest to the entropy, until they hold that mass."""
+def _typical(found: Truncated, mass: float) -> Truncated:
+    """The tokens whose surprisal is nearest to the entropy, up to that mass."""
     alive = found.weights > 0
     weights = found.weights[alive]
     probabilities = weights / weights.sum()
@@ -145,4 +145,4 @@ def _typical(found: Kept, mass: float) -> Kept:
     farthest = distance[order[min(reached, len(order) - 1)]]
     typical = found.weights.copy()
     typical[np.flatnonzero(alive)[distance > farthest]] = 0
-    return Kept(typical, float(typical.cumsum()[-1]), is_complete=True)
+    return Truncated(typical, float(typical.cumsum()[-1]), is_complete=True)

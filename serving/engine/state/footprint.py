@@ -42,14 +42,14 @@ class Extent:
 
     @classmethod
     def holding(cls, sequences: int, length: int, source_length: int) -> Extent:
-        """The tightest sizes for so many sequences, the longest of them so long."""
+        """The smallest sizes for `sequences`, the longest of which has these lengths."""
         places = bucket(sequences, smallest=1) if sequences else 0
         return cls(places, bucket(length), bucket(source_length))
 
     def settled(self, tight: Extent, reservation: Extent) -> Extent:
-        """Sizes to go on with when `tight` would do: ours while not far too large.
+        """Sizes to use when `tight` is needed: the current ones unless far too large.
 
-        Without this slack a sequence that comes and goes would re-lay everything each time. New
+        Without this slack every admission and retirement would move all states. New
         positions are made for as many tokens again, within the reservation, so that growing rows
         are rarely moved.
         """
@@ -87,7 +87,7 @@ class Footprint:
 
     @classmethod
     def of(cls, states: Iterable[State]) -> Footprint:
-        """What the states' shapes say."""
+        """The footprint of states with these shapes and dtypes."""
         totals = {"position": 0, "row": 0, "source": 0, "sequence": 0}
         for state in states:
             is_long = any(size in ("P", "S") for size in state.shape)

@@ -1,7 +1,7 @@
-"""What has been read before: a bounded store of prompts' beginnings, in blocks of tokens.
+"""A bounded cache of prompt prefixes, in blocks of tokens.
 
-Prompts with a common beginning (few-shot headers) share its blocks, as in a tree. What a block
-holds is the runner's affair; this file knows tokens, bytes and who was used last.
+Prompts with a common prefix share its blocks, as in a tree. The contents of a block belong to the
+runner; this file handles tokens, bytes and least-recently-used order.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ B = TypeVar("B", bound=Block)
 
 
 class PrefixCache(Generic[B]):
-    """Blocks by the tokens that lead to them; the longest unused go first.
+    """Blocks by the tokens that lead to them; the least recently used are evicted first.
 
-    A use renews a chain from its last block to its first, so the oldest block of all is always
-    the end of a chain: nothing is ever kept that cannot be reached.
+    A use renews a chain from its last block to its first, so the oldest block is always the end of
+    a chain: no unreachable block is kept.
 
     Args:
-        capacity_bytes: What all blocks may hold.
+        capacity_bytes: Bound on the bytes of all blocks.
         block_tokens: Tokens of a block.
-        min_tokens: Shorter beginnings are neither kept nor found.
+        min_tokens: Shorter prefixes are neither stored nor found.
     """
 
     def __init__(self, capacity_bytes: int, block_tokens: int, min_tokens: int) -> None:
@@ -49,29 +49,29 @@ class PrefixCache(Generic[B]):
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def opening(self, token_ids: Sequence[int]) -> tuple[int, ...] | None:
-        """The shortest beginning that another prompt could profit from; None if there is none."""
+    def shareable_prefix(self, token_ids: Sequence[int]) -> tuple[int, ...] | None:
+        """The shortest prefix that another prompt could reuse; None if the prompt is too short."""
         least = -(-self.min_tokens // self.block_tokens) * self.block_tokens
         return tuple(token_ids[:least]) if len(token_ids) > least else None
 
-    def count(self, token_ids: Sequence[int]) -> int:
-        """Tokens at the prompt's beginning whose state is here; at least one token is left."""
+    def cached_tokens(self, token_ids: Sequence[int]) -> int:
+        """Tokens of the prompt's prefix that are cached; at least its last token is not."""
         tokens = len(self._chain(token_ids)) * self.block_tokens
         return tokens if tokens >= self.min_tokens else 0
 
     def find(self, token_ids: Sequence[int]) -> list[B]:
-        """The blocks of the prompt's beginning, first to last; renews them."""
-        if not self.count(token_ids):
+        """The cached blocks of the prompt's prefix, first to last; marks them as used."""
+        if not self.cached_tokens(token_ids):
             return []
         chain = self._chain(token_ids)
         self._renew(chain)
         return [self._blocks[key][1] for key in chain]
 
-    def put(self, token_ids: Sequence[int], cut: Callable[[int, int], B]) -> None:
-        """Keeps what a prompt's whole blocks hold.
+    def put(self, token_ids: Sequence[int], copy_block: Callable[[int, int], B]) -> None:
+        """Stores the whole blocks of a prompt.
 
         Args:
-            cut: (start, stop) → the state of these positions; asked only for what is new.
+            copy_block: (start, stop) → the state of these positions; called for new blocks only.
         """
         if len(token_ids) < self.min_tokens:
             return
@@ -81,7 +81,7 @@ class PrefixCache(Generic[B]):
             stop = start + self.block_tokens
             key = (parent, tuple(token_ids[start:stop]))
             if key not in self._blocks:
-                block = cut(start, stop)
+                block = copy_block(start, stop)
                 if self.nbytes + block.nbytes > self._capacity_bytes and not self._evict(
                     block.nbytes, keys
                 ):
@@ -94,14 +94,14 @@ class PrefixCache(Generic[B]):
         self._renew(keys)
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Drops all blocks."""
         self._blocks.clear()
         self.nbytes = 0
 
     def _chain(self, token_ids: Sequence[int]) -> list[_Key]:
-        """Keys of the blocks at hand, first to last; the prompt's last token is never among them.
+        """Keys of the cached blocks, first to last; the prompt's last token is never in them.
 
-        Something must be left to read, or there would be no scores for what follows.
+        At least one token must be prefilled, or there would be no logits.
         """
         keys: list[_Key] = []
         parent = _ROOT
@@ -118,7 +118,7 @@ class PrefixCache(Generic[B]):
             self._blocks.move_to_end(key)
 
     def _evict(self, wanted: int, spared: list[_Key]) -> bool:
-        """Drops the oldest blocks until so many bytes are free; False when that cannot be."""
+        """Evicts the oldest blocks until `wanted` bytes are free; returns whether they are."""
         self._renew(spared)
         while self.nbytes + wanted > self._capacity_bytes and len(self._blocks) > len(spared):
             _, (_, block) = self._blocks.popitem(last=False)

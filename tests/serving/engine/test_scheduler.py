@@ -28,7 +28,7 @@ def sequence(prompt: int = 1, width: int = 1, priority: int = 0, source: int = 0
 def room(**limits: object) -> StepBudget:
     given: dict[str, object] = {
         "tokens": 100, "is_fresh": True, "may_start_long": True, "fits": lambda batch: True,
-        "stored": lambda waiting: 0, "opening": lambda waiting: None,
+        "cached_tokens": lambda waiting: 0, "shareable_prefix": lambda waiting: None,
     }  # fmt: skip
     return StepBudget(**{**given, **limits})  # type: ignore[arg-type]
 
@@ -76,7 +76,7 @@ def test_companions_share_the_width_and_the_budget() -> None:
     scheduler = queue(head, wide, like, large, small)
     batch = scheduler.next_batch(room(tokens=16))
     assert batch is not None
-    assert (batch.sequences, batch.tokens, batch.is_alone) == ([head, like], 16, False)
+    assert (batch.sequences, batch.tokens, batch.is_chunked) == ([head, like], 16, False)
     assert taken(scheduler, room(tokens=16)) == [wide]
 
 
@@ -106,11 +106,11 @@ def test_long_prompt_is_read_alone_and_in_chunks_where_the_model_can() -> None:
     long, short = sequence(30), sequence(5)
     batch = queue(long, short, takes_chunks=True).next_batch(room())
     assert batch is not None
-    assert (batch.sequences, batch.tokens, batch.is_alone) == ([long], 10, True)
+    assert (batch.sequences, batch.tokens, batch.is_chunked) == ([long], 10, True)
     like = sequence(29)
     whole = queue(long, like).next_batch(room())
     assert whole is not None
-    assert (whole.sequences, whole.tokens, whole.is_alone) == ([long, like], 60, False)
+    assert (whole.sequences, whole.tokens, whole.is_chunked) == ([long, like], 60, False)
 
 
 def test_short_prompts_pass_a_second_long_one_while_the_first_is_read() -> None:
@@ -125,10 +125,12 @@ def test_who_shares_an_opening_waits_for_it_to_be_read() -> None:
     first, second, other = sequence(5), sequence(6), sequence(7)
     openings = {first: (1,), second: (1,), other: None}
     scheduler = queue(first, second, other, takes_chunks=True)
-    assert taken(scheduler, room(opening=openings.__getitem__)) == [first, other]
-    stored = scheduler.next_batch(room(opening=openings.__getitem__, stored=lambda waiting: 4))
+    assert taken(scheduler, room(shareable_prefix=openings.__getitem__)) == [first, other]
+    stored = scheduler.next_batch(
+        room(shareable_prefix=openings.__getitem__, cached_tokens=lambda waiting: 4)
+    )
     assert stored is not None
-    assert (stored.sequences, stored.tokens, stored.is_alone) == ([second], 2, True)
+    assert (stored.sequences, stored.tokens, stored.is_chunked) == ([second], 2, True)
 
 
 def test_picture_costs_its_patches() -> None:

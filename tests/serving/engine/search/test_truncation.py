@@ -23,7 +23,7 @@ from serving.engine.runners.edits import HostLogits, select_candidates
 from serving.engine.search import truncation
 from serving.engine.search.ranking import SearchInput
 from serving.engine.search.sampling import SampleSearch
-from serving.engine.search.truncation import Kept, draw, kept, uniforms
+from serving.engine.search.truncation import Truncated, draw, truncated, uniforms
 from serving.errors import InvalidRequest
 from serving.generation import Generation
 from tests.serving.engine.fake_runner import FakeRunner, hashed_logits, rank
@@ -55,12 +55,12 @@ def wanted(logits: np.ndarray, asked: Generation) -> np.ndarray:
 
 def search_input(
     logits: np.ndarray, asked: Generation, count: int
-) -> tuple[Candidates, Kept | None]:
+) -> tuple[Candidates, Truncated | None]:
     """The best `count` of one row, and what the rules keep of them."""
     ranked = rank(logits[None], count, np.array([[asked.temperature]], np.float32))
     mass = float(ranked.masses[0])  # type: ignore[index]
     is_whole = count == len(logits)
-    return ranked, kept(ranked.log_probs[0], asked, mass, is_whole=is_whole)
+    return ranked, truncated(ranked.log_probs[0], asked, mass, is_whole=is_whole)
 
 
 warps = st.fixed_dictionaries(

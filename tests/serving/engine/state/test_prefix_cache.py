@@ -46,17 +46,17 @@ def test_common_beginning_is_stored_once() -> None:
 def test_something_is_always_left_to_read() -> None:
     prefixes = store()
     put(prefixes, tuple(range(8)))
-    assert prefixes.count(tuple(range(8))) == 4
-    assert prefixes.count(tuple(range(9))) == 8
+    assert prefixes.cached_tokens(tuple(range(8))) == 4
+    assert prefixes.cached_tokens(tuple(range(9))) == 8
 
 
 def test_short_beginnings_are_neither_kept_nor_found() -> None:
     prefixes = store(min_tokens=8)
     assert put(prefixes, (1, 2, 3, 4)) == []
     put(prefixes, (1, 2, 3, 4, 5, 6, 7, 8))
-    assert prefixes.count((1, 2, 3, 4, 9, 9, 9, 9, 9)) == 0
-    assert prefixes.opening((1, 2, 3, 4, 5, 6, 7, 8)) is None
-    assert prefixes.opening((1, 2, 3, 4, 5, 6, 7, 8, 9)) == (1, 2, 3, 4, 5, 6, 7, 8)
+    assert prefixes.cached_tokens((1, 2, 3, 4, 9, 9, 9, 9, 9)) == 0
+    assert prefixes.shareable_prefix((1, 2, 3, 4, 5, 6, 7, 8)) is None
+    assert prefixes.shareable_prefix((1, 2, 3, 4, 5, 6, 7, 8, 9)) == (1, 2, 3, 4, 5, 6, 7, 8)
 
 
 def test_what_was_used_last_stays() -> None:
@@ -65,15 +65,15 @@ def test_what_was_used_last_stays() -> None:
     put(prefixes, (2, 2, 2, 2))
     prefixes.find((1, 1, 1, 1, 9))
     put(prefixes, (3, 3, 3, 3))
-    assert prefixes.count((1, 1, 1, 1, 9)) == 4
-    assert prefixes.count((2, 2, 2, 2, 9)) == 0
+    assert prefixes.cached_tokens((1, 1, 1, 1, 9)) == 4
+    assert prefixes.cached_tokens((2, 2, 2, 2, 9)) == 0
 
 
 def test_prompt_larger_than_the_store_keeps_its_beginning() -> None:
     prefixes = store(capacity_bytes=20)
     put(prefixes, (9, 9, 9, 9))
     put(prefixes, tuple(range(16)))
-    assert prefixes.count(tuple(range(16))) == 8
+    assert prefixes.cached_tokens(tuple(range(16))) == 8
     assert prefixes.nbytes == 20
 
 
@@ -86,8 +86,8 @@ def test_what_is_found_is_what_was_put(prompts: list[tuple[int, ...]], capacity:
     for ids in prompts:
         found = prefixes.find(ids)
         assert [block.ids for block in found] == [ids[: 4 * (i + 1)] for i in range(len(found))]
-        assert prefixes.count(ids) == 4 * len(found) < max(len(ids), 1)
+        assert prefixes.cached_tokens(ids) == 4 * len(found) < max(len(ids), 1)
         put(prefixes, ids)
         assert prefixes.nbytes == 10 * len(prefixes) <= capacity
         whole = min(len(ids) // 4, capacity // 10)
-        assert prefixes.count((*ids, 0)) >= 4 * whole
+        assert prefixes.cached_tokens((*ids, 0)) >= 4 * whole
