@@ -102,20 +102,20 @@ def _value(field: MessageField, given: Any) -> Any:
         return dict(given) or None
     if field.shape == "rows":
         return [list(row) for row in given]
-    if field.shape != "list":
-        return given
+    if field.shape == "one":
+        return _one(field, given)
     if isinstance(given, str):
         return [given]
-    return [_element(field, element) for element in given]
+    return [_one(field, element) for element in given]
 
 
-def _element(field: MessageField, given: Any) -> Any:
-    """An element of a list; a message may be given as a tuple of its fields."""
+def _one(field: MessageField, given: Any) -> Any:
+    """One value; a message may be given as a tuple of its fields."""
     if not field.is_message or isinstance(given, BaseModel):
         return given
     names = tuple(field.type.model_fields)
     if len(given) != len(names):
-        raise InvalidArgument(f"{field.name}: each is ({', '.join(names)}), not {given!r}")
+        raise InvalidArgument(f"{field.name}: expected ({', '.join(names)}), not {given!r}")
     return validated(field.type, **dict(zip(names, given, strict=True)))
 
 

@@ -42,6 +42,13 @@ class Speaker(Message):
     role: str
 
 
+class Place(Message):
+    """A place."""
+
+    name: str
+    floor: int
+
+
 class ShoutRequest(StreamRequest):
     """Request of `shout`.
 
@@ -57,6 +64,7 @@ class ShoutRequest(StreamRequest):
     is_polite: bool = Field(default=True, description="Say please.")
     speakers: list[Speaker] | None = Field(default=None, description="Speakers in order.")
     weights: dict[str, float] | None = Field(default=None, description="Loudness by word.")
+    place: Place | None = Field(default=None, description="Where it is heard.")
 
 
 class Shout(Item):
@@ -168,8 +176,9 @@ def test_proto_has_its_messages_and_methods(generated: Path) -> None:
         "optional bool is_polite = 5",
         "repeated Speaker speakers = 6",
         "map<string, double> weights = 7",
-        "optional string model = 8",
-        "optional bool stream = 9",
+        "optional Place place = 8",
+        "optional string model = 9",
+        "optional bool stream = 10",
     ]
     assert (
         "class ShoutRequest(_message.Message)"
@@ -180,7 +189,9 @@ def test_proto_has_its_messages_and_methods(generated: Path) -> None:
 def test_locked_numbers_of_other_messages_stay(generated: Path) -> None:
     before, after = read_lock(ROOT / LOCK), read_lock(generated / LOCK)
     assert {name: after[name] for name in before} == before
-    assert after.keys() - before.keys() == {"ShoutRequest", "Shout", "ShoutResponse", "Speaker"}
+    assert after.keys() - before.keys() == set(
+        "ShoutRequest Shout ShoutResponse Speaker Place".split()
+    )
 
 
 def test_only_generated_files_differ(generated: Path) -> None:
@@ -223,6 +234,7 @@ def test_clients_get_typed_methods(generated: Path) -> None:
             "is_polite: 'bool' = True",
             "speakers: 'Iterable[tuple[str, str]] | None' = None",
             "weights: 'Mapping[str, float] | None' = None",
+            "place: 'tuple[str, int] | None' = None",
             "model: 'str | None' = None",
         ]
         assert signature.parameters["texts"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -271,7 +283,10 @@ class TestCommand:
 
     def test_sends_every_kind_of_flag(self, run: Any) -> None:
         flags = "--mood m -x 3 --no-is-polite --weights a=1.5 --weights b=c=2 --model q".split()
-        _, out, _ = run("shout-out", "ab", *flags, "--speaker", "Ann => the chair", "--json")
+        _, out, _ = run(
+            *("shout-out", "ab", *flags, "--speaker", "Ann => the chair"),
+            *("--place", "Hall => 2", "--json"),
+        )
         (item,) = json.loads(out)["data"]
         assert json.loads(item["label"]) == {
             "mood": "m",
@@ -280,6 +295,7 @@ class TestCommand:
             "weights": {"a": 1.5, "b=c": 2.0},
             "model": "q",
             "speakers": [{"name": "Ann", "role": "the chair"}],
+            "place": {"name": "Hall", "floor": 2},
         }
 
     def test_takes_either_input(self, run: Any, tmp_path: Path) -> None:
@@ -351,6 +367,7 @@ class TestCommand:
             (["a", "--mood", "m", "--weights", "a"], "--weights is NAME=VALUE, not 'a'"),
             (["a", "--mood", "m", "--weights", "a=b"], "--weights is NAME=VALUE, not 'a=b'"),
             (["a", "--mood", "m", "--speaker", "a"], "--speaker is \"name => role\", not 'a'"),
+            (["a", "--mood", "m", "--place", "a => b"], '--place is "name => floor", not'),
             (["a", "--mood", "m", "-x", "2", "--stream"], "--marks and --stream exclude"),
             (["a", "--mood", "m", "-x", "10"], "Invalid value for '--marks'"),
         ],

@@ -52,7 +52,7 @@ def test_empty_map_is_left_out() -> None:
 
 @pytest.mark.parametrize("pair", [("a",), ("a", "b", "c"), "abc"])
 def test_tuple_of_another_length_is_refused(pair: object) -> None:
-    with pytest.raises(InvalidArgument, match=r"examples: each is \(input, output\)"):
+    with pytest.raises(InvalidArgument, match=r"examples: expected \(input, output\)"):
         operation(GENERATE, GenerateResponse, prompts="a", examples=[pair])
 
 

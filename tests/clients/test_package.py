@@ -89,7 +89,7 @@ def loaded_by(statement: str) -> set[str]:
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    return set(result.stdout.split())
+    return set(result.stdout.splitlines()[-1].split())
 
 
 def test_importing_the_package_loads_nothing() -> None:
@@ -110,3 +110,8 @@ def test_the_grpc_client_loads_nothing_of_the_server() -> None:
 def test_the_command_line_starts_without_the_clients() -> None:
     heavy = {"httpx", "pydantic", "grpc", "google", "numpy", "rich", "torch", "serving", "export"}
     assert not loaded_by("import triptych.cli") & heavy
+
+
+def test_help_is_printed_without_the_declarations() -> None:
+    heavy = {"pydantic", "httpx", "grpc", "google", "numpy", "torch", "serving", "export"}
+    assert not loaded_by("from triptych import cli; cli.run(['--help'])") & heavy

@@ -255,3 +255,56 @@ def test_an_out_of_range_number_breaks_the_rules_of_the_message() -> None:
     request = pb.TranslateRequest(texts=["a"], num_beams=MAX_BEAMS + 1)
     with pytest.raises(ValidationError, match="num_beams"):
         from_proto(request, TranslateRequest)
+
+
+FIRST_VERSION = [
+    (
+        GenerateRequest(
+            model="m", prompts=["a", "ñ"], instruction="i", max_new_tokens=7, temperature=0.5,
+            examples=[Example(input="x", output="y")], top_k=3, top_p=0.25, min_p=0.0,
+            typical_p=1.0, repetition_penalty=1.5, presence_penalty=-2.0, frequency_penalty=0.25,
+            logit_bias={7: -100.0}, seed=2**63 - 1, num_beams=1, length_penalty=-0.5,
+            early_stopping=False, no_repeat_ngram_size=3, n=2, best_of=4, stop=["\n"], logprobs=0,
+            stream=True,
+        ),
+        "0a016d1201611202c3b11a016922060a0178120179280731000000000000e03f380341000000000000d03f49"
+        "000000000000000051000000000000f03f59000000000000f83f6100000000000000c069000000000000d03f"
+        "720b08071100000000000059c078ffffffffffffffff7f8001018901000000000000e0bf900100980103a001"
+        "02a80104b201010ab80100c00101",
+    ),
+    (
+        CaptionResponse(
+            model="m",
+            data=[
+                Caption(
+                    index=1, text="a", score=-1.0,
+                    alternatives=[messages.Alternative(text="b", score=-2.0)],
+                    attention=Attention(tokens=["a"], grid=[1, 2], weights=[[0.25, 0.75]]),
+                ),
+                Caption(index=0, error=messages.ItemError(type="t", message="m", field="f")),
+            ],
+            usage=messages.Usage(prompt_tokens=3, completion_tokens=4),
+        ),
+        "0a016d123908011a016121000000000000f0bf2a0c0a01621100000000000000c0321b0a0161120201021a12"
+        "0a10000000000000d03f000000000000e83f120b12090a017412016d1a01661a0408031004",
+    ),
+    (
+        messages.ModelList(
+            data=[
+                messages.Model(
+                    id="i", created=5, version=2, architecture="a", tasks=["translate"],
+                    languages=[["es", "en"]], precision="fp32", default=True,
+                    limits=messages.ModelLimits(max_input_tokens=9, max_best_of=1),
+                )
+            ]
+        ),
+        "0a046c697374123e0a016912056d6f64656c1a087472697074796368200528023201613a097472616e736c61"
+        "746542080a0265731202656e4a046670333250015a0408093801",
+    ),
+]  # fmt: skip
+"""Messages, and their bytes as clients of the first version write them."""
+
+
+@pytest.mark.parametrize(("message", "old"), FIRST_VERSION, ids=lambda x: type(x).__name__)
+def test_bytes_of_the_first_version_are_read(message: BaseModel, old: str) -> None:
+    assert from_proto(TWINS[type(message)].FromString(bytes.fromhex(old)), type(message)) == message

@@ -7,7 +7,7 @@
 | bool | `--name/--no-name` |
 | list | a repeated flag in the singular, `--label A --label B` |
 | required list of texts | also `--labels-file`, one entry per line |
-| list of messages | a repeated flag, `--example "input => output"` |
+| message, list of messages | `--example "input => output"`, repeated for a list |
 | map | a repeated flag of the same name, `--logit-bias ID=VALUE` |
 """
 
@@ -17,6 +17,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,7 +46,7 @@ class TaskFlag:
     field: str
     spelling: str
     parameter: inspect.Parameter
-    read: Callable[[Any], Any] = lambda value: value
+    read: Callable[[Any], Any]
 
 
 def input_flags(task: Task, *, is_required: bool) -> list[TaskFlag]:
@@ -87,33 +88,25 @@ def field_flag(field: MessageField, short: str | None = None) -> TaskFlag:
     """The flag of one field; `short` is its letter, e.g. `s` for `-s`."""
     name = _singular(field.name) if field.shape == "list" else field.name
     flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
-    names = (flag, f"-{short}") if short else (flag,)
-    text = _help(field)
+    spelling, metavar, kind = flag, None, field.type
+    read: Callable[[Any], Any] = _none_if_empty
     if field.shape == "map":
-        metavar = (
-            f"{'ID' if field.key is int else 'NAME'}={'TEXT' if field.type is str else 'VALUE'}"
-        )
-        info = typer.Option(*names, metavar=metavar, help=text, show_default=False)
-        return TaskFlag(
-            field.name,
-            flag,
-            _parameter(field.name, list[str] | None, info),
-            lambda values: _map(field, flag, metavar, values),
-        )
-    if field.is_message:
-        parts = ARROW.join(field.type.model_fields)
-        info = typer.Option(*names, metavar=f'"{parts}"', help=text, show_default=False)
-        return TaskFlag(
-            field.name,
-            flag,
-            _parameter(field.name, list[str] | None, info),
-            lambda values: [_tuple(field, flag, value) for value in values] or None,
-        )
-    if field.type is bool:
-        names = (f"{flag}/--no-{flag[2:]}", *names[1:])
-    info = typer.Option(*names, help=text, show_default=False, **_range(field))
-    kind = list[field.type] if field.shape == "list" else field.type  # type: ignore[name-defined]
-    return TaskFlag(field.name, flag, _parameter(field.name, kind | None, info), _none_if_empty)
+        metavar, kind = f"{'ID' if field.key is int else 'NAME'}=VALUE", str
+        read = partial(_map, field, flag, metavar)
+    elif field.is_message:
+        metavar, kind = f'"{ARROW.join(field.type.model_fields)}"', str
+        read = partial(_messages if field.shape == "list" else _message, field, flag)
+    elif kind is bool:
+        spelling = f"{flag}/--no-{flag[2:]}"
+    info = typer.Option(
+        *(spelling, *([f"-{short}"] if short else [])),
+        metavar=metavar,
+        help=_help(field),
+        show_default=False,
+        **_range(field),
+    )
+    annotation = kind if field.shape == "one" else list[kind]  # type: ignore[valid-type]
+    return TaskFlag(field.name, flag, _parameter(field.name, annotation | None, info), read)
 
 
 def values_of(flags: Iterable[TaskFlag], given: dict[str, Any]) -> dict[str, Any]:
@@ -201,13 +194,22 @@ def _none_if_empty(value: Any) -> Any:
     return None if value == [] else value
 
 
-def _tuple(field: MessageField, flag: str, text: str) -> tuple[str, ...]:
+def _messages(field: MessageField, flag: str, texts: Sequence[str]) -> list[tuple[Any, ...]] | None:
+    """The fields of each message of a list."""
+    return [_message(field, flag, text) for text in texts] or None
+
+
+def _message(field: MessageField, flag: str, text: str) -> tuple[Any, ...]:
     """The fields of a message from `input => output`."""
-    names = tuple(field.type.model_fields)
-    parts = tuple(text.split(ARROW, maxsplit=len(names) - 1))
-    if len(parts) != len(names) or not all(part.strip() for part in parts):
-        raise typer.BadParameter(f'{flag} is "{ARROW.join(names)}", not {text!r}')
-    return parts
+    parts = fields_of(field.type).values()
+    texts = text.split(ARROW, maxsplit=len(parts) - 1)
+    try:
+        if not all(part.strip() for part in texts):
+            raise ValueError
+        return tuple(part.type(given) for part, given in zip(parts, texts, strict=True))
+    except ValueError:
+        form = ARROW.join(part.name for part in parts)
+        raise typer.BadParameter(f'{flag} is "{form}", not {text!r}') from None
 
 
 def _map(
