@@ -81,7 +81,7 @@ class Architecture:
         tokenizer: How its text becomes ids.
         twin: Its test twin: tiny random checkpoints and their reference.
         image_size: Configuration → (height, width) of its images; None for models without images.
-        details: Network → further manifest fields that only the weights know.
+        details: Network → further manifest fields.
     """
 
     name: str

@@ -70,7 +70,7 @@ class Checkpoint:
         return digest.hexdigest()
 
     def _weight_files(self) -> dict[Path, set[str] | None]:
-        """Weight files → the tensors that an index says they hold."""
+        """Weight files → the tensors that an index lists in them."""
         if self.has(INDEX):
             files: dict[Path, set[str] | None] = {}
             weight_map = self.json(INDEX).get("weight_map")
@@ -150,7 +150,7 @@ def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
 def _place(
     wanted: Mapping[str, Tensor], loaded: set[int], name: str, ours: str, piece: Tensor
 ) -> list[str]:
-    """Copies one tensor to its place; what speaks against it, if anything does."""
+    """Copies one tensor to its target; the problems, if there are any."""
     target = wanted.get(ours)
     if target is None:
         return [f"unexpected: {name} {_shape(piece)}"]
@@ -182,7 +182,7 @@ def _read_safetensors(path: Path, expected: set[str] | None) -> Iterator[tuple[s
             names = set(file.keys())
             if expected is not None and names != expected:
                 raise CheckpointError(
-                    f"{path.name} does not hold what {INDEX} says: "
+                    f"{path.name} does not hold what {INDEX} lists: "
                     f"{', '.join(sorted(names ^ expected))}"
                 )
             for name in sorted(names):
@@ -206,6 +206,6 @@ def _download(source: str) -> tuple[Path, str]:
     except Exception as error:  # the hub's client raises what its transport raises
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
-            f"{source} is not a folder here, and the Hugging Face hub did not give it: {reason}"
+            f"{source} is not a folder here, and the Hugging Face hub did not return it: {reason}"
         ) from error
     return folder, folder.name

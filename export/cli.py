@@ -25,10 +25,11 @@ from export.manifest import (
 from export.publish import next_version, publish, published, staging
 from export.quantize import Precision
 from export.registry import architecture
+from export.registry import tasks as registered_tasks
 from export.to_onnx import to_onnx
 from export.verify import Report, summary, verify
-from serving.bundle import Bundle, Manifest
-from serving.errors import SetupError
+from serving.bundle import Bundle, Manifest, newest_bundle, versions
+from serving.errors import BundleError, SetupError
 
 console = Console(highlight=False)
 
@@ -36,26 +37,47 @@ console = Console(highlight=False)
 def export(
     source: Annotated[str, typer.Argument(help="Folder in Hugging Face format, or a hub name.")],
     name: Annotated[str | None, typer.Option(help="Bundle name; default: the folder's.")] = None,
-    task: Annotated[str | None, typer.Option(help="translate, caption or zero-shot.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Default task, if the model has several: {', '.join(registered_tasks())}."
+        ),
+    ] = None,
     repository: Annotated[Path, typer.Option(help="Model repository.")] = Path("model_repository"),
-    default: Annotated[bool, typer.Option("--default", help="Answers when no model is named.")] = (
-        False
-    ),
+    default: Annotated[
+        bool | None,
+        typer.Option(
+            "--default/--no-default",
+            help="Whether requests that name no model go to this one; "
+            "if not given, as in the published version.",
+        ),
+    ] = None,
     precision: Annotated[
         Precision,
         typer.Option(
-            help="int8: smaller and faster; int8-fast: faster still, rows influence others."
+            help="int8: smaller and faster; int8-fast: faster still, not batch-invariant."
         ),
     ] = Precision.FP32,
 ) -> None:
-    """Turns a checkpoint into a verified bundle that Triton can load."""
+    """Exports a checkpoint as a verified bundle that Triton can load."""
     try:
         checkpoint = open_checkpoint(source)
-        request = Request(bundle_name(name, checkpoint), task, default, precision)
-        _export(checkpoint, request, repository)
+        bundle = bundle_name(name, checkpoint)
+        is_default = is_published_default(repository, bundle) if default is None else default
+        _export(checkpoint, Request(bundle, task, is_default, precision), repository)
     except (SetupError, OSError) as error:  # a full disk, a folder that may not be written
         Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
+
+
+def is_published_default(repository: Path, name: str) -> bool:
+    """Whether the newest published version of a bundle is marked default."""
+    if not versions(repository / name):
+        return False
+    try:
+        return newest_bundle(repository, name).manifest.default
+    except BundleError:  # no version is complete
+        return False
 
 
 def _export(checkpoint: Checkpoint, request: Request, repository: Path) -> None:

@@ -17,7 +17,7 @@ from serving.generation import Generation
 
 FILE = "generation_config.json"
 
-# What we do not have, and the values that mean "not asked for".
+# Unsupported parameters, and the values that switch them off.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "encoder_repetition_penalty": (1, 1.0),
     "encoder_no_repeat_ngram_size": (0,),
@@ -50,16 +50,16 @@ _SAME_NAMES = (
     "typical_p",
 )
 DEFAULT_NEW_TOKENS = 256
-"""Of language models that name none: memory is granted for the longest answer that may come."""
+"""Of language models without one: the engine reserves memory for the longest possible answer."""
 DEFAULT_TOP_K = 50
-"""What `transformers` samples from where a file does not say
+"""What `transformers` samples from where a file has no `top_k`
 (`GenerationConfig._get_default_generation_params`)."""
 
 
 def generation_defaults(
     checkpoint: Checkpoint, limits: Limits, *, has_source: bool = True
 ) -> tuple[Generation, list[str]]:
-    """The checkpoint's own rules, and one line for each that cannot be honoured.
+    """The checkpoint's generation parameters, and one line for each unsupported one.
 
     Args:
         has_source: Decoder-only models have none: they start from the prompt, not from a token.
@@ -98,7 +98,7 @@ def generation_defaults(
         fields.setdefault("top_k", DEFAULT_TOP_K)
         fields["do_sample"] = not _samples_beams(values)
     elif values.get("temperature") == 0:
-        del fields["temperature"]  # a way to say that nothing is sampled
+        del fields["temperature"]  # stands for greedy decoding
     try:
         return Generation.model_validate(fields), _warnings(values, has_source=has_source)
     except ValidationError as error:
@@ -123,7 +123,7 @@ def _values(checkpoint: Checkpoint) -> Mapping[str, Any]:
 
 
 def _max_new_tokens(values: Mapping[str, Any], limits: Limits, *, has_source: bool) -> int:
-    """The cap for who names none, never beyond the decoder's positions; one is the start token."""
+    """Default limit, within the decoder's positions; one of them is the start token's."""
     room = (limits.max_total_tokens or 1024) - 1
     if values.get("max_new_tokens") is not None:
         return min(int(values["max_new_tokens"]), room)
@@ -133,7 +133,7 @@ def _max_new_tokens(values: Mapping[str, Any], limits: Limits, *, has_source: bo
 
 
 def _min_new_tokens(values: Mapping[str, Any], *, has_source: bool) -> int:
-    """The asked minimum; `min_length` counts the start token too, which a prompt has not."""
+    """Minimum of generated tokens; `min_length` counts the start token too, unlike a prompt."""
     if values.get("min_new_tokens") is not None:
         return int(values["min_new_tokens"])
     return max(0, (values.get("min_length") or 0) - 1) if has_source else 0
@@ -149,21 +149,21 @@ def _samples_beams(values: Mapping[str, Any]) -> bool:
 
 
 def _warnings(values: Mapping[str, Any], *, has_source: bool) -> list[str]:
-    asked = [
+    unsupported = [
         f"{name}={values[name]!r}"
         for name, neutral in _NEUTRAL.items()
         if values.get(name) is not None and values[name] not in neutral
     ]
     ends = _ids(values.get("forced_eos_token_id"))
     if _samples_beams(values):
-        asked.append("do_sample=True together with beams")
+        unsupported.append("do_sample=True together with beams")
     if any(len(words) > 1 for words, _ in _biases(values)):
-        asked.append("sequence_bias of several tokens")
+        unsupported.append("sequence_bias of several tokens")
     if not has_source and values.get("min_new_tokens") is None and (values.get("min_length") or 0):
-        asked.append(f"min_length={values['min_length']!r}, which counts the prompt,")
+        unsupported.append(f"min_length={values['min_length']!r}, which counts the prompt,")
     if len(ends) > 1:
-        asked.append(f"forced_eos_token_id={list(ends)!r} (its first is used)")
-    return [f"the checkpoint asks for {one}, which is not supported and ignored" for one in asked]
+        unsupported.append(f"forced_eos_token_id={list(ends)!r} (its first is used)")
+    return [f"the checkpoint sets {one}, which is not supported and ignored" for one in unsupported]
 
 
 def _ids(value: object) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A checkpoint's image recipe: `preprocessor_config.json` in our words."""
+"""A checkpoint's image recipe: `preprocessor_config.json` as an `ImageSpec`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BILINEAR, BICUBIC = 2, 3
 
 
 def image_spec(checkpoint: Checkpoint) -> ImageSpec:
-    """How pictures are prepared for this checkpoint.
+    """The preparation of this checkpoint's images.
 
     Raises:
-        CheckpointError: no recipe, or one that we cannot follow exactly.
+        CheckpointError: no recipe, or one that cannot be followed exactly.
     """
     values = checkpoint.json(FILE) or checkpoint.json(COMBINED_FILE).get("image_processor")
     if not values:

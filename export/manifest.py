@@ -27,7 +27,7 @@ _LICENCE = re.compile(r"^license:\s*(\S+)\s*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked to be exported."""
+    """The options of one export."""
 
     name: str
     task: str | None = None
@@ -37,7 +37,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What turns a user's text and pictures into the graphs' inputs."""
+    """Conversion of text and images into the graphs' inputs."""
 
     tokenizer: TokenizerSpec
     files: TokenizerFiles
@@ -45,7 +45,7 @@ class Preprocessing:
 
 
 def bundle_name(wanted: str | None, checkpoint: Checkpoint) -> str:
-    """The bundle's name: as asked, else the checkpoint's.
+    """The bundle's name: the wanted one, else the checkpoint's.
 
     Raises:
         CheckpointError: Triton could not use it as a folder and in a URL.
@@ -82,10 +82,10 @@ def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preproc
 
 
 def content_hash(checkpoint: Checkpoint, request: Request) -> str:
-    """SHA-256 over the checkpoint's files, what was asked, and the exporter's own source."""
+    """SHA-256 over the checkpoint's files, the options, and the exporter's own source."""
     digest = hashlib.sha256(checkpoint.content_hash().encode())
-    asked = [request.name, request.task, request.is_default, request.precision]
-    digest.update(json.dumps(asked).encode())
+    options = [request.name, request.task, request.is_default, request.precision]
+    digest.update(json.dumps(options).encode())
     package = Path(__file__).parent
     for path in sorted(
         [*package.glob("*.py"), *(path for part in _PARTS for path in package.glob(f"{part}/*"))]

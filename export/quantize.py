@@ -6,7 +6,7 @@ scale an output channel (Jacob et al. 2018, arXiv 1712.05877, §2): signed becau
 multiply unsigned by signed. Activations are scaled as the graph runs:
 
 - `int8`: one scale a row (Yao et al. 2022, "ZeroQuant", arXiv 2206.01861, §3.2), so that what a
-  request gets does not depend on who shares its batch.
+  request gets does not depend on the rest of its batch.
 - `int8-fast`: one scale for the whole batch, by one fused operator. Faster, but neighbours move a
   row's scores.
 
@@ -119,7 +119,7 @@ class _Rewrite:
         self._stored: set[str] = set()
 
     def run(self) -> None:
-        """Replaces the nodes, then drops the weights that nobody reads any more."""
+        """Replaces the nodes, then drops unused weights."""
         nodes = list(self.graph.node)
         del self.graph.node[:]
         for node in nodes:

@@ -1,4 +1,4 @@
-"""One line per architecture; its file is imported when a checkpoint asks for it."""
+"""One line per architecture; its file is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
 }
 
 
+def tasks() -> tuple[str, ...]:
+    """Every task that some architecture can be exported for."""
+    declared = (architecture(name).tasks for name in ARCHITECTURES)
+    return tuple(dict.fromkeys(task for names in declared for task in names))
+
+
 def architecture(model_type: object) -> Architecture:
     """The architecture of a checkpoint.
 
     Raises:
-        CheckpointError: one that we do not have.
+        CheckpointError: it is not in the registry.
     """
     if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         raise CheckpointError(

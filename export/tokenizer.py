@@ -111,7 +111,7 @@ def _converted(checkpoint: Checkpoint) -> bytes:
     """`tokenizer.json` made by `transformers`' own converter (extra `[convert]`).
 
     Raises:
-        CheckpointError: `transformers` is not installed, or does not know the tokenizer.
+        CheckpointError: `transformers` is not installed, or has no such tokenizer.
     """
     try:
         from transformers import AutoTokenizer

@@ -37,7 +37,7 @@ from serving.bundle import AlignmentSpec, ImageSpec, Limits
 
 @dataclass(frozen=True)
 class Config:
-    """What `config.json` says of the network."""
+    """The network's part of `config.json`."""
 
     vocabulary_size: int
     word_width: int
@@ -45,7 +45,7 @@ class Config:
     attention_width: int
     readout_width: int
     max_positions: int
-    """A recurrence has no table that ends; this says how far it was trained, on both sides."""
+    """Longest source and target in training; a recurrence has no position table."""
 
     @property
     def limits(self) -> Limits:

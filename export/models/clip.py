@@ -1,4 +1,4 @@
-"""CLIP: one space for pictures and texts.
+"""CLIP: one embedding space for images and texts.
 
 Paper: Radford et al. 2021, "Learning Transferable Visual Models From Natural Language
 Supervision", §2 (arXiv 2103.00020).
@@ -7,7 +7,7 @@ Checkpoints: `openai/clip-vit-*` and others of `model_type: clip`.
 Legend: B batch, T text positions, N patches, D width of a tower, E width of the common space.
 
 Differences from `transformers`: the towers are two graphs, each ending in normalised embeddings,
-because labels are embedded once and pictures come one by one; pixels come as uint8; texts need no
+because labels are embedded once and images one by one; pixels come as uint8; texts need no
 attention mask, because attention is causal and nothing behind the end token is read.
 """
 
@@ -134,7 +134,7 @@ def _blocks(config: TowerConfig, *, is_causal: bool) -> nn.ModuleList:
 
 
 class ImageTower(nn.Module):
-    """A ViT with a norm in front of its blocks; the class token is the picture (§2.4)."""
+    """A ViT with a norm in front of its blocks; the class token represents the image (§2.4)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class ImageTower(nn.Module):
 
 
 class TextTower(nn.Module):
-    """A causal Transformer; the vector at the end token is the text (§2.4)."""
+    """A causal Transformer; the vector at the end token represents the text (§2.4)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

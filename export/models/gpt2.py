@@ -34,7 +34,7 @@ from export.rename import Entry, Rename, WeightLayout
 
 @dataclass(frozen=True)
 class Config:
-    """What `config.json` says of the network."""
+    """The network's part of `config.json`."""
 
     vocabulary_size: int
     positions: int

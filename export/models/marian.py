@@ -52,7 +52,7 @@ class StackConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """What `config.json` says of the network.
+    """The network's part of `config.json`.
 
     With shared embeddings there is one table for source, target and output; a tied output uses the
     target's table.

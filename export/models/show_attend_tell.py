@@ -1,14 +1,14 @@
-"""Image captioner with soft attention: a small CNN and an LSTM that looks at its features.
+"""Image captioner with soft attention: a small CNN and an LSTM that attends to its features.
 
 Paper: Xu et al. 2015, "Show, Attend and Tell", §3 and §4.2 (arXiv 1502.03044); numbers in brackets
 below are its equations.
 Checkpoints: `model_type: show-attend-tell`, our own format; `transformers` has no such model.
 
-Legend: B pictures, R rows (B x beams), N grid cells, D width of an annotation, A width of the
+Legend: B images, R rows (B x beams), N grid cells, D width of an annotation, A width of the
 attention, E width of a word, H width of the LSTM, V vocabulary.
 
 Differences from the paper: a small CNN with batch normalisation instead of VGG; annotations carry a
-learned position, because a cell of the grid cannot tell where it lies. The doubly stochastic
+learned position, because a cell's features do not hold its place. The doubly stochastic
 penalty is training's (`export/examples/train_show_attend_tell.py`).
 """
 
@@ -37,7 +37,7 @@ from serving.errors import CheckpointError
 
 @dataclass(frozen=True)
 class Config:
-    """What `config.json` says of the network."""
+    """The network's part of `config.json`."""
 
     image: tuple[int, int]
     """Height and width."""
@@ -49,7 +49,7 @@ class Config:
     hidden_width: int
     attention_width: int
     max_tokens: int
-    """An LSTM has no table that ends; this says how far it was trained."""
+    """Longest caption in training; an LSTM has no position table."""
 
     @property
     def annotation_width(self) -> int:
@@ -183,7 +183,7 @@ class Decoder(RecurrentDecoder):
     def initial_states(self, annotations: Tensor) -> tuple[Tensor, Tensor]:
         """(B, N, D) → the first state and memory (B, H), from the mean of what is seen."""
         # A product, no sum: ONNX Runtime adds along a middle axis in another order when B is 1,
-        # and a picture's state would depend on who shares its batch.
+        # and an image's state would depend on its batch.
         evenly = annotations.new_full((1, 1, annotations.shape[1]), 1 / annotations.shape[1])
         mean = (evenly @ annotations).squeeze(1)
         return self.initial_hidden(mean).tanh(), self.initial_cell(mean).tanh()

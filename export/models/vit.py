@@ -31,7 +31,7 @@ from serving.bundle import ImageSpec
 
 @dataclass(frozen=True)
 class Config:
-    """What `config.json` says of the network; sizes are (height, width)."""
+    """The network's part of `config.json`; sizes are (height, width)."""
 
     image: tuple[int, int]
     patch: tuple[int, int]

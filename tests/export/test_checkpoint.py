@@ -164,7 +164,7 @@ def test_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
     with pytest.raises(CheckpointError) as caught:
         open_checkpoint("Helsinki-NLP/opus-mt-es-en")
-    assert caught.value.message.endswith("hub did not give it: no route to host")
+    assert caught.value.message.endswith("hub did not return it: no route to host")
     assert "\n" not in caught.value.message
 
 

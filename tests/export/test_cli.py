@@ -13,9 +13,11 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from export.architecture import Lowering
-from export.cli import export
+from export.cli import export, is_published_default
+from export.manifest import Request
+from export.registry import tasks
 from export.to_onnx import to_onnx
-from serving.bundle import newest_bundle, versions
+from serving.bundle import Manifest, SourceInfo, newest_bundle, versions
 from tests.export.conftest import Twins
 
 app = typer.Typer()
@@ -76,9 +78,51 @@ def test_folder_becomes_a_verified_bundle_and_stays_up_to_date(
     assert report["tokens"]["compared"] == 50
     assert report["tokens"]["differences"] == []
 
-    code, output = _run(source, "--repository", repository, "--default")
-    assert (code, output) == (0, "opus-mt-es-en version 1 is up to date\n")
+    for again in (["--default"], []):  # without the flag the published one is kept
+        code, output = _run(source, "--repository", repository, *again)
+        assert (code, output) == (0, "opus-mt-es-en version 1 is up to date\n")
     assert versions(repository / "opus-mt-es-en") == [1]
+    assert is_published_default(repository, "opus-mt-es-en")
+
+
+def test_new_version_keeps_the_default_flag_of_the_published_one(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[Request] = []
+    monkeypatch.setattr("export.cli._export", lambda _, request, __: requests.append(request))
+    repository = tmp_path / "repository"
+    arguments = (source, "--repository", repository)
+    for is_published in (None, False, True):
+        if is_published is not None:
+            write_manifest(repository / "opus-mt-es-en", is_default=is_published)
+        for flags in ([], ["--default"], ["--no-default"]):
+            assert _run(*arguments, *flags)[0] == 0
+    kept = [request.is_default for request in requests]
+    assert kept == [False, True, False] * 2 + [True, True, False]
+
+
+def write_manifest(folder: Path, *, is_default: bool) -> None:
+    """A published version without graphs."""
+    manifest = Manifest(
+        name=folder.name,
+        version=1,
+        architecture="x",
+        source=SourceInfo(name="x", content_hash="x"),
+        precision="fp32",
+        tasks={"translate": {}},
+        default=is_default,
+        parts={"generate": folder.name},
+        graphs={},
+    )
+    (folder / "1").mkdir(parents=True, exist_ok=True)
+    (folder / "1" / "bundle.json").write_text(manifest.model_dump_json())
+
+
+def test_help_lists_every_task_of_the_registry() -> None:
+    code, output = _run("--help")
+    assert code == 0
+    words = output.replace("│", " ").split()
+    assert {f"{task}" for task in tasks()} <= {word.strip(",.") for word in words}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +133,7 @@ def test_folder_becomes_a_verified_bundle_and_stays_up_to_date(
         (["--name", "../elsewhere"], "cannot be a model's name"),
     ],
 )
-def test_impossible_wish_is_one_line_and_exit_code_one(
+def test_impossible_option_is_one_line_and_exit_code_one(
     source: Path, tmp_path: Path, options: list[str], message: str
 ) -> None:
     code, output = _run(source, "--repository", tmp_path / "repository", *options)
