@@ -8,10 +8,12 @@ comes last: until then the version is incomplete, and no reader loads it.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +21,12 @@ from pathlib import Path
 from export.triton_config import generator_config, stateless_config
 from serving.bundle import MANIFEST, Manifest, open_bundle, read_manifest, versions
 from serving.errors import BundleError
+from serving.repository import removable
 
 KEPT_VERSIONS = 2
+CONFIG = "config.pbtxt"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,11 @@ def next_version(repository: Path, models: Mapping[str, str]) -> int:
 
 
 def publish(stage: Staging, repository: Path, manifest: Manifest) -> Path:
-    """Renames a staged version into the repository and drops versions that are too old.
+    """Renames a staged version into the repository and removes versions that are too old.
+
+    The last two complete versions stay, and those that a supervisor serves. Folders and files get
+    the repository folder's access rights, so that the serving user can read them whatever the
+    exporter's umask.
 
     Returns:
         The version folder that holds the manifest.
@@ -72,14 +82,25 @@ def publish(stage: Staging, repository: Path, manifest: Manifest) -> Path:
     text = json.dumps(manifest.model_dump(mode="json"), indent=2, ensure_ascii=False)
     (stage.part(owner) / MANIFEST).write_text(text + "\n", encoding="utf-8")
     models = sorted(manifest.parts.values(), key=lambda model: model == owner)  # the owner last
+    mode = stat.S_IMODE(repository.stat().st_mode)
+    if mode & 0o005 != 0o005:
+        log.warning(
+            "%s can be read by user %d alone (mode %o): to serve it as another user, chmod o+rx",
+            repository,
+            repository.stat().st_uid,
+            mode,
+        )
     for model in models:
         folder = repository / model
         folder.mkdir(exist_ok=True)
-        _replace(folder / "config.pbtxt", config(manifest, model))
+        text = config(manifest, model)
+        (stage.part(model) / CONFIG).write_text(text, encoding="utf-8")
+        _share(stage.part(model), mode)
+        folder.chmod(mode)
+        _replace(folder / CONFIG, text, mode)
         _sync(stage.part(model))
         stage.part(model).rename(folder / str(manifest.version))
-    for model in models:
-        _drop_old(repository / model, manifest.version, owner=repository / owner)
+    _remove_old(repository, owner, models, manifest.version)
     return repository / owner / str(manifest.version)
 
 
@@ -91,10 +112,18 @@ def config(manifest: Manifest, model: str) -> str:
     return stateless_config(model, manifest.graphs[part])
 
 
-def _replace(path: Path, text: str) -> None:
+def _share(folder: Path, mode: int) -> None:
+    """Gives a version folder and its files the access rights of a folder with that mode."""
+    folder.chmod(mode)
+    for path in folder.rglob("*"):
+        path.chmod(mode if path.is_dir() else mode & 0o666)
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
     """Writes a file so that a reader sees the old text or the new, never half."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(text, encoding="utf-8")
+    temporary.chmod(mode & 0o666)
     temporary.replace(path)
 
 
@@ -108,13 +137,18 @@ def _sync(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _drop_old(folder: Path, newest: int, owner: Path) -> None:
-    """Removes all but the last complete versions below `newest`, half-written ones among them."""
-    complete = [v for v in versions(owner) if v <= newest and _is_complete(owner / str(v))]
-    kept = complete[:KEPT_VERSIONS]
-    for version in versions(folder):
-        if version < newest and version not in kept:
-            shutil.rmtree(folder / str(version))
+def _remove_old(repository: Path, owner: str, models: Sequence[str], newest: int) -> None:
+    """Removes the versions below `newest` that are incomplete, or neither recent nor served."""
+    folder = repository / owner
+    complete = [v for v in versions(folder) if v <= newest and _is_complete(folder / str(v))]
+    numbers = {version for model in models for version in versions(repository / model)}
+    for version in numbers - set(complete[:KEPT_VERSIONS]):
+        if version >= newest:
+            continue
+        with removable(folder / str(version)) as is_removable:
+            # The owner first: a version without its manifest is incomplete, and no reader loads it.
+            for model in reversed(models) if is_removable else ():
+                shutil.rmtree(repository / model / str(version), ignore_errors=True)
 
 
 def _is_complete(folder: Path) -> bool:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -258,6 +257,17 @@ class Bundle:
     folder: Path
     manifest: Manifest
 
+    @property
+    def version(self) -> int:
+        """The version's number."""
+        return int(self.folder.name)
+
+    @property
+    def models(self) -> list[str]:
+        """Names of its Triton models, the one with the manifest last."""
+        own = self.manifest.name
+        return [*sorted({*self.manifest.parts.values()} - {own}), own]
+
     def path(self, file: str) -> Path:
         """Full path of a file that the manifest names."""
         return self.folder / file
@@ -274,7 +284,9 @@ def read_manifest(folder: Path) -> Manifest:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BundleError(f"{folder} is not a complete bundle: it has no {MANIFEST}") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
         raise BundleError(f"cannot read {path}: {error}") from error
     if isinstance(fields, dict) and fields.get("format") != FORMAT:
         raise BundleError(
@@ -298,13 +310,20 @@ def open_bundle(folder: Path) -> Bundle:
     repository = folder.parent.parent
     for key, graph in manifest.graphs.items():
         part = manifest.parts.get(key, manifest.name)
-        if not (repository / part / folder.name / graph.file).is_file():
-            raise BundleError(f"{folder}: {part}/{folder.name}/{graph.file} is missing")
+        _check_readable(repository / part / folder.name / graph.file)
     files = manifest.tokenizer.files.values() if manifest.tokenizer else ()
     for file in files:
-        if not (folder / file).is_file():
-            raise BundleError(f"{folder}: {file} is missing")
+        _check_readable(folder / file)
     return Bundle(folder, manifest)
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except FileNotFoundError:
+        raise BundleError(f"{path} is missing: export again") from None
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror}") from None
 
 
 def versions(model_folder: Path) -> list[int]:
@@ -327,36 +346,3 @@ def newest_bundle(repository: Path, name: str) -> Bundle:
         except BundleError as error:
             log.warning("skipped %s version %d: %s", name, version, error)
     raise BundleError(f"{repository / name} has no complete version: run `triptych export`")
-
-
-def bundles(repository: Path) -> Iterator[Bundle]:
-    """The newest complete version of every bundle in a repository, by name.
-
-    Folders without a manifest in any version (further parts, other Triton models) are passed over.
-
-    Raises:
-        BundleError: the repository does not exist.
-    """
-    if not repository.is_dir():
-        raise BundleError(
-            f"{repository} is not a folder: give --repository, or run `triptych export`"
-        )
-    for folder in sorted(path for path in repository.iterdir() if path.is_dir()):
-        if not any((folder / str(v) / MANIFEST).exists() for v in versions(folder)):
-            if versions(folder) and not _is_part(repository, folder.name):
-                log.warning("skipped %s: no complete version", folder.name)
-            continue
-        try:
-            yield newest_bundle(repository, folder.name)
-        except BundleError as error:
-            log.warning("skipped %s: %s", folder.name, error)
-
-
-def _is_part(repository: Path, name: str) -> bool:
-    """Whether a folder is a further part (`clip-text`) of a bundle beside it."""
-    stems = (name.rsplit("-", count)[0] for count in range(1, name.count("-") + 1))
-    return any(
-        (repository / stem / str(version) / MANIFEST).exists()
-        for stem in stems
-        for version in versions(repository / stem)
-    )

@@ -19,6 +19,7 @@ from triptych.commands.gateway import gateway
 from triptych.commands.models import models
 from triptych.commands.serve import serve
 from triptych.commands.triton import triton
+from triptych.commands.versions import reload, rollback
 from triptych.errors import TriptychError
 from triptych.generated.summaries import SUMMARIES
 
@@ -73,6 +74,8 @@ app.command(add_help_option=False, context_settings=FORWARDED)(export)
 app.command()(serve)
 app.command()(triton)
 app.command(add_help_option=False, context_settings=FORWARDED)(gateway)
+app.command()(reload)
+app.command()(rollback)
 app.command()(models)
 
 

@@ -133,6 +133,9 @@ class Model(Message):
     owned_by: str = "triptych"
     created: int = 0
     version: int
+    """The version that answers."""
+    versions: list[int] = []
+    """The complete versions in the repository, newest first: what `triptych rollback` can reach."""
     architecture: str
     tasks: list[str]
     languages: list[list[str]] = []

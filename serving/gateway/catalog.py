@@ -1,17 +1,16 @@
-"""Which models there are, and which of them answers a request."""
+"""The served models, and the choice of the one that answers a request."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from serving.bundle import bundles
-from serving.errors import BundleError, InvalidRequest, SetupError, UnknownModel
+from serving.errors import BundleError, InvalidRequest, UnknownModel
 from serving.loading import load_model
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.served_task import AnyTask
+from serving.repository import Repository
 from serving.settings import GatewaySettings
 from serving.tasks import TASKS
 from triptych.messages import Model, ModelLimits, ModelList, Request
@@ -20,10 +19,36 @@ log = logging.getLogger(__name__)
 
 
 class Catalog:
-    """The served models by name. Read-only once made."""
+    """The served models by name, each at one version. Used on one event loop.
 
-    def __init__(self, models: Iterable[LoadedModel]) -> None:
-        self._models = {model.name: model for model in models}
+    Args:
+        models: Those that are served at first.
+    """
+
+    def __init__(self, models: Iterable[LoadedModel] = ()) -> None:
+        self._models: dict[str, LoadedModel] = {}
+        self._published: dict[str, tuple[int, ...]] = {}
+        for model in models:
+            self.put(model)
+
+    def put(self, model: LoadedModel, published: Iterable[int] = ()) -> None:
+        """Serve a model, in place of another version of it if there is one.
+
+        Args:
+            model: The version that answers from now on.
+            published: The complete versions in the repository, newest first.
+        """
+        self._models = {**self._models, model.name: model}
+        self._published[model.name] = tuple(published) or (model.manifest.version,)
+
+    def remove(self, name: str) -> None:
+        """Serve a model no more."""
+        del self._models[name], self._published[name]
+
+    def version(self, name: str) -> int | None:
+        """The version of a model that is served, if any is."""
+        model = self._models.get(name)
+        return model.manifest.version if model else None
 
     @property
     def models(self) -> tuple[LoadedModel, ...]:
@@ -70,48 +95,51 @@ class Catalog:
 
     def listing(self, settings: GatewaySettings) -> ModelList:
         """`GET /v1/models`."""
-        return ModelList(data=[_line(model, settings) for model in self.models])
+        return ModelList(data=[self._row(model, settings) for model in self.models])
+
+    def _row(self, model: LoadedModel, settings: GatewaySettings) -> Model:
+        manifest = model.manifest
+        own = manifest.limits.max_input_tokens
+        tasks = [TASKS[name] for name in model.sections]
+        limits: dict[str, int] = {}
+        details: dict[str, Any] = {}
+        for task in tasks:
+            limits |= task.limits(settings.task_limits)
+            details |= task.details(model)
+        return Model(
+            id=manifest.name,
+            version=manifest.version,
+            versions=list(self._published[model.name]),
+            architecture=manifest.architecture,
+            tasks=list(model.sections),
+            precision=manifest.precision,
+            default=manifest.default,
+            limits=ModelLimits(
+                max_input_tokens=min(own or settings.max_input_tokens, settings.max_input_tokens),
+                max_total_tokens=manifest.limits.max_total_tokens,
+                max_client_batch_size=settings.max_client_batch_size,
+                max_image_pixels=settings.max_image_pixels if manifest.image else None,
+                **limits,
+            ),
+            **details,
+        )
 
 
-def load_catalog(repository: Path) -> Catalog:
-    """Every complete bundle of a repository; a damaged one is skipped with one line.
+def load_catalog(repository: Repository) -> Catalog:
+    """The newest complete version of every bundle; what cannot be read is skipped with one line.
 
-    Raises:
-        SetupError: there is none.
+    This is what the gateway expects to serve; `VersionFollower` replaces the versions by those that
+    Triton serves.
     """
-    models = []
-    for bundle in bundles(repository):
+    catalog = Catalog()
+    for name in repository.names():
+        complete = repository.complete(name)
+        published = [bundle.version for bundle in complete]
         try:
-            models.append(load_model(bundle))
+            for bundle in complete[:1]:
+                catalog.put(load_model(bundle), published)
         except BundleError as error:
-            log.warning("skipped %s: %s", bundle.manifest.name, error)
-    if not models:
-        raise SetupError(f"{repository} has no complete bundle: run `triptych export`")
-    return Catalog(models)
-
-
-def _line(model: LoadedModel, settings: GatewaySettings) -> Model:
-    manifest = model.manifest
-    own = manifest.limits.max_input_tokens
-    tasks = [TASKS[name] for name in model.sections]
-    limits: dict[str, int] = {}
-    details: dict[str, Any] = {}
-    for task in tasks:
-        limits |= task.limits(settings.task_limits)
-        details |= task.details(model)
-    return Model(
-        id=manifest.name,
-        version=manifest.version,
-        architecture=manifest.architecture,
-        tasks=list(model.sections),
-        precision=manifest.precision,
-        default=manifest.default,
-        limits=ModelLimits(
-            max_input_tokens=min(own or settings.max_input_tokens, settings.max_input_tokens),
-            max_total_tokens=manifest.limits.max_total_tokens,
-            max_client_batch_size=settings.max_client_batch_size,
-            max_image_pixels=settings.max_image_pixels if manifest.image else None,
-            **limits,
-        ),
-        **details,
-    )
+            log.warning("skipped %s: %s", name, error)
+    if not catalog.names:
+        log.warning("%s has no complete bundle yet: run `triptych export`", repository.root)
+    return catalog

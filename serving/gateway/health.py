@@ -52,6 +52,8 @@ class Readiness:
         """Why the gateway is not ready; None when it is."""
         if self._service.execution.is_draining:
             return "the gateway is shutting down"
+        if not self._service.catalog.models:
+            return "no model is served: run `triptych export`"
         calls = [call for model in self._service.catalog.models for call in canaries(model)]
         async with self._lock:
             engines = await self._read_stats()

@@ -41,6 +41,9 @@ _CHANNEL = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
+    # A server that returns under another address is found by resolving its name again, which gRPC
+    # would do every 30 s at most.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
 )
 
 
@@ -77,6 +80,10 @@ class Inference(Protocol):
 
     async def is_ready(self, model: str, version: int) -> bool:
         """Whether that version is loaded."""
+        ...
+
+    async def served_version(self, model: str) -> int | None:
+        """The version that new requests go to; None if none is loaded, or if that is unknown."""
         ...
 
     async def close(self) -> None:
@@ -132,6 +139,25 @@ class TritonInference:
         except InferenceServerException:
             return False
         return bool(ready)
+
+    async def served_version(self, model: str) -> int | None:
+        """The ready version whose version policy is the longest (`triton.control.VersionPolicy`).
+
+        Several are ready for a while after a switch; without a supervisor the newest is served.
+        """
+        try:
+            metadata = await self._client.get_model_metadata(model, client_timeout=5.0)
+            ready = [int(version) for version in metadata.versions]
+            if len(ready) < 2:
+                return ready[0] if ready else None
+            lengths = {version: await self._policy_length(model, version) for version in ready}
+        except InferenceServerException:
+            return None
+        return max(ready, key=lambda version: (lengths[version], version))
+
+    async def _policy_length(self, model: str, version: int) -> int:
+        response = await self._client.get_model_config(model, str(version), client_timeout=5.0)
+        return len(response.config.version_policy.specific.versions)
 
     async def close(self) -> None:
         """Wait for aborted sequences to end, then close the channels."""

@@ -22,8 +22,10 @@ from serving.gateway.inference import Inference, TritonInference
 from serving.gateway.metrics import Metrics
 from serving.gateway.service import Service
 from serving.gateway.stats_client import StatsClient
+from serving.gateway.version_follower import VersionFollower
 from serving.logs import configure_logs
 from serving.ports import listening
+from serving.repository import Repository
 from serving.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -47,11 +49,15 @@ async def _serve(settings: GatewaySettings, connect: Callable[[], Inference]) ->
     """Both fronts over one service, until a signal.
 
     Raises:
-        SetupError: a port is in use, or there is nothing to serve.
+        SetupError: a port is in use, or there is no repository.
     """
-    catalog = load_catalog(settings.repository)
+    repository = Repository(settings.repository)
+    catalog = load_catalog(repository)
     with contextlib.closing(listening(settings.host, settings.http_port, "HTTP")) as http_socket:
-        service = Service(catalog, connect(), settings, Metrics())
+        inference = connect()
+        service = Service(catalog, inference, settings, Metrics())
+        follower = VersionFollower(repository, catalog, inference.served_version)
+        following = asyncio.create_task(follower.run())
         stats = StatsClient(settings.triton_metrics)
         try:
             readiness = Readiness(service, stats.read)
@@ -61,6 +67,8 @@ async def _serve(settings: GatewaySettings, connect: Callable[[], Inference]) ->
             log.info("listening", extra={**ports, "models": ",".join(catalog.names)})
             await _until_signal(service, _http_server(service, readiness), http_socket, grpc_server)
         finally:
+            following.cancel()
+            await asyncio.wait((following,))
             await stats.close()
             await service.close()
     log.info("stopped")

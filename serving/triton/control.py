@@ -17,7 +17,7 @@ from tritonclient.grpc import model_config_pb2
 from serving.engine_stats import EngineStats, read_engine_stats
 from serving.errors import BundleError, SetupError
 
-SECRET_HEADER = "triptych-secret"
+CONFIG = "config.pbtxt"
 _SECRET_HEADER = "triptych-secret"
 _RESTRICTED = "model-repository,shared-memory,trace,logging"
 _QUICK_S = 2.0
@@ -107,15 +107,18 @@ class ModelControl:
         """
         self._change(model, "unload", {})
 
-    def version(self, model: str) -> int | None:
-        """The version that answers, None where the model is not loaded."""
+    def ready(self) -> dict[str, set[int]] | None:
+        """The versions that Triton reports as ready, by model; None if it does not respond."""
         try:
-            answer = self._http.get(f"/v2/models/{model}")
-        except httpx.HTTPError:
+            response = self._http.post("/v2/repository/index", json={}, timeout=_QUICK_S)
+            entries = response.raise_for_status().json()
+        except (httpx.HTTPError, ValueError):
             return None
-        if answer.is_error:
-            return None
-        return max((int(version) for version in answer.json().get("versions", ())), default=None)
+        found: dict[str, set[int]] = {}
+        for entry in entries:
+            if entry.get("state") == "READY":
+                found.setdefault(entry["name"], set()).add(int(entry["version"]))
+        return found
 
     def _change(self, model: str, verb: str, body: dict[str, Any]) -> None:
         try:
@@ -141,26 +144,62 @@ def restrictions(secret: str) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class VersionPolicy:
+    """The versions of a model that Triton loads.
+
+    Triton keeps a running version as it is when only this policy changes, so two versions overlap
+    during a switch without reloading either. Clients recognise the served one of several ready
+    versions by the length of the list that it was loaded with: the longest was loaded last.
+
+    Attributes:
+        version: The served one.
+        previous: Still loaded for the requests that began on it.
+        switches: Switches of this model since Triton's start.
+    """
+
+    version: int
+    previous: int | None = None
+    switches: int = 0
+
+    @property
+    def versions(self) -> list[int]:
+        """The list in the model configuration; Triton ignores repetitions."""
+        if self.previous is None:
+            return [self.version]
+        return [self.version] + [self.previous] * max(1, self.switches)
+
+    @property
+    def alone(self) -> VersionPolicy:
+        """The same without the previous version."""
+        return VersionPolicy(self.version)
+
+
 def model_config(
     model_folder: Path,
-    version: int,
+    policy: VersionPolicy,
     incarnation: int = 0,
     generator_parameters: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """A model's `config.pbtxt`, narrowed to one version, as the body of Triton's load request.
+    """A model's configuration with a version policy, as the body of Triton's load request.
 
-    Triton would choose the largest number, complete or not. The incarnation (how often the model
-    was healed) goes into a parameter that no backend reads: Triton ignores a load whose
-    configuration is unchanged, even when the model's process is dead. Clients read it there: a
-    stream that began under an earlier incarnation never gets a response.
+    Without the policy Triton would choose the largest number, complete or not. The incarnation (how
+    often the model was healed) goes into a parameter that no backend reads: Triton ignores a load
+    whose configuration is unchanged, even when the model's process is dead. Clients read it there:
+    a stream that began under an earlier incarnation never gets a response.
 
     Args:
+        model_folder: Holds `config.pbtxt`, and one for each version beside its graph.
+        policy: Which versions to load.
+        incarnation: How often the model was healed.
         generator_parameters: Override the file's, if the model is a generator.
 
     Raises:
         BundleError: the file is missing or is not a model configuration.
     """
-    path = model_folder / "config.pbtxt"
+    path = model_folder / str(policy.version) / CONFIG
+    if not path.exists():
+        path = model_folder / CONFIG
     config = model_config_pb2.ModelConfig()
     try:
         text_format.Parse(path.read_text(encoding="utf-8"), config)
@@ -168,7 +207,7 @@ def model_config(
         raise BundleError(f"cannot read {path}: {error.strerror}") from error
     except text_format.ParseError as error:
         raise BundleError(f"{path} is not a model configuration: {error}") from error
-    config.version_policy.specific.versions[:] = [version]
+    config.version_policy.specific.versions[:] = policy.versions
     overrides = generator_parameters if config.backend == _GENERATOR else {}
     for name, value in {**overrides, "incarnation": str(incarnation)}.items():
         config.parameters[name].string_value = value

@@ -6,23 +6,26 @@ import contextlib
 import logging
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence, Set
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 
-from serving import bundle
-from serving.errors import SetupError
+from serving.bundle import Bundle
+from serving.errors import BundleError, SetupError
 from serving.ports import free_ports
+from serving.repository import Repository, VersionLock
 from serving.triton import process as processes
-from serving.triton.control import ModelControl, ServerStatus, model_config, restrictions
+from serving.triton.bundle_loader import BundleLoader
+from serving.triton.control import ModelControl, ServerStatus, restrictions
 from serving.triton.installation import Installation, find_installation
 from serving.triton.runtime_files import RuntimeFiles
+from serving.triton.served import FILE, Choice, ServedVersions
 from serving.triton.server_process import ServerProcess, command
 from serving.triton.settings import TritonSettings
 from serving.triton.shutdown import ShutdownMonitor
-from serving.triton.stubs import Living, StubWatch, living_stubs
+from serving.triton.stubs import Stubs, StubWatch, running_stubs
 
 Progress = Callable[[str], None]
 
@@ -45,17 +48,19 @@ class TritonServer:
 
     def __init__(self, settings: TritonSettings, progress: Progress = log.info) -> None:
         self.settings = settings
-        self.dead_stubs = 0
         self._progress = progress
         self._cleanup = contextlib.ExitStack()
         self._process: ServerProcess | None = None
         self._control: ModelControl | None = None
         self._ports: dict[str, int] = {}
-        self._loaded: set[str] = set()
         self._is_serving = False
-        self._heals: Counter[str] = Counter()  # kept over restarts: clients compare it
         self._shutdown = ShutdownMonitor(self._read_status)
-        self._stubs = StubWatch(self._living_stubs)
+        self._stubs = StubWatch(self._running_stubs)
+        self.repository = Repository(settings.repository)
+        self._versions = ServedVersions(settings.state or settings.repository / FILE)
+        self._lock = VersionLock()
+        self._loader = BundleLoader(settings, self._stubs, progress)
+        self._last_served: dict[str, int] = {}
 
     def __enter__(self) -> TritonServer:
         self.start()
@@ -102,28 +107,52 @@ class TritonServer:
     @property
     def models(self) -> tuple[str, ...]:
         """Triton models that were loaded, further parts included."""
-        return tuple(sorted(self._loaded))
+        return self._loader.models if self._is_serving else ()
 
-    def start(self) -> None:
-        """Start the server and load every complete bundle.
+    @property
+    def dead_stubs(self) -> int:
+        """Model processes that died since the start; each keeps its shared memory."""
+        return self._loader.dead_stubs
+
+    def start(self, *, strict: bool = True) -> None:
+        """Start the server and load every bundle of the repository.
+
+        After a restart each bundle is loaded at the version that it had; otherwise at the recorded
+        one, or the newest if one has been published since. A version that does not load is replaced
+        by the newest other one that does.
+
+        Args:
+            strict: Raise if no version of a bundle loads; otherwise that bundle is left out.
 
         Raises:
-            SetupError: no Triton, a port in use, the server ended or was not ready in time, or a
-                bundle does not load (Triton's reason in the message). Nothing is left running.
+            SetupError: no Triton, a port in use, the server ended or was not ready in time, or
+                (`strict`) a bundle does not load, with Triton's reason. Nothing is left running.
         """
         began = time.monotonic()
-        found = list(bundle.bundles(self.settings.repository))
+        bundles = {name: self._in_order(name) for name in self.repository.names()}
         try:
             self._launch(find_installation(self.settings.program))
             self._await_live(began + self.settings.ready_timeout_s)
             self._progress(f"Triton listens on {self.settings.host}:{self._ports['gRPC']} (gRPC)")
-            self._run_all([partial(self._load_bundle, each) for each in found])
+            failures = self._run_all(
+                [
+                    partial(self._loader.load, name, found)
+                    for name, found in bundles.items()
+                    if found
+                ]
+            )
+            for failure in failures:
+                log.error("%s", failure)
+            if failures and strict:
+                raise failures[0]
         except BaseException:
             self.stop()
             raise
+        for name in self._loader.serving:
+            self._record(name)
         self._is_serving = True
         took = time.monotonic() - began
-        self._progress(f"Triton ready with {len(self._loaded)} models in {took:.1f} s")
+        self._progress(f"Triton ready with {len(self.models)} models in {took:.1f} s")
 
     def stop(self, *, at_once: bool = False) -> None:
         """End the server and all its processes, and remove its files; harmless when repeated.
@@ -143,32 +172,64 @@ class TritonServer:
         if self._control:
             self._control.close()
         self._cleanup.close()
-        self._process, self._control, self.dead_stubs = None, None, 0
+        self._process, self._control = None, None
+        self._loader.dead_stubs = 0
         self._is_serving = False
-        self._loaded.clear()
         self._shutdown = ShutdownMonitor(self._read_status)
-        self._stubs = StubWatch(self._living_stubs)
+        self._stubs.clear()
 
     def stop_waiting(self) -> None:
         """End the grace period of a stop in progress; may be called by a signal handler."""
         self._shutdown.stop_waiting()
 
+    @property
+    def served(self) -> dict[str, int]:
+        """The version that is served, by bundle."""
+        return {name: each.bundle.version for name, each in self._loader.serving.items()}
+
     def load(self, name: str, version: int | None = None) -> int:
-        """Load a bundle with all its parts, at its newest complete version or a given one.
+        """Serve a bundle at its newest complete version, or at a given one.
 
         Returns:
             The version that is now served.
 
         Raises:
-            SetupError: no such complete version, or Triton cannot load it.
+            SetupError: no such complete version, or Triton cannot load it; the version that was
+                served before still is.
         """
-        folder = self.settings.repository / name
-        chosen = (
-            bundle.newest_bundle(self.settings.repository, name)
-            if version is None
-            else bundle.open_bundle(folder / str(version))
-        )
-        return self._load_bundle(chosen)
+        if version is not None:
+            bundle = self.repository.open(name, version)
+        elif complete := self.repository.complete(name):
+            bundle = complete[0]
+        else:
+            raise BundleError(f"{self.settings.repository / name} has no complete version")
+        try:
+            if self.served.get(name, bundle.version) == bundle.version:
+                self._run_one(partial(self._loader.load, name, [bundle]))
+            else:
+                self._run_one(partial(self._loader.switch, name, bundle))
+        finally:
+            if name in self.served:
+                self._record(name)
+        return bundle.version
+
+    def is_published_since(self, name: str) -> bool:
+        """Whether a version has been published since the served one was chosen."""
+        choice, complete = self._versions.get(name), self.repository.complete(name)
+        return bool(complete) and (choice is None or complete[0].version > choice.newest)
+
+    def unload(self, name: str) -> None:
+        """Stop serving a bundle.
+
+        Raises:
+            SetupError: Triton refused.
+        """
+        try:
+            self._run_one(partial(self._loader.unload, name))
+        finally:
+            self._versions.set(name, None)
+            self._last_served.pop(name, None)
+            self._lock.hold(self._folders())
 
     @property
     def is_missing_stubs(self) -> bool:
@@ -196,31 +257,27 @@ class TritonServer:
         return killed
 
     def heal(self) -> list[str]:
-        """Replace every model that lost a stub; returns their names.
+        """Load again what lost a process or was unloaded; unload versions that are not needed.
 
-        Triton neither restarts a dead stub nor stops calling its model ready, and what the stub had
-        accepted hangs. So the model is unloaded first, by which clients know at once that their
-        requests are lost, then loaded anew. The dead instance may keep its shared memory until the
-        server ends, so it is counted.
+        Returns:
+            The models that were loaded again.
 
         Raises:
-            SetupError: a model cannot be loaded again.
+            SetupError: the server ended, or no version of a bundle loads.
         """
-        lost: dict[str, int] = {}
-        for model, count in self._stubs.missing().items():
-            version = self._require_control().version(model)
-            if version is None:
-                self._stubs.forget(model)
-                continue
-            log.warning("model %s lost %d of its processes; loading it again", model, count)
-            self.dead_stubs += count
-            self._require_control().unload(model)
-            lost[model] = version
-        if not lost:
-            return []
-        self._heals.update(lost.keys())
-        self._run_all([partial(self._load_model, model, lost[model]) for model in lost])
-        return list(lost)
+        healed: list[str] = []
+
+        def work() -> None:
+            healed.extend(self._loader.heal(self._in_order))
+            self._loader.retire_due()
+
+        try:
+            self._run_one(work)
+        finally:
+            for name in self.served if healed else ():
+                self._record(name)
+            self._lock.hold(self._folders())
+        return healed
 
     def _launch(self, installation: Installation) -> None:
         settings = self.settings
@@ -241,6 +298,7 @@ class TritonServer:
         self._control = ModelControl(
             self.http_address, self.metrics_address, secret, self.settings.ready_timeout_s
         )
+        self._loader.begin(self._control)
 
     def _await_live(self, deadline: float) -> None:
         while not self._require_control().is_live():
@@ -253,54 +311,62 @@ class TritonServer:
                 )
             time.sleep(0.05)
 
-    def _run_all(self, loads: Sequence[Callable[[], object]]) -> None:
-        """Load several models at once, as long as the server lives.
+    def _run_all(self, loads: Sequence[Callable[[], object]]) -> list[SetupError]:
+        """Load several bundles at once, while the server lives.
+
+        Returns:
+            Why those that failed did.
 
         Raises:
-            SetupError: one cannot be loaded; the server is stopped, which ends the others too.
+            SetupError: the server ended; it is stopped.
         """
+        failures = []
         with ThreadPoolExecutor(_LOADS_AT_ONCE) as pool:
             running = {pool.submit(load) for load in loads}
             try:
                 while running:
-                    done, running = wait(running, _POLL_S, return_when=FIRST_EXCEPTION)
+                    done, running = wait(running, _POLL_S, return_when=FIRST_COMPLETED)
                     for load in done:
-                        load.result()
+                        try:
+                            load.result()
+                        except SetupError as error:
+                            failures.append(error)
                     if not self.is_alive:
                         raise SetupError(f"tritonserver ended while loading: {self._last_error}")
             except BaseException as error:
                 pool.shutdown(wait=False, cancel_futures=True)
                 # The models' processes hold a dead server's connections open, so they go too. A
-                # signal that comes while one model is healed leaves the others their time.
+                # signal during a healing leaves the other models their time.
                 self.stop(at_once=isinstance(error, Exception) or not self._is_serving)
                 raise
+        return failures
 
-    def _load_bundle(self, found: bundle.Bundle) -> int:
-        manifest = found.manifest
-        version = int(found.folder.name)
-        for model in sorted({manifest.name, *manifest.parts.values()}):
-            began = time.monotonic()
-            self._load_model(model, version)
-            took = time.monotonic() - began
-            self._progress(f"loaded {model} version {version} in {took:.1f} s")
-        return version
+    def _run_one(self, load: Callable[[], object]) -> None:
+        """The same for one load; raises why it failed."""
+        for failure in self._run_all([load]):
+            raise failure
 
-    def _load_model(self, model: str, version: int) -> None:
-        config = model_config(
-            self.settings.repository / model,
-            version,
-            self._heals[model],
-            self.settings.capacity.parameters(),
-        )
-        before = self._stubs.running(model)
-        self._require_control().load(model, config)
-        self._loaded.add(model)
-        self._stubs.expect(model, before)
+    def _in_order(self, name: str) -> list[Bundle]:
+        """A bundle's complete versions, in the order in which to try them."""
+        complete = self._versions.in_order(name, self.repository.complete(name))
+        served = self._last_served.get(name)
+        return sorted(complete, key=lambda bundle: bundle.version != served)
 
-    def _living_stubs(self) -> Living:
+    def _record(self, name: str) -> None:
+        version = self._last_served[name] = self.served[name]
+        published = [bundle.version for bundle in self.repository.complete(name)]
+        self._versions.set(name, Choice(version=version, newest=max([version, *published])))
+        self._lock.hold(self._folders())
+
+    def _folders(self) -> set[Path]:
+        return {
+            each.folder for serving in self._loader.serving.values() for each in serving.bundles
+        }
+
+    def _running_stubs(self) -> Stubs:
         if self._process is None:
             return {}
-        return living_stubs(self._process.pid, self.settings.repository.resolve())
+        return running_stubs(self._process.pid, self.settings.repository.resolve())
 
     @property
     def _last_error(self) -> str:

@@ -34,6 +34,14 @@ class TritonSettings:
     """A dead stub keeps its shared memory until the server stops: restart beyond this many."""
     idle_before_restart_s: float = 60.0
     """With fewer dead stubs, restart after so long without a request."""
+    retire_after_s: float = 60.0
+    """How long the previous version stays loaded after a switch. Requests that have begun on it in
+    Triton finish anyway; this is for those that a gateway has prepared for it and not yet sent, so
+    it should not be less than the gateway's `request_timeout`."""
+    watch: bool = False
+    """Serve new versions as soon as they are published, without a `triptych reload`."""
+    state: Path | None = None
+    """File that records the served versions; None: `served.json` in the repository."""
     capacity: CapacitySettings = field(default_factory=CapacitySettings)
     """Of every generator; fields left None are taken from each model's `config.pbtxt`."""
     max_restarts: int = 5

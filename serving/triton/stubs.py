@@ -2,81 +2,97 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Set
 from pathlib import Path
 
 from serving.triton import process as processes
 from serving.triton.installation import STUB
 
-Living = dict[str, set[int]]
-"""Process ids by model, those of a version that is being unloaded included."""
+Stubs = dict[tuple[str, int], set[int]]
+"""Process ids by model and version."""
 
 
 class StubWatch:
-    """Compares the stubs that a model had after loading with those that run now.
+    """Compares the stubs that each model version had after loading with those that run now.
 
     Triton neither restarts a dead stub nor reports its model as not ready, so process ids decide.
     Models of a native backend have no stubs, so none is ever missing.
 
     Args:
-        living: Lists the running stubs.
+        running: Lists the running stubs.
     """
 
-    def __init__(self, living: Callable[[], Living]) -> None:
-        self._living = living
-        self._known: Living = {}
+    def __init__(self, running: Callable[[], Stubs]) -> None:
+        self._running = running
+        self._expected: Stubs = {}
 
-    def expect(self, model: str, before: Set[int] = frozenset()) -> None:
-        """Expect the model to keep the stubs that its load has started.
+    def expect(self, model: str, version: int, before: Set[int] = frozenset()) -> None:
+        """Expect the stubs of a version that has just been loaded to keep running.
 
         Args:
-            before: Its stubs before the load. They end some time after it, which is no loss; if
-                there are no others, Triton has kept them, because nothing had changed.
+            model: Of Triton.
+            version: Of the model.
+            before: Its stubs before the load; if it started others, these are being unloaded.
         """
-        living = self._living().get(model, set())
-        self._known[model] = living - before or living
+        now = self.running(model, version)
+        kept = self._expected.get((model, version), set()) & now
+        self._expected[model, version] = now - before or kept or now
+
+    def expect_only(self, model: str, version: int) -> None:
+        """Expect no stubs of other versions of a model any more."""
+        for key in [key for key in self._expected if key[0] == model and key[1] != version]:
+            del self._expected[key]
+
+    def forget(self, model: str) -> None:
+        """Expect no stubs of a model (it was unloaded)."""
+        self.expect_only(model, 0)
+
+    def clear(self) -> None:
+        """Expect no stubs at all (the server was stopped)."""
+        self._expected.clear()
 
     @property
     def pids(self) -> set[int]:
         """The expected stubs."""
-        return set().union(*self._known.values())
+        return set().union(*self._expected.values())
 
-    def running(self, model: str) -> set[int]:
-        """The running stubs of one model."""
-        return self._living().get(model, set())
-
-    def forget(self, model: str) -> None:
-        """Expect no stubs of a model (it was unloaded)."""
-        self._known.pop(model, None)
+    def running(self, model: str, version: int | None = None) -> set[int]:
+        """The running stubs of one model, of one version or of all."""
+        found = self._running().items()
+        return set().union(
+            *(pids for (name, v), pids in found if name == model and version in (None, v))
+        )
 
     def missing(self) -> dict[str, int]:
         """Number of missing stubs, by model.
 
         A reload through Triton's API ends stubs too, but starts as many: those are expected then.
         """
-        living = self._living()
-        short = {}
-        for model, known in self._known.items():
-            now = living.get(model, set())
-            if len(now) >= len(known):
-                self._known[model] = now if known - now else known
+        running = self._running()
+        missing: Counter[str] = Counter()
+        for key, expected in self._expected.items():
+            now = running.get(key, set())
+            if len(now) >= len(expected):
+                self._expected[key] = now if expected - now else expected
             else:
-                short[model] = len(known) - len(now)
-        return short
+                missing[key[0]] += len(expected) - len(now)
+        return dict(missing)
 
 
-def living_stubs(server: int, repository: Path) -> Living:
-    """The running stubs of a server by model: a stub's arguments contain the model file's path.
+def running_stubs(server: int, repository: Path) -> Stubs:
+    """The running stubs of a server: a stub's arguments contain `<model>/<version>/<file>`.
 
     Args:
-        server: Pid of `tritonserver`.
+        server: Process id of `tritonserver`.
         repository: The model repository, exactly as in the server's own arguments.
     """
     root = f"{repository}/"
-    living: Living = {}
+    stubs: Stubs = {}
     for child in processes.children(server):
         if not child.arguments or Path(child.arguments[0]).name != STUB:
             continue
         for path in (text for text in child.arguments[1:] if text.startswith(root)):
-            living.setdefault(path.removeprefix(root).split("/")[0], set()).add(child.pid)
-    return living
+            model, version = path.removeprefix(root).split("/")[:2]
+            stubs.setdefault((model, int(version)), set()).add(child.pid)
+    return stubs

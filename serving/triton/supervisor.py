@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import signal
 import time
 from collections.abc import Callable
@@ -13,10 +15,14 @@ from serving.logs import configure_logs
 from serving.stall_detector import StallDetector
 from serving.triton import process as processes
 from serving.triton.control import ServerStatus
+from serving.triton.control_socket import ControlSocket
 from serving.triton.server import TritonServer
 from serving.triton.settings import TritonSettings
+from serving.triton.version_control import VersionControl
 
 WATCH_PERIOD_S = 0.5
+REFRESH_PERIOD_S = 2.0
+"""Between two readings of the repository."""
 HEALTHY_AFTER_S = 60.0
 _CANARY_STEPS = 20
 """Steps that a gateway's canaries may take while a server is idle; `/ready` sends one in 10 s."""
@@ -30,13 +36,24 @@ log = logging.getLogger(__name__)
 class Supervisor:
     """Keeps one started server serving: heals its models, restarts it, gives up after too many.
 
+    It alone decides which version of each bundle is served; everything else follows Triton.
+
     Args:
         server: Started.
+        commands: Where commands arrive; None: there are none.
         clock: Seconds.
     """
 
-    def __init__(self, server: TritonServer, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        server: TritonServer,
+        commands: ControlSocket | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._server = server
+        self._commands = commands
+        self._versions = VersionControl(server, clock)
+        self._refreshed_s = -math.inf
         self._clock = clock
         self._restarts = 0
         self._steps: dict[str, float] = {}
@@ -70,14 +87,25 @@ class Supervisor:
             self._restart(f"{server.dead_stubs} dead stubs hold shared memory, and one more died")
         else:
             self._heal()
+            self._check_versions()
             self._check_stalls()
 
     def _heal(self) -> None:
         try:
             self._server.heal()
         except SetupError as error:
-            log.error("healing failed: %s; %s", error, self._server.last_output)
-            self._restart(error.message)
+            log.error("healing failed: %s", error)
+            # Without a dead process the bundle itself is at fault: a restart would not help.
+            if not self._server.is_alive or self._server.dead_stubs:
+                self._restart(error.message)
+
+    def _check_versions(self) -> None:
+        """Run commands, and load what has been published."""
+        if self._commands is not None:
+            self._commands.run_pending(self._versions.run)
+        if self._clock() - self._refreshed_s >= REFRESH_PERIOD_S:
+            self._refreshed_s = self._clock()
+            self._versions.refresh()
 
     def _check_stalls(self) -> None:
         """Kill stalled models; restart an unresponsive server, or an idle one with dead stubs."""
@@ -117,7 +145,7 @@ class Supervisor:
         log.error("restarting Triton (%d): %s", self._restarts, reason)
         self._server.stop(at_once=True)
         try:
-            self._server.start()
+            self._server.start(strict=False)
         except SetupError as error:
             log.error("Triton did not start: %s", error)
         self._reset()
@@ -147,8 +175,8 @@ def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
         signal.signal(number, lambda *_: _stop(server))
     processes.adopt_orphans()
     try:
-        with server:
-            Supervisor(server).run()
+        with contextlib.closing(ControlSocket(settings.repository)) as commands, server:
+            Supervisor(server, commands).run()
     except _Stopped:
         log.info("Triton stopped")
     finally:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,11 +16,11 @@ from serving.bundle import (
     Manifest,
     SourceInfo,
     Tensor,
-    bundles,
     newest_bundle,
     open_bundle,
     versions,
 )
+from serving.repository import VersionLock
 
 PARTS = {"image": "clip", "text": "clip-text"}
 EMBEDDING = Tensor(name="embedding", dtype="float32", shape=("B", 8))
@@ -133,7 +136,7 @@ def test_half_written_version_is_passed_over_and_cleared(repository: Path) -> No
     (repository / "clip" / "2").mkdir()
     (repository / "clip" / "2" / "model.onnx").write_bytes(b"half")
     assert published(repository, "clip", "a") == 1
-    assert [bundle.manifest.version for bundle in bundles(repository)] == [1]
+    assert newest_bundle(repository, "clip").version == 1
     assert _publish(repository, "b") == 3
     assert versions(repository / "clip") == [3, 1]
 
@@ -144,3 +147,51 @@ def test_config_is_the_same_bytes_for_every_version(repository: Path) -> None:
     _publish(repository, "b")
     assert (repository / "clip-text" / "config.pbtxt").read_bytes() == first
     assert config(_manifest(1), "clip") == config(_manifest(9), "clip")
+
+
+def test_version_has_the_configuration_that_it_was_published_with(repository: Path) -> None:
+    _publish(repository)
+    for model in PARTS.values():
+        own = repository / model / "1" / "config.pbtxt"
+        assert own.read_bytes() == (repository / model / "config.pbtxt").read_bytes()
+
+
+def test_served_version_outlives_newer_ones_until_it_is_served_no_more(repository: Path) -> None:
+    _publish(repository, "a")
+    lock = VersionLock()
+    lock.hold({repository / "clip" / "1"})
+    for content in "bcd":
+        _publish(repository, content)
+    assert versions(repository / "clip") == versions(repository / "clip-text") == [4, 3, 1]
+    assert open_bundle(repository / "clip" / "1").version == 1
+    lock.hold(set())
+    _publish(repository, "e")
+    assert versions(repository / "clip") == versions(repository / "clip-text") == [5, 4]
+
+
+@pytest.fixture
+def private_umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+def test_export_under_a_private_umask_is_as_readable_as_the_repository(
+    repository: Path, private_umask: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    repository.mkdir()
+    repository.chmod(0o755)
+    _publish(repository)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in repository.rglob("*")}
+    assert modes == {0o755, 0o644}
+    assert not caplog.messages
+
+
+def test_export_to_a_repository_of_one_user_is_reported(
+    repository: Path, private_umask: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    _publish(repository)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in repository.rglob("*")} == {0o700, 0o600}
+    [message] = caplog.messages
+    assert "can be read by user" in message
+    assert "chmod" in message

@@ -14,7 +14,6 @@ from serving.bundle import (
     Role,
     SourceInfo,
     Tensor,
-    bundles,
     newest_bundle,
     open_bundle,
     read_manifest,
@@ -104,18 +103,3 @@ def test_newest_version_is_by_number_and_not_by_name(tmp_path: Path) -> None:
     (tmp_path / "clip" / "0").mkdir()
     assert versions(tmp_path / "clip") == [10, 9]
     assert newest_bundle(tmp_path, "clip").manifest.version == 10
-
-
-def test_bundles_lists_complete_ones_and_passes_over_parts_in_silence(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    make_bundle(tmp_path, "clip")
-    (tmp_path / "broken" / "1").mkdir(parents=True)
-    with caplog.at_level(logging.WARNING):
-        assert [bundle.manifest.name for bundle in bundles(tmp_path)] == ["clip"]
-    assert caplog.messages == ["skipped broken: no complete version"]
-
-
-def test_a_repository_that_does_not_exist_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="triptych export"):
-        list(bundles(tmp_path / "nowhere"))

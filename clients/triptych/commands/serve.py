@@ -23,6 +23,10 @@ def serve(
     http_port: Port = 8080,
     grpc_port: Port = 8081,
     host: Annotated[str, typer.Option(help="Address that the gateway listens on.")] = "127.0.0.1",
+    watch: Annotated[
+        bool,
+        typer.Option(envvar="TRIPTYCH_WATCH", help="Serve new versions as they are exported."),
+    ] = False,
     capacity: CapacityFlags,
 ) -> int:
     """Start Triton and the gateway, and report when they are ready; Ctrl-C stops both.
@@ -46,6 +50,7 @@ def serve(
     program = (sys.executable, "-m", "triptych")
     shared = ("--repository", str(repository))
     triton = [f"--{name}-port={port}" for name, port in back.items()]
+    triton += ["--watch"] if watch else []
     gateway = [f"--{name}-port={port}" for name, port in front.items()]
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{front['http']}"
     processes = Processes(

@@ -41,6 +41,25 @@ def triton(
             help="Seconds without a heartbeat after which a model is restarted.",
         ),
     ] = 30.0,
+    watch: Annotated[
+        bool,
+        typer.Option(envvar="TRIPTYCH_WATCH", help="Serve new versions as they are exported."),
+    ] = False,
+    retire_after: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            envvar="TRIPTYCH_RETIRE_AFTER",
+            help="Seconds that the old version stays loaded after a switch.",
+        ),
+    ] = 60.0,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="TRIPTYCH_STATE",
+            help="File that records the served versions.  [served.json in the repository]",
+        ),
+    ] = None,
     json_output: Annotated[
         bool, typer.Option(envvar="TRIPTYCH_JSON_OUTPUT", help="Log lines as JSON.")
     ] = False,
@@ -61,6 +80,9 @@ def triton(
         program=server.program_from_environment(),
         stop_timeout_s=graceful_termination_timeout,
         stuck_after_s=stuck_after,
+        watch=watch,
+        retire_after_s=retire_after,
+        state=state,
         capacity=imported("serving.capacity", "serve-cpu").CapacitySettings.of(capacity),
     )
     code: int = server.run_triton(settings, json_output=json_output)

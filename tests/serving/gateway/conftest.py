@@ -36,6 +36,8 @@ class FakeInference:
     def __init__(self) -> None:
         self.calls: list[GenerateCall | InferCall] = []
         self.unloaded: set[str] = set()
+        self.served: dict[str, int] = {}
+        """Versions that Triton serves, by model; none is known of the others."""
         self.failures: dict[str, ServingError] = {}
         self.hold: asyncio.Event | None = None
         """While set and unset in turn: calls wait for it."""
@@ -106,6 +108,9 @@ class FakeInference:
 
     async def is_ready(self, model: str, version: int) -> bool:
         return model not in self.unloaded
+
+    async def served_version(self, model: str) -> int | None:
+        return self.served.get(model)
 
     async def close(self) -> None:
         self.is_closed = True

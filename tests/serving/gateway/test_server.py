@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 from pathlib import Path
@@ -217,14 +218,96 @@ def test_port_in_use_is_one_line_and_exit_code_1(
     assert "Traceback" not in caplog.text
 
 
-def test_repository_without_bundles_is_exit_code_1(
+def test_missing_repository_is_exit_code_1(
     settings: GatewaySettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "empty").mkdir()
-    for folder in (tmp_path / "empty", tmp_path / "missing"):
-        assert run_gateway(settings.model_copy(update={"repository": folder})) == 1
-    assert "no complete bundle" in caplog.text
+    missing = settings.model_copy(update={"repository": tmp_path / "missing"})
+    assert run_gateway(missing) == 1
     assert "is not a folder" in caplog.text
+
+
+def publish_version(repository: Path, version: int) -> None:
+    folder = repository / "tiny-translate" / str(version)
+    folder.mkdir(parents=True)
+    spec = byte_level(folder)
+    fields = manifest("translate", tokenizer=spec).model_copy(update={"version": version})
+    for graph in fields.graphs.values():
+        (folder / graph.file).touch()
+    (folder / MANIFEST).write_text(fields.model_dump_json())
+
+
+async def served_versions(http: httpx.AsyncClient) -> tuple[int, list[int]]:
+    [model] = (await http.get("/v1/models")).json()["data"]
+    return model["version"], model["versions"]
+
+
+async def until_served(http: httpx.AsyncClient, expected: tuple[int, list[int]]) -> None:
+    async with asyncio.timeout(10):
+        while await served_versions(http) != expected:
+            await asyncio.sleep(0.02)
+
+
+async def test_first_bundle_of_an_empty_repository_is_served_once_triton_has_it(
+    settings: GatewaySettings, tmp_path: Path
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    running = Running(settings.model_copy(update={"repository": empty}))
+    async with running, httpx.AsyncClient(base_url=running.url) as http:
+        refused = await http.get("/ready")
+        assert (refused.status_code, "triptych export" in refused.text) == (503, True)
+        assert (await http.post("/v1/translate", json={"texts": "a"})).status_code == 404
+        publish_version(empty, 1)
+        running.inference.served["tiny-translate"] = 1
+        async with asyncio.timeout(10):
+            while (await http.get("/ready")).status_code != 200:
+                await asyncio.sleep(0.02)
+        assert await served_versions(http) == (1, [1])
+        answer = await http.post("/v1/translate", json={"texts": "a"})
+        assert answer.json()["data"][0]["text"] == "a"
+
+
+async def test_requests_go_to_the_version_that_triton_serves(settings: GatewaySettings) -> None:
+    running = Running(settings)
+    async with running, httpx.AsyncClient(base_url=running.url) as http:
+        served, calls = running.inference.served, running.inference.calls
+        assert await served_versions(http) == (3, [3])
+        publish_version(settings.repository, 4)
+        await until_served(http, (3, [4, 3]))
+        for version in (4, 3, 4):
+            served["tiny-translate"] = version
+            await until_served(http, (version, [4, 3]))
+            await http.post("/v1/translate", json={"texts": "a"})
+            assert calls[-1].version == version
+
+
+async def test_version_that_the_gateway_cannot_read_leaves_the_old_one(
+    settings: GatewaySettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = Running(settings)
+    async with running, httpx.AsyncClient(base_url=running.url) as http:
+        publish_version(settings.repository, 4)
+        tokenizer = manifest("translate", tokenizer=byte_level(settings.repository)).tokenizer
+        assert tokenizer is not None
+        for file in tokenizer.files.values():
+            (settings.repository / "tiny-translate" / "4" / file).write_text("{}")
+        running.inference.served["tiny-translate"] = 4
+        async with asyncio.timeout(10):
+            while "cannot serve tiny-translate version 4" not in caplog.text:
+                await asyncio.sleep(0.02)
+        assert (await served_versions(http))[0] == 3
+        assert caplog.text.count("cannot serve tiny-translate version 4") == 1
+
+
+async def test_bundle_removed_from_repository_and_triton_is_served_no_more(
+    settings: GatewaySettings,
+) -> None:
+    running = Running(settings)
+    async with running, httpx.AsyncClient(base_url=running.url) as http:
+        shutil.rmtree(settings.repository / "tiny-translate")
+        async with asyncio.timeout(10):
+            while (await http.get("/v1/models")).json()["data"]:
+                await asyncio.sleep(0.02)
 
 
 async def test_damaged_bundle_is_skipped_with_one_line(

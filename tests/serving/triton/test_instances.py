@@ -17,10 +17,9 @@ import pytest
 
 from serving.engine_stats import EngineStats
 from serving.triton import TritonServer, TritonSettings
-from serving.triton.control import model_config
-from serving.triton.stubs import living_stubs
+from serving.triton.control import VersionPolicy, model_config
 from tests.serving.tiny_bundles import publish
-from tests.serving.triton.tiny import CONFIG, answer, times, wait_until
+from tests.serving.triton.tiny import CONFIG, answer, living_stubs, times, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -77,7 +76,7 @@ def test_reloads_with_a_changed_file_leave_one_pair_of_series(server: TritonServ
 
 def test_reloads_with_a_changed_configuration_leave_triton_alive(server: TritonServer) -> None:
     for reload in range(5):
-        config = model_config(server.settings.repository / "pair", 1)
+        config = model_config(server.settings.repository / "pair", VersionPolicy(1))
         config["parameters"]["note"] = {"string_value": str(reload)}
         server._require_control().load("pair", config)
         assert answers(server) == {2}

@@ -11,7 +11,7 @@ import pytest
 
 from serving.errors import BundleError, SetupError
 from serving.ports import free_ports
-from serving.triton.control import model_config
+from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
 from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.stubs import StubWatch
@@ -64,33 +64,47 @@ def test_stale_runtime_files_are_removed_and_live_ones_kept(tmp_path: Path) -> N
 
 
 def test_stub_is_missing_until_the_model_has_been_loaded_again() -> None:
-    living = {"a": {1, 2}, "b": {3}}
-    watch = StubWatch(lambda: living)
-    watch.expect("a")
-    watch.expect("b")
+    running = {("a", 1): {1, 2}, ("b", 1): {3}}
+    watch = StubWatch(lambda: running)
+    watch.expect("a", 1)
+    watch.expect("b", 1)
     assert watch.missing() == {}
-    living = {"a": {1}, "b": {3}}
+    running = {("a", 1): {1}, ("b", 1): {3}}
     assert watch.missing() == {"a": 1}
     assert watch.missing() == {"a": 1}
-    living = {"a": {1, 4}, "b": {3}}
-    watch.expect("a")
+    running = {("a", 1): {1, 4}, ("b", 1): {3}}
+    watch.expect("a", 1)
     assert watch.missing() == {}
 
 
 def test_stub_replaced_by_a_reload_is_not_missing() -> None:
-    living = {"a": {1}}
-    watch = StubWatch(lambda: living)
-    watch.expect("a")
-    for now in ({1, 2}, {2}):  # while the old version finishes, and after
-        living = {"a": now}
+    running = {("a", 1): {1}}
+    watch = StubWatch(lambda: running)
+    watch.expect("a", 1)
+    for now in ({1, 2}, {2}):  # while the old instance finishes, and after
+        running = {("a", 1): now}
         assert watch.missing() == {}
-    living = {"a": set()}
+    running = {("a", 1): set()}
     assert watch.missing() == {"a": 1}
+
+
+def test_stub_of_a_retired_version_may_end_and_that_of_the_served_one_may_not() -> None:
+    running = {("a", 1): {1}}
+    watch = StubWatch(lambda: running)
+    watch.expect("a", 1)
+    running = {("a", 1): {1}, ("a", 2): {2}}
+    watch.expect("a", 2)
+    running = {("a", 2): {2}}
+    assert watch.missing() == {"a": 1}, "both versions are still needed"
+    watch.expect_only("a", 2)
+    assert watch.missing() == {}
+    running = {("a", 1): {1}}
+    assert watch.missing() == {"a": 1}, "the old version's process does not replace it"
 
 
 def test_model_without_stubs_has_none_missing() -> None:
     watch = StubWatch(dict)
-    watch.expect("native")
+    watch.expect("native", 1)
     assert watch.missing() == {}
 
 
@@ -99,10 +113,24 @@ def test_model_without_stubs_has_none_missing() -> None:
 
 def test_load_is_narrowed_to_one_version(repository: Path) -> None:
     publish_times(repository, "a", 1)
-    config = model_config(repository / "a", 3, incarnation=2)
+    config = model_config(repository / "a", VersionPolicy(3), incarnation=2)
     assert config["version_policy"] == {"specific": {"versions": ["3"]}}
     assert config["parameters"]["incarnation"] == {"string_value": "2"}
     assert config["input"][0] == {"name": "x", "data_type": "TYPE_FP32", "dims": ["1"]}
+
+
+def test_version_has_its_own_configuration(repository: Path) -> None:
+    folder = publish_times(repository, "a", 1)
+    (folder / "config.pbtxt").write_text(CONFIG.replace("max_batch_size: 4", "max_batch_size: 7"))
+    assert model_config(repository / "a", VersionPolicy(1))["max_batch_size"] == 7
+    assert model_config(repository / "a", VersionPolicy(2))["max_batch_size"] == 4
+
+
+def test_later_switch_has_the_longer_policy() -> None:
+    """1 → 2 → 1: both versions are ready, and each was loaded beside the other."""
+    first, second = VersionPolicy(2, 1, switches=1), VersionPolicy(1, 2, switches=2)
+    assert (first.versions, second.versions) == ([2, 1], [1, 2, 2])
+    assert first.alone.versions == [2]
 
 
 def test_capacity_overrides_the_configuration_of_generators_alone(repository: Path) -> None:
@@ -113,22 +141,25 @@ def test_capacity_overrides_the_configuration_of_generators_alone(repository: Pa
     )
     publish(repository, "generator", times(1), own)
     overrides = {"max_rows": "4"}
-    found = model_config(repository / "generator", 1, 1, overrides)["parameters"]
+    found = model_config(repository / "generator", VersionPolicy(1), 1, overrides)["parameters"]
     assert {name: entry["string_value"] for name, entry in found.items()} == {
         "intra_op_thread_count": "1",
         "max_rows": "4",
         "max_waiting": "8",
         "incarnation": "1",
     }
-    assert "max_rows" not in model_config(repository / "encoder", 1, 1, overrides)["parameters"]
+    assert (
+        "max_rows"
+        not in model_config(repository / "encoder", VersionPolicy(1), 1, overrides)["parameters"]
+    )
 
 
 def test_broken_configuration_is_named(repository: Path) -> None:
     publish(repository, "a", None, "max_batch_size: many")
     with pytest.raises(BundleError, match=r"config.pbtxt is not a model configuration"):
-        model_config(repository / "a", 1)
+        model_config(repository / "a", VersionPolicy(1))
     with pytest.raises(BundleError, match="cannot read"):
-        model_config(repository / "absent", 1)
+        model_config(repository / "absent", VersionPolicy(1))
 
 
 # Installation

@@ -18,9 +18,8 @@ from serving.engine_stats import read_engine_stats
 from serving.ports import free_ports
 from serving.triton import process
 from serving.triton.runtime_files import RuntimeFiles
-from serving.triton.stubs import living_stubs
 from tests.serving.tiny_bundles import publish
-from tests.serving.triton.tiny import CONFIG, publish_times, runtime_files, wait_until
+from tests.serving.triton.tiny import CONFIG, living_stubs, publish_times, runtime_files, wait_until
 
 SUPERVISOR = """
 import sys

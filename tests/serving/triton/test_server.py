@@ -14,9 +14,15 @@ import pytest
 from serving.errors import SetupError
 from serving.triton import TritonServer, TritonSettings, process
 from serving.triton.installation import STUB, find_installation
-from serving.triton.stubs import living_stubs
 from serving.triton.supervisor import Supervisor
-from tests.serving.triton.tiny import answer, incarnation, publish_times, runtime_files, wait_until
+from tests.serving.triton.tiny import (
+    answer,
+    incarnation,
+    living_stubs,
+    publish_times,
+    runtime_files,
+    wait_until,
+)
 
 
 @pytest.fixture
@@ -37,13 +43,21 @@ def test_half_written_version_is_never_loaded(repository: Path) -> None:
 
 
 @pytest.mark.integration
-def test_versions_go_forth_and_back_without_a_restart(server: TritonServer) -> None:
-    publish_times(server.settings.repository, "twice", 20, version=2)
-    assert answer(server, "twice") == 2, "a version is served before anyone asked for it"
-    assert server.load("twice") == 2
-    assert answer(server, "twice") == 20
-    assert server.load("twice", 1) == 1
-    assert answer(server, "twice") == 2
+def test_versions_go_forth_and_back_without_a_restart(repository: Path) -> None:
+    publish_times(repository, "twice", 2)
+    with TritonServer(TritonSettings(repository, retire_after_s=0)) as server:
+        publish_times(repository, "twice", 20, version=2)
+        assert answer(server, "twice") == 2, "a version is served before a reload"
+        first = living_stubs(cast(int, server.pid), repository)["twice"]
+        assert server.load("twice") == 2
+        assert (answer(server, "twice", 1), answer(server, "twice", 2)) == (2, 20)
+        assert first < living_stubs(cast(int, server.pid), repository)["twice"]
+        assert server.load("twice", 1) == 1
+        assert (answer(server, "twice", 1), answer(server, "twice", 2)) == (2, 20)
+        assert server.heal() == []
+        wait_until(lambda: len(living_stubs(cast(int, server.pid), repository)["twice"]) == 1)
+        assert answer(server, "twice") == 2
+        assert server.heal() == [], "the process of the retired version counts as lost"
 
 
 @pytest.mark.integration

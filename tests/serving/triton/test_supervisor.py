@@ -29,6 +29,7 @@ class FakeServer:
         self.last_output = "exit code -11"
         self.engines: dict[str, EngineStats] | None = {"a": engine_stats(1)}
         self.calls: list[str] = []
+        self.repository = SimpleNamespace(names=list)
 
     def heal(self) -> list[str]:
         self.calls.append("heal")
@@ -46,7 +47,8 @@ class FakeServer:
         self.calls.append("stop")
         self.is_alive, self.dead_stubs = False, 0
 
-    def start(self) -> None:
+    def start(self, *, strict: bool) -> None:
+        assert not strict, "one bundle that does not load must not keep the others down"
         self.calls.append("start")
         if not self.starts:
             raise SetupError("no")
@@ -62,7 +64,7 @@ class Clock:
 
 
 def supervise(server: FakeServer, clock: Clock | None = None) -> Supervisor:
-    return Supervisor(cast(TritonServer, server), clock or Clock())
+    return Supervisor(cast(TritonServer, server), clock=clock or Clock())
 
 
 def watch(supervisor: Supervisor, clock: Clock, seconds: int) -> None:

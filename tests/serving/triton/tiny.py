@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from serving.engine_stats import EngineStats
 from serving.triton import TritonServer
 from serving.triton.runtime_files import SHARED_MEMORY
+from serving.triton.stubs import running_stubs
 from tests.serving.tiny_bundles import graph, publish
 
 CONFIG = """
@@ -40,10 +41,11 @@ def publish_times(repository: Path, name: str, factor: float, **options: Any) ->
     return publish(repository, name, times(factor), CONFIG, **options)
 
 
-def answer(server: TritonServer, model: str) -> float:
-    """What the model makes of 1."""
+def answer(server: TritonServer, model: str, version: int | None = None) -> float:
+    """What the model makes of 1; without a version, the newest that is loaded."""
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}]}
-    url = f"http://{server.http_address}/v2/models/{model}/infer"
+    which = "" if version is None else f"/versions/{version}"
+    url = f"http://{server.http_address}/v2/models/{model}{which}/infer"
     reply = httpx.post(url, json=body, timeout=30, trust_env=False).raise_for_status().json()
     return float(reply["outputs"][0]["data"][0])
 
@@ -53,6 +55,14 @@ def incarnation(server: TritonServer, model: str) -> str:
     url = f"http://{server.http_address}/v2/models/{model}/config"
     parameters = httpx.get(url, trust_env=False).raise_for_status().json()["parameters"]
     return str(parameters["incarnation"]["string_value"])
+
+
+def living_stubs(server: int, repository: Path) -> dict[str, set[int]]:
+    """The running stubs of a server, by model."""
+    found: dict[str, set[int]] = {}
+    for (model, _), pids in running_stubs(server, repository).items():
+        found.setdefault(model, set()).update(pids)
+    return found
 
 
 def wait_until(claim: Callable[[], bool], timeout_s: float = 20.0) -> None:

@@ -1,0 +1,103 @@
+"""Keeps the catalog at the versions that Triton serves.
+
+The supervisor (`triptych triton`) alone decides about versions. The gateway shares only the
+repository and Triton with it: it asks Triton which version is served and reads that version's
+manifest from the repository.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from serving.errors import BundleError
+from serving.gateway.catalog import Catalog
+from serving.loading import load_model
+from serving.planning.loaded_model import LoadedModel
+from serving.repository import Repository
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.5
+_REPOSITORY_POLLS = 4
+"""The repository is read at every so many polls of Triton."""
+
+
+class VersionFollower:
+    """Updates a catalog. Used on one event loop.
+
+    Args:
+        repository: Read-only; read in worker threads, one at a time.
+        catalog: What is updated.
+        read_version: The version of a model that Triton serves; None if it serves none.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        catalog: Catalog,
+        read_version: Callable[[str], Awaitable[int | None]],
+    ) -> None:
+        self._repository = repository
+        self._catalog = catalog
+        self._read_version = read_version
+        self._names: set[str] = set()
+        self._numbers: dict[str, list[int]] = {}
+        self._unreadable: dict[str, int] = {}
+        """Versions that Triton serves and the gateway cannot read, by name."""
+
+    async def run(self) -> None:
+        """Follow Triton until cancelled."""
+        while True:
+            await self.update()
+            for _ in range(_REPOSITORY_POLLS - 1):
+                await asyncio.sleep(POLL_S)
+                await self._update_versions()
+            await asyncio.sleep(POLL_S)
+
+    async def update(self) -> None:
+        """Read the repository, then the served version of each bundle in it."""
+        self._names = set(await asyncio.to_thread(self._repository.names))
+        await self._update_versions()
+        for model in self._catalog.models:
+            await self._update_published(model)
+
+    async def _update_versions(self) -> None:
+        names = sorted(self._names | set(self._catalog.names))
+        versions = await asyncio.gather(*map(self._read_version, names))
+        for name, version in zip(names, versions, strict=True):
+            if version is not None:
+                await self._follow(name, version)
+            elif name not in self._names and name in self._catalog.names:
+                log.info("model removed", extra={"model": name})
+                self._catalog.remove(name)
+
+    async def _follow(self, name: str, version: int) -> None:
+        before = self._catalog.version(name)
+        if version in (before, self._unreadable.get(name)):
+            return
+        try:
+            model, published = await asyncio.to_thread(self._load, name, version)
+        except BundleError as error:
+            self._unreadable[name] = version
+            log.error("cannot serve %s version %d: %s", name, version, error)
+            return
+        self._unreadable.pop(name, None)
+        self._catalog.put(model, published)
+        log.info("model switched", extra={"model": name, "before": before, "version": version})
+
+    async def _update_published(self, model: LoadedModel) -> None:
+        """Notice new versions in the repository, for `/v1/models`."""
+        numbers = await asyncio.to_thread(self._repository.numbers, model.name)
+        if numbers != self._numbers.get(model.name):
+            self._numbers[model.name] = numbers
+            published = await asyncio.to_thread(self._published, model.name)
+            if self._catalog.version(model.name) == model.manifest.version:
+                self._catalog.put(model, published)
+
+    def _load(self, name: str, version: int) -> tuple[LoadedModel, list[int]]:
+        return load_model(self._repository.open(name, version)), self._published(name)
+
+    def _published(self, name: str) -> list[int]:
+        return [bundle.version for bundle in self._repository.complete(name)]

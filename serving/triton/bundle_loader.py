@@ -1,0 +1,279 @@
+"""Loads bundles into a running Triton, switches their versions, and replaces what died.
+
+A switch keeps the previous version loaded for a while: requests that began on it finish there, and
+clients move to the new one when all parts of it are ready.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from serving.bundle import Bundle
+from serving.errors import SetupError
+from serving.triton.control import ModelControl, VersionPolicy, model_config
+from serving.triton.settings import TritonSettings
+from serving.triton.stubs import StubWatch
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 10.0
+"""Between two attempts to load a bundle of which no version loads."""
+
+
+@dataclass
+class Serving:
+    """A bundle in Triton: the version that is served, and the one before it while they overlap."""
+
+    bundle: Bundle
+    previous: Bundle | None = None
+    retire_at_s: float = 0.0
+
+    @property
+    def bundles(self) -> list[Bundle]:
+        """Both versions, or the one."""
+        return [self.bundle] if self.previous is None else [self.bundle, self.previous]
+
+
+class BundleLoader:
+    """The bundles of one server. `load` may run in several threads, one per bundle.
+
+    Args:
+        settings: Of the server.
+        stubs: The server's model processes.
+        progress: Called with one line for each model loaded.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        settings: TritonSettings,
+        stubs: StubWatch,
+        progress: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._stubs = stubs
+        self._progress = progress
+        self._clock = clock
+        self._control: ModelControl | None = None
+        self._switches: Counter[str] = Counter()
+        self._incarnations: Counter[str] = Counter()  # kept over restarts: clients compare it
+        self._retry_at_s: dict[str, float] = {}
+        self.serving: dict[str, Serving] = {}
+        """By bundle name."""
+        self.dead_stubs = 0
+        """Processes that died; Triton keeps their shared memory until it stops."""
+
+    def begin(self, control: ModelControl) -> None:
+        """Start over with a new server, which has nothing loaded."""
+        self._control = control
+        self._switches.clear()
+        self._retry_at_s.clear()
+        self.serving = {}
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Triton models that are loaded, further parts included."""
+        return tuple(sorted({m for each in self.serving.values() for m in each.bundle.models}))
+
+    def load(self, name: str, candidates: Sequence[Bundle]) -> Bundle:
+        """Load the first version that loads, without overlap.
+
+        Args:
+            name: Of the bundle.
+            candidates: Versions to try, best first; at least one.
+
+        Raises:
+            SetupError: none loads; the reason of the first.
+        """
+        failures: list[SetupError] = []
+        for bundle in candidates:
+            try:
+                for model in bundle.models:
+                    self._load_model(model, VersionPolicy(bundle.version))
+            except SetupError as error:
+                failures.append(error)
+                if len(candidates) > 1:
+                    log.error("%s version %d does not load: %s", name, bundle.version, error)
+                continue
+            self.serving[name] = Serving(bundle)
+            self._retry_at_s.pop(name, None)
+            return bundle
+        self._retry_at_s[name] = self._clock() + _RETRY_S
+        raise failures[0]
+
+    def switch(self, name: str, bundle: Bundle) -> None:
+        """Serve another version of a loaded bundle; the previous one stays loaded for a while.
+
+        Raises:
+            SetupError: it does not load; the previous version is served as before.
+        """
+        previous = self.serving[name].bundle
+        self._switches[name] += 1
+        # A version that is still loaded from an earlier switch is unloaded first: clients recognise
+        # the served version by the policy that it was loaded with.
+        if self.serving[name].previous is not None:
+            self.retire(name)
+        try:
+            self._load_both(name, bundle, previous)
+        except SetupError:
+            for model in previous.models:
+                self._load_model(model, VersionPolicy(previous.version))
+            for model in set(bundle.models) - set(previous.models):
+                self._unload(model)
+            raise
+        retire_at_s = self._clock() + self._settings.retire_after_s
+        self.serving[name] = Serving(bundle, previous, retire_at_s)
+
+    def _load_both(self, name: str, bundle: Bundle, previous: Bundle) -> None:
+        """Load a version beside the previous one; part by part, the one clients look at last."""
+        policy = VersionPolicy(bundle.version, previous.version, self._switches[name])
+        try:
+            for model in bundle.models:
+                self._load_model(model, policy if model in previous.models else policy.alone)
+        except SetupError as error:
+            if not self._may_differ(bundle, previous):
+                raise
+            # Both versions share one configuration in Triton, which the previous one may not fit.
+            log.info("%s: versions cannot overlap (%s); replacing at once", name, error)
+            for model in bundle.models:
+                self._load_model(model, policy.alone)
+
+    def _may_differ(self, bundle: Bundle, previous: Bundle) -> bool:
+        root = self._settings.repository
+        configs = [
+            [model_config(root / m, VersionPolicy(each.version)) for m in each.models]
+            for each in (bundle, previous)
+        ]
+        for config in (config for each in configs for config in each):
+            del config["version_policy"]
+        return configs[0] != configs[1]
+
+    def retire_due(self) -> None:
+        """Unload previous versions whose time is up."""
+        for name, serving in self.serving.items():
+            if serving.previous is not None and self._clock() >= serving.retire_at_s:
+                self.retire(name)
+
+    def retire(self, name: str) -> None:
+        """Unload a bundle's previous version; Triton lets its running requests finish.
+
+        Raises:
+            SetupError: Triton refused.
+        """
+        serving = self.serving[name]
+        assert serving.previous is not None
+        log.info("unloading %s version %d", name, serving.previous.version)
+        for model in serving.bundle.models:
+            self._stubs.expect_only(model, serving.bundle.version)
+            self._load_model(model, VersionPolicy(serving.bundle.version))
+        for model in set(serving.previous.models) - set(serving.bundle.models):
+            self._unload(model)
+        self.serving[name] = Serving(serving.bundle)
+
+    def unload(self, name: str) -> None:
+        """Unload a bundle with all its parts; running requests finish.
+
+        Raises:
+            SetupError: Triton refused.
+        """
+        serving = self.serving.pop(name)
+        for model in {model for each in serving.bundles for model in each.models}:
+            self._unload(model)
+
+    def heal(self, others: Callable[[str], Sequence[Bundle]]) -> list[str]:
+        """Load again what has lost a process or is not loaded any more.
+
+        Triton neither restarts a dead stub nor reports its model as not ready, and what the stub
+        had accepted hangs. So the model is unloaded first, by which clients see at once that their
+        requests are lost, then loaded with a new incarnation.
+
+        Args:
+            others: The complete versions of a bundle, in the order in which to try them if the
+                served one does not load any more.
+
+        Returns:
+            The models that were loaded again.
+
+        Raises:
+            SetupError: no version of a bundle loads; it is tried again later.
+        """
+        ready = self._require_control().ready()
+        if ready is None:
+            return []
+        missing = self._stubs.missing()
+        healed = []
+        for name, serving in list(self.serving.items()):
+            broken = [
+                model
+                for model in serving.bundle.models
+                if model in missing or serving.bundle.version not in ready.get(model, ())
+            ]
+            if not broken or self._retry_at_s.get(name, 0.0) > self._clock():
+                continue
+            for model in broken:
+                self._clear(model, missing.get(model, 0), bool(ready.get(model)))
+            self._reload(name, serving, broken, others)
+            healed += broken
+        return healed
+
+    def _clear(self, model: str, missing: int, is_ready: bool) -> None:
+        """Unload a model that Triton reports as ready though its process died."""
+        if not is_ready:
+            log.error("model %s is not loaded any more; loading it again", model)
+            self._stubs.forget(model)
+        elif missing:
+            log.warning("model %s lost %d of its processes; loading it again", model, missing)
+            self.dead_stubs += missing
+            self._incarnations[model] += 1
+            self._unload(model)
+
+    def _reload(
+        self,
+        name: str,
+        serving: Serving,
+        models: Iterable[str],
+        others: Callable[[str], Sequence[Bundle]],
+    ) -> None:
+        """Load the served version again, or the best other one."""
+        try:
+            for model in models:
+                self._load_model(model, VersionPolicy(serving.bundle.version))
+        except SetupError as error:
+            log.error("%s version %d does not load: %s", name, serving.bundle.version, error)
+            candidates = [b for b in others(name) if b.version != serving.bundle.version]
+            if not candidates:
+                self._retry_at_s[name] = self._clock() + _RETRY_S
+                raise
+            self.load(name, candidates)
+            log.error("%s: version %d is served instead", name, self.serving[name].bundle.version)
+        else:
+            self.serving[name] = Serving(serving.bundle)
+
+    def _load_model(self, model: str, policy: VersionPolicy) -> None:
+        began = time.monotonic()
+        config = model_config(
+            self._settings.repository / model,
+            policy,
+            self._incarnations[model],
+            self._settings.capacity.parameters(),
+        )
+        before = self._stubs.running(model, policy.version)
+        self._require_control().load(model, config)
+        self._stubs.expect(model, policy.version, before)
+        if policy.previous is None:
+            self._stubs.expect_only(model, policy.version)
+        took_s = time.monotonic() - began
+        self._progress(f"loaded {model} version {policy.version} in {took_s:.1f} s")
+
+    def _unload(self, model: str) -> None:
+        self._stubs.forget(model)
+        self._require_control().unload(model)
+
+    def _require_control(self) -> ModelControl:
+        assert self._control is not None, "the server is not started"
+        return self._control
