@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from triptych.commands.installed import imported
+from triptych.commands.lazy_import import imported
 
 WATCH_PERIOD_S = 2.0
 
