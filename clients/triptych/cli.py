@@ -91,7 +91,9 @@ def _print_version(wanted: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Vision-and-language transformers: exported to verified ONNX, served by Triton."""

@@ -19,7 +19,6 @@ from triptych.tasks import TASKS
 
 _Pydantic = TypeVar("_Pydantic", bound=BaseModel)
 
-
 _ROOTS = (
     *(message for task in TASKS.values() for message in (task.request, task.response)),
     *(messages.Chunk, messages.ModelList, messages.ErrorBody),
@@ -40,11 +39,7 @@ def to_proto(message: BaseModel) -> Message:
     given = {name: getattr(message, name) for name in type(message).model_fields}
     fields = TWINS[type(message)].DESCRIPTOR.fields_by_name
     packed = {
-        name: [_pack(fields[name], item) for item in value]
-        if isinstance(value, list)
-        else _pack(fields[name], value)
-        for name, value in given.items()
-        if value is not None
+        name: _packed(fields[name], value) for name, value in given.items() if value is not None
     }
     return TWINS[type(message)](**packed)
 
@@ -58,11 +53,17 @@ def from_proto(message: Message, into: type[_Pydantic]) -> _Pydantic:
     return into.model_validate(_unpacked(message, into))
 
 
+def _packed(field: Any, value: Any) -> Any:
+    if _is_plain(field):
+        return value
+    return (
+        [_pack(field, item) for item in value] if isinstance(value, list) else _pack(field, value)
+    )
+
+
 def _pack(field: Any, value: Any) -> Any:
     if field.type == FieldDescriptor.TYPE_BYTES:
         return images.decode(value)
-    if field.message_type is None:
-        return value
     if field.message_type.name == pb.LanguagePair.DESCRIPTOR.name:
         source, target = value
         return pb.LanguagePair(source=source, target=target)
@@ -73,7 +74,7 @@ def _pack(field: Any, value: Any) -> Any:
 
 
 def _unpacked(message: Message, into: type[BaseModel]) -> dict[str, Any]:
-    """Fields of `message` that were set; an empty list counts only where one is required."""
+    """Fields of `message` that are set; an empty list is one only where a list is required."""
     fields: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
@@ -82,7 +83,10 @@ def _unpacked(message: Message, into: type[BaseModel]) -> dict[str, Any]:
                 fields[field.name] = dict(value)
         elif field.is_repeated:
             if value or into.model_fields[field.name].is_required():
-                fields[field.name] = [_unpack(field, item) for item in value]
+                is_plain = _is_plain(field)
+                fields[field.name] = (
+                    list(value) if is_plain else [_unpack(field, item) for item in value]
+                )
         elif not field.has_presence or message.HasField(field.name):
             fields[field.name] = _unpack(field, value)
     return fields
@@ -98,6 +102,11 @@ def _unpack(field: Any, value: Any) -> Any:
     if field.message_type.name == pb.Row.DESCRIPTOR.name:
         return list(value.values)
     return _unpacked(value, _PYDANTIC[field.message_type.name])
+
+
+def _is_plain(field: Any) -> bool:
+    """Whether values, and lists of them, are the same in both messages: numbers and texts."""
+    return field.message_type is None and field.type != FieldDescriptor.TYPE_BYTES
 
 
 def _is_map(field: Any) -> bool:

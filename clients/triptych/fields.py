@@ -5,10 +5,12 @@ The protobuf generator, the client methods and the command line derive from thes
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import annotated_types
@@ -66,6 +68,7 @@ class MessageField:
         return isinstance(self.type, type) and issubclass(self.type, BaseModel)
 
 
+@functools.cache
 def fields_of(message: type[BaseModel]) -> Mapping[str, MessageField]:
     """The fields of a message by name, its own before those that it inherits.
 
@@ -74,7 +77,9 @@ def fields_of(message: type[BaseModel]) -> Mapping[str, MessageField]:
     """
     own = [name for name in message.__annotations__ if name in message.model_fields]
     inherited = [name for name in message.model_fields if name not in own]
-    return {name: _field(name, message.model_fields[name]) for name in (*own, *inherited)}
+    return MappingProxyType(
+        {name: _field(name, message.model_fields[name]) for name in (*own, *inherited)}
+    )
 
 
 def field_of(name: str, annotation: Any, default: Any = None) -> MessageField:
