@@ -1,6 +1,6 @@
 """A bundle that answers tasks' calls in this process: over PyTorch, or over its ONNX graphs.
 
-The tasks, tokenizers and search are those of serving; only Triton and the gateway are left out.
+The tasks, tokenizers and search are those of serving; only Triton and the gateway are missing.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def torch_model(checkpoint: Path, bundle: Bundle) -> LocalModel:
 
 
 def onnx_model(repository: Path, bundle: Bundle) -> LocalModel:
-    """A bundle's ONNX graphs, as they lie in the repository."""
+    """A bundle's ONNX graphs, as they are in the repository."""
     manifest = bundle.manifest
     if "step" in manifest.graphs:
         return LocalModel(bundle, OrtRunner(bundle, threads=THREADS), {})

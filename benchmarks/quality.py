@@ -1,7 +1,7 @@
 """What the examples are worth: held-out scores in PyTorch, ONNX, int8 and through the served API.
 
 `make quality` prints the table of the README, and writes each bundle's scores into its report. The
-columns go through the same tasks and the same held-out data; they differ only in who computes.
+columns go through the same tasks and the same held-out data; they differ only in the runtime.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Answer = Callable[[list[Question]], list[str]]
 
 @dataclass(frozen=True)
 class Panel:
-    """The tasks, whoever computes them."""
+    """The tasks, independent of the runtime."""
 
     translate: Translate
     caption: Caption
@@ -73,7 +73,7 @@ class Measure:
 
 
 def few_shot(shots: int) -> Measure:
-    """Questions whose answers only the examples tell, of every family."""
+    """Questions of every family, with answers that follow from the examples alone."""
 
     def score(panel: Panel, count: int) -> float:
         share = max(1, count // len(FRESH))
@@ -207,14 +207,14 @@ def local_panel(models: list[LocalModel]) -> Panel:
         plan = translate.TASK.prepare(TranslateRequest(texts=texts), (), translator.model, limits)
         return [str(item.text) for item in plan.finish(translator.answer(plan.calls)).data]
 
-    def caption_pictures(pictures: list[Image.Image]) -> list[str]:
-        files = [as_png(picture) for picture in pictures]
+    def caption_images(images: list[Image.Image]) -> list[str]:
+        files = [as_png(image) for image in images]
         plan = caption.TASK.prepare(CaptionRequest(images=["-"]), files, captioner.model, limits)
         return [str(item.text) for item in plan.finish(captioner.answer(plan.calls)).data]
 
-    def classify(picture: Image.Image, labels: list[str]) -> str:
-        asked = ZeroShotRequest(images=["-"], labels=labels)
-        plan = zero_shot.TASK.prepare(asked, [as_png(picture)], clip.model, limits)
+    def classify(image: Image.Image, labels: list[str]) -> str:
+        request = ZeroShotRequest(images=["-"], labels=labels)
+        plan = zero_shot.TASK.prepare(request, [as_png(image)], clip.model, limits)
         ranked = plan.finish(clip.answer(plan.calls)).data[0].labels
         assert ranked is not None
         return ranked[0].label
@@ -224,7 +224,7 @@ def local_panel(models: list[LocalModel]) -> Panel:
         return str(plan.finish(gpt.answer(plan.calls)).data[0].text)
 
     return Panel(
-        in_batches(translate_texts), in_batches(caption_pictures), classify, one_by_one(answer)
+        in_batches(translate_texts), in_batches(caption_images), classify, one_by_one(answer)
     )
 
 
@@ -234,32 +234,32 @@ def served_panel(client: Client) -> Panel:
     def translate_texts(texts: list[str]) -> list[str]:
         return [str(item.text) for item in client.translate(texts).data]
 
-    def caption_pictures(pictures: list[Image.Image]) -> list[str]:
-        files = [as_png(picture) for picture in pictures]
+    def caption_images(images: list[Image.Image]) -> list[str]:
+        files = [as_png(image) for image in images]
         return [str(item.text) for item in client.caption(files).data]
 
-    def classify(picture: Image.Image, labels: list[str]) -> str:
-        ranked = client.zero_shot(as_png(picture), labels).data[0].labels
+    def classify(image: Image.Image, labels: list[str]) -> str:
+        ranked = client.zero_shot(as_png(image), labels).data[0].labels
         assert ranked is not None
         return ranked[0].label
 
     def answer(question: Question) -> str:
-        asked = as_request(question)
+        request = as_request(question)
         answered = client.generate(
-            asked.prompts,
-            instruction=asked.instruction,
-            examples=[(example.input, example.output) for example in asked.examples or ()],
-            max_new_tokens=asked.max_new_tokens,
+            request.prompts,
+            instruction=request.instruction,
+            examples=[(example.input, example.output) for example in request.examples or ()],
+            max_new_tokens=request.max_new_tokens,
         )
         return str(answered.data[0].text)
 
     return Panel(
-        in_batches(translate_texts), in_batches(caption_pictures), classify, one_by_one(answer)
+        in_batches(translate_texts), in_batches(caption_images), classify, one_by_one(answer)
     )
 
 
 def as_request(question: Question) -> GenerateRequest:
-    """A question as it is sent, the most probable answer wanted."""
+    """A question as a request for the most probable answer."""
     examples = [Example(input=one.given, output=one.answer) for one in question.examples]
     return GenerateRequest(
         prompts=[question.prompt],
@@ -275,7 +275,7 @@ def one_by_one(answer: Callable[[Question], str]) -> Answer:
 
 
 def in_batches(call: Callable[[list[Item]], list[str]]) -> Callable[[list[Item]], list[str]]:
-    """The same function, asked for `BATCH` items at a time."""
+    """The same function, called for `BATCH` items at a time."""
 
     def batched(items: list[Item]) -> list[str]:
         starts = range(0, len(items), BATCH)
@@ -284,10 +284,10 @@ def in_batches(call: Callable[[list[Item]], list[str]]) -> Callable[[list[Item]]
     return batched
 
 
-def as_png(picture: Image.Image) -> bytes:
-    """A picture as a lossless file."""
+def as_png(image: Image.Image) -> bytes:
+    """An image as a lossless file."""
     buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
+    image.save(buffer, "PNG")
     return buffer.getvalue()
 
 

@@ -7,7 +7,7 @@ if docker compose version >/dev/null 2>&1; then
   exec docker compose -f "$folder/compose.yaml" "$@"
 fi
 if command -v docker-compose >/dev/null 2>&1; then
-  # Version 1 builds with BuildKit only when told to. It does not know `create_host_path`, and never
+  # Version 1 builds with BuildKit only with these. It has no `create_host_path`, and never
   # creates the path of a mount in this syntax.
   export COMPOSE_DOCKER_CLI_BUILD=1 DOCKER_BUILDKIT=1
   cd "$folder"  # paths of a file on stdin are relative to this

@@ -1,6 +1,6 @@
 """Every verb of the Makefile and every command of the README works on a fresh clone.
 
-Each verb gets a clone of its own, so that none depends on what another has left. The clones use
+Each verb gets a clone of its own, so that none depends on another one's files. The clones use
 this installation; `pip` is recorded and does nothing.
 """
 
@@ -46,6 +46,7 @@ class Clone:
         return {**os.environ, "PATH": path, "PYTHONPATH": own, "PYTHONDONTWRITEBYTECODE": "1"}
 
     def make(self, *arguments: str, timeout_s: float = 600) -> str:
+        """What it prints; an exit code other than 0 fails the test."""
         done = subprocess.run(
             ["make", f"BIN={self.tools}", *arguments],
             cwd=self.folder,
@@ -56,7 +57,7 @@ class Clone:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return done.stdout + done.stderr
 
     def changes(self) -> str:
         """What git finds changed or new, ignored files apart."""
@@ -167,9 +168,10 @@ class TestFreshClone:
             start_new_session=True,
         )
         assert process.stdout is not None
-        assert any("ready at" in line for line in process.stdout)
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait(timeout=60)
+        with process.stdout as lines:
+            assert any("ready at" in line for line in lines)
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(timeout=60)
 
     def test_up_and_down_run_compose(self, clone: Clone, tmp_path: Path) -> None:
         write_script(clone.tools / "docker", f'echo "$REPOSITORY $@" >> "{tmp_path}/docker.log"')

@@ -32,7 +32,7 @@ console = Console(highlight=False, width=200)
 
 
 def main() -> int:
-    """Plays every cell, prints the table, writes JSON and picture."""
+    """Plays every cell, prints the table, writes JSON and a plot."""
     arguments = parse_arguments()
     rows: list[dict[str, Any]] = []
     before = machine.load()
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def around(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What stands around the table: the gateway, arrivals at random, the roofline."""
+    """Further measurements: the gateway, random arrivals, the roofline."""
     if "marian-74m" not in arguments.models or arguments.only:
         return {}
     model, batches, rate = "marian-74m", arguments.batches, arguments.rate
@@ -110,7 +110,7 @@ VOCABULARY = 50_000
 
 
 def contenders_of(model: str) -> Sequence[Contender]:
-    """CTranslate2 knows no captioners."""
+    """CTranslate2 has no captioners."""
     if KINDS[model] == "caption":
         return (*OURS, *TRANSFORMERS)
     return (*OURS, *FAST, *CTRANSLATE2, *TRANSFORMERS)

@@ -1,8 +1,8 @@
-"""Checkpoints of full size with random weights, and what each engine makes of them.
+"""Checkpoints of full size with random weights, and their conversion for each engine.
 
 Weights do not matter for speed, shapes do: GPT-2 of 124M parameters, a Marian of the shape of
 opus-mt (74M), and a captioner of ViT-B/16 and GPT-2. Lengths are forced, so that every engine does
-the same work. Everything is made once, below a cache folder.
+the same work. Everything is created once, in a cache folder.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _captioner(folder: Path) -> None:
 
 
 def _byte_tokenizer(folder: Path) -> None:
-    """The example captioner's tokenizer, padded with words that no text has."""
+    """The example captioner's tokenizer, padded with unused tokens."""
     example = EXAMPLES / "example-captioner"
     shutil.copy(example / "tokenizer_config.json", folder)
     tokenizer = json.loads((example / "tokenizer.json").read_text(encoding="utf-8"))
@@ -156,7 +156,7 @@ def ctranslate2_folder(name: str, precision: str, cache: Path) -> Path:
         from ctranslate2.converters import TransformersConverter
 
         class Converter(TransformersConverter):
-            """Words are `w0`, `w1`, …: engines are given ids here, not text."""
+            """Words are `w0`, `w1`, …: engines take ids here, not text."""
 
             def load_tokenizer(self, *args: Any, **options: Any) -> Words:
                 config = json.loads((checkpoint(name, cache) / "config.json").read_text())
@@ -169,7 +169,7 @@ def ctranslate2_folder(name: str, precision: str, cache: Path) -> Path:
 
 
 class Words:
-    """A tokenizer's face for CTranslate2's converter: one word an id."""
+    """A minimal tokenizer for CTranslate2's converter: one word per id."""
 
     def __init__(self, size: int, end: int) -> None:
         self.size = size
@@ -177,7 +177,7 @@ class Words:
         self.unk_token = "w1"
 
     def get_vocab(self) -> dict[str, int]:
-        """Every word and its id; Marian's padding, the last, under the name that is looked for."""
+        """Every word and its id; Marian's padding, the last, has the name that is expected."""
         names = {f"w{i}": i for i in range(self.size)}
         if self.size == MARIAN_VOCABULARY or self.eos_token == "w0":
             del names[f"w{self.size - 1}"]

@@ -1,7 +1,7 @@
 """The engines under test behind one face: load a model once, decode batches of ids.
 
-Each runs in a process of its own with two threads, decodes what it is given as one batch, and tells
-its tokens as they come where it can.
+Each runs in a process of its own with two threads, decodes its input as one batch, and reports
+tokens as they are generated where it can.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Triptych:
         clock = Clock(len(requests), started_s)
 
         def listen(index: int) -> Any:
-            def told(event: Any) -> None:
+            def on_tokens(event: Any) -> None:
                 if isinstance(event, TokenChunk):
-                    clock.told(index, time.perf_counter(), len(event.token_ids))
+                    clock.record(index, time.perf_counter(), len(event.token_ids))
                     return
                 ended.append(event)
                 done.release()
 
-            return told
+            return on_tokens
 
         for index, request in enumerate(requests):
             self._engine.submit(request, listen(index))
@@ -82,7 +82,7 @@ class Triptych:
         return EngineRequest(
             self._manifest.generation.model_copy(update=update),
             source_ids=np.array(item.source, np.int64) if item.source else None,
-            pixels=None if item.picture is None else pixels(item.picture),
+            pixels=None if item.image is None else pixels(item.image),
             prompt_ids=item.prompt,
             stream=work.beams == 1,
         )
@@ -113,14 +113,14 @@ class CTranslate2:
         started_s = time.perf_counter()
         clock = Clock(len(work.items), started_s)
 
-        def told(result: Any) -> bool:
-            clock.told(result.batch_id, time.perf_counter())
+        def on_tokens(result: Any) -> bool:
+            clock.record(result.batch_id, time.perf_counter())
             return False
 
         common = {
             "beam_size": work.beams,
             "max_batch_size": 0,
-            "callback": told if work.beams == 1 else None,
+            "callback": on_tokens if work.beams == 1 else None,
         }
         least = work.new_tokens if work.is_forced else 1
         if self._generator is not None:
@@ -140,7 +140,7 @@ class CTranslate2:
                 **common,
             )
             timing.tokens = sum(len(result.hypotheses[0]) for result in results)
-            if not work.is_forced:  # every sentence ends, and the end token is not told
+            if not work.is_forced:  # every sentence ends, and the end token is not reported
                 timing.tokens += len(results)
         timing.seconds = time.perf_counter() - started_s
         clock.fill(timing)
@@ -174,7 +174,7 @@ class Transformers:
         class Watch(StoppingCriteria):
             def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
                 for item in range(len(work.items) if work.beams == 1 else 0):
-                    clock.told(item, time.perf_counter())
+                    clock.record(item, time.perf_counter())
                 return torch.zeros(len(ids), dtype=torch.bool)
 
         with torch.inference_mode():
@@ -201,9 +201,9 @@ class Transformers:
     def _inputs(self, work: Work) -> dict[str, Any]:
         import torch
 
-        if work.items[0].picture is not None:
-            pictures = np.stack([pixels(item.picture or 0) for item in work.items])
-            values = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 127.5 - 1
+        if work.items[0].image is not None:
+            images = np.stack([pixels(item.image or 0) for item in work.items])
+            values = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
             return {"pixel_values": values}
         rows = [item.source or item.prompt for item in work.items]
         longest = max(map(len, rows))
@@ -224,5 +224,5 @@ def words(ids: tuple[int, ...]) -> list[str]:
 
 
 def pixels(seed: int) -> Any:
-    """A random picture (224, 224, 3) uint8."""
+    """A random image (224, 224, 3) uint8."""
     return np.random.default_rng(seed).integers(0, 256, (224, 224, 3), dtype=np.uint8)

@@ -17,11 +17,11 @@ ROUNDS = 16
 
 @cache
 def sources(count: int) -> tuple[tuple[int, ...], ...]:
-    """Distinct held-out sentences as the example's tokenizer spells them."""
+    """Distinct held-out sentences as token ids of the example."""
     tokenizer = load_tokenizer(bundle("example-es-en", "fp32", CACHE))
     assert tokenizer is not None
-    spoken = dict.fromkeys(pair.spanish for pair in sentences("held_out", 2 * count, seed=1))
-    return tuple(tuple(tokenizer.encode(text)) for text in list(spoken)[:count])
+    texts = dict.fromkeys(pair.spanish for pair in sentences("held_out", 2 * count, seed=1))
+    return tuple(tuple(tokenizer.encode(text)) for text in list(texts)[:count])
 
 
 def example_work(batch: int, beams: int, seed: int) -> Work:

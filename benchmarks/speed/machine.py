@@ -34,7 +34,7 @@ def _version(library: str) -> str | None:
 
 
 def load() -> float:
-    """Processes that wanted to run during the last minute; ours are among them."""
+    """Load average of the last minute, this process included."""
     return round(os.getloadavg()[0], 2)
 
 

@@ -1,4 +1,4 @@
-"""Poisson arrivals of mixed lengths: requests that join and leave, against batches that wait.
+"""Poisson arrivals of mixed lengths: continuous batching against static batches.
 
 The same arrivals go to our engine as it serves, to our engine used as a static batcher (what waits
 is decoded together, to the end of the longest, before the next batch starts), and to CTranslate2 as
@@ -36,7 +36,7 @@ LENGTHS = (8, 16, 32, 64)
 
 @dataclass(frozen=True)
 class Arrival:
-    """A request: when it comes, its source, and how many tokens it wants."""
+    """A request: arrival time, source, and number of tokens to generate."""
 
     at_s: float
     source: tuple[int, ...]
@@ -58,21 +58,21 @@ def arrivals(rate: float, count: int, vocabulary: int, seed: int = 0) -> list[Ar
 
 
 def play(
-    asked: Sequence[Arrival],
+    requests: Sequence[Arrival],
     submit: Callable[[int, Arrival], None],
     done: threading.Event,
     ended: dict[int, float],
 ) -> dict[str, float]:
-    """Sends each request when its time has come and waits for all."""
+    """Sends each request at its time and waits for all."""
     started_s = time.perf_counter()
-    for number, arrival in enumerate(asked):
+    for number, arrival in enumerate(requests):
         time.sleep(max(0.0, started_s + arrival.at_s - time.perf_counter()))
         submit(number, arrival)
     done.wait()
-    latencies = [1000 * (ended[n] - started_s - a.at_s) for n, a in enumerate(asked)]
+    latencies = [1000 * (ended[n] - started_s - a.at_s) for n, a in enumerate(requests)]
     seconds = max(ended.values()) - started_s
     return {
-        "tokens_per_second": sum(a.new_tokens for a in asked) / seconds,
+        "tokens_per_second": sum(a.new_tokens for a in requests) / seconds,
         "latency_ms_mean": float(np.mean(latencies)),
         "latency_ms_p50": float(np.percentile(latencies, 50)),
         "latency_ms_p95": float(np.percentile(latencies, 95)),
@@ -87,7 +87,7 @@ class Tally:
         self.done = threading.Event()
         self._count = count
 
-    def told(self, number: int) -> None:
+    def record(self, number: int) -> None:
         """A request has its answer."""
         self.ended[number] = time.perf_counter()
         if len(self.ended) == self._count:
@@ -95,30 +95,32 @@ class Tally:
 
 
 def continuous(
-    runner: OrtRunner, manifest: Manifest, rules: Any, asked: Sequence[Arrival]
+    runner: OrtRunner, manifest: Manifest, rules: Any, requests: Sequence[Arrival]
 ) -> dict[str, float]:
     """Our engine as it serves."""
-    capacity = Capacity(rows=MOST, waiting=len(asked))
+    capacity = Capacity(rows=MOST, waiting=len(requests))
     engine = Engine(runner, RequestValidator(manifest), capacity)
-    tally = Tally(len(asked))
+    tally = Tally(len(requests))
 
     def submit(number: int, arrival: Arrival) -> None:
-        def told(event: Any) -> None:
+        def record(event: Any) -> None:
             if not isinstance(event, TokenChunk):
-                tally.told(number)
+                tally.record(number)
 
-        engine.submit(request(rules, arrival), told)
+        engine.submit(request(rules, arrival), record)
 
     try:
-        return play(asked, submit, tally.done, tally.ended)
+        return play(requests, submit, tally.done, tally.ended)
     finally:
         engine.close()
 
 
-def static(asked: Sequence[Arrival], answer: Callable[[list[Arrival]], None]) -> dict[str, float]:
-    """What waits is one batch; its answers come together at its end."""
+def static(
+    requests: Sequence[Arrival], answer: Callable[[list[Arrival]], None]
+) -> dict[str, float]:
+    """All waiting requests form one batch; its answers are complete at its end."""
     inbox: SimpleQueue[tuple[int, Arrival] | None] = SimpleQueue()
-    tally = Tally(len(asked))
+    tally = Tally(len(requests))
 
     def work() -> None:
         while (first := inbox.get()) is not None:
@@ -129,11 +131,11 @@ def static(asked: Sequence[Arrival], answer: Callable[[list[Arrival]], None]) ->
                 batch.append(following)
             answer([arrival for _, arrival in batch])
             for number, _ in batch:
-                tally.told(number)
+                tally.record(number)
 
     thread = threading.Thread(target=work)
     thread.start()
-    measured = play(asked, lambda n, a: inbox.put((n, a)), tally.done, tally.ended)
+    measured = play(requests, lambda n, a: inbox.put((n, a)), tally.done, tally.ended)
     inbox.put(None)
     thread.join()
     return measured
@@ -159,7 +161,7 @@ def compare(model: str, precision: str, cache: Path, rate: float, count: int) ->
 
     found = bundle(model, precision, cache)
     rules = found.manifest.generation
-    asked = arrivals(rate, count, found.manifest.vocabulary_size or 0)
+    requests = arrivals(rate, count, found.manifest.vocabulary_size or 0)
 
     def ours(batch: list[Arrival]) -> None:
         decode(runner, [request(rules, one) for one in batch], Capacity(rows=MOST, waiting=MOST))
@@ -178,13 +180,13 @@ def compare(model: str, precision: str, cache: Path, rate: float, count: int) ->
         )  # fmt: skip
 
     runner = OrtRunner(found, THREADS)
-    theirs(asked[:4])
-    ours(asked[:4])
+    theirs(requests[:4])
+    ours(requests[:4])
     rows = {
-        "static ctranslate2": static(asked, theirs),
-        "static triptych": static(asked, ours),
+        "static ctranslate2": static(requests, theirs),
+        "static triptych": static(requests, ours),
         "continuous triptych": continuous(
-            runner, found.manifest, rules, asked
+            runner, found.manifest, rules, requests
         ),  # closes the runner
     }
     return {"model": model, "precision": precision, "per_second": rate, "rows": rows}

@@ -1,4 +1,4 @@
-"""From timings to a table, ratios, JSON and a picture."""
+"""From timings to a table, ratios, JSON and a plot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def row(result: Result) -> dict[str, Any]:
 
 
 def percentile(timings: Iterable[Timing], field: str, rank: float) -> float | None:
-    """Over all rounds together; None where nothing was told as it came."""
+    """Over all rounds together; None without streaming."""
     values = [value for timing in timings for value in getattr(timing, field)]
     return float(np.percentile(values, rank)) if values else None
 

@@ -39,7 +39,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of the table: a model, how it is asked, and the work of each round."""
+    """One row of the table: a model, its workload, and the work of each round."""
 
     model: str
     title: str

@@ -1,9 +1,9 @@
 """Through the gateway: the same sentences by the engine in process and over HTTP.
 
-Both are asked in a closed loop and take turns, round by round. What is counted is what they did
+Both run in a closed loop and take turns, round by round. Only the work counts that they did
 while so many sentences were in flight, not how a loop fills and empties: what a request generated
 is spread evenly over its time. The client shares the machine's cores with the server, so it is as
-lean as Python's standard library allows, and the share of every process is told.
+lean as Python's standard library allows, and the CPU share of every process is reported.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NEW_TOKENS = 32
 FILL_S = 1.0
 COUNTED_S = 3.0
 
-Ask = Callable[[str], int]
+Send = Callable[[str], int]
 """Text → generated tokens; called from several threads."""
 
 
@@ -71,13 +71,13 @@ class Answered:
 
 
 def closed_loop(
-    ask: Ask,
+    send: Send,
     texts: Iterator[str],
     in_flight: int,
     counted_s: float = COUNTED_S,
     fill_s: float = FILL_S,
 ) -> Loop:
-    """Keeps so many texts in flight; counts after a while, and until nothing more is asked."""
+    """Keeps so many texts in flight; counts after a while, until the last text is sent."""
     answers: list[Answered] = []
     next_text = threading.Lock()
     is_over = threading.Event()
@@ -88,7 +88,7 @@ def closed_loop(
             with next_text:
                 text = next(texts)
             asked_s = time.perf_counter()
-            tokens = ask(text)
+            tokens = send(text)
             answers.append(Answered(asked_s, time.perf_counter(), tokens))
 
     threads = [threading.Thread(target=work) for _ in range(in_flight)]
@@ -137,8 +137,8 @@ class InProcess:
         self._tokenizer = tokenizer
         self._engine = Engine(OrtRunner(found, THREADS), RequestValidator(manifest))
 
-    def ask(self, text: str) -> int:
-        """See `Ask`."""
+    def send(self, text: str) -> int:
+        """See `Send`."""
         ids = np.array(self._tokenizer.encode(text), np.int64)
         return self._engine.generate(EngineRequest(self._rules, source_ids=ids)).generated_tokens
 
@@ -154,8 +154,8 @@ class OverHttp:
         self._address = urlsplit(url).netloc
         self._connections = threading.local()
 
-    def ask(self, text: str) -> int:
-        """See `Ask`."""
+    def send(self, text: str) -> int:
+        """See `Send`."""
         own = self._connections
         if not hasattr(own, "http"):
             own.http = http.client.HTTPConnection(self._address, timeout=300)
@@ -194,23 +194,23 @@ def compare(
         served = OverHttp(url)
         return [
             {"model": model, "precision": precision}
-            | row(batch, *_rounds(alone.ask, served.ask, texts, batch, rounds))
+            | row(batch, *_rounds(alone.send, served.send, texts, batch, rounds))
             for batch in batches
         ]
 
 
 def _rounds(
-    alone: Ask,
-    served: Ask,
+    alone: Send,
+    served: Send,
     texts: Iterator[str],
     in_flight: int,
     rounds: int,
 ) -> tuple[list[Loop], list[Loop]]:
     """Both ways in turn, each round the other one first."""
-    loops: dict[Ask, list[Loop]] = {alone: [], served: []}
+    loops: dict[Send, list[Loop]] = {alone: [], served: []}
     for number in range(rounds):
-        for ask in (alone, served) if number % 2 == 0 else (served, alone):
-            loops[ask].append(closed_loop(ask, texts, in_flight))
+        for send in (alone, served) if number % 2 == 0 else (served, alone):
+            loops[send].append(closed_loop(send, texts, in_flight))
     return loops[alone], loops[served]
 
 

@@ -1,4 +1,4 @@
-"""What engines are asked to do, and what they say about it, as it crosses a pipe."""
+"""Inputs and timings of a benchmark run, as JSON between controller and workers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import numpy as np
 class Item:
     """One sequence: encoder tokens (end token included), or decoder tokens to go on from.
 
-    Models that look at pictures take `picture` as the seed of a random one.
+    Models with images take `image` as the seed of a random one.
     """
 
     source: tuple[int, ...] = ()
     prompt: tuple[int, ...] = ()
-    picture: int | None = None
+    image: int | None = None
 
     @property
     def reversed(self) -> Item:
         """Another item of the same size, with no common beginning; end tokens stay at the end."""
         source = (*self.source[-2::-1], *self.source[-1:])
-        picture = None if self.picture is None else self.picture + 1
-        return Item(source, self.prompt[::-1], picture)
+        image = None if self.image is None else self.image + 1
+        return Item(source, self.prompt[::-1], image)
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,14 @@ class Work:
     is_forced: bool = True
 
     def warm_up(self, new_tokens: int | None = None) -> Work:
-        """Work of the same sizes that tells nothing of this one: our engine knows what it read."""
+        """Work of the same sizes without a common prefix: our engine caches prefixes."""
         items = tuple(item.reversed for item in self.items)
         return replace(self, items=items, new_tokens=new_tokens or self.new_tokens)
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Work:
         """The inverse of `asdict`."""
-        items = (
-            Item(tuple(i["source"]), tuple(i["prompt"]), i["picture"]) for i in fields["items"]
-        )
+        items = (Item(tuple(i["source"]), tuple(i["prompt"]), i["image"]) for i in fields["items"])
         return cls(tuple(items), fields["beams"], fields["new_tokens"], fields["is_forced"])
 
 
@@ -63,11 +61,11 @@ class Timing:
     Attributes:
         seconds: From the first request to the last answer.
         tokens: Generated, of the best hypothesis of each item.
-        first_ms: Time to the first token of each item, where tokens are told as they come.
+        first_ms: Time to the first token of each item, where tokens are streamed.
         gaps_ms: Times between neighbouring tokens of an item.
         cpu_seconds: Of the engine's process.
         peak_bytes: Largest resident set so far.
-        answers: The tokens, when asked.
+        answers: The tokens, if requested.
     """
 
     seconds: float = 0.0
@@ -94,7 +92,7 @@ class Clock:
         self._started_s = started_s
         self._times: list[list[float]] = [[] for _ in range(count)]
 
-    def told(self, item: int, now_s: float, tokens: int = 1) -> None:
+    def record(self, item: int, now_s: float, tokens: int = 1) -> None:
         """Some tokens of an item came."""
         self._times[item] += [now_s] * tokens
 
@@ -108,7 +106,7 @@ class Clock:
 def random_work(
     kind: str, batch: int, beams: int, vocabulary: int, seed: int, new_tokens: int
 ) -> Work:
-    """Distinct random sources of 16 to 48 tokens, prompts of 64, or pictures.
+    """Distinct random sources of 16 to 48 tokens, prompts of 64, or images.
 
     Args:
         kind: `translate`, `generate` or `caption`.
@@ -121,6 +119,6 @@ def random_work(
     items = {
         "translate": lambda: Item(source=(*ids(int(random.integers(15, 48))), 0)),
         "generate": lambda: Item(prompt=ids(64)),
-        "caption": lambda: Item(picture=int(random.integers(1 << 30))),
+        "caption": lambda: Item(image=int(random.integers(1 << 30))),
     }
     return Work(tuple(items[kind]() for _ in range(batch)), beams, new_tokens)

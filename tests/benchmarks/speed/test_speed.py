@@ -51,9 +51,9 @@ def test_report_is_written_with_its_picture(tmp_path: Path) -> None:
 
 def test_clock_tells_first_tokens_and_gaps() -> None:
     clock, timing = Clock(2, started_s=10.0), Timing()
-    clock.told(0, 10.5)
-    clock.told(1, 10.25)
-    clock.told(0, 11.0, tokens=2)
+    clock.record(0, 10.5)
+    clock.record(1, 10.25)
+    clock.record(0, 11.0, tokens=2)
     clock.fill(timing)
     assert timing.first_ms == [500, 250]
     assert timing.gaps_ms == [500, 0]

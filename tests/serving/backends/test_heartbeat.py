@@ -1,4 +1,4 @@
-"""The heartbeat: it moves while an engine or a session is well, and only then."""
+"""The heartbeat counts while an engine or a session makes progress or is idle, and only then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from serving.engine.metrics import EngineMetrics
 from serving.engine_stats import read_engine_stats
 from serving.heartbeat import BEATS, COUNTERS, GAUGES, PREFIX, labels
 
-PATIENCE_S = 20
+TIMEOUT_S = 20
 
 
 @dataclass
@@ -22,7 +22,7 @@ class FakeEngine:
     is_asleep: bool = True
 
 
-class FakeMeter:
+class FakeMetric:
     """Adds up; `pb_utils.Metric` refuses a counter's decrease."""
 
     def __init__(self, name: str) -> None:
@@ -36,17 +36,17 @@ class FakeMeter:
         self.written.set()
 
 
-class Watched:
-    """A heart that beats when the test says so."""
+class Monitored:
+    """A fake engine and a heartbeat that the test drives."""
 
     def __init__(self) -> None:
         self.engine = FakeEngine()
-        self.meters = {name: FakeMeter(name) for name in (*COUNTERS, *GAUGES)}
-        self.heart = Heartbeat(self.engine, self.meters, period_s=1e6)
+        self.metrics = {name: FakeMetric(name) for name in (*COUNTERS, *GAUGES)}
+        self.heartbeat = Heartbeat(self.engine, self.metrics, period_s=1e6)
 
     def beat(self) -> float:
-        self.heart.beat()
-        return self.meters[BEATS].value
+        self.heartbeat.beat()
+        return self.metrics[BEATS].value
 
 
 def test_every_figure_is_one_of_the_engines() -> None:
@@ -54,79 +54,79 @@ def test_every_figure_is_one_of_the_engines() -> None:
 
 
 def test_idle_engine_beats() -> None:
-    watched = Watched()
-    assert [watched.beat(), watched.beat()] == [1, 2]
+    monitored = Monitored()
+    assert [monitored.beat(), monitored.beat()] == [1, 2]
 
 
 def test_working_engine_beats_while_it_steps_and_stands_still_when_it_hangs() -> None:
-    watched = Watched()
-    watched.engine.is_asleep = False
-    watched.engine.metrics.steps = 7
-    assert watched.beat() == 1
-    assert watched.beat() == 1, "it has work and took no step"
-    watched.engine.metrics.steps = 8
-    assert watched.beat() == 2
+    monitored = Monitored()
+    monitored.engine.is_asleep = False
+    monitored.engine.metrics.steps = 7
+    assert monitored.beat() == 1
+    assert monitored.beat() == 1, "it has work and took no step"
+    monitored.engine.metrics.steps = 8
+    assert monitored.beat() == 2
 
 
 def test_session_beats_between_its_runs_and_after_each() -> None:
     session = SessionStats()
-    meters = {name: FakeMeter(name) for name in REPORTED}
-    heart = Heartbeat(session, meters, period_s=1e6)
-    heart.beat()
+    metrics = {name: FakeMetric(name) for name in REPORTED}
+    heartbeat = Heartbeat(session, metrics, period_s=1e6)
+    heartbeat.beat()
     with session.run(5):
         for _ in range(3):
-            heart.beat()
-        assert meters[BEATS].value == 1, "it hangs in a run"
-        assert meters["rows_in_use"].value == 5
+            heartbeat.beat()
+        assert metrics[BEATS].value == 1, "it hangs in a run"
+        assert metrics["rows_in_use"].value == 5
     with pytest.raises(ValueError, match="broken"), session.run(1):
         raise ValueError("broken")
     with session.run(1):
-        heart.beat()
-        assert meters[BEATS].value == 2, "it runs, and has ended others since"
-    heart.beat()
-    heart.close()
-    assert meters["steps"].value == 3
-    assert meters["rows_in_use"].value == 0
+        heartbeat.beat()
+        assert metrics[BEATS].value == 2, "it runs, and has ended others since"
+    heartbeat.beat()
+    heartbeat.close()
+    assert metrics["steps"].value == 3
+    assert metrics["rows_in_use"].value == 0
 
 
 def test_figures_follow_the_engine_up_and_down() -> None:
-    watched = Watched()
-    metrics = watched.engine.metrics
+    monitored = Monitored()
+    metrics = monitored.engine.metrics
     metrics.rows_in_use, metrics.state_bytes, metrics.step_seconds = 5, 4096, 0.25
-    watched.beat()
+    monitored.beat()
     metrics.rows_in_use, metrics.state_bytes = 0, 1024
-    watched.beat()
-    values = {name: meter.value for name, meter in watched.meters.items()}
+    monitored.beat()
+    values = {name: metric.value for name, metric in monitored.metrics.items()}
     assert values["rows_in_use"] == 0
     assert values["state_bytes"] == 1024
     assert values["step_seconds"] == 0.25
 
 
 def test_thread_writes_until_it_is_closed() -> None:
-    meters = {name: FakeMeter(name) for name in (*COUNTERS, *GAUGES)}
-    heart = Heartbeat(FakeEngine(), meters, period_s=0.001)
-    assert meters[BEATS].written.wait(PATIENCE_S)
-    heart.close()
-    last = meters[BEATS].value
-    assert not heart._thread.is_alive()
-    assert meters[BEATS].value == last
+    metrics = {name: FakeMetric(name) for name in (*COUNTERS, *GAUGES)}
+    heartbeat = Heartbeat(FakeEngine(), metrics, period_s=0.001)
+    assert metrics[BEATS].written.wait(TIMEOUT_S)
+    heartbeat.close()
+    last = metrics[BEATS].value
+    assert not heartbeat._thread.is_alive()
+    assert metrics[BEATS].value == last
 
 
 def test_a_write_that_fails_is_not_the_last() -> None:
-    class Broken(FakeMeter):
+    class Broken(FakeMetric):
         def increment(self, value: float) -> None:
             super().increment(0.0)
             raise RuntimeError("Triton is busy")
 
-    meters = {name: FakeMeter(name) for name in (*COUNTERS, *GAUGES)}
-    meters["slots"] = Broken("slots")
+    metrics = {name: FakeMetric(name) for name in (*COUNTERS, *GAUGES)}
+    metrics["slots"] = Broken("slots")
     engine = FakeEngine(EngineMetrics())
     engine.metrics.slots = 3
-    heart = Heartbeat(engine, meters, period_s=0.001)
+    heartbeat = Heartbeat(engine, metrics, period_s=0.001)
     for _ in range(2):
-        assert meters["slots"].written.wait(PATIENCE_S)
-        meters["slots"].written.clear()
-    heart.close()
+        assert metrics["slots"].written.wait(TIMEOUT_S)
+        metrics["slots"].written.clear()
+    heartbeat.close()
 
 
 def exposition(model: str, incarnation: int, pid: int = 7, **figures: float) -> str:

@@ -216,7 +216,7 @@ def wired(name: str, array: np.ndarray[Any, Any]) -> triton.InferInput:
     return made
 
 
-def ask(
+def infer(
     client: triton.InferenceServerClient,
     model: str,
     outputs: list[str] | None = None,
@@ -227,7 +227,7 @@ def ask(
     return client.infer(model, inputs, outputs=requested, client_timeout=30)
 
 
-def ask_together(
+def infer_together(
     client: triton.InferenceServerClient, model: str, name: str, arrays: list[np.ndarray[Any, Any]]
 ) -> list[triton.InferResult | InferenceServerException]:
     """One request for each array, in flight at once; errors are returned."""
@@ -261,14 +261,14 @@ def floats(*rows: list[float]) -> np.ndarray[Any, Any]:
 
 def test_batched_request_is_answered_row_by_row(client: triton.InferenceServerClient) -> None:
     x = floats([1, -2, 3], [4, 5, 0.5])
-    answer = ask(client, "sums", x=x)
+    answer = infer(client, "sums", x=x)
     np.testing.assert_array_equal(answer.as_numpy("double"), x + x)
     np.testing.assert_array_equal(answer.as_numpy("square"), x * x)
 
 
 def test_only_requested_outputs_come_back(client: triton.InferenceServerClient) -> None:
     x = floats([3, 4])
-    answer = ask(client, "sums", ["square"], x=x)
+    answer = infer(client, "sums", ["square"], x=x)
     assert answer.as_numpy("double") is None
     np.testing.assert_array_equal(answer.as_numpy("square"), x * x)
 
@@ -277,69 +277,69 @@ def test_outputs_that_are_not_requested_are_not_computed(
     client: triton.InferenceServerClient,
 ) -> None:
     beyond, inside = np.array([[99]]), np.array([[3]])
-    assert ask(client, "forked", ["plain"], index=beyond).as_numpy("plain").item() == 99
-    assert ask(client, "unforked", index=beyond).as_numpy("plain").item() == 99
-    assert ask(client, "forked", ["entry"], index=inside).as_numpy("entry").item() == 30
-    assert ask(client, "forked", index=inside).as_numpy("entry").item() == 30
+    assert infer(client, "forked", ["plain"], index=beyond).as_numpy("plain").item() == 99
+    assert infer(client, "unforked", index=beyond).as_numpy("plain").item() == 99
+    assert infer(client, "forked", ["entry"], index=inside).as_numpy("entry").item() == 30
+    assert infer(client, "forked", index=inside).as_numpy("entry").item() == 30
     for outputs in (None, ["entry"], ["plain", "entry"]):
         with pytest.raises(InferenceServerException, match=r"onnx runtime error 2: .*Gather"):
-            ask(client, "forked", outputs, index=beyond)
+            infer(client, "forked", outputs, index=beyond)
 
 
 def test_unbatched_integers_keep_their_type(client: triton.InferenceServerClient) -> None:
     a = np.array([[2**40, 1], [0, -3]])
-    answer = ask(client, "product", a=a, b=a).as_numpy("c")
+    answer = infer(client, "product", a=a, b=a).as_numpy("c")
     assert answer.dtype == np.int64
     np.testing.assert_array_equal(answer, a @ a)
 
 
 def test_pixels_arrive_as_bytes_and_a_scalar_leaves(client: triton.InferenceServerClient) -> None:
     pixels = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3) + 150
-    answer = ask(client, "brightness", pixels=pixels).as_numpy("mean")
+    answer = infer(client, "brightness", pixels=pixels).as_numpy("mean")
     assert answer.shape == (2, 1)
     np.testing.assert_allclose(answer[:, 0], pixels.reshape(2, -1).mean(1), rtol=1e-6)
 
 
 def test_strings_survive_the_round_trip(client: triton.InferenceServerClient) -> None:
     text = np.array([["añil".encode(), b""], [b"x", "東京".encode()]], dtype=np.object_)
-    answer = ask(client, "echo", text=text).as_numpy("same")
+    answer = infer(client, "echo", text=text).as_numpy("same")
     assert answer.tolist() == text.tolist()
 
 
 def test_strings_that_are_not_utf_8_are_accepted(client: triton.InferenceServerClient) -> None:
     a = np.array([[b"\xff\xfe", b"ok", b"\xff"]], dtype=np.object_)
     b = np.array([[b"\xff\xfe", b"ok", b"\xfe"]], dtype=np.object_)
-    assert ask(client, "bytes", a=a, b=b).as_numpy("same").tolist() == [[True, True, False]]
+    assert infer(client, "bytes", a=a, b=b).as_numpy("same").tolist() == [[True, True, False]]
 
 
 def test_output_that_is_not_utf_8_is_an_error(client: triton.InferenceServerClient) -> None:
     """ONNX Runtime's Python interface has no other form for it."""
     text = np.array([[b"\xff\xfe"]], dtype=np.object_)
     with pytest.raises(InferenceServerException, match="utf-8"):
-        ask(client, "echo", text=text)
+        infer(client, "echo", text=text)
 
 
 def test_zero_size_dimension_is_served(client: triton.InferenceServerClient) -> None:
-    answer = ask(client, "sums", x=np.zeros((2, 0), np.float32))
+    answer = infer(client, "sums", x=np.zeros((2, 0), np.float32))
     assert answer.as_numpy("double").shape == (2, 0)
-    inner = ask(client, "product", a=np.zeros((2, 0), np.int64), b=np.zeros((0, 3), np.int64))
+    inner = infer(client, "product", a=np.zeros((2, 0), np.int64), b=np.zeros((0, 3), np.int64))
     np.testing.assert_array_equal(inner.as_numpy("c"), np.zeros((2, 3), np.int64))
 
 
 def test_requests_of_one_batch_share_one_run(client: triton.InferenceServerClient) -> None:
     before = fours(client, "lottery")
     one = floats([1])
-    drawn = [r.as_numpy("drawn").item() for r in ask_together(client, "lottery", "x", [one] * 4)]
+    drawn = [r.as_numpy("drawn").item() for r in infer_together(client, "lottery", "x", [one] * 4)]
     assert_were_together(client, "lottery", before)
     assert len(set(drawn)) == 1, "each row drew its own number, so each had its own run"
-    again = ask(client, "lottery", x=np.ones((4, 1), np.float32)).as_numpy("drawn")
+    again = infer(client, "lottery", x=np.ones((4, 1), np.float32)).as_numpy("drawn")
     assert again[0, 0] != drawn[0], "the number never changes, so this test proves nothing"
 
 
 def test_failing_request_spares_its_batch_mates(client: triton.InferenceServerClient) -> None:
     before = fours(client, "lookup")
     indices = [np.array([[i, i]]) for i in (1, 99, 3, 4)]
-    answers = ask_together(client, "lookup", "index", indices)
+    answers = infer_together(client, "lookup", "index", indices)
     assert_were_together(client, "lookup", before)
     assert isinstance(answers[1], InferenceServerException)
     assert "onnx runtime error" in str(answers[1])
@@ -349,40 +349,40 @@ def test_failing_request_spares_its_batch_mates(client: triton.InferenceServerCl
 
 def test_wrong_data_type_names_both(client: triton.InferenceServerClient) -> None:
     with pytest.raises(InferenceServerException, match=r"'INT64'.*'FP32'"):
-        ask(client, "sums", x=np.array([[1, 2]]))
+        infer(client, "sums", x=np.array([[1, 2]]))
 
 
 def test_wrong_shape_is_refused(client: triton.InferenceServerClient) -> None:
     with pytest.raises(InferenceServerException, match="unexpected shape for input 'pixels'"):
-        ask(client, "brightness", pixels=np.zeros((1, 4, 5, 3), np.uint8))
+        infer(client, "brightness", pixels=np.zeros((1, 4, 5, 3), np.uint8))
 
 
 def test_shapes_that_only_the_graph_refuses_are_one_requests_error(
     client: triton.InferenceServerClient,
 ) -> None:
     with pytest.raises(InferenceServerException, match="onnx runtime error"):
-        ask(client, "product", a=np.ones((2, 3), np.int64), b=np.ones((2, 3), np.int64))
-    answer = ask(client, "product", a=np.ones((1, 3), np.int64), b=np.ones((3, 1), np.int64))
+        infer(client, "product", a=np.ones((2, 3), np.int64), b=np.ones((2, 3), np.int64))
+    answer = infer(client, "product", a=np.ones((1, 3), np.int64), b=np.ones((3, 1), np.int64))
     assert answer.as_numpy("c").item() == 3
 
 
 def test_missing_and_unknown_inputs_are_refused(client: triton.InferenceServerClient) -> None:
     with pytest.raises(InferenceServerException, match="expected 2 inputs"):
-        ask(client, "product", a=np.ones((1, 1), np.int64))
+        infer(client, "product", a=np.ones((1, 1), np.int64))
     with pytest.raises(InferenceServerException, match="unexpected inference input"):
-        ask(client, "sums", y=floats([1]))
+        infer(client, "sums", y=floats([1]))
 
 
 def test_larger_batch_than_configured_is_refused(client: triton.InferenceServerClient) -> None:
     with pytest.raises(InferenceServerException, match="must be <= 8"):
-        ask(client, "sums", x=np.zeros((9, 1), np.float32))
+        infer(client, "sums", x=np.zeros((9, 1), np.float32))
 
 
 def test_large_tensors_outgrow_the_first_shared_memory(
     client: triton.InferenceServerClient,
 ) -> None:
     x = np.random.default_rng(0).standard_normal((8, 400_000), dtype=np.float32)
-    np.testing.assert_array_equal(ask(client, "sums", ["double"], x=x).as_numpy("double"), x + x)
+    np.testing.assert_array_equal(infer(client, "sums", ["double"], x=x).as_numpy("double"), x + x)
 
 
 X, DOUBLE, SQUARE = SUMS
@@ -489,7 +489,7 @@ def test_parameters_that_the_native_backend_takes_are_taken(
     publish(server.settings.repository, model, sums(), config(*SUMS, max_batch_size=8, more=more))
     server.load(model)
     x = floats([1, 2])
-    np.testing.assert_array_equal(ask(client, model, x=x).as_numpy("double"), x + x)
+    np.testing.assert_array_equal(infer(client, model, x=x).as_numpy("double"), x + x)
 
 
 def test_input_that_the_graph_leaves_open_may_be_fixed_by_the_configuration(
@@ -498,9 +498,9 @@ def test_input_that_the_graph_leaves_open_may_be_fixed_by_the_configuration(
     fixed = config(tensor("input", "x", "FP32", "[2]"), DOUBLE, max_batch_size=8)
     publish(server.settings.repository, "narrow", sums(), fixed)
     server.load("narrow")
-    assert ask(client, "narrow", x=floats([1, 2])).as_numpy("double").tolist() == [[2, 4]]
+    assert infer(client, "narrow", x=floats([1, 2])).as_numpy("double").tolist() == [[2, 4]]
     with pytest.raises(InferenceServerException, match="unexpected shape for input 'x'"):
-        ask(client, "narrow", x=floats([1, 2, 3]))
+        infer(client, "narrow", x=floats([1, 2, 3]))
 
 
 def test_fixed_first_dimension_cannot_be_batched(server: TritonServer) -> None:
@@ -526,7 +526,7 @@ def test_failed_requests_are_counted(
     before = failures()
     for _ in range(3):
         with pytest.raises(InferenceServerException, match="onnx runtime error"):
-            ask(client, "product", a=np.ones((2, 3), np.int64), b=np.ones((2, 3), np.int64))
+            infer(client, "product", a=np.ones((2, 3), np.int64), b=np.ones((2, 3), np.int64))
     deadline = time.monotonic() + 20
     while failures() < before + 3:
         assert time.monotonic() < deadline, "the failures are not reported"

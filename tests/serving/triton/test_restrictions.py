@@ -1,4 +1,4 @@
-"""Who may manage a Triton: the supervisor that started it, and no other peer of its ports."""
+"""Triton's management endpoints accept its supervisor and no other peer of its ports."""
 
 from __future__ import annotations
 
