@@ -25,7 +25,7 @@ from serving.errors import InvalidRequest
 
 
 class TorchRunner:
-    """Eager modules behind `serving.engine.runners.protocol.Runner`; prompts are read whole.
+    """Eager modules behind `serving.engine.runners.protocol.Runner`; prompts are prefilled whole.
 
     Args:
         graphs: The modules, in eager form.
@@ -212,7 +212,7 @@ class TorchGroup:
         return lengths, named
 
     def _empty_rows(self, count: int, positions: int) -> dict[str, Tensor]:
-        """Zeros for the states that `admit` does not give."""
+        """Zeros for states that are no output of `admit`."""
         sizes = {"R": count, "B": count, "P": positions}
         return {
             state.name: torch.zeros([sizes[d] if isinstance(d, str) else d for d in state.shape])
@@ -280,8 +280,7 @@ def rank(
     if temperatures is not None:
         below = scores - scores.amax(dim=-1, keepdim=True)
         masses = (below / torch.from_numpy(temperatures)).exp().sum(dim=-1).numpy()
-    best = scores.gather(1, order)
-    return Candidates(order.numpy(), log_probs.numpy(), best.numpy(), masses)
+    return Candidates(order.numpy(), log_probs.numpy(), masses)
 
 
 def right_padded(rows: Sequence[NDArray[np.int64]]) -> Tensor:

@@ -1,9 +1,9 @@
-"""How much a generator's engine holds at once, as an operator says it.
+"""Limits of a generator's engine, as set by the operator.
 
 Each field is a flag of `triptych serve` and `triptych triton` (`--max-rows`), an environment
-variable (`TRIPTYCH_MAX_ROWS`) and a parameter in a model's `config.pbtxt` (`max_rows`). What is
-said on the command line holds for all generators and goes before their files; what nobody says is
-the engine's default.
+variable (`TRIPTYCH_MAX_ROWS`) and a parameter in a model's `config.pbtxt` (`max_rows`). The
+command line applies to all generators and overrides their files; unset values are the engine's
+defaults.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from serving.errors import SetupError
 
 
 class CapacitySettings(BaseModel):
-    """What was said, validated; None where nothing was."""
+    """Validated settings; None where unset."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -27,19 +27,23 @@ class CapacitySettings(BaseModel):
         default=None, ge=1, le=4096, description="Live rows of a generator: sequences x beams."
     )
     max_waiting: int | None = Field(
-        default=None, ge=1, description="Sequences in an engine that wait for rows, by priority."
+        default=None, ge=1, description="Sequences waiting for rows in an engine, by priority."
     )
     max_prefill_tokens: int | None = Field(
-        default=None, ge=1, description="Prompt tokens read at once while nothing is decoded."
+        default=None, ge=1, description="Prompt tokens prefilled per turn while nothing is decoded."
     )
     max_prefill_tokens_beside: int | None = Field(
-        default=None, ge=1, description="The same beside running streams, which wait for it."
+        default=None,
+        ge=1,
+        description="Prompt tokens prefilled per turn beside running sequences, which wait for it.",
     )
     state_memory: ByteSize | None = Field(
-        default=None, ge=1, description="All caches of a generator, such as 2GiB or 512MiB."
+        default=None,
+        ge=1,
+        description="Memory for all caches of a generator, such as 2GiB or 512MiB.",
     )
     prefix_memory: ByteSize | None = Field(
-        default=None, ge=0, description="Stored beginnings of prompts; 0 stores none."
+        default=None, ge=0, description="Memory for the prefix cache; 0 disables it."
     )
 
     @model_validator(mode="after")
@@ -52,13 +56,13 @@ class CapacitySettings(BaseModel):
         return self
 
     @classmethod
-    def of(cls, said: Mapping[str, object]) -> Self:
-        """The settings among a mapping's entries; other entries are somebody else's.
+    def of(cls, given: Mapping[str, object]) -> Self:
+        """The settings among a mapping's entries; other entries are ignored.
 
         Raises:
-            SetupError: a value is out of range, or none at all; its name is in the message.
+            SetupError: a value is invalid or out of range; the message names it.
         """
-        own = {name: said[name] for name in cls.model_fields if name in said}
+        own = {name: given[name] for name in cls.model_fields if name in given}
         try:
             return cls.model_validate(own)
         except ValidationError as error:
@@ -68,17 +72,17 @@ class CapacitySettings(BaseModel):
             raise SetupError(f"{value}{first['msg'].removeprefix('Value error, ')}") from None
 
     def parameters(self) -> dict[str, str]:
-        """What was said, as text for `config.pbtxt`."""
-        said = self.model_dump(exclude_none=True)
-        return {name: str(int(value)) for name, value in said.items()}
+        """The values that are set, as text for `config.pbtxt`."""
+        given = self.model_dump(exclude_none=True)
+        return {name: str(int(value)) for name, value in given.items()}
 
     def capacity(self, otherwise: Capacity | None = None) -> Capacity:
         """The engine's capacity.
 
-        Who names one bound on the tokens of a turn moves the others no further than needed.
+        Setting one bound on the tokens of a turn moves the others no further than needed.
 
         Args:
-            otherwise: What holds where nothing was said.
+            otherwise: Values of unset fields.
         """
         base = otherwise or Capacity()
         alone, beside = self.max_prefill_tokens, self.max_prefill_tokens_beside

@@ -1,7 +1,7 @@
 """Triton backend `autoregressive`: hosts an engine beside its caches (decision D3).
 
-One decoupled request is one sequence (`serving/codec.py`). `execute` only takes requests into
-the queue_, where they wait for the engine; answers leave by the sender.
+One decoupled request is one sequence (`serving/codec.py`). `execute` only queues requests; the
+response thread sends what the engine emits.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class TritonPythonModel:
         capacity = CapacitySettings.of(parameters).capacity()
         if self._defaults.rows > capacity.rows:
             raise BundleError(
-                f"{bundle.manifest.name} searches {self._defaults.rows} rows wide unless a request "
-                f"says otherwise: max_rows must not be {capacity.rows}"
+                f"{bundle.manifest.name} uses {self._defaults.rows} rows per request by "
+                f"default, max_rows is {capacity.rows}: raise max_rows"
             )
         threads = int(parameters.get("intra_op_thread_count", "0"))
         spare_bytes = min(SPARE_BYTES, capacity.state_bytes)
@@ -63,17 +63,17 @@ class TritonPythonModel:
         self._heartbeat = Heartbeat(self._engine, self._metrics.by_name)
 
     def execute(self, requests: list[Any]) -> None:
-        """Take requests in; one that calls an earlier one off gets an empty answer."""
+        """Queue requests; one that aborts an earlier one ends without a response."""
         for request in requests:
-            pending = self._sender.open(_TritonChannel(request))
+            response = self._sender.open(_TritonChannel(request))
             try:
                 if codec.ABORT in json.loads(request.parameters() or "{}"):
                     self._queue.abort(request.request_id())
-                    self._sender.send(pending, Cancelled())
+                    self._sender.send(response, Cancelled())
                 else:
-                    self._take_in(request, pending)
-            except Exception as error:  # the protocol's edge: every request gets its end
-                self._sender.send(pending, Failed(error))
+                    self._submit(request, response)
+            except Exception as error:  # the protocol's edge: every request gets a final response
+                self._sender.send(response, Failed(error))
 
     def finalize(self) -> None:
         """End every sequence with an error, free the model."""
@@ -83,14 +83,13 @@ class TritonPythonModel:
         self._queue.close()
         self._sender.close()
 
-    def _take_in(self, request: Any, pending: PendingResponse) -> None:
+    def _submit(self, request: Any, response: PendingResponse) -> None:
         tensors = {
             name: tensor.as_numpy()
             for name in codec.INPUTS
             if (tensor := pb.get_input_tensor_by_name(request, name)) is not None
         }
-        wanted = decode_request(tensors, self._defaults)
-        self._queue.submit(request.request_id(), pending, wanted)
+        self._queue.submit(request.request_id(), response, decode_request(tensors, self._defaults))
 
 
 class _TritonChannel:
@@ -123,7 +122,7 @@ def _device(args: dict[str, str]) -> str:
 
 
 def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> EngineRequest:
-    """A prefill and a step on the smallest input that the model takes."""
+    """A prefill and a step on the smallest input that the model accepts."""
     rules = defaults.model_copy(
         update={"max_new_tokens": 2, "num_beams": beams, "num_return_sequences": 1}
     )

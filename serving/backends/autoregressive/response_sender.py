@@ -1,7 +1,7 @@
-"""The response thread: sends what the engine tells, and asks who has left.
+"""The response thread: sends events to Triton and polls for cancelled requests.
 
-Sending and asking are blocking round trips to Triton, so the decode loop does neither: its
-listener puts an event into a queue. Pieces that are ready together travel together.
+Both are blocking round trips to Triton, so the decode loop does neither: its listener puts an
+event into a queue. Chunks that are queued together are sent as one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVarTuple
 
-from serving.codec import (
-    Arrays,
-    encode_chunks,
-    encode_error,
-    encode_finished,
-)
+from serving.codec import Arrays, encode_chunks, encode_error, encode_finished
 from serving.engine.request import Event, Failed, Finished, TokenChunk
 from serving.engine.sequence import SequenceState
 
@@ -33,14 +28,14 @@ Ts = TypeVarTuple("Ts")
 
 
 class Channel(Protocol):
-    """One request's way back through Triton."""
+    """One request's responses to Triton."""
 
     def send(self, arrays: Arrays, *, is_final: bool) -> None:
         """Sends a response."""
         ...
 
     def fail(self, message: str) -> None:
-        """Sends an error, and ends."""
+        """Sends an error as the final response."""
         ...
 
     def end(self) -> None:
@@ -48,18 +43,18 @@ class Channel(Protocol):
         ...
 
     def is_cancelled(self) -> bool:
-        """Whether the client has left."""
+        """Whether the client has cancelled the request."""
         ...
 
 
 @dataclass(eq=False)
 class PendingResponse:
-    """A request on its way through the engine.
+    """A request whose final response has not been sent.
 
     Attributes:
-        sequence: The engine's handle, once it has accepted the request.
-        is_aborted: Whether the client has left.
-        unsent: Pieces told and not yet sent.
+        sequence: The engine's handle, once the engine has accepted the request.
+        is_aborted: Whether the client needs no response any more.
+        unsent: Chunks not sent yet.
     """
 
     channel: Channel
@@ -68,37 +63,41 @@ class PendingResponse:
     unsent: list[TokenChunk] = field(default_factory=list)
 
     def abort(self) -> None:
-        """Ends the sequence before its next step, from any thread."""
-        self.is_aborted = True  # first, so that whoever submits just now sees it
+        """Ends the sequence before its next step. Thread-safe."""
+        self.is_aborted = True  # before the check, so that a concurrent submission sees it
         if self.sequence is not None:
             self.sequence.cancel()
 
 
 _Item = tuple[PendingResponse, Event] | None
-"""An event; None, the sender ends."""
+"""An event of a request; None stops the thread."""
 
 
 class ResponseSender:
-    """One thread for all conversations of a model."""
+    """One thread for all responses of a model.
+
+    Args:
+        poll_s: Interval between polls for cancelled requests.
+    """
 
     def __init__(self, poll_s: float = CANCELLATION_POLL_S) -> None:
         self._poll_s = poll_s
         self._events: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._live: set[PendingResponse] = set()
         self._polled: set[PendingResponse] = set()
-        """Those that lived when it was last time to poll."""
-        self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
+        """Those that were live at the last poll."""
+        self._thread = threading.Thread(target=self._run, name="response_sender", daemon=True)
         self._thread.start()
 
     def open(self, channel: Channel) -> PendingResponse:
-        """Begins a pending: its client is watched until it is told its end."""
-        pending = PendingResponse(channel)
-        self._live.add(pending)
-        return pending
+        """A response that is polled for cancellation until its final event."""
+        response = PendingResponse(channel)
+        self._live.add(response)
+        return response
 
-    def send(self, pending: PendingResponse, event: Event) -> None:
+    def send(self, response: PendingResponse, event: Event) -> None:
         """Queues an event for sending; returns at once."""
-        self._events.put((pending, event))
+        self._events.put((response, event))
 
     def close(self) -> None:
         """Sends what is queued, then stops the thread."""
@@ -116,64 +115,63 @@ class ResponseSender:
                 next_poll_s = time.monotonic() + self._poll_s
 
     def _wait(self, next_poll_s: float) -> list[_Item]:
-        """Everything told since, waiting for the first; empty when it is time to poll."""
+        """All queued events, waiting for the first; empty when it is time to poll."""
         timeout_s = max(0.0, next_poll_s - time.monotonic())
-        told: list[_Item] = []
+        items: list[_Item] = []
         with contextlib.suppress(queue.Empty):
-            told.append(self._events.get(timeout=timeout_s))
+            items.append(self._events.get(timeout=timeout_s))
             while True:
-                told.append(self._events.get_nowait())
-        return told
+                items.append(self._events.get_nowait())
+        return items
 
-    def _deliver(self, told: list[_Item]) -> bool:
-        """Sends a batch of events; False when the last was the end of all."""
+    def _deliver(self, items: list[_Item]) -> bool:
+        """Sends a batch of events; returns False when the thread must stop."""
         streaming: dict[PendingResponse, None] = {}
-        for item in told:
+        for item in items:
             if item is None:
                 return False
-            pending, event = item
+            response, event = item
             if isinstance(event, TokenChunk):
-                pending.unsent.append(event)
-                streaming[pending] = None
-            elif pending in self._live:  # the first end is the end
-                streaming.pop(pending, None)
-                self._live.discard(pending)
-                _attempt(_send_end, pending, event)
-        for pending in streaming:
-            _attempt(_send_chunks, pending)
+                response.unsent.append(event)
+                streaming[response] = None
+            elif response in self._live:  # only the first final event counts
+                streaming.pop(response, None)
+                self._live.discard(response)
+                _attempt(_send_final, response, event)
+        for response in streaming:
+            _attempt(_send_chunks, response)
         return True
 
     def _poll(self) -> None:
-        """Calls off conversations whose clients have left; new ones are asked about next time."""
-        for pending in self._live & self._polled:
-            if not pending.is_aborted:
-                _attempt(_abort_if_cancelled, pending)
+        """Aborts cancelled requests; new ones are polled next time."""
+        for response in self._live & self._polled:
+            if not response.is_aborted:
+                _attempt(_abort_if_cancelled, response)
         self._polled = self._live.copy()
 
 
-def _abort_if_cancelled(pending: PendingResponse) -> None:
-    if pending.channel.is_cancelled():
-        pending.abort()
+def _abort_if_cancelled(response: PendingResponse) -> None:
+    if response.channel.is_cancelled():
+        response.abort()
 
 
-def _send_chunks(pending: PendingResponse) -> None:
-    chunks, pending.unsent = pending.unsent, []
-    pending.channel.send(encode_chunks(chunks), is_final=False)
+def _send_chunks(response: PendingResponse) -> None:
+    chunks, response.unsent = response.unsent, []
+    response.channel.send(encode_chunks(chunks), is_final=False)
 
 
-def _send_end(pending: PendingResponse, event: Event) -> None:
+def _send_final(response: PendingResponse, event: Event) -> None:
     if isinstance(event, Finished):
-        arrays = encode_finished(event, pending.unsent)
-        pending.channel.send(arrays, is_final=True)
+        response.channel.send(encode_finished(event, response.unsent), is_final=True)
     elif isinstance(event, Failed):
-        pending.channel.fail(encode_error(event.error))
+        response.channel.fail(encode_error(event.error))
     else:
-        pending.channel.end()
+        response.channel.end()
 
 
 def _attempt(trip: Callable[[*Ts], None], *arguments: *Ts) -> None:
-    """Runs one round trip; a channel that broke must not silence the others."""
+    """Runs one round trip; a broken channel must not stop the others."""
     try:
         trip(*arguments)
-    except Exception:  # the protocol's edge: Triton's errors share no base
+    except Exception:  # the protocol's edge: Triton's errors share no base class
         log.exception("a round trip to Triton failed")

@@ -63,9 +63,9 @@ class Candidates:
     Attributes:
         token_ids: (rows, k) int64, highest score first; of equal scores the lowest id first.
         log_probs: (rows, k) float32: log-softmax over the whole vocabulary at temperature 1.
-        logits: (rows, k) float32: scores of the candidates after the edit of logits.
         masses: (rows,) float32: sum over the vocabulary of exp((score - best) / temperature), if
             any row requested it.
+        logits: (rows, k) float32: scores of the candidates, where an edit needs them.
         emitted: row → (S,) float32 of the EMIT output that belongs to these candidates, where
             `step` has one. Valid until the runner's next call; copy what is kept.
         more: (row, count) → the row's `count` best, or its whole vocabulary if that is less. Valid
@@ -74,8 +74,8 @@ class Candidates:
 
     token_ids: NDArray[np.int64]
     log_probs: NDArray[np.float32]
-    logits: NDArray[np.float32]
     masses: NDArray[np.float32] | None = None
+    logits: NDArray[np.float32] | None = None
     emitted: Callable[[int], NDArray[np.float32]] | None = None
     more: Callable[[int, int], Candidates] | None = None
 

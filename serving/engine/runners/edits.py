@@ -40,7 +40,9 @@ class Logits(Protocol):
         """Edits cells in place; returns their scores before, (n,)."""
         ...
 
-    def rank(self, count: int, temperatures: Floats | None) -> Candidates:
+    def rank(
+        self, count: int, temperatures: Floats | None = None, *, with_logits: bool = False
+    ) -> Candidates:
         """The `count` best tokens of each row; `temperatures` is (rows, 1)."""
         ...
 
@@ -68,9 +70,14 @@ class HostLogits:
         self._values[places] = _edited(raw, cells.bias, cells.factor, cells.offset)
         return raw
 
-    def rank(self, count: int, temperatures: Floats | None) -> Candidates:
+    def rank(
+        self, count: int, temperatures: Floats | None = None, *, with_logits: bool = False
+    ) -> Candidates:
         """See `Logits.rank`."""
-        return self._rank(self._values, count, temperatures)
+        found = self._rank(self._values, count, temperatures)
+        if with_logits:
+            found = replace(found, logits=np.take_along_axis(self._values, found.token_ids, 1))
+        return found
 
     def row(self, index: int) -> HostLogits:
         """See `Logits.row`."""
@@ -98,14 +105,14 @@ def select_candidates(
     temperatures = None
     if any(kind.temperature is not None for kind in kinds):
         temperatures = np.array([[each.temperature or 1.0] for each in row_requests], np.float32)
-    found = logits.rank(count, temperatures)
+    found = logits.rank(count, temperatures, with_logits=bool(folds))
     for fold in folds:
         fold.into(found)
 
     def more(row: int, count: int) -> Candidates:
-        return logits.row(row).rank(min(count, size), None)
+        return logits.row(row).rank(min(count, size))
 
-    return replace(found, emitted=emitted, more=more)
+    return Candidates(found.token_ids, found.log_probs, found.masses, None, emitted, more)
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,7 @@ class _Fold:
         Log-probabilities of the ranking lack the edited tokens' mass: the exact normaliser is the
         logarithm of both masses added.
         """
+        assert found.logits is not None
         edit, ids, rest = self.edit, found.token_ids[self.row], found.logits[self.row]
         rest_mass = rest[0] - found.log_probs[self.row, 0] if rest[0] > -np.inf else rest[0]
         mass = np.logaddexp(rest_mass, _log_sum_exp(self.raw))

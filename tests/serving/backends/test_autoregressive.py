@@ -1,4 +1,4 @@
-"""The backend's chunks without Triton, then the whole of it in a real Triton."""
+"""The backend's response thread with fake channels, then the backend in a real Triton."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue_: who waits for the engine, and who leaves while waiting."""
+"""Requests that wait for the engine: submission, abort, shutdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.serving.engine.toy_bundles import VOCABULARY, attention_bundle, atten
 
 
 class GatedRunner(FakeRunner):
-    """Steps when the test lets it."""
+    """Steps only when the test releases its gate."""
 
     def __init__(self) -> None:
         super().__init__(attention_logits, VOCABULARY)
@@ -40,8 +40,8 @@ class GatedRunner(FakeRunner):
         return group
 
 
-class House:
-    """An engine of few rows behind a queue_."""
+class Backend:
+    """An engine with one waiting place behind a pending queue."""
 
     def __init__(self, folder) -> None:  # type: ignore[no-untyped-def]
         from serving.engine.validation import RequestValidator
@@ -52,75 +52,75 @@ class House:
             self.runner, RequestValidator(attention_bundle(folder).manifest), capacity
         )
         self.sender = ResponseSender(poll_s=1e6)
-        self.queue_ = PendingQueue(self.engine, self.sender)
+        self.queue = PendingQueue(self.engine, self.sender)
 
     def submit(self, name: str, length: int = 30) -> tuple[FakeChannel, PendingResponse]:
         channel = FakeChannel()
         channel.gate.set()
         pending = self.sender.open(channel)
         rules = DEFAULTS.model_copy(update={"num_beams": 1, "max_new_tokens": length})
-        self.queue_.submit(name, pending, EngineRequest(rules, np.array([4])))
+        self.queue.submit(name, pending, EngineRequest(rules, np.array([4])))
         return channel, pending
 
     def close(self) -> None:
         for _ in range(200):
             self.runner.gate.release()
         self.engine.close()
-        self.queue_.close()
+        self.queue.close()
         self.sender.close()
 
 
 @pytest.fixture
-def house(tmp_path) -> Iterator[House]:  # type: ignore[no-untyped-def]
-    made = House(tmp_path)
+def backend(tmp_path) -> Iterator[Backend]:  # type: ignore[no-untyped-def]
+    made = Backend(tmp_path)
     yield made
     made.close()
 
 
-def test_running_sequence_that_is_aborted_takes_no_further_step(house: House) -> None:
-    channel, pending = house.submit("one")
-    assert house.runner.began.acquire(timeout=PATIENCE_S)
-    house.queue_.abort("one")
-    house.runner.gate.release()  # the step that was going on
+def test_running_sequence_takes_no_further_step_after_an_abort(backend: Backend) -> None:
+    channel, pending = backend.submit("one")
+    assert backend.runner.began.acquire(timeout=PATIENCE_S)
+    backend.queue.abort("one")
+    backend.runner.gate.release()  # the step under way
     assert channel.ended.wait(PATIENCE_S)
     assert channel.seen == []
     assert pending.sequence is not None
     assert pending.sequence.generated <= 2, "prefill chose one token, the open step another"
-    assert not house.runner.began.acquire(blocking=False), "a step was taken for nobody"
+    assert not backend.runner.began.acquire(blocking=False), "a step after the abort"
 
 
-def test_request_that_finds_room_is_accepted_on_the_spot(house: House) -> None:
-    _, pending = house.submit("one")
+def test_request_is_submitted_at_once_while_the_engine_has_capacity(backend: Backend) -> None:
+    _, pending = backend.submit("one")
     assert pending.sequence is not None
 
 
-def test_request_that_is_aborted_while_it_waits_ends_at_once(house: House) -> None:
-    running, _ = house.submit("running")
-    assert house.runner.began.acquire(timeout=PATIENCE_S)
-    others = {name: house.submit(name) for name in ("accepted", "at the door", "behind")}
-    house.queue_.abort("behind")
+def test_queued_request_ends_at_once_when_aborted(backend: Backend) -> None:
+    running, _ = backend.submit("running")
+    assert backend.runner.began.acquire(timeout=PATIENCE_S)
+    others = {name: backend.submit(name) for name in ("accepted", "queued", "behind")}
+    backend.queue.abort("behind")
     assert others["behind"][0].ended.wait(PATIENCE_S)
     assert not running.ended.is_set()
     for _ in range(200):
-        house.runner.gate.release()
-    for name in ("accepted", "at the door"):
+        backend.runner.gate.release()
+    for name in ("accepted", "queued"):
         assert others[name][0].ended.wait(PATIENCE_S)
-        assert others[name][0].seen, "its answer"
+        assert others[name][0].seen, "its response"
     assert others["behind"][0].seen == []
     assert others["behind"][1].sequence is None
 
 
-def test_calling_off_who_has_left_is_no_error(house: House) -> None:
-    channel, _ = house.submit("one", length=1)
+def test_abort_of_a_finished_or_unknown_request_is_no_error(backend: Backend) -> None:
+    channel, _ = backend.submit("one", length=1)
     for _ in range(3):
-        house.runner.gate.release()
+        backend.runner.gate.release()
     assert channel.ended.wait(PATIENCE_S)
-    house.queue_.abort("one")
-    house.queue_.abort("never came")
+    backend.queue.abort("one")
+    backend.queue.abort("unknown")
 
 
-def test_closed_engine_answers_everyone_in_the_hall(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    house = House(tmp_path)
-    channels = [house.submit(f"{number}")[0] for number in range(6)]
-    house.close()
+def test_queued_requests_fail_when_the_engine_is_closed(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    backend = Backend(tmp_path)
+    channels = [backend.submit(f"{number}")[0] for number in range(6)]
+    backend.close()
     assert all(channel.ended.is_set() for channel in channels)

@@ -195,8 +195,8 @@ def rank(
         below = logits - logits.max(axis=1, keepdims=True)
     log_probs = below - np.log(np.exp(below).sum(axis=1, keepdims=True))
     masses = None if temperatures is None else np.exp(below / temperatures).sum(axis=1)
-    of_best = (np.take_along_axis(x, ids, axis=1).astype(np.float32) for x in (log_probs, logits))
-    return Candidates(ids, *of_best, masses)
+    best = np.take_along_axis(log_probs, ids, axis=1).astype(np.float32)
+    return Candidates(ids, best, masses)
 
 
 @dataclass

@@ -70,7 +70,8 @@ class CpuDevice(HostMemory):
         tensors: Mapping[str, Any] | None = None,
     ) -> list[DeviceTensor]:
         """See `OrtDevice.run`."""
-        found: list[DeviceTensor] = session.run(outputs, {**arrays, **(tensors or {})})
+        feeds = {**arrays, **tensors} if tensors else arrays
+        found: list[DeviceTensor] = session.run(outputs, feeds)
         return found
 
 

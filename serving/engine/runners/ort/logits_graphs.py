@@ -44,9 +44,15 @@ class OrtLogits:
         """See `Logits.edit`."""
         return self._editor.run(self._values, cells)
 
-    def rank(self, count: int, temperatures: NDArray[np.float32] | None) -> Candidates:
+    def rank(
+        self,
+        count: int,
+        temperatures: NDArray[np.float32] | None = None,
+        *,
+        with_logits: bool = False,
+    ) -> Candidates:
         """See `Logits.rank`."""
-        return self._topk.rank(self._values, count, temperatures)
+        return self._topk.rank(self._values, count, temperatures, with_logits=with_logits)
 
     def row(self, index: int) -> OrtLogits:
         """See `Logits.row`."""

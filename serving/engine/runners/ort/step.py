@@ -64,8 +64,10 @@ class BoundStep:
             lengths: (rows,) lengths after this call.
             past: For T > 1: the length before this call, of a single row; several rows have 0.
         """
-        self._upload(Role.TOKENS, token_ids)
-        self._upload(Role.LENGTHS, lengths)
+        upload, controls = self._device.upload, self._controls
+        upload(token_ids, controls[Role.TOKENS])
+        if Role.LENGTHS in controls:
+            upload(lengths, controls[Role.LENGTHS])
         self._total[...] = lengths.max()
         if self._tokens > 1:
             self._upload(Role.LAST, lengths.astype(np.int64) - (past + 1))

@@ -22,6 +22,12 @@ LOGITS, COUNT, TOKEN_IDS, LOG_PROBS = "logits", "k", "token_ids", "log_probs"
 BEST_LOGITS, TEMPERATURE, MASS = "best_logits", "temperature", "mass"
 _MIN_BLOCKED_VOCABULARY = 8192  # below, extra operators and thread synchronisation cost more
 _USUAL_COUNT = 8
+_OUTPUTS = {  # by whether masses and logits are needed: each output costs a microsecond
+    (False, False): (TOKEN_IDS, LOG_PROBS),
+    (False, True): (TOKEN_IDS, LOG_PROBS, BEST_LOGITS),
+    (True, False): (TOKEN_IDS, LOG_PROBS, MASS),
+    (True, True): (TOKEN_IDS, LOG_PROBS, MASS, BEST_LOGITS),
+}
 
 
 def topk_graph(
@@ -99,22 +105,30 @@ class TopK:
         }
 
     def rank(
-        self, logits: DeviceTensor, k: int, temperatures: NDArray[np.float32] | None = None
+        self,
+        logits: DeviceTensor,
+        k: int,
+        temperatures: NDArray[np.float32] | None = None,
+        *,
+        with_logits: bool = False,
     ) -> Candidates:
-        """The k best tokens of each row of (R, V) logits; see `edits.Rank`."""
+        """The k best tokens of each row of (R, V) logits; see `edits.Logits.rank`."""
         count = k
         if self._is_large:
             count = max(k, 2)  # for k = 1, ONNX Runtime's TopK does not share rows among threads
         arrays: dict[str, NDArray[Any]] = {COUNT: np.array([count], np.int64)}
-        outputs = [TOKEN_IDS, LOG_PROBS, BEST_LOGITS]
         if temperatures is not None:
             arrays[TEMPERATURE] = temperatures
-            outputs.append(MASS)
+        outputs = _OUTPUTS[temperatures is not None, with_logits]
         session = self._sessions[count <= self._max_blocked_count, temperatures is not None]
-        found = self._device.run(session, outputs, arrays, {LOGITS: logits})
-        token_ids, log_probs, best, *masses = map(self._device.fetch, found)
+        device = self._device
+        found = device.run(session, outputs, arrays, {LOGITS: logits})
+        token_ids, log_probs, *others = [device.fetch(tensor) for tensor in found]
         return Candidates(
-            token_ids[:, :k], log_probs[:, :k], best[:, :k], masses[0][:, 0] if masses else None
+            token_ids[:, :k],
+            log_probs[:, :k],
+            masses=None if temperatures is None else others[0][:, 0],
+            logits=others[-1][:, :k] if with_logits else None,
         )
 
 

@@ -46,7 +46,7 @@ def some_candidates(sequences: int, seed: int, k: int) -> Candidates:
     rows = sequences * WIDTH
     ids = np.stack([rng.permutation(VOCABULARY)[:k] for _ in range(rows)])
     log_probs = -np.sort(-rng.choice(VALUES, (rows, k)), axis=1).astype(np.float32)
-    return Candidates(ids, log_probs, log_probs)
+    return Candidates(ids, log_probs)
 
 
 def wanted(candidates: Candidates, first: int, beams: Beams) -> list[tuple[int, int, float]]:
@@ -92,9 +92,7 @@ def test_each_sequence_is_offered_what_it_would_be_alone(
 def test_what_is_no_number_is_no_continuation() -> None:
     log_probs = np.full((1, 3), np.nan, np.float32)
     beams = Beams((0,), (0.0,), (), 2)
-    (search_input,) = search_inputs(
-        Candidates(np.arange(3)[None], log_probs, log_probs), [beams], 1
-    )
+    (search_input,) = search_inputs(Candidates(np.arange(3)[None], log_probs), [beams], 1)
     assert search_input.continuations == Continuations([], [], [])
 
 
