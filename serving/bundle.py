@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from serving.errors import BundleError
 from serving.generation import Generation
+from triptych.validation import one_line
 
 FORMAT = 2
 MANIFEST = "bundle.json"
@@ -295,9 +296,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BundleError(f"{path}: {place}: {first['msg']}") from error
+        raise BundleError(f"{path}: {one_line(error)}") from error
 
 
 def open_bundle(folder: Path) -> Bundle:

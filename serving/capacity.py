@@ -16,6 +16,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, mo
 
 from serving.engine.scheduler import Capacity
 from serving.errors import SetupError
+from triptych.validation import first_fault
 
 
 class CapacitySettings(BaseModel):
@@ -66,10 +67,9 @@ class CapacitySettings(BaseModel):
         try:
             return cls.model_validate(own)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            name = ".".join(map(str, first["loc"]))
+            name, message = first_fault(error)
             value = f"{name} is {own[name]!r}: " if name in own else ""
-            raise SetupError(f"{value}{first['msg'].removeprefix('Value error, ')}") from None
+            raise SetupError(f"{value}{message}") from None
 
     def parameters(self) -> dict[str, str]:
         """The values that are set, as text for `config.pbtxt`."""

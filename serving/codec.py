@@ -53,6 +53,7 @@ from pydantic import ValidationError
 from serving.engine.request import EngineRequest, Finished, Hypothesis, TokenChunk
 from serving.errors import InternalError, InvalidRequest, ServingError, SetupError
 from serving.generation import Generation, Overrides
+from triptych.validation import first_fault
 
 SOURCE_IDS = "source_ids"
 PIXELS = "pixels"
@@ -123,9 +124,8 @@ def _merged(defaults: Generation, overrides: Overrides) -> Generation:
 
 
 def _invalid(error: ValidationError) -> InvalidRequest:
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"]) or OPTIONS
-    return InvalidRequest(f"{field}: {first['msg']}", field=field)
+    field, message = first_fault(error)
+    return InvalidRequest(f"{field or OPTIONS}: {message}", field=field or OPTIONS)
 
 
 def _copied(tensor: NDArray[Any] | None) -> NDArray[Any] | None:

@@ -75,7 +75,8 @@ def from_validation(error: ValidationError | RequestValidationError) -> InvalidR
     value = first.get("input")
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     got = f", got {value}" if is_number and abs(value) < 1e15 else ""
-    return InvalidRequest(f"{field or 'the body'}: {first['msg']}{got}", field=field)
+    message = first["msg"].removeprefix("Value error, ")
+    return InvalidRequest(f"{field or 'the body'}: {message}{got}", field=field)
 
 
 def _of_status(error: HTTPException, request: Request) -> ServingError:

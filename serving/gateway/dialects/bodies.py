@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar, get_args, get_origin
 
 from annotated_types import MaxLen
@@ -95,11 +95,21 @@ def _fields(form: FormData, message: type[BaseModel]) -> dict[str, Any]:
 
 
 def _is_list(field: FieldInfo) -> bool:
-    kinds = (field.annotation, *get_args(field.annotation))
-    return any(get_origin(kind) is list for kind in kinds)
+    return any(get_origin(kind) is list for kind in _parts(field.annotation))
 
 
 def _most_values(field: FieldInfo, batch: int) -> int:
     """Form fields that a field of the message may take."""
-    lengths = [item.max_length for item in field.metadata if isinstance(item, MaxLen)]
+    constraints = [*field.metadata, *_parts(field.annotation)]
+    lengths = [item.max_length for item in constraints if isinstance(item, MaxLen)]
     return (lengths[0] + 1 if lengths else batch) if _is_list(field) else 1
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """An annotation and what it is made of, the items of lists excepted."""
+    yield annotation
+    if isinstance(annotation, FieldInfo):
+        yield from annotation.metadata
+    elif get_origin(annotation) is not list:
+        for part in get_args(annotation):
+            yield from _parts(part)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import httpx
 import numpy as np
 import pytest
+from fastapi import FastAPI
 
 from serving.bundle import Limits, Manifest
 from serving.errors import ServingError
@@ -155,6 +156,12 @@ def all_models() -> list[LoadedModel]:
     ]
 
 
+def http_client(app: FastAPI) -> httpx.AsyncClient:
+    """A client of an application in this process; its bugs become responses."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+
 class Gateway:
     """A service over the fake, and an HTTP client."""
 
@@ -164,8 +171,7 @@ class Gateway:
         self.service = Service(Catalog(models), self.inference, self.settings, Metrics())
         self.readiness = Readiness(self.service)
         self.app = create_app(self.service, self.readiness)
-        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
-        self.http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
+        self.http = http_client(self.app)
 
     def word(self, number: int) -> str:
         """A token of the tiny generator."""

@@ -271,3 +271,15 @@ async def test_bug_is_500_without_its_text(
     assert "secret place" not in response.text
     assert "secret place" in caplog.text
     assert response.headers["x-request-id"] in caplog.text
+
+
+async def test_repeated_field_of_a_form_is_refused_by_name(gateway: Gateway) -> None:
+    files = [
+        ("images", ("a.png", picture("red"))),
+        ("prompt", (None, "a")),
+        ("prompt", (None, "b")),
+    ]
+    response = await gateway.http.post("/v1/caption", files=files)
+    assert response.status_code == 422
+    assert error_of(response)["field"] == "prompt"
+    assert "2 times" in error_of(response)["message"]
