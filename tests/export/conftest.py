@@ -56,6 +56,16 @@ Twins = Callable[[str, str], TwinPair]
 Bundles = Callable[[str, str], Bundle]
 
 
+EXPORTS = {"bundles", "layers"}
+"""Fixtures that export graphs: seconds each, so the tests that use them are no unit tests."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if EXPORTS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)

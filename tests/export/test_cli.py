@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -12,13 +14,13 @@ import typer
 from onnx import numpy_helper
 from typer.testing import CliRunner
 
+from export import cli
 from export.architecture import Lowering
 from export.cli import export, is_published_default
 from export.manifest import Request
 from export.registry import tasks
-from export.to_onnx import to_onnx
 from serving.bundle import Manifest, SourceInfo, newest_bundle, versions
-from tests.export.conftest import Twins
+from tests.export.conftest import Bundles, Twins
 
 app = typer.Typer()
 app.command()(export)
@@ -43,7 +45,18 @@ def source(twins: Twins, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.fixture
+def exported(bundles: Bundles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs of the same network, exported once for all tests."""
+    folder = bundles("marian", "odd").folder
+
+    def copy(lowering: Lowering, path: Path) -> None:
+        shutil.copy(folder / lowering.graph.file, path)
+
+    monkeypatch.setattr("export.cli.to_onnx", copy)
+
+
+@pytest.mark.usefixtures("exported")
 def test_int8_bundle_is_published_with_its_int8_cache(source: Path, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     code, output = _run(source, "--repository", repository, "--precision", "int8")
@@ -152,20 +165,22 @@ def test_damaged_weights_publish_nothing(source: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "repository").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("exported")
 def test_failed_gate_publishes_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("export.cli.to_onnx", _export_wrongly)
+    monkeypatch.setattr("export.cli.to_onnx", partial(_change_a_weight, cli.to_onnx))
     code, output = _run(source, "--repository", tmp_path / "repository")
     assert code == 1
     assert "ONNX differs from PyTorch" in output
     assert list((tmp_path / "repository").iterdir()) == []
 
 
-def _export_wrongly(lowering: Lowering, path: Path) -> None:
+def _change_a_weight(
+    export_graph: Callable[[Lowering, Path], None], lowering: Lowering, path: Path
+) -> None:
     """Exports, then changes a weight."""
-    to_onnx(lowering, path)
+    export_graph(lowering, path)
     model = onnx.load(str(path))
     weight = next(tensor for tensor in model.graph.initializer if len(tensor.dims) == 2)
     values = numpy_helper.to_array(weight).copy()

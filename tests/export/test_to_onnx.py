@@ -72,12 +72,14 @@ def _square(path: Path, rows: int | str) -> None:
     to_onnx(Lowering(_Square(), graph), path)
 
 
+@pytest.mark.slow
 def test_output_may_be_called_like_an_operator(tmp_path: Path) -> None:
     _square(tmp_path / "x.onnx", "B")
     model = onnx.load(str(tmp_path / "x.onnx"))
     assert [value.name for value in model.graph.output] == ["mul"]
 
 
+@pytest.mark.slow
 def test_large_weights_go_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("export.to_onnx.EXTERNAL_DATA_BYTES", 0)
     module = nn.Linear(64, 64)
