@@ -1,1 +1,1 @@
-"""Batched decoding over ONNX Runtime; knows no architecture, no HTTP and no Triton."""
+"""Batched decoding, independent of architectures, HTTP and Triton."""

@@ -34,7 +34,7 @@ def options(**fields: object) -> np.ndarray:
     return np.array([json.dumps(fields).encode()], np.object_)
 
 
-def test_request_takes_defaults_and_lays_options_over_them() -> None:
+def test_options_override_the_defaults() -> None:
     tensors = {
         codec.SOURCE_IDS: np.array([3, 4]),
         codec.PROMPT_IDS: np.array([7]),
@@ -47,7 +47,7 @@ def test_request_takes_defaults_and_lays_options_over_them() -> None:
     assert request.deadline_s is not None
 
 
-def test_request_keeps_no_memory_of_tritons() -> None:
+def test_request_copies_tritons_memory() -> None:
     source = np.array([3, 4])
     request = decode_request({codec.SOURCE_IDS: source}, DEFAULTS)
     source[:] = 0
@@ -61,7 +61,7 @@ def test_bad_options_are_an_invalid_request(text: bytes) -> None:
         decode_request({codec.OPTIONS: np.array([text], np.object_)}, DEFAULTS)
 
 
-def test_answer_is_padded_with_no_token() -> None:
+def test_sequences_are_padded_with_no_token() -> None:
     arrays = encode_finished(FINISHED, [TokenChunk((1,))])
     assert arrays[codec.SEQUENCES].tolist() == [[5, 6, 1], [5, -1, -1]]
     assert arrays[codec.SCORES].tolist() == [-0.5, -0.75]
@@ -70,7 +70,7 @@ def test_answer_is_padded_with_no_token() -> None:
     assert arrays[codec.TOKEN_IDS].tolist() == [1]
 
 
-def test_log_probabilities_travel_when_asked_for() -> None:
+def test_log_probabilities_are_encoded_when_requested() -> None:
     long = Hypothesis((5, 1), -1.0, "stop", (-0.5, -0.25), (((5, -0.5), (6, -0.75)), ((1, -0.25),)))
     short = Hypothesis((7,), -2.0, "length", (-2.0,), (((5, -0.5), (7, -2.0)),))
     arrays = encode_finished(Finished((long, short), 3), [])
@@ -89,7 +89,7 @@ def test_log_probabilities_travel_when_asked_for() -> None:
     assert together[codec.TOP_IDS].tolist() == [[[5], [1]]]
 
 
-def test_chosen_tokens_alone_need_no_top() -> None:
+def test_log_probs_without_best_tokens_have_no_top() -> None:
     arrays = encode_chunks([TokenChunk((5,), (-0.5,), ((),))])
     assert set(arrays) == {codec.TOKEN_IDS, codec.LOG_PROBS}
 
@@ -102,7 +102,7 @@ def test_alignments_are_padded_with_zeros() -> None:
     assert arrays[codec.ALIGNMENT].tolist() == [[half, half], [quarter, [0.0] * 3]]
 
 
-def test_what_was_not_asked_for_is_left_out() -> None:
+def test_outputs_not_requested_are_absent() -> None:
     asked = {codec.LOG_PROBS, codec.TOP_IDS, codec.TOP_LOG_PROBS, codec.ALIGNMENT}
     assert not asked & set(encode_finished(FINISHED, []))
 

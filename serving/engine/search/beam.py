@@ -1,7 +1,7 @@
 """Beam search with the semantics of `transformers` 5 (`GenerationMixin._beam_search`).
 
 Each step looks at the best `max(2, 1 + number of end tokens) x width` continuations of all beams.
-Those that end and rank among the first `width` are finished hypotheses; the best `width` that go on
+Those that end and rank among the first `width` are finished hypotheses; the best `width` others
 are the next beams. Scores are float32, as there, so that ties fall alike.
 """
 

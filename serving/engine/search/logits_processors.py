@@ -1,14 +1,14 @@
 """Constraints on a row's next token and edits of its scores, with the semantics of `transformers`.
 
 Order of the processors (`transformers` 5, `GenerationMixin._get_logits_processor`): bias,
-repetition penalty, n-grams, bad words, end tokens that come too early, forced first token, forced
+repetition penalty, n-grams, bad words, early end tokens, forced first token, forced
 last token, suppressed tokens. Presence and frequency penalties, which it does not have, follow the
 repetition penalty. One difference: a forced token that is suppressed as well stays forced (there,
 every score becomes minus infinity and token 0 wins).
 
-Bans are dropped from the candidates here: a row with n banned tokens asks for n more. Where what is
-left must share the whole probability (sampling, `renormalize_logits`), and with penalties, they
-become a sparse `Edit` of the row's scores instead, which the runner applies.
+Banned tokens are dropped from the candidates: a row with n bans requests n more. Where the others
+must share the whole probability (sampling, `renormalize_logits`), and with penalties, bans become
+a sparse `Edit` of the row's scores instead, which the runner applies.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def repeated_ngram_ends(history: Sequence[int], size: int) -> set[int]:
     return {
         history[end]
         for end in range(size - 1, len(history))
-        # one token tells most places apart
+        # one token rules out most positions
         if (not prefix or history[end - 1] == prefix[-1])
         and tuple(history[end + 1 - size : end]) == prefix
     }

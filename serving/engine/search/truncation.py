@@ -53,8 +53,8 @@ def initial_candidate_count(rules: Generation) -> int:
 def widened_count(count: int, rules: Generation) -> int:
     """Candidates to request next, when `count` do not decide the draw.
 
-    Ranking costs what is ranked: eight times as many hold nearly any nucleus before it comes to the
-    whole vocabulary, which typical-p cannot do without.
+    Ranking cost grows with the count: eight times as many hold nearly any nucleus, so that the
+    whole vocabulary is rarely ranked; typical-p always needs it.
     """
     return WHOLE_VOCABULARY if rules.typical_p < 1 else _WIDER * count
 

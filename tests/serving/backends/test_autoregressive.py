@@ -116,7 +116,7 @@ def test_cancelled_request_ends_in_silence(sender: ResponseSender) -> None:
     assert channel.seen == []
 
 
-def test_client_that_left_cancels_its_sequence(sender: ResponseSender) -> None:
+def test_cancelled_request_cancels_its_sequence(sender: ResponseSender) -> None:
     cancelled = threading.Event()
 
     class Handle(SequenceState):
@@ -128,7 +128,7 @@ def test_client_that_left_cancels_its_sequence(sender: ResponseSender) -> None:
     assert cancelled.wait(PATIENCE_S)
 
 
-def test_new_conversations_are_not_asked_whether_somebody_listens() -> None:
+def test_new_requests_are_not_polled_for_cancellation() -> None:
     class Asked(FakeChannel):
         def is_cancelled(self) -> bool:
             raise AssertionError("a round trip for a pending that has just begun")
@@ -261,7 +261,7 @@ def expected(source: list[int], **fields: object) -> Finished:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("beams", [1, 3])
-def test_triton_answers_what_the_graph_says(server: TritonServer, beams: int) -> None:
+def test_triton_returns_the_tokens_of_the_graph(server: TritonServer, beams: int) -> None:
     wanted = expected([4, 9, 2], num_beams=beams, num_return_sequences=beams)
     (answer,) = ask(server, [4, 9, 2], num_beams=beams, num_return_sequences=beams)
     for row, hypothesis in zip(answer[codec.SEQUENCES], wanted.hypotheses, strict=True):
@@ -272,14 +272,14 @@ def test_triton_answers_what_the_graph_says(server: TritonServer, beams: int) ->
 
 
 @pytest.mark.integration
-def test_streamed_pieces_add_up_to_the_sequence(server: TritonServer) -> None:
+def test_streamed_chunks_add_up_to_the_sequence(server: TritonServer) -> None:
     responses = ask(server, [5, 5], num_beams=1, stream=True)
     tokens = [token for one in responses for token in one[codec.TOKEN_IDS].tolist()]
     assert tokens == responses[-1][codec.SEQUENCES][0].tolist()
 
 
 @pytest.mark.integration
-def test_triton_carries_what_was_asked_for_and_nothing_else(server: TritonServer) -> None:
+def test_triton_returns_requested_outputs_only(server: TritonServer) -> None:
     asked = {"num_beams": 1, "do_sample": True, "seed": 3, "num_return_sequences": 2}
     (plain,) = ask(server, [4, 9, 2], **asked)
     assert codec.LOG_PROBS not in plain
@@ -298,7 +298,7 @@ def test_triton_carries_what_was_asked_for_and_nothing_else(server: TritonServer
 
 
 @pytest.mark.integration
-def test_pieces_of_a_stream_carry_their_log_probabilities(server: TritonServer) -> None:
+def test_chunks_carry_their_log_probabilities(server: TritonServer) -> None:
     responses = ask(server, [5, 5], num_beams=1, stream=True, top_log_probs=1)
     last = responses[-1]
     told = [value for one in responses[:-1] for value in one[codec.LOG_PROBS][0].tolist()]
@@ -338,7 +338,7 @@ def test_concurrent_streams_get_their_own_answers(server: TritonServer) -> None:
         ),
     ],
 )
-def test_bad_request_gets_its_reason(
+def test_invalid_request_gets_its_reason(
     server: TritonServer, source: list[int], overrides: dict[str, object], text: str
 ) -> None:
     with pytest.raises(InferenceServerException, match=text):
@@ -346,7 +346,7 @@ def test_bad_request_gets_its_reason(
 
 
 @pytest.mark.integration
-def test_service_goes_on_after_clients_left_mid_stream(server: TritonServer) -> None:
+def test_service_continues_after_clients_cancel_mid_stream(server: TritonServer) -> None:
     for _ in range(20):
         tensors = {"source_ids": np.array([4]), "options": options(num_beams=1, stream=True)}
         Stream(server, tensors).leave()
@@ -354,7 +354,7 @@ def test_service_goes_on_after_clients_left_mid_stream(server: TritonServer) -> 
 
 
 @pytest.mark.integration
-def test_heart_beats_on_tritons_metrics_and_tells_what_was_done(server: TritonServer) -> None:
+def test_heartbeat_and_counters_are_on_tritons_metrics(server: TritonServer) -> None:
     def vitals() -> EngineStats:
         status = server.status()
         assert status is not None
@@ -375,7 +375,7 @@ def test_heart_beats_on_tritons_metrics_and_tells_what_was_done(server: TritonSe
 
 
 @pytest.mark.integration
-def test_request_that_is_aborted_on_its_stream_ends_without_an_answer(
+def test_request_aborted_on_its_stream_ends_without_a_response(
     server: TritonServer,
 ) -> None:
     asked = {"source_ids": np.array([4]), "options": options(num_beams=1)}

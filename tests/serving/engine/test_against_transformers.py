@@ -142,7 +142,7 @@ def test_batched_tokens_and_scores_are_those_of_generate(twin: Twin, beams: int)
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_company_and_time_of_joining_change_nothing(twin: Twin, beams: int) -> None:
+def test_tokens_do_not_depend_on_the_batch_or_the_time_of_admission(twin: Twin, beams: int) -> None:
     requests = twin.requests(beams)
     together = [tokens(found) for found in decode(twin.ours, requests)]
     alone = [tokens(decode(twin.ours, [request])[0]) for request in requests]
@@ -157,6 +157,6 @@ def test_widths_share_the_engine_without_harm(twin: Twin) -> None:
     ]
 
 
-def test_the_twin_is_worth_asking(twin: Twin) -> None:
+def test_twin_exercises_the_search(twin: Twin) -> None:
     lengths = {len(tokens(found)[0]) for found in decode(twin.ours, twin.requests(1))}
     assert len(lengths) > 3

@@ -74,7 +74,7 @@ def test_emitted_rows_are_those_that_each_token_was_chosen_by(emitting: OrtRunne
             assert hypothesis.alignment == pytest.approx(np.stack(wanted), rel=1e-3, abs=1e-3)
 
 
-def test_align_graph_is_asked_once_for_each_hypothesis(
+def test_align_graph_runs_once_per_hypothesis(
     aligning: OrtRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_for: list[int] = []
@@ -93,7 +93,7 @@ def test_align_graph_is_asked_once_for_each_hypothesis(
     assert len(asked_for) == sum(len(found.hypotheses) for found in answers)
 
 
-def test_who_does_not_ask_is_told_nothing(emitting: OrtRunner, aligning: OrtRunner) -> None:
+def test_alignments_are_absent_unless_requested(emitting: OrtRunner, aligning: OrtRunner) -> None:
     for runner in (emitting, aligning):
         (found,) = decode(runner, [request(1, return_alignment=False)])
         assert all(hypothesis.alignment is None for hypothesis in found.hypotheses)

@@ -143,7 +143,7 @@ def decoding(decoder: Decoder) -> Caller:
 
 
 @pytest.mark.parametrize("phase", [queued, reading, decoding])
-def test_who_leaves_is_gone_after_one_turn(
+def test_cancelled_sequence_is_gone_after_one_turn(
     runner: Runner, phase: Callable[[Decoder], Caller]
 ) -> None:
     decoder = Decoder(runner, CAPACITY)
@@ -210,7 +210,7 @@ def test_prompt_that_cannot_be_read_ends_alone(length: int) -> None:
     assert decoder.metrics.state_bytes == 0
 
 
-def test_batch_that_cannot_be_read_leaves_a_real_group_as_it_was(
+def test_failed_prefill_leaves_a_real_group_unchanged(
     language: OrtRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = Decoder(language, CAPACITY)

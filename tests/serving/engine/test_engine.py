@@ -206,14 +206,14 @@ def test_request_that_could_never_fit_is_refused_at_the_door() -> None:
     engine.close()
 
 
-def test_cap_shrinks_to_the_positions_left() -> None:
+def test_max_new_tokens_is_limited_to_the_free_positions() -> None:
     accepted = RequestValidator(manifest()).validate(
         EngineRequest(RULES, np.array([3]), prompt_ids=(2,) * 8)
     )
     assert accepted.rules.max_new_tokens == 3
 
 
-def test_rests_when_no_work_comes() -> None:
+def test_idle_engine_trims_memory() -> None:
     runner = FakeRunner(LOGITS, 20)
     engine = Engine(runner, RequestValidator(manifest()), trim_after_s=0.01)
     engine.generate(request())

@@ -1,4 +1,4 @@
-"""Whatever comes, goes or fails beside it: a request's answer is that of running alone."""
+"""Whatever joins, ends or fails beside it: a request's tokens are those of running alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEADERS = ((), (), (2, 3) * 5, (4, 5, 6) * 5)
 
 
 @dataclass
-class Visit:
+class Arrival:
     """One request, when it comes, and when it leaves early."""
 
     request: EngineRequest
@@ -101,7 +101,7 @@ def generations(draw: st.DrawFn) -> Generation:
 
 
 @st.composite
-def visits(draw: st.DrawFn, *, has_source: bool = True) -> Visit:
+def visits(draw: st.DrawFn, *, has_source: bool = True) -> Arrival:
     rules = draw(generations())
     arrival = draw(st.integers(0, 12))
     leaves = st.none() | st.integers(arrival, arrival + 15)
@@ -116,26 +116,26 @@ def visits(draw: st.DrawFn, *, has_source: bool = True) -> Visit:
         stream=draw(st.booleans()),
         priority=draw(st.sampled_from([0, 0, -100, 3, 100])),
     )
-    return Visit(request, arrival, draw(leaves))
+    return Arrival(request, arrival, draw(leaves))
 
 
-def companies(*, has_source: bool = True) -> st.SearchStrategy[list[Visit]]:
+def arrival_lists(*, has_source: bool = True) -> st.SearchStrategy[list[Arrival]]:
     return st.lists(visits(has_source=has_source), min_size=1, max_size=8)
 
 
 def alone(request: EngineRequest) -> Finished:
-    """The answer without company, deadline, chunks or stored prefixes, each prompt read apart."""
+    """The result without other requests, deadline, chunks or cached prefixes."""
     runner = FakeRunner(LOGITS, VOCABULARY, supports_deferred_admission=False, takes_chunks=False)
     return decode(runner, [replace(request, deadline_s=None)])[0]
 
 
-def run(company: list[Visit], runner: FakeRunner) -> Decoder:
+def run(arrivals: list[Arrival], runner: FakeRunner) -> Decoder:
     """Plays all visits, one turn a tick."""
     clock = Clock()
     decoder = Decoder(runner, CAPACITY, clock)
-    sequences = [SequenceState(visit.request, visit.events.append) for visit in company]
+    sequences = [SequenceState(visit.request, visit.events.append) for visit in arrivals]
     while clock.now_s <= 27 or not decoder.is_idle:
-        for visit, sequence in zip(company, sequences, strict=True):
+        for visit, sequence in zip(arrivals, sequences, strict=True):
             if visit.arrival == clock.now_s:
                 decoder.add(sequence)
             if visit.cancelled_at == clock.now_s:
@@ -149,7 +149,7 @@ def run(company: list[Visit], runner: FakeRunner) -> Decoder:
     return decoder
 
 
-def assert_answered(visit: Visit) -> None:
+def assert_answered(visit: Arrival) -> None:
     """The end that its visit explains, and no token but those of running alone."""
     *pieces, end = visit.events
     tokens = [t for piece in pieces if isinstance(piece, TokenChunk) for t in piece.token_ids]
@@ -172,32 +172,34 @@ def assert_answered(visit: Visit) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(company=companies())
-def test_answer_is_that_of_running_alone(company: list[Visit]) -> None:
-    run(company, FakeRunner(LOGITS, VOCABULARY))
-    for visit in company:
+@given(arrivals=arrival_lists())
+def test_tokens_equal_those_of_a_request_alone(arrivals: list[Arrival]) -> None:
+    run(arrivals, FakeRunner(LOGITS, VOCABULARY))
+    for visit in arrivals:
         assert_answered(visit)
 
 
 @settings(max_examples=100, deadline=None)
-@given(company=companies(has_source=False))
-def test_shared_prefixes_change_no_answer(company: list[Visit]) -> None:
-    run(company, FakeRunner(LOGITS, VOCABULARY, shares_prefixes=True))
-    for visit in company:
+@given(arrivals=arrival_lists(has_source=False))
+def test_shared_prefixes_change_no_token(arrivals: list[Arrival]) -> None:
+    run(arrivals, FakeRunner(LOGITS, VOCABULARY, shares_prefixes=True))
+    for visit in arrivals:
         assert_answered(visit)
 
 
 @settings(max_examples=40, deadline=None)
-@given(company=companies(), takes_chunks=st.booleans())
-def test_nothing_is_left_when_all_have_gone(company: list[Visit], takes_chunks: bool) -> None:
+@given(arrivals=arrival_lists(), takes_chunks=st.booleans())
+def test_no_state_remains_after_all_sequences_ended(
+    arrivals: list[Arrival], takes_chunks: bool
+) -> None:
     runner = FakeRunner(LOGITS, VOCABULARY, takes_chunks=takes_chunks)
-    decoder = run(company, runner)
+    decoder = run(arrivals, runner)
     assert all(not group.rows for group in runner.groups)
     assert decoder.rows_in_use == decoder.waiting == decoder.metrics.state_bytes == 0
 
 
 @pytest.mark.parametrize("takes_chunks", [True, False])
-def test_every_undisturbed_request_is_answered_under_a_full_house(takes_chunks: bool) -> None:
+def test_every_undisturbed_request_finishes_in_a_full_engine(takes_chunks: bool) -> None:
     rules = Generation(pad_token_id=0, decoder_start_ids=(0,), max_new_tokens=5, num_beams=4)
     requests = [
         EngineRequest(rules, np.array([n]), prompt_ids=(2,) * (n % 9)) for n in range(2, 40)

@@ -88,14 +88,14 @@ def test_batch_is_of_similar_lengths() -> None:
     assert taken(scheduler, room(tokens=1000)) == waiting[1::2]
 
 
-def test_nobody_passes_a_head_that_does_not_fit() -> None:
+def test_head_that_does_not_fit_is_not_overtaken() -> None:
     wide = sequence(width=4)
     scheduler = queue(wide, sequence())
     assert taken(scheduler, room(fits=lambda batch: batch[0].width < 4)) == []
     assert taken(scheduler, room()) == [wide]
 
 
-def test_head_too_long_for_what_is_left_of_a_turn_waits_for_the_next() -> None:
+def test_head_larger_than_the_remaining_budget_waits_for_the_next_turn() -> None:
     long = sequence(source=200)
     scheduler = queue(long)
     assert taken(scheduler, room(is_fresh=False)) == []
@@ -121,7 +121,7 @@ def test_short_prompts_pass_a_second_long_one_while_the_first_is_read() -> None:
     assert taken(scheduler, room()) == [second]
 
 
-def test_who_shares_an_opening_waits_for_it_to_be_read() -> None:
+def test_prompt_with_a_shared_prefix_waits_until_it_is_cached() -> None:
     first, second, other = sequence(5), sequence(6), sequence(7)
     openings = {first: (1,), second: (1,), other: None}
     scheduler = queue(first, second, other, takes_chunks=True)
@@ -169,7 +169,7 @@ def test_wide_request_is_served_beside_an_endless_stream_of_narrow_ones() -> Non
     assert [type(event) for event in events] == [Finished]
 
 
-def test_rows_bound_who_runs_together_and_wider_requests_are_refused() -> None:
+def test_rows_bound_the_batch_and_wider_requests_are_refused() -> None:
     decoder = Decoder(FakeRunner(LOGITS, 20), Capacity(rows=4))
     events: list[Event] = []
     for width in (1, 4, 2, 3, 1, 4, 1, 1, 2):
@@ -195,7 +195,7 @@ def test_rows_bound_who_runs_together_and_wider_requests_are_refused() -> None:
     assert decoder.is_idle
 
 
-def test_memory_bounds_who_runs_together() -> None:
+def test_memory_bounds_the_batch() -> None:
     """32 positions in each of 4 rows, and what the prompt takes while it is read."""
     capacity = Capacity(state_bytes=4 * 32 + 24)
     runner = FakeRunner(LOGITS, 20)
@@ -216,7 +216,7 @@ def test_memory_bounds_who_runs_together() -> None:
     assert [type(event) for event in events] == [Finished] * 9
 
 
-def test_room_is_made_for_those_that_wait() -> None:
+def test_memory_is_reserved_for_waiting_sequences() -> None:
     runner = FakeRunner(LOGITS, 20)
     decoder = Decoder(
         runner, Capacity(rows=16, prefill_tokens=40, prefill_tokens_beside=40, chunk_tokens=40)
@@ -228,13 +228,13 @@ def test_room_is_made_for_those_that_wait() -> None:
     assert runner.groups[-1].expected_sequences == 9
 
 
-def test_a_call_reads_no_more_than_the_caches_hold() -> None:
+def test_call_prefills_at_most_its_token_limit() -> None:
     scheduler = queue(*(sequence(prompt=100) for _ in range(9)))
     sizes = [len(taken(scheduler, room(tokens=2048))) for _ in range(2)]
     assert sizes == [5, 4]
 
 
-def test_what_could_never_fit_is_told_so_at_once() -> None:
+def test_request_that_could_never_fit_fails_at_once() -> None:
     decoder = Decoder(FakeRunner(LOGITS, 20), Capacity(state_bytes=100))
     events: list[Event] = []
     decoder.add(SequenceState(EngineRequest(RULES, prompt_ids=(2,) * 90), events.append))

@@ -145,15 +145,15 @@ def attention_bundle(repository: Path, *, emits: bool = False, aligns: bool = Fa
         ],
         "align": [
             _node("Gather", "target tokens", "words"),
-            _node("Gather", "keys source_tokens", "records"),
-            _node("Transpose", "records", "across", perm=[0, 2, 1]),
+            _node("Gather", "keys source_tokens", "source_keys"),
+            _node("Transpose", "source_keys", "across", perm=[0, 2, 1]),
             _node("MatMul", "words across", "likeness"),
         ],
     }  # fmt: skip
     if emits:
         nodes["step"] += [
-            _node("Squeeze", "cross_key one", "records"),
-            _node("Transpose", "records", "across", perm=[0, 2, 1]),
+            _node("Squeeze", "cross_key one", "source_keys"),
+            _node("Transpose", "source_keys", "across", perm=[0, 2, 1]),
             _node("MatMul", "query across", "fits"),
             _node("Flatten", "fits", "fit", axis=2),
         ]

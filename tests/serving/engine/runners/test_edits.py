@@ -141,11 +141,11 @@ def test_mass_is_of_the_row_at_its_temperature() -> None:
     assert found.masses == pytest.approx([np.exp(below[0]).sum(), np.exp(below[1] * 2).sum()])
 
 
-def test_nobody_is_told_a_mass_who_did_not_ask() -> None:
+def test_mass_is_absent_unless_requested() -> None:
     assert select_candidates(host(np.zeros((1, 4), np.float32)), [plain_request(2)]).masses is None
 
 
-def test_whole_ranking_follows_the_row_that_was_offered() -> None:
+def test_more_candidates_continue_the_ranking_of_their_row() -> None:
     logits = np.random.default_rng(6).normal(size=(2, VOCABULARY)).astype(np.float32)
     edit = penalties(rules(), (), (), banned={4})
     found = select_candidates(host(logits), [plain_request(3), CandidateRequest(3, edit)])

@@ -83,13 +83,13 @@ def test_forced_end_has_probability_one() -> None:
     assert hypothesis.top[-1] == ((1, 0.0),)
 
 
-def test_chosen_tokens_alone_may_be_asked_for() -> None:
+def test_log_probs_may_be_requested_without_best_tokens() -> None:
     (hypothesis,) = found(top_log_probs=0)
     assert hypothesis.log_probs
     assert all(not top for top in hypothesis.top)
 
 
-def test_who_does_not_ask_is_told_none() -> None:
+def test_log_probs_are_absent_unless_requested() -> None:
     (hypothesis,) = found(top_log_probs=None)
     assert hypothesis.log_probs == hypothesis.top == ()
 

@@ -80,7 +80,9 @@ def some_logits(seed: int) -> np.ndarray:
 
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 10_000), asked=warps)
-def test_kept_probabilities_are_those_of_transformers(seed: int, asked: dict[str, float]) -> None:
+def test_truncated_probabilities_are_those_of_transformers(
+    seed: int, asked: dict[str, float]
+) -> None:
     logits, given_rules = some_logits(seed), rules(**asked)
     ranked, found = search_input(logits, given_rules, VOCABULARY)
     assert found is not None

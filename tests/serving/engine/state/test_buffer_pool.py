@@ -11,7 +11,7 @@ from serving.engine.state.buffer_pool import BufferPool
 from serving.engine.state.device import HostMemory
 
 
-def test_takes_what_was_given() -> None:
+def test_released_buffer_is_reused() -> None:
     pool = BufferPool(HostMemory(), limit_bytes=1000)
     buffer = pool.acquire(100, "float32")
     pool.release(buffer)
@@ -21,7 +21,7 @@ def test_takes_what_was_given() -> None:
 
 
 @pytest.mark.parametrize(("needed", "dtype"), [(101, "float32"), (60, "float32"), (100, "int8")])
-def test_leaves_what_does_not_fit(needed: int, dtype: str) -> None:
+def test_buffer_that_does_not_fit_is_not_reused(needed: int, dtype: str) -> None:
     """Too small, far too large, or of other numbers: stale int8 could be NaN as float32."""
     pool = BufferPool(HostMemory(), limit_bytes=1000)
     buffer = pool.acquire(100, "float32")
@@ -33,14 +33,14 @@ def test_leaves_what_does_not_fit(needed: int, dtype: str) -> None:
     assert pool.spare_bytes == 400
 
 
-def test_takes_the_tightest() -> None:
+def test_smallest_fitting_buffer_is_reused() -> None:
     pool = BufferPool(HostMemory(), limit_bytes=10_000)
     for size in (140, 110, 130):
         pool.release(np.zeros(size, np.float32))
     assert [pool.acquire(100, "float32").size for _ in range(4)] == [110, 130, 140, 100]
 
 
-def test_clear_gives_everything_back() -> None:
+def test_clear_frees_all_buffers() -> None:
     pool = BufferPool(HostMemory(), limit_bytes=1000)
     pool.release(np.zeros(100, np.float32))
     pool.clear()

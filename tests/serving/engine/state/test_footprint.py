@@ -38,7 +38,7 @@ def test_bucket_holds_and_wastes_at_most_half(length: int, smallest: int) -> Non
     ("now", "tight", "reservation", "settled"),
     [(0, 16, 64, 32), (16, 24, 32, 32), (16, 48, 48, 48), (32, 16, 64, 32), (0, 16, 0, 16)],
 )
-def test_positions_are_made_for_as_many_again_as_far_as_claimed(
+def test_positions_double_within_the_reservation(
     now: int, tight: int, reservation: int, settled: int
 ) -> None:
     found = Extent(1, now, 16).settled(Extent(1, tight, 16), Extent(1, reservation, 16))
@@ -50,7 +50,7 @@ def test_positions_are_made_for_as_many_again_as_far_as_claimed(
     moves=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 90), st.booleans()), max_size=30),
     expected_sequences=st.integers(0, 40),
 )
-def test_arenas_take_what_was_told(
+def test_arenas_never_exceed_their_footprint(
     width: int, moves: list[tuple[int, int, bool]], expected_sequences: int
 ) -> None:
     state, footprint = (

@@ -43,7 +43,7 @@ def test_common_beginning_is_stored_once() -> None:
     assert [block.ids for block in prefixes.find((*header, 5))] == [header[:4], header]
 
 
-def test_something_is_always_left_to_read() -> None:
+def test_at_least_one_token_is_prefilled() -> None:
     prefixes = store()
     put(prefixes, tuple(range(8)))
     assert prefixes.cached_tokens(tuple(range(8))) == 4

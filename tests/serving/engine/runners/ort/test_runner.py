@@ -172,7 +172,7 @@ def test_language_follows_its_equations(
     assert_alike(staggered(language, arrivals), wanted)
 
 
-def test_stored_prefix_saves_reading_and_changes_nothing(language: OrtRunner) -> None:
+def test_cached_prefix_saves_prefill_and_changes_no_token(language: OrtRunner) -> None:
     header = tuple(np.random.default_rng(1).integers(0, VOCABULARY, 100).tolist())
     requests = [EngineRequest(rules(), prompt_ids=(*header, n)) for n in range(8)]
     decoder = Decoder(language, Capacity())
@@ -189,7 +189,7 @@ def test_stored_prefix_saves_reading_and_changes_nothing(language: OrtRunner) ->
     assert_alike(answers, decode(language, requests, Capacity(prefix_bytes=0)))
 
 
-def test_requests_that_come_together_share_their_beginning(language: OrtRunner) -> None:
+def test_simultaneous_requests_share_their_prefix(language: OrtRunner) -> None:
     header = tuple(np.random.default_rng(2).integers(0, VOCABULARY, 100).tolist())
     requests = [EngineRequest(rules(), prompt_ids=(*header, n)) for n in range(8)]
     found = staggered(language, [(0, request) for request in requests], Capacity())
@@ -206,14 +206,14 @@ def test_models_with_a_source_share_no_prefix(attention: OrtRunner, recurrent: O
     assert not recurrent.shares_prefixes
 
 
-def test_arenas_take_the_bytes_that_are_told(attention: OrtRunner) -> None:
+def test_arenas_allocate_their_footprint(attention: OrtRunner) -> None:
     group = attention.group(2)
     group.admit([Prompt(np.zeros(20, np.int64), np.array([1, 2]))] * 3, [plain_request(1)] * 3)
     extent = Extent.holding(3, 20, 2)
     assert group.state_bytes == attention.footprint.bytes(2, extent)
 
 
-def test_tightened_group_goes_on_as_before(language: OrtRunner) -> None:
+def test_shrunk_group_continues_unchanged(language: OrtRunner) -> None:
     groups = [language.group(1), language.group(1)]
     prompts = [Prompt(np.arange(n) % VOCABULARY) for n in (30, 22)]
     for group in groups:
@@ -230,7 +230,7 @@ def test_tightened_group_goes_on_as_before(language: OrtRunner) -> None:
         assert np.array_equal(found.log_probs, wanted.log_probs)
 
 
-def test_state_shrinks_when_a_long_sequence_leaves(attention: OrtRunner) -> None:
+def test_state_shrinks_after_a_long_sequence_retires(attention: OrtRunner) -> None:
     group = attention.group(1)
     long, short = (
         Prompt(np.zeros(200, np.int64), np.array([1])),
@@ -243,7 +243,7 @@ def test_state_shrinks_when_a_long_sequence_leaves(attention: OrtRunner) -> None
     assert group.state_bytes < large / 2
 
 
-def test_no_more_than_the_vocabulary_is_asked_for() -> None:
+def test_count_is_limited_to_the_vocabulary() -> None:
     topk = TopK(session_options(threads=1), 4, CpuDevice())
     best = select_candidates(
         HostLogits(np.zeros((1, 4), np.float32), topk.rank), [plain_request(9)]
@@ -258,7 +258,7 @@ def test_damaged_graph_is_a_bundle_error(tmp_path: Path) -> None:
         OrtRunner(bundle, threads=1)
 
 
-def test_buffers_of_a_prompt_that_joined_are_kept_for_the_next(language: OrtRunner) -> None:
+def test_buffers_of_an_admitted_prefill_are_kept_for_reuse(language: OrtRunner) -> None:
     language.trim()
     group = language.group(1)
     prefill = language.begin_prefill(Prompt(np.arange(1, 21)), [])

@@ -86,7 +86,9 @@ def tokens(found: Finished) -> list[tuple[int, ...]]:
     return [hypothesis.token_ids for hypothesis in found.hypotheses]
 
 
-def test_company_and_time_of_joining_change_no_sample(served: tuple[OrtRunner, bool]) -> None:
+def test_samples_do_not_depend_on_the_batch_or_the_time_of_admission(
+    served: tuple[OrtRunner, bool],
+) -> None:
     runner, has_pixels = served
     requests = [request(number, has_pixels=has_pixels) for number in range(40)]
     alone = [tokens(decode(runner, [one])[0]) for one in requests]

@@ -64,7 +64,9 @@ def test_equal_scores_stand_in_the_order_of_the_vocabulary(
 
 @settings(max_examples=100, deadline=None)
 @given(shape=st.sampled_from(SHAPES), seed=st.integers(0, 9999), share=st.floats(0, 1))
-def test_blocks_tell_what_the_whole_tells(shape: tuple[int, int], seed: int, share: float) -> None:
+def test_blocked_ranking_equals_the_whole_ranking(
+    shape: tuple[int, int], seed: int, share: float
+) -> None:
     rng = np.random.default_rng(seed)
     logits = (rng.normal(size=(3, shape[0] * shape[1])) * 4).astype(np.float32)
     k = 1 + round(share * (shape[0] - 1))
@@ -82,7 +84,7 @@ def test_no_numbers_still_give_tokens() -> None:
 
 
 @pytest.mark.parametrize("vocabulary_size", [1, 2, 9, 9216, 8209])  # one of blocks, one prime
-def test_rank_gives_as_many_as_are_asked_for(vocabulary_size: int) -> None:
+def test_rank_returns_the_requested_count(vocabulary_size: int) -> None:
     topk = TopK(session_options(threads=1), vocabulary_size, CpuDevice())
     logits = np.random.default_rng(3).normal(size=(2, vocabulary_size)).astype(np.float32)
     temperatures = np.array([[0.3], [2.0]], np.float32)
