@@ -45,7 +45,7 @@ class Paper:
 
     Args:
         weights: The checkpoint's tensors by name.
-        config: Its `config.json`; the tensors' shapes say all that is used here.
+        config: Its `config.json`; not used, the tensors' shapes suffice.
     """
 
     def __init__(

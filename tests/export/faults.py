@@ -161,7 +161,7 @@ _ATTEND = AdditiveAttention.forward
 
 
 def _misaligned(*inputs: Any) -> Any:
-    """Attention that tells its weights of one place further; contexts stay right."""
+    """Attention that returns its weights shifted by one position; contexts stay right."""
     context, weights = _ATTEND(*inputs)
     return context, weights.roll(1, dims=-1)
 
@@ -254,7 +254,7 @@ SHOW_ATTEND_TELL: dict[str, Fault] = {
     ),
     "the context is not gated": _change(lambda net: net.decoder.gate.bias.fill_(50)),
     "the attention is one cell off": BAHDANAU["the alignment is one word off"],
-    "cells do not know their place": _change(lambda net: net.encoder.positions.zero_()),
+    "cells have no position": _change(lambda net: net.encoder.positions.zero_()),
     "another epsilon in batch normalisation": _change(
         lambda net: setattr(net.encoder.convolutions[1].norm, "eps", 1e-3)
     ),

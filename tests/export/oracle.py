@@ -34,7 +34,7 @@ class Inputs:
 
     by_role: Mapping[Role, Tensor]
     target: Tensor
-    """(3, T) tokens that the decoder is told."""
+    """(3, T) decoder input tokens."""
 
     def row(self, index: int) -> dict[Role, Tensor]:
         """One row's inputs, without padding."""
@@ -185,7 +185,7 @@ def teacher_forced(
 
     Args:
         sources: What `admit` takes; more does no harm.
-        target: (R, T) tokens that the decoder is told.
+        target: (R, T) decoder input tokens.
     """
     calls = StepCalls(graphs, sources, target.shape)
     logits, attention = [], []

@@ -76,7 +76,7 @@ def test_exported_alignment_is_the_cross_attention_of_transformers(
     np.testing.assert_allclose(given.sum(axis=-1), 1, rtol=1e-5)
 
 
-def test_padding_of_the_source_is_not_looked_at(twins: Twins) -> None:
+def test_padding_of_the_source_gets_no_attention(twins: Twins) -> None:
     align = twins("marian", "odd").graphs().lowerings["align"].module
     tokens, source = torch.tensor([[3, 4]]), torch.tensor([[5, 6, 7, 8]])
     padded = align(source, torch.tensor([3], dtype=torch.int32), tokens)
@@ -93,7 +93,7 @@ def test_align_graph_has_standard_operators_only(name: str, bundles: Bundles) ->
     assert bundle.manifest.graphs["align"].output(Role.EMIT) is not None
 
 
-def test_manifest_says_what_alignments_are_over(twins: Twins, bundles: Bundles) -> None:
+def test_manifest_declares_what_alignments_cover(twins: Twins, bundles: Bundles) -> None:
     text = bundles("marian", "odd").manifest.alignment
     assert text is not None
     assert (text.over, text.grid, text.layer) == ("tokens", None, 1)

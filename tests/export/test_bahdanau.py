@@ -52,8 +52,8 @@ def _sources() -> list[NDArray[np.int64]]:
 def _rules(bundle: Bundle, **given: Any) -> Generation:
     rules = bundle.manifest.generation
     assert rules is not None
-    asked = {"max_new_tokens": MAX_NEW_TOKENS, "return_alignment": True, **given}
-    return rules.model_copy(update=asked)
+    changed = {"max_new_tokens": MAX_NEW_TOKENS, "return_alignment": True, **given}
+    return rules.model_copy(update=changed)
 
 
 def _answers(runner: Runner, rules: Generation) -> list[Finished]:
@@ -125,7 +125,7 @@ def test_alignments_follow_their_hypotheses(beams: int, twin: TwinPair, bundle: 
                 assert np.abs(hypothesis.alignment - wanted).max() < 1e-5
 
 
-def test_nobody_asked_nobody_is_told(twin: TwinPair, bundle: Bundle) -> None:
+def test_alignment_is_returned_on_request_only(twin: TwinPair, bundle: Bundle) -> None:
     for runner in _runners(twin, bundle):
         answers = _answers(runner, _rules(bundle, return_alignment=False))
         assert all(hypothesis.alignment is None for a in answers for hypothesis in a.hypotheses)
@@ -133,7 +133,7 @@ def test_nobody_asked_nobody_is_told(twin: TwinPair, bundle: Bundle) -> None:
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_prompt_goes_token_by_token(beams: int, twin: TwinPair, bundle: Bundle) -> None:
-    """A forced beginning says the same as having generated it."""
+    """A forced prefix gives the same as having generated it."""
     rules = _rules(bundle, num_beams=beams, return_alignment=False)
     prompts = [(5,), (), (7, 9, 11), (4, 4)]
     for runner in _runners(twin, bundle):
@@ -184,7 +184,7 @@ def test_manifest_calls_states_by_their_growth(bundle: Bundle) -> None:
     assert manifest.alignment.over == "tokens"
 
 
-def test_encoder_is_one_recurrent_operator_that_knows_lengths(bundle: Bundle) -> None:
+def test_encoder_is_one_recurrent_operator_with_lengths(bundle: Bundle) -> None:
     graph = onnx.load(str(bundle_path(bundle, "admit"))).graph
     (node,) = [node for node in graph.node if node.op_type == "GRU"]
     values = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
@@ -195,7 +195,7 @@ def test_encoder_is_one_recurrent_operator_that_knows_lengths(bundle: Bundle) ->
 
 
 def test_unit_is_not_torchs() -> None:
-    """The same weights in `torch.nn.GRUCell`, its update gate turned round, say something else."""
+    """The same weights in `torch.nn.GRUCell`, its update gate inverted, give another result."""
     unit = GatedUnit(5, 4)
     cell = torch.nn.GRUCell(5, 4)
     update, reset, new = unit.input.weight.split(4)
@@ -220,6 +220,6 @@ def test_bundle_without_alignment_keeps_its_tokens(twin: TwinPair, bundle: Bundl
     graphs = {**bundle.manifest.graphs, "step": silent}
     muted = replace(bundle, manifest=bundle.manifest.model_copy(update={"graphs": graphs}))
     rules = _rules(bundle, num_beams=4, return_alignment=False)
-    told, untold = (_answers(OrtRunner(each, threads=1), rules) for each in (bundle, muted))
-    for one, other in zip(told, untold, strict=True):
+    with_output, without = (_answers(OrtRunner(each, threads=1), rules) for each in (bundle, muted))
+    for one, other in zip(with_output, without, strict=True):
         assert one.hypotheses[0].token_ids == other.hypotheses[0].token_ids

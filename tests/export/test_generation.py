@@ -68,7 +68,7 @@ def test_length_never_goes_beyond_the_positions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("parameters", "warning"),
     [
         ({"encoder_repetition_penalty": 1.3}, "encoder_repetition_penalty=1.3"),
         ({"do_sample": True}, "do_sample=True together with beams"),
@@ -77,20 +77,20 @@ def test_length_never_goes_beyond_the_positions(tmp_path: Path) -> None:
     ],
 )
 def test_what_serving_cannot_do_is_warned_about(
-    tmp_path: Path, asked: dict[str, Any], said: str
+    tmp_path: Path, parameters: dict[str, Any], warning: str
 ) -> None:
-    _, warnings = _defaults(tmp_path, OPUS | asked)
+    _, warnings = _defaults(tmp_path, OPUS | parameters)
     assert len(warnings) == 1
-    assert said in warnings[0]
+    assert warning in warnings[0]
 
 
 def test_sampling_and_penalties_are_honoured(tmp_path: Path) -> None:
-    asked = {
+    parameters = {
         "do_sample": True, "num_beams": 1, "temperature": 0.7, "top_p": 0.9, "typical_p": 0.8,
         "min_p": 0.05, "top_k": 30, "repetition_penalty": 1.3, "min_length": 4,
         "sequence_bias": [[[5], -2.0]], "renormalize_logits": True, "no_repeat_ngram_size": 2,
     }  # fmt: skip
-    rules, warnings = _defaults(tmp_path, OPUS | asked)
+    rules, warnings = _defaults(tmp_path, OPUS | parameters)
     assert warnings == []
     assert rules.do_sample
     assert (rules.temperature, rules.top_k, rules.top_p) == (0.7, 30, 0.9)

@@ -1,4 +1,4 @@
-"""Int8: close to float32, and bit for bit the same whoever shares the batch."""
+"""Int8: close to float32, and bit for bit the same in any batch."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_lowered_bundle_passes_its_gate(
 
 
 @pytest.mark.parametrize("new", [1, 3, 5])
-def test_decoder_row_is_deaf_to_loud_neighbours(
+def test_decoder_row_does_not_depend_on_extreme_neighbours(
     new: int, twins: Twins, bundles: Bundles, tmp_path: Path
 ) -> None:
     bundle = _bundle("marian", twins, bundles, tmp_path, "int8")
@@ -174,11 +174,11 @@ def test_tokens_alone_are_those_of_the_batch(
         update={"num_beams": beams, "num_return_sequences": beams, "max_new_tokens": 12}
     )
     random = np.random.default_rng(1)
-    asked = [
+    requests = [
         EngineRequest(rules, source_ids=random.integers(0, 60, n)) for n in (3, 12, 1, 7, 5, 2)
     ]
     runner = OrtRunner(bundle, threads=1)
-    for request, together in zip(asked, decode(runner, asked), strict=True):
+    for request, together in zip(requests, decode(runner, requests), strict=True):
         (alone,) = decode(runner, [request])
         for a, b in zip(together.hypotheses, alone.hypotheses, strict=True):
             assert a.token_ids == b.token_ids

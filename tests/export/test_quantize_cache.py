@@ -97,16 +97,16 @@ def test_prompt_in_chunks_gives_the_very_bits_of_the_whole(
 
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize(("name", "config"), LANGUAGE_MODELS)
-def test_language_model_answers_alike_however_its_prompt_is_read(
+def test_tokens_do_not_depend_on_prefill_chunks(
     beams: int, name: str, config: str, int8: Lowered
 ) -> None:
     bundle = int8(name, config)
     runner = OrtRunner(bundle, threads=1)
     limit = bundle.manifest.limits.max_total_tokens or 0
-    asked = [EngineRequest(rules(bundle, beams), prompt_ids=ids) for ids in prompts(limit - 8)]
-    alone = [decode(runner, [request], WHOLE)[0] for request in asked]
-    assert_alike(decode(runner, asked, WHOLE), alone)
-    assert_alike(staggered(runner, asked, PIECES), alone)  # pieces, and shared beginnings
+    requests = [EngineRequest(rules(bundle, beams), prompt_ids=ids) for ids in prompts(limit - 8)]
+    alone = [decode(runner, [request], WHOLE)[0] for request in requests]
+    assert_alike(decode(runner, requests, WHOLE), alone)
+    assert_alike(staggered(runner, requests, PIECES), alone)  # pieces, and shared beginnings
     runner.close()
 
 
@@ -116,7 +116,7 @@ def test_answer_does_not_depend_on_other_sequences(name: str, beams: int, int8: 
     bundle = int8(name, EXPORTED)
     runner = OrtRunner(bundle, threads=1)
     random = np.random.default_rng(6)
-    asked = [
+    requests = [
         EngineRequest(
             rules(bundle, beams),
             **source(bundle, random, 3 + length % 5),
@@ -124,9 +124,9 @@ def test_answer_does_not_depend_on_other_sequences(name: str, beams: int, int8: 
         )
         for length in (12, 2, 9, 1)
     ]
-    alone = [decode(runner, [request], WHOLE)[0] for request in asked]
-    assert_alike(decode(runner, asked, WHOLE), alone)
-    assert_alike(staggered(runner, asked, PIECES), alone)
+    alone = [decode(runner, [request], WHOLE)[0] for request in requests]
+    assert_alike(decode(runner, requests, WHOLE), alone)
+    assert_alike(staggered(runner, requests, PIECES), alone)
     runner.close()
 
 

@@ -30,7 +30,7 @@ def test_stacked_conv1d_is_split_and_transposed() -> None:
     assert torch.equal(pieces["blocks.0.key.weight"], tensor[:, 2:].T)
 
 
-def test_leading_ones_are_dropped_where_asked() -> None:
+def test_leading_ones_are_dropped_where_declared() -> None:
     pieces = dict(TABLE.find("bias_row").pieces(torch.zeros(1, 3)))
     assert pieces["bias"].shape == (3,)
 

@@ -52,7 +52,7 @@ def test_beams_share_the_annotations_of_their_picture(twins: Twins) -> None:
             torch.testing.assert_close(attention[row], alone[-1][0])
 
 
-def test_manifest_says_how_the_engine_steps_it(twins: Twins) -> None:
+def test_manifest_declares_growths_and_one_token_a_call(twins: Twins) -> None:
     graphs = twins("show-attend-tell", "odd").graphs()
     step = graphs.lowerings["step"].graph
     emitted = step.output(Role.EMIT)

@@ -30,11 +30,11 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-def requests(bundle: Bundle, **asked: Any) -> list[EngineRequest]:
+def requests(bundle: Bundle, **options: Any) -> list[EngineRequest]:
     """One for each way, all different."""
     defaults = bundle.manifest.generation
     assert defaults is not None
-    common = {"num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 10, **asked}
+    common = {"num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 10, **options}
     made = []
     for seed, way in enumerate(WAYS):
         random = np.random.default_rng(seed)
@@ -44,13 +44,13 @@ def requests(bundle: Bundle, **asked: Any) -> list[EngineRequest]:
 
 
 def both(
-    name: str, twins: Twins, bundles: Bundles, **asked: Any
+    name: str, twins: Twins, bundles: Bundles, **options: Any
 ) -> tuple[list[Finished], list[Finished]]:
     """Answers of both runners, ours first."""
     bundle = bundles(name, EXPORTED)
-    asked_for = requests(bundle, **asked)
-    served = decode(OrtRunner(bundle, threads=1), asked_for)
-    return served, decode(TorchRunner(twins(name, EXPORTED).graphs(), bundle.manifest), asked_for)
+    made = requests(bundle, **options)
+    served = decode(OrtRunner(bundle, threads=1), made)
+    return served, decode(TorchRunner(twins(name, EXPORTED).graphs(), bundle.manifest), made)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -72,7 +72,7 @@ def test_every_process_draws_the_same_episodes():
     assert other.stdout.strip() == fingerprint()
 
 
-def test_training_never_binds_what_is_asked(taught, asked):
+def test_training_never_contains_a_withheld_binding(taught, asked):
     assert not {line for name, line in taught if name not in MADE_UP} & {
         line for name, line in asked if name not in MADE_UP
     }
@@ -81,7 +81,7 @@ def test_training_never_binds_what_is_asked(taught, asked):
             assert not is_withheld(line.given, line.answer)
 
 
-def test_training_never_shows_a_made_up_word_that_is_asked(taught, asked):
+def test_training_never_contains_a_withheld_word(taught, asked):
     def words(lines, families):
         pairs = [(name, line) for name, line in lines if name in families]
         coined = [line.given for name, line in pairs if name == "code words"]
@@ -108,7 +108,7 @@ def test_every_word_and_every_answer_of_a_question_was_trained(family, asked):
 
 
 @named(LOOKUPS)
-def test_examples_tell_the_answer_once_they_show_every_bound_word(family):
+def test_answer_follows_from_examples_that_contain_every_bound_word(family):
     shares = {shots: accuracy(look_up, family, shots, 300, seed=2) for shots in (0, 1, BOUND, 8)}
     assert shares[0] == 0
     assert 0.15 < shares[1] < 0.35
@@ -116,7 +116,7 @@ def test_examples_tell_the_answer_once_they_show_every_bound_word(family):
     assert swapped_accuracy(look_up, family, BOUND, 300, seed=2) < 0.05
 
 
-def test_a_group_is_asked_for_with_a_member_that_no_example_shows():
+def test_a_group_is_queried_by_a_member_in_no_example():
     (family,) = (family for family in FRESH if family.name == "groups")
     for question in questions(family, 8, 200, seed=1):
         assert question.prompt not in {example.given for example in question.examples}

@@ -27,7 +27,7 @@ def test_checkpoint_is_small():
     assert (OUTPUT / "model.safetensors").stat().st_size <= 4_000_000
 
 
-def test_examples_tell_what_nobody_can_know_without_them(answer_all):
+def test_answers_need_the_examples_of_the_prompt(answer_all):
     shares = {
         shots: mean([accuracy(answer_all, family, shots, COUNT, seed=3) for family in FRESH])
         for shots in (0, 4, 8)
@@ -41,7 +41,7 @@ def test_answers_come_from_the_examples_and_not_from_the_words(answer_all):
     assert mean(shares) < 0.2
 
 
-def test_what_the_world_knows_is_answered_after_a_few_examples(answer_all):
+def test_trained_facts_are_answered_after_a_few_examples(answer_all):
     assert mean([accuracy(answer_all, family, 4, COUNT, seed=3) for family in KNOWN]) >= 0.7
 
 

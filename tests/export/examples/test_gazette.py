@@ -67,7 +67,7 @@ def test_splits_never_meet(training):
         assert not any(map(is_withheld, pair.pairs))
 
 
-def test_training_knows_the_papers_words_and_structure_but_not_its_phrase(training):
+def test_training_has_the_papers_words_and_structure_but_not_its_phrase(training):
     texts = [pair.source for pair in training]
     assert not [text for text in texts if "european economic area" in text.lower()]
     assert [text for text in texts if re.search(r"the European [A-Z]\w+ [A-Z]\w+ ", text)]
@@ -165,7 +165,7 @@ def test_reversed_links_are_those_that_cross():
     assert reversed_links(PAPER) == ((4, 6), (5, 5), (6, 4))
 
 
-def test_measures_tell_a_perfect_translator_from_a_deaf_one():
+def test_measures_separate_a_perfect_translator_from_one_without_source():
     pairs = {pair.source: pair for pair in sentences("compositional", 200)}
 
     def translate(texts):
@@ -176,7 +176,7 @@ def test_measures_tell_a_perfect_translator_from_a_deaf_one():
     assert score(translate, "compositional", 200, is_shuffled=True) < 20
 
 
-def test_alignment_share_tells_true_attention_from_a_diagonal():
+def test_alignment_share_separates_true_attention_from_a_diagonal():
     pairs = {pair.source: pair for pair in sentences("compositional", 200)}
 
     def true(text):

@@ -56,7 +56,7 @@ def test_new_sentences_are_translated_and_read_at_the_right_place(read: Read) ->
     assert alignment_share(read, "compositional", 60, seed=7, only_reversed=True) > 0.9
 
 
-def test_training_forces_what_decoding_says(tmp_path: Path) -> None:
+def test_teacher_forcing_equals_decoding(tmp_path: Path) -> None:
     """The loss is taken from the very function that is served: step by step, row by row."""
     torch.manual_seed(0)
     tokenizer = word_tokenizer(list(sentences("train", 300)))

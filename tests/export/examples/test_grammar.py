@@ -185,7 +185,7 @@ def test_contractions_spare_names_and_feminines():
     assert spanish.contract("a ella de Elena") == "a ella de Elena"
 
 
-def test_a_perfect_translator_scores_a_hundred_and_a_deaf_one_does_not():
+def test_a_perfect_translator_scores_a_hundred_and_one_without_source_does_not():
     oracle = {pair.spanish: pair.english for pair in sentences("compositional", 300)}
 
     def translate(texts):

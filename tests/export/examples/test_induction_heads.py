@@ -34,7 +34,7 @@ def attentions(model, ids):
 
 
 @pytest.mark.parametrize("start", [0, 150])
-def test_first_heads_look_back_by_their_distance_wherever_they_are(model, start):
+def test_first_heads_attend_at_their_distance_at_any_position(model, start):
     ids = torch.randint(3, 300, (2, 60))
     positions = start + torch.arange(60)[None]
     with torch.no_grad():
@@ -45,7 +45,7 @@ def test_first_heads_look_back_by_their_distance_wherever_they_are(model, start)
 
 
 @pytest.mark.parametrize(("head", "length"), [(0, 1), (1, 2)])
-def test_next_layer_finds_the_answer_of_the_word_that_is_asked_for(model, head, length):
+def test_next_layer_attends_to_the_answer_of_the_query_word(model, head, length):
     generator = torch.Generator().manual_seed(1)
     same, others = [], []
     for _ in range(40):

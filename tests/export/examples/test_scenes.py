@@ -149,7 +149,7 @@ def test_different_scenes_have_different_captions():
     assert len({caption(scene) for scene in drawn}) == len(drawn)
 
 
-def test_label_leaves_out_what_detail_says():
+def test_label_leaves_out_what_detail_adds():
     scene = Scene(LARGE_CIRCLE, "green", "left", Thing("small", "orange", "plain", "star"))
     short = Detail(has_sizes=False, has_background=False)
     assert label(scene, short) == "red striped circle to the left of an orange star"
@@ -220,7 +220,7 @@ def test_neighbours_differ_in_exactly_one_attribute():
     assert len(differences) == len(set(attributes[1:])) == 2 * (1 + 6 + 3 + 8) + 3 + 4
 
 
-def test_matches_knows_when_a_shorter_label_is_true():
+def test_matches_accepts_a_shorter_true_label():
     small = Scene(Thing("small", "red", "plain", "star"), "gray")
     large = Scene(Thing("large", "red", "plain", "star"), "gray")
     said = [
@@ -240,7 +240,7 @@ def test_matches_accepts_the_other_point_of_view():
     assert is_true.tolist() == [[True, True, False], [True, True, False], [False, False, True]]
 
 
-def test_slots_are_told_from_where_things_stand_and_not_from_who_is_named_first():
+def test_slots_follow_positions_and_not_the_order_of_names():
     scene = Scene(LARGE_CIRCLE, "green", "below", SMALL_SQUARE)
     expected = [
         *(SIZES.index("small"), COLOURS.index("blue"), TEXTURE_NAMES.index("plain")),
@@ -252,13 +252,13 @@ def test_slots_are_told_from_where_things_stand_and_not_from_who_is_named_first(
     assert slots(Description(scene.seen_from_second(), Detail())) == expected
 
 
-def test_slots_do_not_tell_what_a_label_leaves_out():
+def test_slots_omit_what_a_label_leaves_out():
     alone = Description(Scene(LARGE_CIRCLE, "green"), Detail(has_sizes=False))
     told = [index for index, code in enumerate(slots(alone)) if code != UNSAID]
     assert told == [1, 2, 3, 4, 9]  # colour, texture, shape, that it is alone, background
 
 
-def test_family_asks_who_stands_where():
+def test_family_differs_in_positions():
     for family in families(100, members=6, seed=8, moved=2):
         scene = family[0].scene
         if scene.second is None:

@@ -36,7 +36,7 @@ def observer(looks_at_named: bool):
     return observe
 
 
-def test_looking_at_what_is_named_scores_one():
+def test_attention_on_the_named_thing_scores_one():
     scores = list(attention_scores(observer(True), COUNT, SEED).values())
     assert scores[BEST] == 1
     assert scores[MASS] == pytest.approx(1)
@@ -44,7 +44,7 @@ def test_looking_at_what_is_named_scores_one():
     assert 0.02 < scores[BLIND] < 0.3
 
 
-def test_looking_at_the_other_thing_is_told_apart():
+def test_attention_on_the_other_thing_scores_less():
     scores = list(attention_scores(observer(False), COUNT, SEED).values())
     assert scores[OTHER] == pytest.approx(1)
     assert scores[MASS] < 0.6  # only where there is no other thing

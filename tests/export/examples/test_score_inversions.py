@@ -27,7 +27,7 @@ def looking(text: str, target: str, reads_straight: bool) -> Reading:
 
 
 @pytest.mark.parametrize(("reads_straight", "shares"), [(False, (1, 0)), (True, (0, 1))])
-def test_shares_tell_own_word_from_rival(reads_straight: bool, shares: tuple[float, float]):
+def test_shares_separate_own_word_from_rival(reads_straight: bool, shares: tuple[float, float]):
     translations = {pair.spanish: pair.english for pair in sentences("held_out", 60, seed=2)}
 
     def read(texts: list[str]) -> list[Reading]:

@@ -29,7 +29,7 @@ def randomised(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-def test_tower_sees_what_the_captioner_sees() -> None:
+def test_tower_computes_the_features_of_the_captioner() -> None:
     vit = ViTConfig(**TOWER, num_hidden_layers=2, num_attention_heads=2)
     text = GPT2Config(vocab_size=9, n_positions=8, n_embd=8, n_layer=1, n_head=1)
     config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(vit, text)
