@@ -1,4 +1,4 @@
-"""One turn: streams go on beside long prompts, the gone leave at once, faults stay at home."""
+"""One turn: decoding continues beside long prompts, cancelled sequences end, faults are local."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def forbidding(source: History, history: History) -> np.ndarray:
 
 
 class Caller:
-    """Submits one request and keeps what it is told."""
+    """Submits one request and records its events."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ def test_failing_group_ends_its_own_sequences_only() -> None:
 
 @pytest.mark.parametrize("length", [1, 4, 24])
 def test_prompt_that_cannot_be_read_ends_alone(length: int) -> None:
-    """Read whole with nobody; in one piece; in several."""
+    """Prompts prefilled whole, in one chunk and in several."""
     rules = RULES.model_copy(update={"suppress_tokens": (FORBIDDEN,)})
     decoder = Decoder(FakeRunner(forbidding, VOCABULARY), CAPACITY)
     running = Caller(decoder, rules=rules)
@@ -245,7 +245,7 @@ def test_failing_listener_ends_its_own_sequence() -> None:
     decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), CAPACITY)
 
     def listen(event: Event) -> None:
-        raise RuntimeError("nobody is there")
+        raise RuntimeError("the listener failed")
 
     good = Caller(decoder)
     decoder.add(SequenceState(EngineRequest(RULES, prompt_ids=(2,), stream=True), listen))

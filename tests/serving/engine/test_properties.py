@@ -36,7 +36,7 @@ HEADERS = ((), (), (2, 3) * 5, (4, 5, 6) * 5)
 
 @dataclass
 class Arrival:
-    """One request, when it comes, and when it leaves early."""
+    """One request, its time of arrival, and of its cancellation if any."""
 
     request: EngineRequest
     arrival: int
@@ -144,7 +144,7 @@ def run(arrivals: list[Arrival], runner: FakeRunner) -> Decoder:
         assert decoder.rows_in_use <= CAPACITY.rows
         assert decoder.metrics.state_bytes <= CAPACITY.state_bytes
         assert decoder.metrics.prefix_bytes <= CAPACITY.prefix_bytes
-        assert clock.now_s < 500, "somebody starves"
+        assert clock.now_s < 500, "a sequence starves"
         clock.now_s += 1
     return decoder
 

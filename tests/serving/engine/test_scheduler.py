@@ -1,4 +1,4 @@
-"""Who runs next: by arrival and priority, within rows, memory and tokens, and nobody for ever."""
+"""Order of admission: by arrival and priority, within rows, memory and tokens, no starvation."""
 
 from __future__ import annotations
 

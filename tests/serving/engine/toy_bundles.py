@@ -1,4 +1,4 @@
-"""Three hand-made bundles, one of each kind of decoder, and what they compute, in numpy.
+"""Three hand-made bundles, one of each kind of decoder, and their equations in numpy.
 
 `attention`: text source, cached self-attention (APPEND in place), cross-attention (HOLD, bucketed).
 `recurrent`: picture source, a hidden state (REPLACE, started by `admit`) and a context (HOLD), one
@@ -316,7 +316,7 @@ def attention_fit(source: History, history: History) -> np.ndarray:
 
 
 def attention_likeness(source: History, history: History) -> np.ndarray:
-    """What `align` tells of every token of one row, (T, S)."""
+    """Output of `align` for every token of one row, (T, S)."""
     return TARGET[list(history)] @ KEYS[list(source)].T
 
 

@@ -83,7 +83,7 @@ def test_edited_logits_rank_as_after_the_processors(
     assert found.token_ids[1].tolist() == order.tolist()
     log_probs = torch.from_numpy(wanted).log_softmax(-1).numpy()[order]
     assert found.log_probs[1] == pytest.approx(log_probs, abs=1e-5)
-    for row in (0, 2):  # who did not ask is left alone
+    for row in (0, 2):  # rows without an edit are unchanged
         assert found.token_ids[row].tolist() == plain_rows.token_ids[row].tolist()
         assert found.log_probs[row].tolist() == plain_rows.log_probs[row].tolist()
 

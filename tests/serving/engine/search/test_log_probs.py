@@ -1,4 +1,4 @@
-"""Log-probabilities that a request asks for are those that its scores sum up."""
+"""Requested log-probabilities are the terms of the scores."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ VOCABULARY, END, PAD = 32, 0, 31
 
 @functools.cache
 def marian() -> MarianMTModel:
-    """A Marian with every parameter random, and an end token that comes at varying lengths."""
+    """A Marian with every parameter random, and an end token at varying lengths."""
     torch.manual_seed(7)
     config = MarianConfig(
         vocab_size=VOCABULARY, d_model=16, encoder_layers=1, decoder_layers=1,

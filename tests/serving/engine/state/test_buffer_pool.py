@@ -1,4 +1,4 @@
-"""Buffers that are used again: what fits, what is kept, what is given back."""
+"""Buffer reuse: what fits, what is kept, what is freed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes told in advance are the sizes that arenas take."""
+"""Computed sizes are the sizes that arenas allocate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arenas hold when their buffers are used again."""
+"""Contents of arenas whose buffers are reused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HELD = State(
 
 
 class Dirty(BufferPool):
-    """Gives buffers that hold no numbers, as a model that overflowed would leave them."""
+    """Returns buffers of NaN, as a model that overflowed would release them."""
 
     def acquire(self, needed: int, dtype: str) -> np.ndarray:
         return np.full(needed, np.nan, dtype)

@@ -23,7 +23,7 @@ def store(capacity_bytes: int = 1000, min_tokens: int = 4) -> PrefixCache[Tokens
 
 
 def put(prefixes: PrefixCache[Tokens], ids: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Stores a prompt; tells what had to be cut."""
+    """Stores a prompt; returns the ranges that were copied."""
     cuts = []
 
     def cut(start: int, stop: int) -> Tokens:

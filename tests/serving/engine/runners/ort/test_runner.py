@@ -1,4 +1,4 @@
-"""The ONNX Runtime runner computes what the graphs' equations say, however rows move."""
+"""The ONNX Runtime runner computes the graphs' equations, however rows move."""
 
 from __future__ import annotations
 

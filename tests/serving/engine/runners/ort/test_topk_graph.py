@@ -97,7 +97,7 @@ def test_rank_returns_the_requested_count(vocabulary_size: int) -> None:
         assert tempered.masses == pytest.approx(np.exp(below / temperatures).sum(axis=1), rel=1e-4)
 
 
-def test_chooser_needs_no_more_than_a_native_triton_would_take() -> None:
+def test_topk_graph_needs_no_newer_operators_than_a_native_triton_has() -> None:
     for block in (None, 5):
         model = topk_graph(60, block, with_mass=True)
         assert model.ir_version <= 10
