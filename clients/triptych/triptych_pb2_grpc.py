@@ -44,6 +44,11 @@ class TriptychStub(object):
                 request_serializer=triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.Chunk.FromString,
                 _registered_method=True)
+        self.Embed = channel.unary_unary(
+                '/triptych.v1.Triptych/Embed',
+                request_serializer=triptych_dot_triptych__pb2.EmbedRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.EmbedResponse.FromString,
+                _registered_method=True)
         self.Generate = channel.unary_unary(
                 '/triptych.v1.Triptych/Generate',
                 request_serializer=triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
@@ -88,6 +93,13 @@ class TriptychServicer(object):
 
     def CaptionStream(self, request, context):
         """The same, as chunks of text while it is generated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Embed(self, request, context):
+        """Embed texts or images as vectors; their dot product is the cosine similarity.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -147,6 +159,11 @@ def add_TriptychServicer_to_server(servicer, server):
                     servicer.CaptionStream,
                     request_deserializer=triptych_dot_triptych__pb2.CaptionRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.Chunk.SerializeToString,
+            ),
+            'Embed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Embed,
+                    request_deserializer=triptych_dot_triptych__pb2.EmbedRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.EmbedResponse.SerializeToString,
             ),
             'Generate': grpc.unary_unary_rpc_method_handler(
                     servicer.Generate,
@@ -233,6 +250,33 @@ class Triptych(object):
             '/triptych.v1.Triptych/CaptionStream',
             triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
             triptych_dot_triptych__pb2.Chunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Embed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/Embed',
+            triptych_dot_triptych__pb2.EmbedRequest.SerializeToString,
+            triptych_dot_triptych__pb2.EmbedResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,6 +10,8 @@ from triptych.messages import Chunk
 from triptych.operation import operation, stream_operation
 from triptych.tasks.caption import TASK as CAPTION
 from triptych.tasks.caption import CaptionResponse
+from triptych.tasks.embed import TASK as EMBED
+from triptych.tasks.embed import EmbedResponse
 from triptych.tasks.generate import TASK as GENERATE
 from triptych.tasks.generate import GenerateResponse
 from triptych.tasks.translate import TASK as TRANSLATE
@@ -91,6 +93,36 @@ class BlockingMethods(BlockingClient):
         return self.stream(
             stream_operation(
                 CAPTION, images=images, prompt=prompt, max_new_tokens=max_new_tokens, model=model
+            )
+        )
+
+    def embed(
+        self,
+        texts: str | Iterable[str] | None = None,
+        *,
+        images: Image | Iterable[Image] | None = None,
+        normalize: bool = True,
+        model: str | None = None,
+    ) -> EmbedResponse:
+        """Embed texts or images as vectors; their dot product is the cosine similarity.
+
+        As multipart, `images` are files, the other fields text.
+
+        Args:
+            texts: Texts to embed.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            normalize: Scale embeddings to unit length; false only for models that do not do so.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `texts`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(
+            operation(
+                EMBED, EmbedResponse, texts=texts, images=images, normalize=normalize, model=model
             )
         )
 
@@ -445,6 +477,36 @@ class AwaitableMethods(AwaitableClient):
         return self.stream(
             stream_operation(
                 CAPTION, images=images, prompt=prompt, max_new_tokens=max_new_tokens, model=model
+            )
+        )
+
+    async def embed(
+        self,
+        texts: str | Iterable[str] | None = None,
+        *,
+        images: Image | Iterable[Image] | None = None,
+        normalize: bool = True,
+        model: str | None = None,
+    ) -> EmbedResponse:
+        """Embed texts or images as vectors; their dot product is the cosine similarity.
+
+        As multipart, `images` are files, the other fields text.
+
+        Args:
+            texts: Texts to embed.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            normalize: Scale embeddings to unit length; false only for models that do not do so.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `texts`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(
+            operation(
+                EMBED, EmbedResponse, texts=texts, images=images, normalize=normalize, model=model
             )
         )
 

@@ -2,6 +2,7 @@
 
 SUMMARIES = {
     "caption": "Describe images in words.",
+    "embed": "Embed texts or images as vectors; their dot product is the cosine similarity.",
     "generate": "Continue prompts, below an instruction and examples where given.",
     "translate": "Translate texts; paragraphs keep their line breaks.",
     "zero-shot": "Classify images among labels given as text, best first.",

@@ -3,6 +3,7 @@
 import base64
 
 import httpx
+import numpy as np
 import pytest
 
 from serving.errors import Overloaded
@@ -10,6 +11,7 @@ from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
 from tests.serving.tiny_models import picture
 from triptych.messages import ModelList
 from triptych.tasks.caption import CaptionResponse
+from triptych.tasks.embed import EmbedResponse
 from triptych.tasks.translate import TranslateResponse
 from triptych.tasks.zero_shot import ZeroShotResponse
 
@@ -190,3 +192,48 @@ class TestWhichModelAnswers:
         response = await self.ask(gateway, model="tiny-caption")
         assert response.status_code == 422
         assert response.json()["error"]["field"] == "model"
+
+
+class TestEmbed:
+    async def test_texts_and_images_share_a_space(self, gateway: Gateway) -> None:
+        texts = await gateway.http.post("/v1/embed", json={"texts": ["a", "a b"]})
+        images = await gateway.http.post("/v1/embed", json={"images": RED})
+        assert (texts.status_code, images.status_code) == (200, 200)
+        answer = EmbedResponse.model_validate_json(texts.content)
+        assert answer.model == "tiny-zero-shot"
+        assert answer.usage.prompt_tokens == 5
+        vectors = [item.embedding for item in answer.data]
+        vectors += [images.json()["data"][0]["embedding"]]
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
+
+    async def test_images_come_as_files_too(self, gateway: Gateway) -> None:
+        sent = await gateway.http.post("/v1/embed", json={"images": [RED]})
+        files = [("images", ("a.png", picture("red")))]
+        uploaded = await gateway.http.post("/v1/embed", files=files)
+        assert uploaded.json() == sent.json()
+
+    @pytest.mark.parametrize(
+        ("body", "status", "says"),
+        [
+            ({}, 422, "either texts or images"),
+            ({"texts": ["a"], "images": [RED]}, 422, "either texts or images"),
+            ({"texts": []}, 422, "texts"),
+            ({"texts": [" "]}, 422, "texts.0 is empty"),
+            ({"texts": ["a"], "normalize": False}, 422, "unit length"),
+            ({"texts": ["a"], "normalise": True}, 422, "normalise"),
+            ({"images": ["no image"]}, 415, "base64"),
+            ({"texts": ["a"], "model": "tiny-translate"}, 422, "tiny-translate is for translate"),
+        ],
+    )
+    async def test_bad_requests_name_what_is_wrong(
+        self, gateway: Gateway, body: dict[str, object], status: int, says: str
+    ) -> None:
+        response = await gateway.http.post("/v1/embed", json=body)
+        assert response.status_code == status
+        assert says in response.json()["error"]["message"]
+
+    async def test_models_list_it_without_a_section(self, gateway: Gateway) -> None:
+        listed = ModelList.model_validate_json((await gateway.http.get("/v1/models")).content)
+        tasks = {model.id: model.tasks for model in listed.data}
+        assert tasks["tiny-zero-shot"] == ["zero-shot", "embed"]
+        assert tasks["tiny-translate"] == ["translate"]

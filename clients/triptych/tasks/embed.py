@@ -1,0 +1,69 @@
+"""`embed`: texts or images as vectors of one space."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from triptych.messages import Item, OneOrMany, Request, Response
+from triptych.task import Command, Task
+
+
+class EmbedRequest(Request):
+    """Request of `embed`: either `texts` or `images`.
+
+    As multipart, `images` are files, the other fields text.
+    """
+
+    texts: OneOrMany | None = Field(default=None, description="Texts to embed.")
+    images: OneOrMany | None = Field(default=None, description="Base64 or data URIs.")
+    normalize: bool = Field(
+        default=True,
+        description="Scale embeddings to unit length; false only for models that do not do so.",
+    )
+
+    @model_validator(mode="after")
+    def _one_kind_of_input(self) -> Self:
+        if (self.texts is None) == (self.images is None):
+            raise ValueError("give either texts or images")
+        return self
+
+
+class Embedding(Item):
+    """The embedding of one text or image."""
+
+    embedding: list[float] | None = None
+
+
+class EmbedResponse(Response[Embedding]):
+    """Response of `embed`."""
+
+
+def npy(items: Sequence[Embedding]) -> bytes:
+    """The embeddings (items, D) as float32 in NumPy's file format."""
+    import numpy as np  # here, so that other commands start without it
+
+    file = io.BytesIO()
+    np.save(file, np.array([item.embedding for item in items], dtype=np.float32))
+    return file.getvalue()
+
+
+TASK = Task(
+    name="embed",
+    summary="Embed texts or images as vectors; their dot product is the cosine similarity.",
+    request=EmbedRequest,
+    response=EmbedResponse,
+    inputs=("texts", "images"),
+    command=Command(
+        examples=(
+            'triptych embed "a red circle" "a blue square"',
+            "triptych embed --images boat.png --images horse.png --output images.npy",
+            "triptych embed --file texts.txt --output texts.npy",
+        ),
+        formats={".npy": npy},
+    ),
+    sample={"texts": ["{sentence}"]},
+)

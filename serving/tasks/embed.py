@@ -1,0 +1,144 @@
+"""`embed`: texts or images as unit vectors of one space, from any parts that return EMBEDDING."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from serving.bundle import Role
+from serving.errors import InvalidRequest, ServingError
+from serving.planning.calls import Call, InferCall, Outcome
+from serving.planning.canaries import part_canary
+from serving.planning.embedding import EmbeddingCalls, Row
+from serving.planning.embedding_cache import Embedded
+from serving.planning.image_inputs import ImageInput
+from serving.planning.items import attempt_each, in_place, unwrap
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.planning.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
+from serving.planning.served_task import Plan, Section, ServedTask
+from triptych.messages import Usage
+from triptych.tasks import embed as declared
+from triptych.tasks.embed import Embedding, EmbedRequest, EmbedResponse
+
+Read = Callable[[Sequence[Outcome]], Embedded]
+"""One item's embedding, out of the outcomes of the plan's calls."""
+
+
+@dataclass(frozen=True)
+class EmbedPlan(Plan):
+    """Calls that embed the images, or the texts that are not cached."""
+
+    model: LoadedModel
+    items: tuple[Read | ServingError, ...]
+    calls: tuple[InferCall, ...]
+
+    def finish(self, outcomes: Sequence[Outcome]) -> EmbedResponse:
+        """The embeddings; those of new texts enter the cache.
+
+        Raises:
+            ServingError: no item could be embedded; the first one's error.
+        """
+        tokens = 0
+
+        def embedded(index: int, item: Read | ServingError) -> Embedding:
+            nonlocal tokens
+            entry = unwrap(item)(outcomes)
+            tokens += entry.tokens
+            return Embedding(index=index, embedding=entry.vector.tolist())
+
+        results = attempt_each(self.items, embedded)
+        return EmbedResponse(
+            model=self.model.name,
+            data=in_place(results, Embedding),
+            usage=Usage(prompt_tokens=tokens),
+        )
+
+
+class Embed(ServedTask[EmbedRequest, Section]):
+    """Embeddings; implied by the roles of a bundle's graphs, so it has no section."""
+
+    declaration = declared.TASK
+    needs = (TEXT_EMBEDDING | IMAGE_EMBEDDING,)
+
+    def prepare(
+        self,
+        request: EmbedRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> EmbedPlan:
+        """Calls for the images, or for the texts that are not cached.
+
+        Raises:
+            InvalidRequest: too many items, or `normalize` is false.
+            ServingError: no item is valid; the first one's error.
+        """
+        if not request.normalize:
+            raise InvalidRequest(
+                f"{model.name} returns embeddings of unit length only: leave normalize out",
+                field="normalize",
+            )
+        calls = EmbeddingCalls(model, limits)
+        if request.texts is None:
+            items = tuple(map(_image_reader, calls.add_images(images)))
+        else:
+            items = _text_readers(request.texts, calls, limits)
+        return EmbedPlan(model, items, tuple(calls.calls))
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """A batch of one for each part that returns embeddings."""
+        roles = (Role.PIXELS, Role.TOKENS)
+        found = (part_canary(model, takes=role, returns=Role.EMBEDDING) for role in roles)
+        return [call for call in found if call is not None]
+
+    def accepts(self, request: EmbedRequest, model: LoadedModel) -> bool:
+        """Whether the model embeds what the request holds."""
+        need = IMAGE_EMBEDDING if request.texts is None else TEXT_EMBEDDING
+        return need.is_met(model.manifest)
+
+    def refusal(self, request: EmbedRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
+        """Names the kind of input that no model embeds."""
+        field = "images" if request.texts is None else "texts"
+        names = ", ".join(model.name for model in models)
+        return InvalidRequest(f"{names} cannot embed {field}", field=field)
+
+    def size(self, request: EmbedRequest) -> int | None:
+        """Characters of the texts; None for images, which are decoded."""
+        return None if request.texts is None else sum(map(len, request.texts))
+
+
+def _image_reader(row: Row | ServingError) -> Read | ServingError:
+    if isinstance(row, ServingError):
+        return row
+    return lambda outcomes: Embedded(row.vector(outcomes), tokens=0)
+
+
+def _text_readers(
+    texts: Sequence[str], calls: EmbeddingCalls, limits: TaskLimits
+) -> tuple[Read | ServingError, ...]:
+    """One reader per text; equal texts share a row.
+
+    Raises:
+        InvalidRequest: too many texts.
+        ServingError: no text is valid; the first one's error.
+    """
+    limits.check_batch(len(texts), "texts")
+
+    def added(index: int, text: str) -> str:
+        field = f"texts.{index}"
+        if not text.strip():
+            raise InvalidRequest(f"{field} is empty", field=field)
+        calls.add_text(text, field)
+        return text
+
+    valid = attempt_each(texts, added)
+    rows = calls.batch_texts()
+
+    def reader(text: str) -> Read:
+        return lambda outcomes: rows.embedded(text, outcomes)
+
+    return tuple(text if isinstance(text, ServingError) else reader(text) for text in valid)
+
+
+TASK = Embed()

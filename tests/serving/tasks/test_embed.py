@@ -1,0 +1,124 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from serving.bundle import Role
+from serving.errors import InvalidRequest, TooLong, Unavailable, UnsupportedImage
+from serving.planning.calls import InferCall, Outputs
+from serving.planning.embedding_cache import EmbeddingCache
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.tasks.embed import TASK, EmbedPlan
+from tests.serving.tiny_models import embedded, picture, served
+from triptych.tasks.embed import EmbedRequest
+
+LIMITS = TaskLimits(max_client_batch_size=20)
+
+
+def plan(model: LoadedModel, cache: EmbeddingCache | None = None, **fields: object) -> EmbedPlan:
+    """A plan of `texts`, or of `images` given as bytes."""
+    images = fields.pop("images", ())
+    request = EmbedRequest(images=["placeholder"] * len(images) or None, **fields)
+    model = replace(model, embeddings=EmbeddingCache() if cache is None else cache)
+    return TASK.prepare(request, images, model, LIMITS)
+
+
+def embed(call: InferCall) -> Outputs:
+    """Images by their colour, texts by their number of tokens."""
+    assert call.outputs == {"embedding": Role.EMBEDDING}
+    if "pixels" in call.inputs:
+        return {Role.EMBEDDING: embedded(call.inputs["pixels"].mean(axis=(1, 2)) + 1.0)}
+    lengths = call.inputs["lengths"].astype(float)
+    return {Role.EMBEDDING: embedded(np.stack([lengths, lengths**2, lengths**0], axis=1))}
+
+
+def test_texts_keep_their_order_across_length_buckets(classifier: LoadedModel) -> None:
+    texts = ["a", " ".join("abcdefghij"), "a b", "a"]
+    made = plan(classifier, texts=texts)
+    response = made.finish([embed(call) for call in made.calls])
+    lengths = np.array([len(text.split()) + 1.0 for text in texts])
+    expected = embedded(np.stack([lengths, lengths**2, lengths**0], axis=1))
+    assert [item.index for item in response.data] == [0, 1, 2, 3]
+    np.testing.assert_array_equal([item.embedding for item in response.data], expected)
+    assert response.usage.prompt_tokens == int(lengths.sum())
+
+
+def test_images_are_embedded_in_order(classifier: LoadedModel) -> None:
+    made = plan(classifier, images=[picture(colour) for colour in ("red", "lime", "red")])
+    first, second, third = made.finish([embed(call) for call in made.calls]).data
+    assert first.embedding == third.embedding != second.embedding
+    assert first.embedding is not None
+    assert np.argmax(first.embedding) == 0
+
+
+def test_cached_text_needs_no_call(classifier: LoadedModel) -> None:
+    cache = EmbeddingCache()
+    first = plan(classifier, cache, texts=["a b"])
+    before = first.finish([embed(call) for call in first.calls])
+    second = plan(classifier, cache, texts=["a b"])
+    assert second.calls == ()
+    assert second.finish([]) == before
+
+
+def test_a_bad_text_leaves_the_others_alone(classifier: LoadedModel) -> None:
+    made = plan(classifier, texts=["a", " ", " ".join("abcdefghijklmnop")])
+    data = made.finish([embed(call) for call in made.calls]).data
+    assert data[0].embedding is not None
+    errors = [(item.error.type, item.error.field) for item in data if item.error]
+    assert errors == [("invalid_request", "texts.1"), ("too_long", "texts.2")]
+
+
+def test_only_bad_items_fail_the_request(classifier: LoadedModel) -> None:
+    with pytest.raises(TooLong):
+        plan(classifier, texts=[" ".join("abcdefghijklmnop")])
+    with pytest.raises(UnsupportedImage):
+        plan(classifier, images=[b"junk"])
+
+
+def test_a_failed_call_fails_its_own_items(classifier: LoadedModel) -> None:
+    made = plan(classifier, texts=["a", " ".join("abcdefghij")])
+    data = made.finish([Unavailable("down"), embed(made.calls[1])]).data
+    assert [item.error is not None for item in data] == [True, False]
+
+
+def test_more_items_than_a_batch_are_refused(classifier: LoadedModel) -> None:
+    with pytest.raises(InvalidRequest, match="texts holds 21 items"):
+        plan(classifier, texts=["a"] * 21)
+
+
+def test_embeddings_of_other_length_are_refused(classifier: LoadedModel) -> None:
+    with pytest.raises(InvalidRequest, match="unit length") as caught:
+        plan(classifier, texts=["a"], normalize=False)
+    assert caught.value.field == "normalize"
+
+
+@pytest.mark.parametrize("fields", [{}, {"texts": ["a"], "images": ["b"]}])
+def test_exactly_one_kind_of_input_is_given(fields: dict[str, list[str]]) -> None:
+    with pytest.raises(ValidationError, match="either texts or images"):
+        EmbedRequest(**fields)
+
+
+def test_roles_alone_decide_what_a_bundle_embeds(
+    classifier: LoadedModel, translator: LoadedModel
+) -> None:
+    assert "embed" in classifier.sections
+    assert "embed" not in classifier.manifest.tasks
+    assert "embed" not in translator.sections
+    texts_only = served(
+        classifier.manifest.model_copy(
+            update={"graphs": {"text": classifier.manifest.graphs["text"]}, "tasks": {"embed": {}}}
+        )
+    )
+    assert TASK.accepts(EmbedRequest(texts=["a"]), texts_only)
+    assert not TASK.accepts(EmbedRequest(images=["a"]), texts_only)
+    refusal = TASK.refusal(EmbedRequest(images=["a"]), [texts_only])
+    assert (refusal.field, refusal.message) == ("images", "tiny-zero-shot cannot embed images")
+
+
+def test_canary_calls_every_part(classifier: LoadedModel) -> None:
+    assert [call.model for call in TASK.canary(classifier)] == [
+        "tiny-zero-shot",
+        "tiny-zero-shot-text",
+    ]
