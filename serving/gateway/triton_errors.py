@@ -1,4 +1,4 @@
-"""What Triton says when it refuses, as our errors."""
+"""Triton's errors as ours."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 1.0
 
-# Texts of Triton's own (core/src: scheduler_utils.cc, model.cc, dynamic_batch_scheduler.cc); it has
-# no finer codes for them than UNAVAILABLE.
+# Messages of Triton (core/src: scheduler_utils.cc, model.cc, dynamic_batch_scheduler.cc):
+# their only status is UNAVAILABLE.
 _QUEUE_FULL = re.compile(r"exceeds maximum queue size", re.IGNORECASE)
 # python_backend/src: its process was killed; `triptych triton` replaces it within a second.
 _DEAD_STUB = re.compile(r"Stub process .* is not healthy", re.IGNORECASE)
-# core/src/model_repository_manager: taken out of service, which `triptych triton` does to heal it.
+# core/src/model_repository_manager: unloaded, which `triptych triton` does to restart it.
 _NOT_LOADED = re.compile(r"Request for unknown model", re.IGNORECASE)
 _QUEUE_TIMEOUT = re.compile(r"request timeout expired|timeout expired", re.IGNORECASE)
 
 
 def from_triton(error: Exception, model: str) -> ServingError:
-    """The error that the user sees for one of Triton's.
+    """The error of a response for one of Triton's.
 
-    A backend's own refusal, `<wire name>: <message>`, keeps its kind and its message; of everything
-    else only the kind is told, and the log has the text.
+    An error of our own backends, `<wire name>: <message>`, keeps its type and message; of others
+    only the type is returned, and the log has the message.
     """
     text, status = _text(error), _status(error)
     if own := decode_error(text):
@@ -46,12 +46,14 @@ def from_triton(error: Exception, model: str) -> ServingError:
         return Overloaded(f"{model} is busy: try again", retry_after_s=RETRY_AFTER_S)
     if status == "DEADLINE_EXCEEDED" or _QUEUE_TIMEOUT.search(text):
         return DeadlineExceeded(f"{model} did not finish in time")
-    is_away = _DEAD_STUB.search(text) or _NOT_LOADED.search(text)
-    level = logging.DEBUG if is_away else logging.WARNING  # one heals; hundreds may be refused
+    is_restarting = _DEAD_STUB.search(text) or _NOT_LOADED.search(text)
+    level = (
+        logging.DEBUG if is_restarting else logging.WARNING
+    )  # expected during a restart, for many requests
     log.log(level, "triton refused model=%s status=%s text=%s", model, status, text)
-    if is_away or status in {"UNAVAILABLE", "NOT_FOUND", "CANCELLED"}:
+    if is_restarting or status in {"UNAVAILABLE", "NOT_FOUND", "CANCELLED"}:
         return Unavailable(f"{model} is not up: try again", retry_after_s=RETRY_AFTER_S)
-    return InternalError(f"{model} failed: the gateway's log says why")
+    return InternalError(f"{model} failed: the gateway's log has the cause")
 
 
 def _text(error: Exception) -> str:

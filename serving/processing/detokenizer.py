@@ -1,7 +1,7 @@
-"""Token ids to text while they arrive: the pieces together are exactly the text decoded at once.
+"""Incremental detokenisation: the concatenated pieces equal the text decoded at once.
 
-What later tokens may still change is held back: half a character of byte-level BPE, a space that
-cleaning up may take away, spaces at the end. The cost is linear in the length.
+Text that later tokens may change is held back: an incomplete character of byte-level BPE, a space
+that the clean-up may remove, trailing spaces. The cost is linear in the length.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-_HALF_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+_INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 
 
 class Filter(Protocol):
-    """A change of text that is made while the text comes."""
+    """An incremental change of text."""
 
     def add(self, text: str) -> str:
-        """What is settled now that this text has come too."""
+        """The output that further text cannot change."""
         ...
 
     def finish(self) -> str:
-        """The rest, now that nothing more comes."""
+        """The rest of the output."""
         ...
 
 
 class Detokenizer:
     """One sequence's text. Decodes a window: the tokens of the last piece, and the new ones.
 
-    The tokens of the last piece are decoded again because decoders treat a first token otherwise
-    (its space is dropped); what they give is cut off.
+    The tokens of the last piece are decoded again because decoders drop the space of a first token;
+    their own text is cut off.
 
     Args:
-        decode: Text of ids. It may treat the first token otherwise, and may end in U+FFFD where a
-            character is not complete; apart from that more ids must mean more text.
-        filters: What is done to the text afterwards, in this order.
+        decode: Text of ids. It may treat the first token differently, and may end in U+FFFD where a
+            character is incomplete; otherwise the text of more ids must extend that of fewer.
+        filters: Applied to the text, in this order.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class Detokenizer:
         self._decode = decode
         self._filters = tuple(filters)
         self._window: list[int] = []
-        self._known = 0  # tokens of the window whose text has been told
+        self._known = 0  # tokens of the window whose text has been returned
 
     def add(self, ids: Sequence[int]) -> str:
-        """The text that these ids settle; often empty."""
+        """The text that these ids make certain; often empty."""
         text = self._decode([*self._window, *ids])
-        if len(ids) > 1 and text.endswith(_HALF_CHARACTER):
-            # What is whole of them need not wait for what is not.
+        if len(ids) > 1 and text.endswith(_INCOMPLETE):
+            # Complete characters are returned before the incomplete one.
             return "".join(self.add([number]) for number in ids)
         self._window += ids
         known = self._decode(self._window[: self._known])
-        if len(text) <= len(known) or text.endswith(_HALF_CHARACTER):
+        if len(text) <= len(known) or text.endswith(_INCOMPLETE):
             return ""
         self._window = self._window[self._known :]
         self._known = len(self._window)
@@ -83,7 +83,7 @@ class Replacement:
         self._held = ""
 
     def add(self, text: str) -> str:
-        """All but an end that may begin what is replaced."""
+        """All but an end that may begin the replaced string."""
         *parts, rest = (self._held + text).split(self._old)
         settled = self._new.join([*parts, ""]) if parts else ""
         begun = next(
@@ -94,7 +94,7 @@ class Replacement:
         return settled + rest[: len(rest) - begun]
 
     def finish(self) -> str:
-        """What was held back."""
+        """The text that was held back."""
         held, self._held = self._held, ""
         return held
 
@@ -107,7 +107,7 @@ class Stripping:
         self._held = ""
 
     def add(self, text: str) -> str:
-        """All but spaces at the beginning, and at the end so far."""
+        """All but leading spaces, and trailing ones so far."""
         text = self._held + text
         if not self._has_begun:
             text = text.lstrip()
@@ -117,7 +117,7 @@ class Stripping:
         return settled
 
     def finish(self) -> str:
-        """Nothing: what was held back is space at the end."""
+        """Nothing: trailing spaces are dropped."""
         self._held = ""
         return ""
 
@@ -129,7 +129,7 @@ class LeadingSpace:
         self._has_begun = False
 
     def add(self, text: str) -> str:
-        """All but a space that begins the text."""
+        """All but a leading space."""
         if self._has_begun or not text:
             return text
         self._has_begun = True

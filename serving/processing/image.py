@@ -1,7 +1,7 @@
-"""Bytes of a picture to the uint8 array that a model's graph takes.
+"""Image files to the uint8 array that a model's graph takes.
 
-The same pixels as `transformers`' Pillow image processors give before they rescale and normalise
-(the graph does that). Size is checked from the header, before anything is decoded.
+The pixels equal those of `transformers`' Pillow image processors before rescaling and normalising,
+which the graph does. The size is checked in the header, before the image is decoded.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from serving.errors import PayloadTooLarge, ServingError, UnsupportedImage
 
 Pixels = npt.NDArray[np.uint8]
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
-"""What is read. Some of Pillow's other plugins start programs or read further files."""
+"""Accepted formats. Some of Pillow's other plugins start programs or read further files."""
 
 PILLOW_MAX_PIXELS = 89_478_485
-"""Pillow warns above its own limit; ours may not be larger."""
+"""Pillow warns above this limit of its own; ours must not be larger."""
 
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """What a picture may measure, by its header."""
+    """Maximum size of an image, checked in its header."""
 
     max_pixels: int = 50_000_000
     max_side: int = 16_384
 
 
 def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
-    """An upright RGB picture: orientation applied, transparency laid over white, first frame only.
+    """An upright RGB image: EXIF orientation applied, composed over white, first frame only.
 
     Raises:
         PayloadTooLarge: more pixels or a longer side than `limits`, judged by the header alone.
-        UnsupportedImage: not a picture of a format that we read, or a damaged or truncated one.
+        UnsupportedImage: another format than `FORMATS`, or a damaged or truncated file.
     """
     limits = limits or ImageLimits()
     if not data:
-        raise UnsupportedImage("the image is empty: send the bytes of a picture")
+        raise UnsupportedImage("the image is empty: send the bytes of an image file")
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
         _check_size(image.size, limits)
@@ -52,38 +52,38 @@ def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
         raise _too_large("more than Pillow opens", limits) from None
     except UnidentifiedImageError:
         names = ", ".join(FORMATS)
-        raise UnsupportedImage(f"not an image that is read here; supported are: {names}") from None
+        raise UnsupportedImage(f"not an image of these formats: {names}") from None
     except ServingError:
         raise
-    # Hostile bytes make Pillow's plugins raise nearly anything (struct.error, SyntaxError, …).
+    # For malformed bytes Pillow's plugins raise nearly anything (struct.error, SyntaxError, …).
     except Exception as error:
         reason = type(error).__name__
         raise UnsupportedImage(f"the image is damaged or truncated ({reason})") from error
 
 
 def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
-    """An RGB picture as (height, width, 3) uint8, resized and cropped as the model's recipe says.
+    """An RGB image as (height, width, 3) uint8, resized and cropped by the model's recipe.
 
     Raises:
-        UnsupportedImage: so long and thin that keeping its proportions would need a huge picture.
+        UnsupportedImage: resized with its aspect ratio kept, the image would be too large.
     """
     height, width = _resized(image.size, spec)
     if height * width > PILLOW_MAX_PIXELS:
         sides = f"{image.width}x{image.height}"
-        raise UnsupportedImage(f"{sides} is too long and thin for this model: crop it first")
+        raise UnsupportedImage(f"{sides} has too extreme an aspect ratio for this model: crop it")
     resized = image.resize((width, height), resample=Image.Resampling(spec.resample))
     pixels = np.asarray(resized, dtype=np.uint8)
     return np.ascontiguousarray(centre_crop(pixels, spec.crop) if spec.crop else pixels)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Any of Pillow's modes as RGB; 16-bit grey keeps its upper byte instead of clipping.
+    """An image of any mode of Pillow as RGB; 16-bit grey keeps its upper byte.
 
     Raises:
-        UnsupportedImage: floating-point pixels, whose range nobody wrote down.
+        UnsupportedImage: floating-point pixels, whose range is not defined.
     """
     if image.mode == "F":
-        raise UnsupportedImage("floating-point pixels have no agreed range: send 8 or 16 bits")
+        raise UnsupportedImage("floating-point pixels have no defined range: send 8 or 16 bits")
     if image.mode.startswith("I"):
         deep = np.asarray(image).astype(np.int64)
         return Image.fromarray(np.clip(deep >> 8, 0, 255).astype(np.uint8)).convert("RGB")
@@ -95,7 +95,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def centre_crop(pixels: Pixels, size: tuple[int, int]) -> Pixels:
-    """The middle (height, width) of a picture, black where it is smaller."""
+    """The centre (height, width) of an image, padded with black where it is smaller."""
     for axis, wanted in enumerate(size):
         have = pixels.shape[axis]
         if have < wanted:
@@ -110,7 +110,7 @@ def centre_crop(pixels: Pixels, size: tuple[int, int]) -> Pixels:
 
 
 def _resized(size: tuple[int, int], spec: ImageSpec) -> tuple[int, int]:
-    """(height, width) after resizing a picture of (width, height)."""
+    """(height, width) after resizing an image of (width, height)."""
     if spec.resize == "exact":
         return spec.size
     width, height = size
@@ -134,8 +134,8 @@ def _too_large(what: str, limits: ImageLimits) -> PayloadTooLarge:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The picture turned as its EXIF says; unreadable EXIF is no reason to refuse a picture."""
+    """The image rotated as in its EXIF data; unreadable EXIF data is ignored."""
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # damaged EXIF raises as freely as damaged pixels
+    except Exception:  # damaged EXIF data raises nearly anything, too
         return image

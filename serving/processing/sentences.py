@@ -1,9 +1,9 @@
-"""Paragraphs to sentences and back: models translate a sentence at a time.
+"""Paragraphs to sentences and back: models translate one sentence at a time.
 
-Splitting keeps everything between the sentences (spaces, line breaks, indents), so that a
-translated text has the shape of the original. Rules, no model: a terminator ends a sentence unless
-it belongs to an abbreviation, an initial or a number; a line break always does. Linear in its
-length whatever the text: quantifiers are possessive, looking back and ahead is bounded.
+Everything between the sentences (spaces, line breaks, indents) is kept, so that a translated text
+has the layout of the original. Splitting is rule-based: a terminator ends a sentence unless it
+belongs to an abbreviation, an initial or a number; a line break always ends one. Time is linear in
+the length of any text: quantifiers are possessive, lookbehind and lookahead are bounded.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 _CLOSERS = "\"'”’»)]}"
 _BREAK = re.compile(
     rf"""
-      # Latin scripts: a space must follow.
+      # Latin scripts: a space follows.
       (?<![.!?…])(?P<mark>[.!?…]++)(?P<close>[{re.escape(_CLOSERS)}]*+)(?P<gap>\s++)
-      # Chinese and Japanese: none need follow.
+      # Chinese and Japanese: no space needed.
     | (?:[。！？｡]++[」』”’）]*+)(?P<wide_gap>\s*+)
-      # A line break without any mark.
+      # A line break without a mark.
     | (?<![^\S\n\r])(?P<line>[^\S\n\r]*+[\n\r]\s*+)
     """,
     re.VERBOSE,
@@ -27,7 +27,7 @@ _BREAK = re.compile(
 _CONTEXT = 24  # characters looked at on either side of a mark
 _LAST_WORD = re.compile(r"[^\s¿¡(\[\"'“‘«]*\Z")
 
-# Words after which a full stop ends nothing, lower case, without the stop.
+# Abbreviations, whose full stop ends no sentence; lower case, without the stop.
 _ABBREVIATIONS = frozenset(
     """
     mr mrs ms dr prof st jr sr gen rep sen col capt lt no vs etc e.g i.e cf approx dept est fig vol
@@ -37,13 +37,13 @@ _ABBREVIATIONS = frozenset(
     m mme mlle mm z.b bzw usw ca nr str d.h u.a
     """.split()
 )
-# … of these, the ones that end a sentence as often as not: a capital letter decides.
+# … those that also end sentences: they do if a capital letter follows.
 _ALSO_FINAL = frozenset("etc a.m p.m inc ltd co corp u.s jr usw u.a uu".split())
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A text as its sentences and what stands between them.
+    """A text as its sentences and the text between them.
 
     `gaps` is one longer than `sentences`: before the first, between each two, after the last.
     """
@@ -52,7 +52,7 @@ class Paragraph:
     gaps: tuple[str, ...]
 
     def join(self, sentences: Sequence[str]) -> str:
-        """The same paragraph with other sentences in place of its own."""
+        """The paragraph with its sentences replaced."""
         if len(sentences) != len(self.sentences):
             raise ValueError(f"expected {len(self.sentences)} sentences, got {len(sentences)}")
         pieces = [self.gaps[0]]
@@ -62,7 +62,7 @@ class Paragraph:
 
 
 def split_sentences(text: str) -> Paragraph:
-    """A text's sentences, none of them empty; whitespace alone has none."""
+    """A text's sentences, none of them empty; whitespace has none."""
     body = text.strip()
     if not body:
         return Paragraph((), (text,))
@@ -89,7 +89,7 @@ def _ends_sentence(text: str, match: re.Match[str]) -> bool:
     following = text[match.end() : match.end() + _CONTEXT].lstrip("¿¡\"'“‘«([{—-–")[:1]
     if match["mark"] == ".":
         return _stop_ends_sentence(_line_before(text, match.start()), following)
-    # "¿Quién?" dijo; espera... no: after a quotation or an ellipsis a small letter goes on.
+    # "¿Quién?" dijo; espera... no: after a quotation or an ellipsis a small letter continues.
     trails_off = "…" in match["mark"] or match["mark"].endswith("..")
     return not (following.islower() and (match["close"] or trails_off))
 
@@ -104,13 +104,13 @@ def _stop_ends_sentence(before: str, following: str) -> bool:
 
 
 def _line_before(text: str, place: int) -> str:
-    """The end of the line that leads up to a place; starts with a newline where the line does."""
+    """The end of the line before a position; starts with a newline at the start of a line."""
     before = text[max(0, place - _CONTEXT) : place]
     return "\n" + before if place <= _CONTEXT else before
 
 
 def _is_ordinal(before: str, word: str, following: str) -> bool:
-    """`1. First point`, `am 3. mai`: a list's number, or a number that a small letter follows."""
+    """`1. First point`, `am 3. mai`: the number of a list, or one followed by a small letter."""
     _, newline, indent = before[: len(before) - len(word)].rpartition("\n")
     starts_line = newline and not indent.strip()
     return word.isdecimal() and bool(starts_line or following.islower())

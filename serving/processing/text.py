@@ -1,7 +1,7 @@
-"""Text to token ids and back, exactly as `transformers` does it, without `transformers`.
+"""Tokenizers with the same ids and texts as `transformers`, without `transformers`.
 
-Two kinds cover what exporters publish: Marian's pair of sentencepiece models with one vocabulary,
-and everything that `tokenizers` reads from a `tokenizer.json`.
+Two kinds: Marian's pair of sentencepiece models with one vocabulary, and everything that
+`tokenizers` reads from a `tokenizer.json`.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ class SentencePiecePair:
         return clean_up(text) if self._clean_up else text
 
     def detokenizer(self) -> Detokenizer:
-        """`decode` while ids arrive."""
+        """An incremental `decode`."""
         return Detokenizer(self._raw, [Stripping(), *(_cleaning() if self._clean_up else ())])
 
     def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
-        """Pieces of either side, a space for the mark where a word begins."""
+        """Pieces of either side; a space in place of the mark at the start of a word."""
         names = self._source_names if of_source else self._target_names
         unknown = names.get(self._unknown, "")
         return [names.get(number, unknown).replace(WORD_START, " ") for number in ids]
 
     def _raw(self, ids: Sequence[int]) -> str:
-        """Target text as it is before spaces at either end are taken off."""
+        """Target text before leading and trailing spaces are removed."""
         pieces = [self._pieces[number] for number in ids if number in self._pieces]
-        # sentencepiece drops spaces until the first letter, which would be one in mid-text too.
+        # sentencepiece drops spaces before the first letter, also those of a piece in mid-text.
         text = str(self._target.decode_pieces([_LETTER, *pieces])).removeprefix(_LETTER)
         return text.replace(WORD_START, " ")
 
@@ -91,17 +91,17 @@ class SentencePiecePair:
 
 
 class FastTokenizer:
-    """Whatever a `tokenizer.json` describes (byte-level BPE, WordPiece, unigram)."""
+    """A tokenizer described by a `tokenizer.json` (byte-level BPE, WordPiece, unigram)."""
 
     def __init__(self, spec: TokenizerSpec, folder: Path) -> None:
         self._tokenizer = RustTokenizer.from_file(str(folder / spec.files["tokenizer"]))
-        # A file may ask for truncation and padding: lengths must be the text's own.
+        # A file may configure truncation and padding: lengths must be the text's own.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        # `transformers` leaves byte-level BPE alone: the clean-up was made for WordPiece.
+        # `transformers` cleans up WordPiece only, not byte-level BPE.
         is_bpe = type(self._tokenizer.model).__name__ == "BPE"
         self._clean_up = spec.clean_up_spaces and not is_bpe
-        # CLIP's byte-level decoder leaves the marks of its words' ends in the text.
+        # CLIP's byte-level decoder leaves the end-of-word marks in the text.
         self._word_end = str(self._tokenizer.model.end_of_word_suffix or "") if is_bpe else ""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -116,14 +116,14 @@ class FastTokenizer:
         return clean_up(text) if self._clean_up else text
 
     def detokenizer(self) -> Detokenizer:
-        """`decode` while ids arrive."""
+        """An incremental `decode`."""
         filters: list[Filter] = []
         if self._word_end:
             filters += (Replacement(self._word_end, " "), Stripping())
         return Detokenizer(self._raw, [*filters, *(_cleaning() if self._clean_up else ())])
 
     def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
-        """Each token decoded alone; U+FFFD stands where a token is not a whole character."""
+        """Each token decoded by itself; U+FFFD for a token that is no whole character."""
         return [self._piece(number) for number in ids]
 
     def _raw(self, ids: Sequence[int]) -> str:
@@ -134,19 +134,19 @@ class FastTokenizer:
         if self._word_end:
             return text.replace(self._word_end, " ")
         token = self._tokenizer.id_to_token(number) or ""
-        # sentencepiece-like decoders drop the space of what they take for a text's first token.
+        # Decoders like sentencepiece's drop the space of a text's first token.
         return " " + text if token.startswith(WORD_START) and not text.startswith(" ") else text
 
 
 def clean_up(text: str) -> str:
-    """Text without the spaces that word-level tokenizers leave before punctuation."""
+    """Text without the spaces that word-level tokenizers add before punctuation."""
     for spaced in _CLEAN_UP:
         text = text.replace(spaced, spaced.strip())
     return text
 
 
 def _cleaning() -> list[Filter]:
-    """`clean_up` while the text comes."""
+    """An incremental `clean_up`."""
     return [Replacement(spaced, spaced.strip()) for spaced in _CLEAN_UP]
 
 

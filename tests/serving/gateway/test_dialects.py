@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.datastructures import Headers
 
-from serving.errors import TriptychError, Unauthorized
+from serving.errors import ServingError, Unauthorized
 from serving.gateway.answers import Answer, TaskRequest, Timings
 from serving.gateway.app import create_app
 from serving.gateway.respond import respond
@@ -44,7 +44,7 @@ class Lines:
     def end(self) -> bytes:
         return b"end\n"
 
-    def error(self, error: TriptychError) -> bytes:
+    def error(self, error: ServingError) -> bytes:
         return f"oops {error.wire}\n".encode()
 
 
@@ -77,7 +77,7 @@ class Plain:
     ) -> tuple[Lines, dict[str, str]]:
         return Lines(), {"x-has-timings": str(timings is not None)}
 
-    def render_error(self, error: TriptychError) -> Response:
+    def render_error(self, error: ServingError) -> Response:
         return JSONResponse({"oops": error.wire}, status_code=418)
 
 
