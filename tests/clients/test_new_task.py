@@ -298,10 +298,11 @@ class TestCommand:
             "place": {"name": "Hall", "floor": 2},
         }
 
-    def test_takes_either_input(self, run: Any, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("flag", ["--image", "--images"])
+    def test_takes_either_input(self, run: Any, tmp_path: Path, flag: str) -> None:
         image = tmp_path / "a.png"
         image.write_bytes(b"123")
-        code, out, _ = run("shout-out", "--image", image, "--mood", "m")
+        code, out, _ = run("shout-out", flag, image, "--mood", "m")
         assert (code, out.split(": ")[-1]) == (0, "4.0 0.5\n")  # base64
 
     def test_writes_json_lines_for_a_file_and_resumes(self, run: Any, tmp_path: Path) -> None:

@@ -50,11 +50,11 @@ class TaskFlag:
 
 
 def input_flags(task: Task, *, is_required: bool) -> list[TaskFlag]:
-    """The inputs: the first one positional, others as repeated flags."""
-    names = (task.inputs,) if isinstance(task.inputs, str) else task.inputs
+    """The inputs: the first one positional, others as repeated flags, e.g. `--image, --images`."""
+    inputs = (task.inputs,) if isinstance(task.inputs, str) else task.inputs
     fields = fields_of(task.request)
     flags = []
-    for place, name in enumerate(names):
+    for place, name in enumerate(inputs):
         read = _read_images if name == IMAGES else _read_texts
         text = IMAGES_HELP if name == IMAGES else f"{fields[name].description} - reads stdin."
         singular = _singular(name)
@@ -65,7 +65,8 @@ def input_flags(task: Task, *, is_required: bool) -> list[TaskFlag]:
             annotation: Any = list[str] if is_required else list[str] | None
         else:
             spelling, default = f"--{singular.replace('_', '-')}", None
-            info = typer.Option(spelling, help=f"{text} Repeatable.", show_default=False)
+            names = dict.fromkeys((spelling, f"--{name.replace('_', '-')}"))
+            info = typer.Option(*names, help=f"{text} Repeatable.", show_default=False)
             annotation = list[str] | None
         flags.append(TaskFlag(name, spelling, _parameter(name, annotation, info, default), read))
     return flags
