@@ -106,8 +106,6 @@ class BlockingMethods(BlockingClient):
     ) -> EmbedResponse:
         """Embed texts or images as vectors; their dot product is the cosine similarity.
 
-        As multipart, `images` are files, the other fields text.
-
         Args:
             texts: Texts to embed.
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
@@ -489,8 +487,6 @@ class AwaitableMethods(AwaitableClient):
         model: str | None = None,
     ) -> EmbedResponse:
         """Embed texts or images as vectors; their dot product is the cosine similarity.
-
-        As multipart, `images` are files, the other fields text.
 
         Args:
             texts: Texts to embed.

@@ -13,10 +13,7 @@ from triptych.task import Command, Task
 
 
 class EmbedRequest(Request):
-    """Request of `embed`: either `texts` or `images`.
-
-    As multipart, `images` are files, the other fields text.
-    """
+    """Request of `embed`: `texts` or `images`; as multipart, `images` are files, the rest text."""
 
     texts: OneOrMany | None = Field(default=None, description="Texts to embed.")
     images: OneOrMany | None = Field(default=None, description="Base64 or data URIs.")
