@@ -274,7 +274,7 @@ def _input(name: str, array: Array) -> InferInput:
 
 
 def _columns(array: Array) -> Array:
-    """One number a row travels as (B, 1): Triton wants a dimension beside the batch."""
+    """(B,) as (B, 1): Triton requires a dimension beside the batch."""
     return array[:, None] if array.ndim == 1 else array
 
 

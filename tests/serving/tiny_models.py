@@ -1,4 +1,4 @@
-"""Small models for tasks: words are tokens, pictures have four pixels a side."""
+"""Small models for tasks: words are tokens, images have four pixels a side."""
 
 import io
 from collections.abc import Sequence
@@ -110,7 +110,7 @@ def served(described: Manifest, tokenizer: WordTokenizer | None = None) -> Loade
     return LoadedModel(described, sections_of(described, TASKS), tokenizer or WordTokenizer())
 
 
-def picture(colour: str, kind: str = "PNG") -> bytes:
+def image_file(colour: str, kind: str = "PNG") -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (6, 5), colour).save(buffer, kind)
     return buffer.getvalue()

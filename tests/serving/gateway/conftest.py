@@ -32,7 +32,7 @@ from tests.serving.tiny_models import (
 
 
 class FakeInference:
-    """Answers at once: generators repeat what they read (or say "picture"), encoders average."""
+    """Responds at once: generators repeat their input, or "picture"; encoders average."""
 
     def __init__(self) -> None:
         self.calls: list[GenerateCall | InferCall] = []

@@ -8,9 +8,9 @@ import pytest
 
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 from tests.serving.processing.test_image import png_header
-from tests.serving.tiny_models import picture
+from tests.serving.tiny_models import image_file
 
-RED = base64.b64encode(picture("red")).decode()
+RED = base64.b64encode(image_file("red")).decode()
 PART = b'--x\r\nContent-Disposition: form-data; name="prompt"\r\n\r\n\xff\xfe\r\n--x--'
 JSON = {"content-type": "application/json"}
 
@@ -125,7 +125,7 @@ async def test_long_text_is_422_naming_limit_and_length(
 IMAGES = {
     "not an image": (b"hello", 415),
     "empty": (b"", 415),
-    "truncated": (picture("red")[:50], 415),
+    "truncated": (image_file("red")[:50], 415),
     "program": (b"%!PS-Adobe-3.0 EPSF-3.0", 415),
     "huge header": (png_header(20_000, 20_000), 413),
 }
@@ -151,7 +151,7 @@ async def test_text_that_is_no_base64_is_415(gateway: Gateway, text: str) -> Non
     assert (await post(gateway, "caption", {"images": text})).status_code == 415
 
 
-async def test_unknown_model_is_404_and_names_the_known(gateway: Gateway) -> None:
+async def test_unknown_model_is_404_and_lists_the_served(gateway: Gateway) -> None:
     response = await post(gateway, "translate", {"texts": "a", "model": "gpt"})
     assert response.status_code == 404
     error = error_of(response)
@@ -174,13 +174,13 @@ async def test_unknown_path_is_404(gateway: Gateway, path: str) -> None:
 @pytest.mark.parametrize(
     ("verb", "path"), [("GET", "/v1/translate"), ("DELETE", "/v1/models"), ("POST", "/health")]
 )
-async def test_wrong_verb_is_405_with_allow(gateway: Gateway, verb: str, path: str) -> None:
+async def test_wrong_method_is_405_with_allow(gateway: Gateway, verb: str, path: str) -> None:
     response = await gateway.http.request(verb, path)
     assert (response.status_code, error_of(response)["type"]) == (405, "method_not_allowed")
     assert response.headers["allow"]
 
 
-async def test_body_is_counted_whatever_its_length_claims(make_gateway: MakeGateway) -> None:
+async def test_body_is_counted_whatever_length_is_declared(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(payload_limit=1024)
     sent = 0
 
@@ -195,7 +195,7 @@ async def test_body_is_counted_whatever_its_length_claims(make_gateway: MakeGate
     assert sent < 3000
 
 
-async def test_body_that_claims_too_much_is_refused_unread(make_gateway: MakeGateway) -> None:
+async def test_body_declared_too_large_is_refused_unread(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(payload_limit=1024)
 
     async def unread():
@@ -242,14 +242,14 @@ async def test_multipart_without_images_is_422(gateway: Gateway) -> None:
 
 
 async def test_multipart_number_that_is_none_is_422(gateway: Gateway) -> None:
-    files, data = [("images", ("x.png", picture("red")))], {"num_beams": "many"}
+    files, data = [("images", ("x.png", image_file("red")))], {"num_beams": "many"}
     response = await gateway.http.post("/v1/caption", files=files, data=data)
     assert (response.status_code, error_of(response)["field"]) == (422, "num_beams")
 
 
 async def test_more_files_than_a_batch_are_refused(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_client_batch_size=2)
-    files = [("images", ("x.png", picture("red")))] * 3
+    files = [("images", ("x.png", image_file("red")))] * 3
     assert (await gateway.http.post("/v1/caption", files=files)).status_code == 422
     assert (await gateway.http.post("/v1/caption", files=files * 3)).status_code == 400
 
@@ -275,7 +275,7 @@ async def test_bug_is_500_without_its_text(
 
 async def test_repeated_field_of_a_form_is_refused_by_name(gateway: Gateway) -> None:
     files = [
-        ("images", ("a.png", picture("red"))),
+        ("images", ("a.png", image_file("red"))),
         ("prompt", (None, "a")),
         ("prompt", (None, "b")),
     ]

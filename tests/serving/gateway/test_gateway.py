@@ -1,4 +1,4 @@
-"""Admission, deadlines, clients that leave, draining, keys, probes and metrics."""
+"""Admission, deadlines, disconnects, draining, keys, probes and metrics."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ async def until(claim) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_full_house_answers_429_at_once(make_gateway: MakeGateway) -> None:
+async def test_requests_over_the_limit_get_429_at_once(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_concurrent_requests=2)
     gateway.inference.hold = asyncio.Event()
     first = [asyncio.ensure_future(gateway.http.post("/v1/translate", json=BODY)) for _ in range(2)]
@@ -38,7 +38,7 @@ async def test_full_house_answers_429_at_once(make_gateway: MakeGateway) -> None
     assert (await gateway.http.post("/v1/translate", json=BODY)).status_code == 200
 
 
-async def test_only_work_that_takes_long_is_handed_to_a_thread(gateway: Gateway) -> None:
+async def test_only_large_work_runs_in_a_thread(gateway: Gateway) -> None:
     here = threading.get_ident()
     in_pool = gateway.service.execution.in_pool
     assert await in_pool(INLINE_LIMIT, threading.get_ident) == here
@@ -46,7 +46,7 @@ async def test_only_work_that_takes_long_is_handed_to_a_thread(gateway: Gateway)
         assert await in_pool(size, threading.get_ident) != here
 
 
-async def test_tokens_in_the_house_are_bounded(make_gateway: MakeGateway) -> None:
+async def test_concurrent_tokens_are_bounded(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_concurrent_tokens=10)
     gateway.inference.hold = asyncio.Event()
     first = asyncio.ensure_future(gateway.http.post("/v1/translate", json={"texts": "a a a a a a"}))
@@ -82,7 +82,7 @@ async def test_deadline_is_504_and_ends_the_work(make_gateway: MakeGateway) -> N
     assert gateway.inference.running == 0
 
 
-async def test_client_that_leaves_ends_the_work(make_gateway: MakeGateway) -> None:
+async def test_disconnect_ends_the_work(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_concurrent_requests=1)
     gateway.inference.hold = asyncio.Event()
     leave = asyncio.Event()
@@ -164,15 +164,13 @@ class TestReady:
         assert "tiny-translate" not in {call.model for call in gateway.inference.calls}
         assert "tiny-caption" in {call.model for call in gateway.inference.calls}
 
-    async def test_stops_being_when_a_model_dies(self, gateway: Gateway, monkeypatch) -> None:
+    async def test_not_after_a_model_died(self, gateway: Gateway, monkeypatch) -> None:
         assert (await gateway.http.get("/ready")).status_code == 200
         monkeypatch.setattr(health, "FRESH_S", 0.0)
         gateway.inference.failures["tiny-caption"] = Unavailable("down")
         assert (await gateway.http.get("/ready")).status_code == 503
 
-    async def test_not_when_a_heart_stands_still_and_again_when_it_moves(
-        self, gateway: Gateway
-    ) -> None:
+    async def test_not_while_a_heartbeat_stalls(self, gateway: Gateway) -> None:
         clock, engines = Clock(), {"tiny-caption": vitals(1)}
         readiness = Readiness(gateway.service, lambda: reading(engines), clock)
         assert await readiness.problem() is None
@@ -181,9 +179,7 @@ class TestReady:
         engines["tiny-caption"] = vitals(2)
         assert await readiness.problem() is None
 
-    async def test_busy_engine_needs_no_canary_while_its_heart_beats(
-        self, gateway: Gateway
-    ) -> None:
+    async def test_busy_engine_with_a_heartbeat_needs_no_canary(self, gateway: Gateway) -> None:
         clock, engines = Clock(), {}
         readiness = Readiness(gateway.service, lambda: reading(engines), clock)
         gateway.inference.failures["tiny-caption"] = DeadlineExceeded("hours of work before it")
@@ -204,7 +200,7 @@ class TestReady:
             clock.now_s += health.FRESH_S + 1
         assert problem == "tiny-caption has had no heartbeat for 11 s"
 
-    async def test_new_incarnation_starts_afresh(self, gateway: Gateway) -> None:
+    async def test_new_incarnation_resets_the_stall_detector(self, gateway: Gateway) -> None:
         clock, engines = Clock(), {"tiny-caption": vitals(7)}
         readiness = Readiness(gateway.service, lambda: reading(engines), clock)
         await readiness.problem()
@@ -228,7 +224,7 @@ async def reading(engines: dict[str, EngineStats]) -> dict[str, EngineStats]:
     return dict(engines)
 
 
-async def test_probes_are_logged_only_when_the_answer_is_news(
+async def test_probes_are_logged_only_when_they_fail(
     gateway: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -258,7 +254,7 @@ class TestKey:
             assert response.headers["www-authenticate"] == "Bearer"
         assert gateway.inference.calls == []
 
-    async def test_right_one_is_served_and_probes_need_none(
+    async def test_right_key_is_accepted_and_probes_need_none(
         self, make_gateway: MakeGateway
     ) -> None:
         gateway = make_gateway(api_key="sesame")
@@ -268,7 +264,7 @@ class TestKey:
         for path in ("/health", "/ready", "/metrics"):
             assert (await gateway.http.get(path)).status_code == 200
 
-    async def test_never_shows_in_settings(self, make_gateway: MakeGateway) -> None:
+    async def test_key_is_not_shown_in_settings(self, make_gateway: MakeGateway) -> None:
         assert "sesame" not in repr(make_gateway(api_key="sesame").settings)
 
 

@@ -13,7 +13,7 @@ from serving.errors import Overloaded, Unavailable
 from serving.gateway.grpc_front import NAME, create_grpc_server
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
 from tests.serving.processing.test_image import png_header
-from tests.serving.tiny_models import picture
+from tests.serving.tiny_models import image_file
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub
 
@@ -62,8 +62,8 @@ async def test_translate(front: Front) -> None:
     assert answer.usage.prompt_tokens == 5
 
 
-async def test_pictures_travel_as_bytes(front: Front) -> None:
-    images = [picture("red"), b"junk", picture("blue", "JPEG")]
+async def test_images_are_sent_as_bytes(front: Front) -> None:
+    images = [image_file("red"), b"junk", image_file("blue", "JPEG")]
     captions = await front.stub.Caption(pb.CaptionRequest(images=images, prompt="a"))
     assert [item.text for item in captions.data] == ["a picture", "", "a picture"]
     assert captions.data[1].error.type == "unsupported_image"
@@ -101,7 +101,7 @@ async def test_generate(front: Front) -> None:
 STREAMS = {
     "TranslateStream": (pb.TranslateRequest(texts=["uno. dos", "tres"], num_beams=1), "uno. dos"),
     "CaptionStream": (
-        pb.CaptionRequest(images=[picture("red")], prompt="a", num_beams=1),
+        pb.CaptionRequest(images=[image_file("red")], prompt="a", num_beams=1),
         "a picture",
     ),
     "GenerateStream": (pb.GenerateRequest(prompts=["uno dos"], stream=True), "uno dos"),
@@ -109,7 +109,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("method", STREAMS)
-async def test_pieces_together_are_the_answer(front: Front, method: str) -> None:
+async def test_chunks_together_are_the_response(front: Front, method: str) -> None:
     request, text = STREAMS[method]
     call = getattr(front.stub, method)(request, metadata=(("x-request-id", "abc"),))
     pieces = [piece async for piece in call]
@@ -119,7 +119,7 @@ async def test_pieces_together_are_the_answer(front: Front, method: str) -> None
     assert dict(await call.trailing_metadata())["x-request-id"] == "abc"
 
 
-async def test_a_stream_is_told_as_it_is_made(front: Front) -> None:
+async def test_chunks_are_sent_as_they_are_generated(front: Front) -> None:
     steps = front.gateway.inference.steps = asyncio.Semaphore(1)
     call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
     assert (await call.read()).text == "uno"
@@ -179,17 +179,17 @@ async def test_stream_that_fails_in_the_middle_has_a_status(front: Front) -> Non
 
 
 @pytest.mark.parametrize("method", ["Translate", "Caption", "Generate"])
-async def test_a_method_of_one_answer_does_not_stream(front: Front, method: str) -> None:
+async def test_unary_method_refuses_to_stream(front: Front, method: str) -> None:
     requests = {
         "Translate": pb.TranslateRequest(texts=["a"], stream=True),
-        "Caption": pb.CaptionRequest(images=[picture("red")], stream=True),
+        "Caption": pb.CaptionRequest(images=[image_file("red")], stream=True),
         "Generate": pb.GenerateRequest(prompts=["a"], stream=True),
     }
     _, body, _ = await failure(getattr(front.stub, method)(requests[method]))
     assert (body.type, body.field) == ("invalid_request", "stream")
 
 
-async def test_reader_that_leaves_ends_the_stream(front: Front) -> None:
+async def test_cancelled_call_ends_the_stream(front: Front) -> None:
     inference = front.gateway.inference
     inference.steps = asyncio.Semaphore(1)
     call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
@@ -201,7 +201,7 @@ async def test_reader_that_leaves_ends_the_stream(front: Front) -> None:
     assert inference.running == 0
 
 
-async def test_stream_asks_for_the_key(make_gateway: MakeGateway) -> None:
+async def test_stream_requires_the_key(make_gateway: MakeGateway) -> None:
     async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
         call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["a"]))
         _, (code, *_) = await streamed_failure(call)
@@ -209,7 +209,7 @@ async def test_stream_asks_for_the_key(make_gateway: MakeGateway) -> None:
         assert front.gateway.inference.calls == []
 
 
-async def test_alignments_travel(make_gateway: MakeGateway) -> None:
+async def test_alignments_are_returned(make_gateway: MakeGateway) -> None:
     spec = AlignmentSpec(over="tokens")
     models = [loaded("translate", alignment=spec)]
     async with Front(make_gateway(models, grpc_port=0)) as front:
@@ -295,7 +295,7 @@ async def test_message_beyond_the_payload_limit_is_refused(make_gateway: MakeGat
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_client_that_leaves_ends_the_work(front: Front) -> None:
+async def test_disconnect_ends_the_work(front: Front) -> None:
     inference = front.gateway.inference
     inference.hold = asyncio.Event()
     call = front.stub.Translate(pb.TranslateRequest(texts=["a"]))
@@ -308,7 +308,7 @@ async def test_client_that_leaves_ends_the_work(front: Front) -> None:
     assert inference.running == 0
 
 
-async def test_key_is_asked_for(make_gateway: MakeGateway) -> None:
+async def test_key_is_required(make_gateway: MakeGateway) -> None:
     async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
         request = pb.TranslateRequest(texts=["a"])
         code, _, _ = await failure(front.stub.Translate(request))
@@ -319,7 +319,7 @@ async def test_key_is_asked_for(make_gateway: MakeGateway) -> None:
         assert dict(await call.trailing_metadata())["x-request-id"] == "abc"
 
 
-async def test_health_tells_what_ready_tells(front: Front) -> None:
+async def test_health_agrees_with_ready(front: Front) -> None:
     stub = health_pb2_grpc.HealthStub(front.channel)
     serving = health_pb2.HealthCheckResponse
     for service in ("", NAME):
@@ -344,15 +344,15 @@ async def test_reflection_names_the_service(front: Front) -> None:
         assert {NAME, "grpc.health.v1.Health"} <= names
 
 
-async def test_client_of_the_package_speaks_to_it(front: Front) -> None:
+async def test_the_packages_client_works(front: Front) -> None:
     from triptych import GrpcClient
 
     def ask() -> tuple[str, str, int, bool]:
         with GrpcClient(f"127.0.0.1:{front.port}") as client:
             return (
                 client.translate("hola").data[0].text,
-                client.caption(picture("red")).data[0].text,
-                len(client.zero_shot(picture("red"), labels=["a", "b"]).data[0].labels),
+                client.caption(image_file("red")).data[0].text,
+                len(client.zero_shot(image_file("red"), labels=["a", "b"]).data[0].labels),
                 client.ready(),
             )
 

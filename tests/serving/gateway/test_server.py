@@ -89,7 +89,7 @@ async def test_both_fronts_answer_and_sigterm_ends_them(settings: GatewaySetting
     assert running.inference.is_closed
 
 
-def test_answers_are_not_held_back_for_acknowledgements() -> None:
+def test_responses_are_sent_without_nagles_delay() -> None:
     with listening("127.0.0.1", 0, "HTTP") as listener:
         host, port = listener.getsockname()
         with socket.create_connection((host, port)):
@@ -176,7 +176,7 @@ async def test_stream_finishes_or_ends_with_an_error_event(
         assert b'"type":"unavailable"' in told
 
 
-async def test_a_reader_that_hangs_up_ends_its_stream(settings: GatewaySettings) -> None:
+async def test_disconnect_ends_a_stream(settings: GatewaySettings) -> None:
     running = Running(settings)
     body = {"texts": "hello to you", "num_beams": 1, "stream": True}
     async with running:

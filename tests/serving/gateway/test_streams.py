@@ -1,4 +1,4 @@
-"""Streams over HTTP: events, failures before and after the headers, readers that leave."""
+"""Streams over HTTP: events, failures before and after the headers, disconnects."""
 
 import asyncio
 import base64
@@ -15,11 +15,11 @@ from serving.gateway.execution import STREAM_PRIORITY
 from serving.generation import Generation
 from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, error_of, loaded
 from tests.serving.gateway.test_gateway import until
-from tests.serving.tiny_models import picture
+from tests.serving.tiny_models import image_file
 from triptych.messages import Chunk, TokenLogprob, TopToken, Usage
 from triptych.tasks.generate import GenerateResponse
 
-RED = base64.b64encode(picture("red")).decode()
+RED = base64.b64encode(image_file("red")).decode()
 PROMPT = {"prompts": "one two three", "stream": True}
 BODIES = {
     "generate": PROMPT,
@@ -56,7 +56,7 @@ async def stream(gateway: Gateway, task: str, **fields: object) -> list[Chunk]:
 
 
 class Reader:
-    """A client on the ASGI interface that sees each message as it is sent, and may leave."""
+    """A client on the ASGI interface that sees each message as it is sent, and may disconnect."""
 
     def __init__(self, gateway: Gateway, task: str, **fields: object) -> None:
         body = json.dumps({**BODIES[task], **fields}).encode()
@@ -104,7 +104,7 @@ class Reader:
     ("task", "text"),
     [("generate", "one two three"), ("translate", "one two three"), ("caption", "a picture")],
 )
-async def test_events_together_are_the_answer(gateway: Gateway, task: str, text: str) -> None:
+async def test_events_together_are_the_response(gateway: Gateway, task: str, text: str) -> None:
     told = await stream(gateway, task)
     assert "".join(piece.text for piece in told) == text
     assert [piece.finish_reason for piece in told[:-1]] == [None] * (len(told) - 1)
@@ -113,7 +113,7 @@ async def test_events_together_are_the_answer(gateway: Gateway, task: str, text:
     assert {piece.index for piece in told} == {0}
 
 
-async def test_a_token_is_told_before_the_next_is_made(gateway: Gateway) -> None:
+async def test_token_is_sent_before_the_next_is_generated(gateway: Gateway) -> None:
     gateway.inference.steps = asyncio.Semaphore(0)
     async with Reader(gateway, "generate").reading() as reader:
         await until(lambda: gateway.inference.running == 1)
@@ -132,7 +132,7 @@ async def test_a_token_is_told_before_the_next_is_made(gateway: Gateway) -> None
     assert headers[b"x-request-id"]
 
 
-async def test_tokens_that_are_ready_together_travel_together(gateway: Gateway) -> None:
+async def test_tokens_that_are_ready_together_share_an_event(gateway: Gateway) -> None:
     async with Reader(gateway, "generate").reading() as reader:
         await until(lambda: reader.bodies and reader.bodies[-1] == "data: [DONE]\n\n")
     assert len(reader.bodies) == 2
@@ -141,13 +141,13 @@ async def test_tokens_that_are_ready_together_travel_together(gateway: Gateway) 
     assert done == "[DONE]"
 
 
-async def test_headers_name_where_the_time_to_the_first_piece_went(gateway: Gateway) -> None:
+async def test_headers_break_down_the_time_to_the_first_chunk(gateway: Gateway) -> None:
     response = await gateway.http.post("/v1/generate", json=PROMPT)
     for name in ("x-tokenization-time", "x-queue-time", "x-inference-time"):
         assert float(response.headers[name]) >= 0
 
 
-async def test_several_prompts_stream_side_by_side(gateway: Gateway) -> None:
+async def test_several_prompts_stream_concurrently(gateway: Gateway) -> None:
     gateway.inference.steps = asyncio.Semaphore(0)
     async with Reader(gateway, "generate", prompts=["a b", "c d"]).reading() as reader:
         await until(lambda: gateway.inference.running == 2)
@@ -168,7 +168,7 @@ async def test_several_prompts_stream_side_by_side(gateway: Gateway) -> None:
     assert told[-1].usage == Usage(prompt_tokens=6, completion_tokens=6)
 
 
-async def test_a_paragraph_streams_as_it_stands(gateway: Gateway) -> None:
+async def test_streamed_paragraph_keeps_its_layout(gateway: Gateway) -> None:
     told = await stream(gateway, "translate", texts=["uno dos. tres\n\ncuatro", "cinco"])
     texts = {0: "", 1: ""}
     for piece in told:
@@ -176,14 +176,14 @@ async def test_a_paragraph_streams_as_it_stands(gateway: Gateway) -> None:
     assert texts == {0: "uno dos. tres\n\ncuatro", 1: "cinco"}
 
 
-async def test_pictures_stream_from_a_form_too(gateway: Gateway) -> None:
-    files = [("images", ("a.png", picture("red")))]
+async def test_multipart_request_streams(gateway: Gateway) -> None:
+    files = [("images", ("a.png", image_file("red")))]
     data = {"stream": "true", "num_beams": "1"}
     response = await gateway.http.post("/v1/caption", files=files, data=data)
     assert "".join(piece.text for piece in pieces(response.text)) == "picture"
 
 
-async def test_log_probabilities_come_with_their_tokens(gateway: Gateway) -> None:
+async def test_log_probabilities_accompany_their_tokens(gateway: Gateway) -> None:
     told = await stream(gateway, "generate", prompts="one", logprobs=1)
     entries = [entry for piece in told for entry in piece.logprobs or ()]
     top = [TopToken(token=gateway.word(4), logprob=-0.25)]
@@ -214,7 +214,7 @@ async def test_a_stop_string_ends_a_whole_answer_at_once_too(gateway: Gateway) -
     assert (gateway.inference.cancelled, gateway.inference.running) == (1, 0)
 
 
-async def test_without_a_stop_string_nothing_streams_inside(gateway: Gateway) -> None:
+async def test_without_a_stop_string_calls_do_not_stream(gateway: Gateway) -> None:
     gateway.inference.steps = asyncio.Semaphore(0)
     response = await gateway.http.post("/v1/generate", json={"prompts": "one"})
     assert response.json()["data"][0] == {
@@ -222,7 +222,7 @@ async def test_without_a_stop_string_nothing_streams_inside(gateway: Gateway) ->
     }  # fmt: skip
 
 
-async def test_streams_go_before_whole_answers(gateway: Gateway) -> None:
+async def test_streams_have_priority(gateway: Gateway) -> None:
     await stream(gateway, "generate")
     await gateway.http.post("/v1/generate", json={"prompts": "one"})
     first, second = gateway.inference.calls
@@ -230,7 +230,7 @@ async def test_streams_go_before_whole_answers(gateway: Gateway) -> None:
 
 
 class TestBeforeTheHeaders:
-    """A failure has a status while nothing has been told."""
+    """A failure before the first chunk has a status."""
 
     WRONG = {
         "beams": ("translate", {"num_beams": 2}, "num_beams"),
@@ -254,7 +254,7 @@ class TestBeforeTheHeaders:
         response = await gateway.http.post("/v1/generate", json={**PROMPT, "model": "nobody"})
         assert response.status_code == 404
 
-    async def test_a_full_house_is_429(self, make_gateway: MakeGateway) -> None:
+    async def test_too_many_requests_are_429(self, make_gateway: MakeGateway) -> None:
         gateway = make_gateway(max_concurrent_requests=1)
         gateway.inference.steps = asyncio.Semaphore(1)
         async with Reader(gateway, "generate").reading() as reader:
@@ -277,7 +277,7 @@ class TestBeforeTheHeaders:
         assert (response.status_code, error_of(response)["type"]) == (429, "overloaded")
         assert response.headers["retry-after"] == "2"
 
-    async def test_silence_is_504(self, make_gateway: MakeGateway) -> None:
+    async def test_no_chunk_in_time_is_504(self, make_gateway: MakeGateway) -> None:
         gateway = make_gateway(request_timeout=0.05)
         gateway.inference.steps = asyncio.Semaphore(0)
         response = await gateway.http.post("/v1/generate", json=PROMPT)
@@ -290,14 +290,14 @@ class TestBeforeTheHeaders:
         gateway.service.execution.is_draining = True
         assert (await gateway.http.post("/v1/generate", json=PROMPT)).status_code == 503
 
-    async def test_a_key_is_asked_for(self, make_gateway: MakeGateway) -> None:
+    async def test_a_missing_key_is_401(self, make_gateway: MakeGateway) -> None:
         gateway = make_gateway(api_key="sesame")
         assert (await gateway.http.post("/v1/generate", json=PROMPT)).status_code == 401
         assert gateway.inference.calls == []
 
 
 class TestAfterTheHeaders:
-    """What has been told stands; a failure is an event, and the end without [DONE]."""
+    """Chunks sent before a failure stand; it is an event, and the end without [DONE]."""
 
     async def test_a_failure_is_an_error_event(self, gateway: Gateway) -> None:
         gateway.inference.breaks[2] = Unavailable("the model was restarted")
@@ -346,7 +346,7 @@ class TestAfterTheHeaders:
 class TestLeaving:
     """A reader that leaves ends the work, wherever it is."""
 
-    async def test_while_tokens_come(self, make_gateway: MakeGateway) -> None:
+    async def test_while_tokens_arrive(self, make_gateway: MakeGateway) -> None:
         gateway = make_gateway(max_concurrent_requests=1)
         gateway.inference.steps = asyncio.Semaphore(1)
         async with Reader(gateway, "generate", prompts=["one two", "three"]).reading() as reader:
@@ -416,7 +416,7 @@ async def test_time_to_first_token_and_between_tokens_are_measured(gateway: Gate
     assert samples["triptych_request_inference_duration_seconds_count", route] == 3
 
 
-async def test_which_model_generates_is_found_as_for_other_tasks(make_gateway: MakeGateway) -> None:
+async def test_model_is_chosen_as_for_other_tasks(make_gateway: MakeGateway) -> None:
     greedy = Generation(pad_token_id=0, max_new_tokens=9)
     gateway = make_gateway([*all_models(), loaded("generate", name="other", generation=greedy)])
     refused = await gateway.http.post("/v1/generate", json={"prompts": "a"})
@@ -481,7 +481,7 @@ async def test_numbers_that_are_none_are_refused(gateway: Gateway) -> None:
         assert (response.status_code, error_of(response)["field"]) == (422, "temperature")
 
 
-async def test_a_plain_reader_gets_lines_as_they_come(gateway: Gateway) -> None:
+async def test_lines_arrive_as_they_are_sent(gateway: Gateway) -> None:
     async with gateway.http.stream("POST", "/v1/generate", json=PROMPT) as response:
         lines = [line async for line in response.aiter_lines() if line]
     assert lines[-1] == "data: [DONE]"

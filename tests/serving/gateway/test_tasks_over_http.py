@@ -8,17 +8,17 @@ import pytest
 
 from serving.errors import Overloaded
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
-from tests.serving.tiny_models import picture
+from tests.serving.tiny_models import image_file
 from triptych.messages import ModelList
 from triptych.tasks.caption import CaptionResponse
 from triptych.tasks.embed import EmbedResponse
 from triptych.tasks.translate import TranslateResponse
 from triptych.tasks.zero_shot import ZeroShotResponse
 
-RED = base64.b64encode(picture("red")).decode()
+RED = base64.b64encode(image_file("red")).decode()
 
 
-async def test_translate_answers_in_the_envelope(gateway: Gateway) -> None:
+async def test_translation_has_the_common_envelope(gateway: Gateway) -> None:
     body = {"texts": ["uno dos. tres\n\ncuatro", "cinco"], "source": "es", "target": "en"}
     response = await gateway.http.post("/v1/translate", json=body)
     assert response.status_code == 200
@@ -53,7 +53,10 @@ async def test_caption_takes_base64_and_data_uris(gateway: Gateway) -> None:
 
 
 async def test_caption_takes_files_with_fields_beside_them(gateway: Gateway) -> None:
-    files = [("images", ("a.png", picture("red"))), ("images", ("b.jpg", picture("blue", "JPEG")))]
+    files = [
+        ("images", ("a.png", image_file("red"))),
+        ("images", ("b.jpg", image_file("blue", "JPEG"))),
+    ]
     data = {"prompt": "a", "num_beams": "3"}
     response = await gateway.http.post("/v1/caption", files=files, data=data)
     assert [item["text"] for item in response.json()["data"]] == ["a picture", "a picture"]
@@ -64,7 +67,7 @@ async def test_zero_shot_over_json_and_multipart_agree(gateway: Gateway) -> None
     labels, templates = ["red", "very blue"], ["a {}", "the {}"]
     body = {"images": RED, "labels": labels, "templates": templates}
     over_json = await gateway.http.post("/v1/zero-shot", json=body)
-    files = [("images", ("a.png", picture("red")))]
+    files = [("images", ("a.png", image_file("red")))]
     data = {"labels": labels, "templates": templates}
     over_form = await gateway.http.post("/v1/zero-shot", files=files, data=data)
     answer = ZeroShotResponse.model_validate_json(over_json.content)
@@ -73,12 +76,12 @@ async def test_zero_shot_over_json_and_multipart_agree(gateway: Gateway) -> None
 
 
 async def test_one_label_over_multipart_is_a_list(gateway: Gateway) -> None:
-    files = [("images", ("a.png", picture("red")))]
+    files = [("images", ("a.png", image_file("red")))]
     response = await gateway.http.post("/v1/zero-shot", files=files, data={"labels": "red"})
     assert response.json()["data"][0]["labels"][0]["score"] == 1.0
 
 
-async def test_second_request_embeds_pictures_only(gateway: Gateway) -> None:
+async def test_second_request_embeds_images_only(gateway: Gateway) -> None:
     body = {"images": RED, "labels": ["red", "blue"]}
     await gateway.http.post("/v1/zero-shot", json=body)
     gateway.inference.calls.clear()
@@ -86,7 +89,7 @@ async def test_second_request_embeds_pictures_only(gateway: Gateway) -> None:
     assert [call.model for call in gateway.inference.calls] == ["tiny-zero-shot"]
 
 
-async def test_bad_items_stay_in_their_place(gateway: Gateway) -> None:
+async def test_errors_replace_bad_items(gateway: Gateway) -> None:
     texts = ["uno", "", "a " * 12, "dos"]
     response = await gateway.http.post("/v1/translate", json={"texts": texts})
     assert response.status_code == 200
@@ -101,7 +104,7 @@ async def test_bad_items_stay_in_their_place(gateway: Gateway) -> None:
     }
 
 
-async def test_refused_calls_stay_in_their_place(gateway: Gateway) -> None:
+async def test_errors_replace_items_of_refused_calls(gateway: Gateway) -> None:
     gateway.inference.failures["tiny-translate"] = Overloaded("busy", retry_after_s=2)
     response = await gateway.http.post("/v1/translate", json={"texts": ["uno", "dos"]})
     assert response.status_code == 429
@@ -122,7 +125,7 @@ async def test_models_lists_tasks_and_limits(make_gateway: MakeGateway) -> None:
     assert by_name["tiny-caption"].limits.max_image_pixels == 99
 
 
-async def test_timings_name_where_the_time_went(gateway: Gateway) -> None:
+async def test_timing_headers_add_up(gateway: Gateway) -> None:
     response = await gateway.http.post("/v1/translate", json={"texts": "hola"})
     for name in ("x-tokenization-time", "x-queue-time", "x-inference-time"):
         assert float(response.headers[name]) >= 0
@@ -135,14 +138,14 @@ async def test_request_id_is_echoed_or_made(gateway: Gateway, sent: str, kept: b
     assert response.headers["x-request-id"]
 
 
-async def test_client_of_the_package_speaks_to_it(gateway: Gateway) -> None:
+async def test_the_packages_client_works(gateway: Gateway) -> None:
     from triptych import AsyncClient
 
     transport = httpx.ASGITransport(gateway.app)
     async with AsyncClient("http://gateway", transport=transport) as client:
         assert (await client.translate("hola")).data[0].text == "hola"
-        assert (await client.caption(picture("red"))).data[0].text == "picture"
-        zero_shot = await client.zero_shot(picture("red"), labels=["red", "blue"])
+        assert (await client.caption(image_file("red"))).data[0].text == "picture"
+        zero_shot = await client.zero_shot(image_file("red"), labels=["red", "blue"])
         assert len(zero_shot.data[0].labels) == 2
         assert len((await client.models()).data) == 4
         assert await client.ready()
@@ -208,7 +211,7 @@ class TestEmbed:
 
     async def test_images_come_as_files_too(self, gateway: Gateway) -> None:
         sent = await gateway.http.post("/v1/embed", json={"images": [RED]})
-        files = [("images", ("a.png", picture("red")))]
+        files = [("images", ("a.png", image_file("red")))]
         uploaded = await gateway.http.post("/v1/embed", files=files)
         assert uploaded.json() == sent.json()
 

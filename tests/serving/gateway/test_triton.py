@@ -1,4 +1,4 @@
-"""`TritonInference` against an in-process server that speaks Triton's protocol."""
+"""`TritonInference` against an in-process server with Triton's protocol."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -168,7 +168,7 @@ async def test_sequence_is_collected(triton) -> None:
     assert options == SEQUENCE.options.model_copy(update={"deadline_ms": 2000})
 
 
-async def test_batch_travels_with_one_number_a_row_as_a_column(triton) -> None:
+async def test_one_number_a_row_is_sent_as_a_column(triton) -> None:
     fake, inference = triton
     embedding = np.arange(4, dtype=np.float32).reshape(2, 2)
     fake.answer = response(embedding=embedding)
@@ -194,7 +194,7 @@ async def test_stream_without_an_answer_is_unavailable(triton) -> None:
         await inference.generate(SEQUENCE, 1.0)
 
 
-async def test_answer_without_its_output_is_ours_to_mend(triton) -> None:
+async def test_missing_output_is_an_internal_error(triton) -> None:
     fake, inference = triton
     fake.answer = response(other=np.zeros(1, np.float32))
     with pytest.raises(InternalError, match="without embedding"):
@@ -202,7 +202,7 @@ async def test_answer_without_its_output_is_ours_to_mend(triton) -> None:
 
 
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
-async def test_silence_is_a_deadline(triton, call) -> None:
+async def test_no_response_in_time_is_a_deadline(triton, call) -> None:
     fake, inference = triton
     fake.hangs = True
     work = inference.generate if isinstance(call, GenerateCall) else inference.infer
@@ -210,7 +210,7 @@ async def test_silence_is_a_deadline(triton, call) -> None:
         await work(call, 0.2)
 
 
-async def test_cancelled_sequence_is_called_off_on_its_line(triton, monkeypatch) -> None:
+async def test_cancelled_sequence_is_aborted_on_its_stream(triton, monkeypatch) -> None:
     fake, inference = triton
     monkeypatch.setattr("serving.gateway.stream_pool.OPEN_S", 0.01)
     fake.hangs = True
@@ -230,7 +230,7 @@ async def test_cancelled_sequence_is_called_off_on_its_line(triton, monkeypatch)
     assert asked.id == called_off.id != ""
 
 
-async def test_sequences_share_a_line_which_closes_behind_them(triton, monkeypatch) -> None:
+async def test_sequences_share_a_stream_that_closes_after_them(triton, monkeypatch) -> None:
     fake, inference = triton
     fake.stream = [service_pb2.ModelStreamInferResponse(infer_response=LAST)]
     await asyncio.gather(*(inference.generate(SEQUENCE, 5.0) for _ in range(3)))
@@ -245,9 +245,7 @@ async def test_sequences_share_a_line_which_closes_behind_them(triton, monkeypat
     assert not any(ABORT in request.parameters for request in fake.requests)
 
 
-async def test_line_that_is_old_takes_nothing_new_and_stays_for_what_it_has(
-    triton, monkeypatch
-) -> None:
+async def test_old_stream_takes_no_new_sequence_and_serves_its_own(triton, monkeypatch) -> None:
     fake, inference = triton
     fake.hangs = True
     running = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
@@ -265,7 +263,7 @@ async def test_line_that_is_old_takes_nothing_new_and_stays_for_what_it_has(
     assert fake.requests[-1].parameters[ABORT].bool_param
 
 
-async def test_line_that_is_full_gets_a_second_beside_it(triton) -> None:
+async def test_full_stream_is_joined_by_a_second(triton) -> None:
     fake, inference = triton
     fake.hangs = True
     running = [
@@ -280,7 +278,7 @@ async def test_line_that_is_full_gets_a_second_beside_it(triton) -> None:
     await asyncio.wait(running)
 
 
-async def test_error_of_one_sequence_leaves_the_others_on_its_line(triton) -> None:
+async def test_error_of_one_sequence_does_not_affect_its_stream(triton) -> None:
     fake, inference = triton
     fake.hangs = True
     running = asyncio.create_task(inference.generate(SEQUENCE, 30.0))
@@ -297,7 +295,7 @@ async def test_error_of_one_sequence_leaves_the_others_on_its_line(triton) -> No
     await asyncio.wait((running,))
 
 
-async def test_line_that_breaks_ends_all_that_is_on_it(triton) -> None:
+async def test_broken_stream_fails_its_sequences(triton) -> None:
     fake, inference = triton
     fake.hangs = True
     running = [asyncio.create_task(inference.generate(SEQUENCE, 30.0)) for _ in range(2)]
@@ -312,7 +310,7 @@ async def test_line_that_breaks_ends_all_that_is_on_it(triton) -> None:
     assert (await inference.generate(SEQUENCE, 5.0)).sequences
 
 
-async def test_line_to_a_dead_process_is_given_up_after_a_while(triton, monkeypatch) -> None:
+async def test_stream_to_a_dead_process_is_cancelled_after_a_timeout(triton, monkeypatch) -> None:
     fake, inference = triton
     monkeypatch.setattr("serving.gateway.stream_pool.ABORT_TIMEOUT_S", 0.01)
     fake.stream = [service_pb2.ModelStreamInferResponse(infer_response=response())]
@@ -326,7 +324,7 @@ async def test_line_to_a_dead_process_is_given_up_after_a_while(triton, monkeypa
             await asyncio.sleep(0.001)
 
 
-async def test_stream_tells_tokens_as_they_come(triton) -> None:
+async def test_tokens_are_streamed_as_they_arrive(triton) -> None:
     fake, inference = triton
     fake.stream = told(
         response(token_ids=np.array([7])),
@@ -347,7 +345,7 @@ async def test_stream_tells_tokens_as_they_come(triton) -> None:
     assert (sent.stream, sent.deadline_ms) == (True, 2000)
 
 
-async def test_log_probabilities_come_with_their_tokens(triton) -> None:
+async def test_log_probabilities_accompany_their_tokens(triton) -> None:
     fake, inference = triton
     fake.stream = told(
         response(
@@ -391,7 +389,7 @@ async def test_every_hypothesis_has_its_own_length(triton) -> None:
     np.testing.assert_array_equal(whole.alignments[1], [[6, 7], [8, 9]])
 
 
-async def test_reader_that_leaves_cancels_its_stream(triton) -> None:
+async def test_closed_reader_aborts_its_sequence(triton) -> None:
     fake, inference = triton
     fake.hangs = True
     fake.stream = told(response(token_ids=np.array([7])))
@@ -402,7 +400,7 @@ async def test_reader_that_leaves_cancels_its_stream(triton) -> None:
     assert not inference._restarts._running["m"]
 
 
-async def test_reader_that_is_cancelled_cancels_its_stream(triton) -> None:
+async def test_cancelled_reader_aborts_its_sequence(triton) -> None:
     fake, inference = triton
     fake.hangs = True
 
@@ -421,7 +419,7 @@ async def test_reader_that_is_cancelled_cancels_its_stream(triton) -> None:
         await reading
 
 
-async def test_stream_that_breaks_off_keeps_what_was_told(triton) -> None:
+async def test_broken_stream_keeps_the_tokens_sent(triton) -> None:
     fake, inference = triton
     fake.stream = [
         *told(response(token_ids=np.array([7]))),
@@ -433,7 +431,7 @@ async def test_stream_that_breaks_off_keeps_what_was_told(triton) -> None:
         await anext(stream)
 
 
-async def test_stream_of_a_replaced_process_is_given_up(triton, monkeypatch) -> None:
+async def test_stream_of_a_replaced_process_fails(triton, monkeypatch) -> None:
     fake, inference = triton
     monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
     fake.hangs = True
@@ -448,7 +446,7 @@ async def test_stream_of_a_replaced_process_is_given_up(triton, monkeypatch) -> 
 
 
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
-async def test_call_of_a_replaced_process_is_given_up(triton, call, monkeypatch) -> None:
+async def test_call_of_a_replaced_process_fails(triton, call, monkeypatch) -> None:
     fake, inference = triton
     monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
     fake.hangs = True
@@ -467,7 +465,7 @@ async def test_call_of_a_replaced_process_is_given_up(triton, call, monkeypatch)
 
 
 @pytest.mark.parametrize("call", [SEQUENCE, BATCH], ids=["stream", "unary"])
-async def test_call_of_a_model_taken_out_of_service_is_given_up(triton, call, monkeypatch) -> None:
+async def test_call_of_an_unloaded_model_fails(triton, call, monkeypatch) -> None:
     fake, inference = triton
     monkeypatch.setattr(inference._restarts, "_poll_s", 0.01)
     fake.hangs = True
@@ -513,7 +511,7 @@ async def test_refusal_of_the_call_is_mapped(triton, call) -> None:
         await work(call, 5.0)
 
 
-async def test_ready_is_asked_by_version(triton) -> None:
+async def test_readiness_is_that_of_a_version(triton) -> None:
     _, inference = triton
     assert await inference.is_ready("m", 3)
     assert not await inference.is_ready("m", 4)
@@ -549,7 +547,7 @@ SAID = [
 
 
 @pytest.mark.parametrize(("text", "status", "kind"), SAID, ids=[text for text, _, _ in SAID])
-def test_what_triton_says_becomes_our_error(text: str, status: str | None, kind: type) -> None:
+def test_tritons_errors_become_ours(text: str, status: str | None, kind: type) -> None:
     error = from_triton(InferenceServerException(text, status=status), "m")
     assert isinstance(error, kind)
     assert isinstance(error, Overloaded | Unavailable) == (error.retry_after_s is not None)

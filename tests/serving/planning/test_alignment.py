@@ -9,7 +9,7 @@ from serving.planning.calls import Generated
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks import caption, translate
-from tests.serving.tiny_models import picture, served
+from tests.serving.tiny_models import image_file, served
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.translate import TranslateRequest
 
@@ -64,7 +64,7 @@ def test_alignment_is_not_computed_unless_requested(aligning: LoadedModel) -> No
 
 def test_tokens_of_a_caption_attend_to_patches(attending: LoadedModel) -> None:
     request = CaptionRequest(images=["x"], return_attention=True, prompt="a")
-    plan = caption.TASK.prepare(request, [picture("red")], attending, LIMITS)
+    plan = caption.TASK.prepare(request, [image_file("red")], attending, LIMITS)
     (word,) = attending.tokenizer.encode("dot", add_special_tokens=False)
     weights = np.arange(14, dtype=np.float32).reshape(2, 7) / 10  # the first stands before the grid
     (item,) = plan.finish([Generated(((word, 1),), (-1.0,), alignments=(weights,))]).data
@@ -83,11 +83,11 @@ def test_model_without_alignment_is_refused_by_name(
     assert caught.value.field == "return_alignment"
     images = CaptionRequest(images=["x"], return_attention=True)
     with pytest.raises(InvalidRequest, match="tiny-caption does not return attention") as caught:
-        caption.TASK.prepare(images, [picture("red")], captioner, LIMITS)
+        caption.TASK.prepare(images, [image_file("red")], captioner, LIMITS)
     assert caught.value.field == "return_attention"
     over_tokens = with_alignment(captioner, over="tokens")
     with pytest.raises(InvalidRequest, match="does not return attention"):
-        caption.TASK.prepare(images, [picture("red")], over_tokens, LIMITS)
+        caption.TASK.prepare(images, [image_file("red")], over_tokens, LIMITS)
 
 
 def test_streams_carry_no_alignment(aligning: LoadedModel, attending: LoadedModel) -> None:
@@ -96,7 +96,7 @@ def test_streams_carry_no_alignment(aligning: LoadedModel, attending: LoadedMode
         translate.TASK.prepare(texts, (), aligning, LIMITS)
     images = CaptionRequest(images=["x"], return_attention=True, stream=True, num_beams=1)
     with pytest.raises(InvalidRequest, match="stream does not carry return_attention"):
-        caption.TASK.prepare(images, [picture("red")], attending, LIMITS)
+        caption.TASK.prepare(images, [image_file("red")], attending, LIMITS)
 
 
 def test_matrices_are_bounded(aligning: LoadedModel) -> None:

@@ -28,7 +28,7 @@ def test_an_instruction_may_have_several_lines() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "a\u2028b", "", " \n"])
-def test_what_is_not_one_line_is_refused_and_named(text: str) -> None:
+def test_line_break_is_refused_by_name(text: str) -> None:
     for made, field in (
         (lambda: header(None, [SHOTS[0], Example(input=text, output="x")]), "examples.1.input"),
         (lambda: header(None, [Example(input="x", output=text)]), "examples.0.output"),

@@ -55,7 +55,7 @@ def test_text_is_that_of_the_whole_sequence_cut_at_the_first_stop(
 
 @QUICK
 @given(ids_of_tokens, texts)
-def test_one_leading_space_is_taken_off_before_stops_are_looked_for(
+def test_leading_space_is_removed_before_stops_are_searched(
     tokenizer: FastTokenizer, ids: list[int], stops: list[str]
 ) -> None:
     live = IncrementalText(tokenizer, stops=stops, trim=LeadingSpace())

@@ -84,7 +84,7 @@ def test_the_rest_reaches_the_engine() -> None:
     assert made.do_sample is False
 
 
-def test_log_probabilities_are_asked_for_where_they_are_needed() -> None:
+def test_log_probabilities_are_requested_where_they_are_needed() -> None:
     assert asked().top_log_probs is None
     assert asked(logprobs=0).top_log_probs == 0
     assert asked(logprobs=3, stops=("x",)).top_log_probs == 3
@@ -111,7 +111,7 @@ def test_log_probabilities_are_asked_for_where_they_are_needed() -> None:
         (BEAMS, {"stream": True}, "num_beams", "set num_beams to 1"),
     ],
 )  # fmt: skip
-def test_what_excludes_each_other_is_refused_and_named(
+def test_mutually_exclusive_fields_are_refused_by_name(
     defaults: Generation, fields: dict, field: str, message: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=message) as caught:

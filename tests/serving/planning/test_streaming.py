@@ -13,7 +13,7 @@ from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.streaming import Streaming, merged
 from serving.tasks import caption, generate, translate
-from tests.serving.tiny_models import IMAGE, WordTokenizer, manifest, picture, served
+from tests.serving.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
 from triptych.messages import Chunk, TokenLogprob, Usage
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.generate import GenerateRequest
@@ -69,7 +69,7 @@ PARAGRAPHS = ["uno dos. tres\n\n cuatro cinco seis", "  siete ", "ocho. nueve. d
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10_000))
-def test_sentences_come_in_order_whatever_order_they_are_made_in(seed: int) -> None:
+def test_sentences_are_sent_in_order_in_whatever_order_they_are_generated(seed: int) -> None:
     model = served(manifest("translate"), WordTokenizer())
     plan = translation(model, *PARAGRAPHS)
     streams = [tuple(call.inputs["source_ids"].tolist()) for call in plan.calls]
@@ -85,7 +85,7 @@ def test_sentences_come_in_order_whatever_order_they_are_made_in(seed: int) -> N
     assert chunks[-1].usage == Usage(prompt_tokens=tokens, completion_tokens=tokens)
 
 
-def test_a_sentence_is_told_as_it_is_made(translator: LoadedModel) -> None:
+def test_sentence_is_sent_as_it_is_generated(translator: LoadedModel) -> None:
     plan = translation(translator, "uno dos. tres cuatro")
     streaming = plan.streaming()
     first, second = (tuple(call.inputs["source_ids"].tolist()) for call in plan.calls)
@@ -189,7 +189,7 @@ def test_a_caption_begins_with_its_prompt(speaker: LoadedModel) -> None:
         speaker.tokenizer,
     )
     request = CaptionRequest(images=["x", "y"], prompt="a red", stream=True)
-    plan = caption.TASK.prepare(request, [picture("red"), b"junk"], model, LIMITS)
+    plan = caption.TASK.prepare(request, [image_file("red"), b"junk"], model, LIMITS)
     (word,) = model.tokenizer.encode("circle", add_special_tokens=False)
     streaming = plan.streaming()
     bad, chunk = streaming.add(0, Tokens((word, 1)))
@@ -207,7 +207,7 @@ def test_a_caption_begins_with_its_prompt(speaker: LoadedModel) -> None:
         ({"num_beams": 1, "alternatives": 1}, "alternatives"),
     ],
 )
-def test_what_a_stream_cannot_carry_is_refused(
+def test_fields_that_exclude_streams_are_refused(
     translator: LoadedModel, fields: dict, field: str
 ) -> None:
     request = TranslateRequest(texts=["a"], stream=True, **fields)

@@ -1,4 +1,4 @@
-"""Our pixels against those of `transformers`' Pillow processors, and every odd picture known."""
+"""Our pixels against those of `transformers`' Pillow processors, and unusual images."""
 
 import io
 import struct
@@ -20,11 +20,11 @@ CROPPED = ImageSpec(
     resize="shortest_edge", size=(32, 32), crop=(32, 32), resample=3, mean=MEAN, std=STD,
     rescale=1 / 255,
 )  # fmt: skip
-WIDE_CROP = CROPPED.model_copy(update={"crop": (45, 37)})  # larger than the resized picture: padded
+WIDE_CROP = CROPPED.model_copy(update={"crop": (45, 37)})  # larger than the resized image: padded
 
 
 def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:
-    """A picture without symmetry, so that a swapped axis or a mirrored edge shows."""
+    """A image without symmetry, so that a swapped axis or a mirrored edge shows."""
     channels = len(Image.new(mode, (1, 1)).getbands())
     shape = (height, width, channels) if channels > 1 else (height, width)
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8), mode)

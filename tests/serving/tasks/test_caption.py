@@ -8,20 +8,20 @@ from serving.planning.calls import Generated
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks.caption import TASK, CaptionPlan
-from tests.serving.tiny_models import picture
+from tests.serving.tiny_models import image_file
 from triptych.tasks.caption import CaptionRequest
 
 LIMITS = TaskLimits(max_client_batch_size=3)
 
 
-def plan(model: LoadedModel, pictures: list[str | bytes], **fields: object) -> CaptionPlan:
-    request = CaptionRequest(images=["beside"] * len(pictures), **fields)
-    return TASK.prepare(request, pictures, model, LIMITS)
+def plan(model: LoadedModel, images: list[str | bytes], **fields: object) -> CaptionPlan:
+    request = CaptionRequest(images=["beside"] * len(images), **fields)
+    return TASK.prepare(request, images, model, LIMITS)
 
 
 def test_base64_data_uri_and_bytes_give_the_same_call(captioner: LoadedModel) -> None:
-    text = base64.b64encode(picture("red")).decode()
-    made = plan(captioner, [picture("red"), text, f"data:image/png;base64,{text}"])
+    text = base64.b64encode(image_file("red")).decode()
+    made = plan(captioner, [image_file("red"), text, f"data:image/png;base64,{text}"])
     for call in made.calls:
         assert call.inputs["pixels"].shape == (4, 4, 3)
         assert call.inputs["pixels"].dtype == np.uint8
@@ -30,7 +30,7 @@ def test_base64_data_uri_and_bytes_give_the_same_call(captioner: LoadedModel) ->
 
 
 def test_caption_begins_with_the_prompt(captioner: LoadedModel) -> None:
-    made = plan(captioner, [picture("red")], prompt="a red", max_new_tokens=5)
+    made = plan(captioner, [image_file("red")], prompt="a red", max_new_tokens=5)
     prompt = made.calls[0].inputs["prompt_ids"]
     assert prompt.dtype == np.int64
     assert made.calls[0].options.max_new_tokens == 5
@@ -42,8 +42,8 @@ def test_caption_begins_with_the_prompt(captioner: LoadedModel) -> None:
     assert answer.usage.completion_tokens == 2
 
 
-def test_bad_picture_is_reported_at_its_index(captioner: LoadedModel) -> None:
-    made = plan(captioner, [b"not a picture", picture("blue")])
+def test_bad_image_is_reported_at_its_index(captioner: LoadedModel) -> None:
+    made = plan(captioner, [b"not a picture", image_file("blue")])
     assert len(made.calls) == 1
     word = captioner.tokenizer.encode("blue", add_special_tokens=False)
     first, second = made.finish([Generated((tuple(word),), (-1.0,))]).data
@@ -51,7 +51,7 @@ def test_bad_picture_is_reported_at_its_index(captioner: LoadedModel) -> None:
     assert (second.index, second.text) == (1, "blue")
 
 
-def test_all_bad_pictures_raise_the_first_error(captioner: LoadedModel) -> None:
+def test_all_bad_images_raise_the_first_error(captioner: LoadedModel) -> None:
     with pytest.raises(UnsupportedImage):
         plan(captioner, [b"", b"x"])
     with pytest.raises(UnsupportedImage, match="not base64"):
@@ -60,24 +60,24 @@ def test_all_bad_pictures_raise_the_first_error(captioner: LoadedModel) -> None:
         plan(captioner, ["https://example.com/cat.png"])
 
 
-def test_too_many_pictures_are_refused(captioner: LoadedModel) -> None:
+def test_too_many_images_are_refused(captioner: LoadedModel) -> None:
     with pytest.raises(InvalidRequest, match="images holds 4 items, at most 3"):
-        plan(captioner, [picture("red")] * 4)
+        plan(captioner, [image_file("red")] * 4)
 
 
 def test_long_prompt_names_limit_and_length(captioner: LoadedModel) -> None:
     with pytest.raises(TooLong, match="prompt has 16 tokens, tiny-caption takes at most 15"):
-        plan(captioner, [picture("red")], prompt="a " * 16)
+        plan(captioner, [image_file("red")], prompt="a " * 16)
 
 
 def test_failed_calls_raise_when_none_succeeded(captioner: LoadedModel) -> None:
-    made = plan(captioner, [picture("red"), b""])
+    made = plan(captioner, [image_file("red"), b""])
     with pytest.raises(DeadlineExceeded):
         made.finish([DeadlineExceeded("late")])
 
 
 def test_alternatives_are_best_first(captioner: LoadedModel) -> None:
-    made = plan(captioner, [picture("red")], alternatives=2)
+    made = plan(captioner, [image_file("red")], alternatives=2)
     red, dot = captioner.tokenizer.encode("red dot", add_special_tokens=False)
     (item,) = made.finish([Generated(((red, dot), (dot,)), (-0.5, -0.75))]).data
     assert [(a.text, a.score) for a in item.alternatives] == [("red dot", -0.5), ("dot", -0.75)]

@@ -11,7 +11,7 @@ from serving.planning.embedding_cache import EmbeddingCache
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks.embed import TASK, EmbedPlan
-from tests.serving.tiny_models import embedded, picture, served
+from tests.serving.tiny_models import embedded, image_file, served
 from triptych.tasks.embed import EmbedRequest
 
 LIMITS = TaskLimits(max_client_batch_size=20)
@@ -46,7 +46,7 @@ def test_texts_keep_their_order_across_length_buckets(classifier: LoadedModel) -
 
 
 def test_images_are_embedded_in_order(classifier: LoadedModel) -> None:
-    made = plan(classifier, images=[picture(colour) for colour in ("red", "lime", "red")])
+    made = plan(classifier, images=[image_file(colour) for colour in ("red", "lime", "red")])
     first, second, third = made.finish([embed(call) for call in made.calls]).data
     assert first.embedding == third.embedding != second.embedding
     assert first.embedding is not None

@@ -70,7 +70,7 @@ def test_a_line_ends_an_answer_of_the_layout(model: LoadedModel) -> None:
     assert item.alternatives is None
 
 
-def test_asked_stops_take_the_place_of_the_line(model: LoadedModel) -> None:
+def test_requested_stops_replace_the_line_break(model: LoadedModel) -> None:
     made = plan(model, "dos", examples=SHOTS, stop="three")
     (item,) = made.finish([Generated(((4, 3, 6, 5),), (-1.0,), ("length",))]).data
     assert (item.text, item.finish_reason, item.score) == ("one \n ", "stop", None)
@@ -85,7 +85,7 @@ def test_an_answer_without_its_stop_is_whole(model: LoadedModel) -> None:
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 3)
 
 
-def test_a_call_that_ended_early_answers_as_the_whole_would(model: LoadedModel) -> None:
+def test_call_that_ended_early_gives_the_text_of_the_whole(model: LoadedModel) -> None:
     made = plan(model, "dos", stop="two", logprobs=1)
     (call,) = made.calls
     whole = Tokens((4, 5, 6, 1), (-0.5, -0.25, -1.0, -1.0), (((4, -0.5),),) * 4)
@@ -119,7 +119,7 @@ def test_only_one_row_can_end_early(model: LoadedModel) -> None:
     assert plan(model, "a", stop="x", num_beams=2).calls[0].read is None
 
 
-def test_alternatives_are_cut_each_for_itself(model: LoadedModel) -> None:
+def test_alternatives_are_cut_one_by_one(model: LoadedModel) -> None:
     made = plan(model, "a", stop="two", n=2, logprobs=0)
     outcome = Generated(
         ((4, 5, 6), (6, 1)), (-1.0, -2.0), ("length", "stop"), 1, 5,
@@ -136,7 +136,7 @@ def test_alternatives_are_cut_each_for_itself(model: LoadedModel) -> None:
     assert item.logprobs == item.alternatives[0].logprobs
 
 
-def test_the_best_answer_is_the_first(model: LoadedModel) -> None:
+def test_the_best_output_is_the_first(model: LoadedModel) -> None:
     made = plan(model, "a", n=3)
     outcome = Generated(((4,), (5,), (6,)), (-2.0, -1.0, -1.5), ("stop",) * 3)
     (item,) = made.finish([outcome]).data
@@ -186,7 +186,7 @@ def test_what_cannot_be_continued_is_refused(
         ("x" * 4000, Limits(max_total_tokens=16), 5, "at most 5 tokens"),
     ],
 )
-def test_a_prompt_beyond_every_limit_is_told_the_tightest(
+def test_prompt_over_several_limits_names_the_tightest(
     model: LoadedModel, prompt: str, own: Limits, gateway: int, told: str
 ) -> None:
     bounded = served(model.manifest.model_copy(update={"limits": own}), model.tokenizer)
@@ -213,7 +213,7 @@ def test_an_empty_prompt_needs_a_token_to_begin_with(model: LoadedModel) -> None
         plan(begun, "x " * 15)
 
 
-def test_a_score_is_that_of_a_whole_answer(model: LoadedModel) -> None:
+def test_score_of_a_cut_output_is_that_of_a_whole_one(model: LoadedModel) -> None:
     made = plan(model, "a", stop="two", length_penalty=0.5)
     outcome = Generated(((4, 5),), (-3.0,), ("length",), log_probs=((-1.0, -2.0),))
     assert made.finish([outcome]).data[0].score == pytest.approx(-3 / math.sqrt(2))

@@ -11,7 +11,7 @@ from serving.planning.embedding_cache import EmbeddingCache
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks.zero_shot import TASK, ZeroShotPlan
-from tests.serving.tiny_models import embedded, picture, served
+from tests.serving.tiny_models import embedded, image_file, served
 from triptych.tasks.zero_shot import ZeroShotRequest
 
 LIMITS = TaskLimits(max_client_batch_size=20)
@@ -19,14 +19,14 @@ LIMITS = TaskLimits(max_client_batch_size=20)
 
 def plan(
     model: LoadedModel,
-    pictures: list[bytes],
+    images: list[bytes],
     labels: list[str],
     cache: EmbeddingCache | None = None,
     **fields: object,
 ) -> ZeroShotPlan:
-    request = ZeroShotRequest(images=["beside"] * len(pictures), labels=labels, **fields)
+    request = ZeroShotRequest(images=["beside"] * len(images), labels=labels, **fields)
     embeddings = EmbeddingCache() if cache is None else cache
-    return TASK.prepare(request, pictures, replace(model, embeddings=embeddings), LIMITS)
+    return TASK.prepare(request, images, replace(model, embeddings=embeddings), LIMITS)
 
 
 def embed(call: InferCall) -> Outputs:
@@ -45,7 +45,7 @@ def embed(call: InferCall) -> Outputs:
 
 def test_scores_are_the_softmax_of_scaled_cosines(classifier: LoadedModel) -> None:
     labels = ["red thing", "blue", "very green thing"]
-    made = plan(classifier, [picture("red")], labels, templates=["a {}", "the {} here"])
+    made = plan(classifier, [image_file("red")], labels, templates=["a {}", "the {} here"])
     (item,) = made.finish([embed(call) for call in made.calls]).data
 
     tokens = classifier.tokenizer
@@ -65,9 +65,9 @@ def test_scores_are_the_softmax_of_scaled_cosines(classifier: LoadedModel) -> No
     )
 
 
-def test_pictures_travel_in_batches_of_eight(classifier: LoadedModel) -> None:
+def test_images_are_batched_by_eight(classifier: LoadedModel) -> None:
     colours = ["red", "blue", "lime"] * 3
-    made = plan(classifier, [picture(colour) for colour in colours], ["x"])
+    made = plan(classifier, [image_file(colour) for colour in colours], ["x"])
     batches = [call.inputs["pixels"] for call in made.calls if "pixels" in call.inputs]
     assert [batch.shape for batch in batches] == [(8, 4, 4, 3), (1, 4, 4, 3)]
     answer = made.finish([embed(call) for call in made.calls])
@@ -79,9 +79,9 @@ def test_pictures_travel_in_batches_of_eight(classifier: LoadedModel) -> None:
 
 def test_known_labels_are_not_embedded_again(classifier: LoadedModel) -> None:
     cache = EmbeddingCache()
-    first = plan(classifier, [picture("red")], ["red", "blue"], cache)
+    first = plan(classifier, [image_file("red")], ["red", "blue"], cache)
     before = first.finish([embed(call) for call in first.calls])
-    second = plan(classifier, [picture("red")], ["blue", "red", "lime"], cache)
+    second = plan(classifier, [image_file("red")], ["blue", "red", "lime"], cache)
     (call, _) = second.calls
     assert call.inputs["token_ids"].shape == (1, 8)
     after = second.finish([embed(call) for call in second.calls])
@@ -93,33 +93,33 @@ def test_known_labels_are_not_embedded_again(classifier: LoadedModel) -> None:
 
 def test_new_version_of_a_model_embeds_again(classifier: LoadedModel) -> None:
     request = ZeroShotRequest(images=["beside"], labels=["red"])
-    first = TASK.prepare(request, [picture("red")], classifier, LIMITS)
+    first = TASK.prepare(request, [image_file("red")], classifier, LIMITS)
     first.finish([embed(call) for call in first.calls])
-    assert len(TASK.prepare(request, [picture("red")], classifier, LIMITS).calls) == 1
+    assert len(TASK.prepare(request, [image_file("red")], classifier, LIMITS).calls) == 1
     newer = classifier.manifest.model_copy(update={"version": 4})
-    second = TASK.prepare(request, [picture("red")], served(newer), LIMITS)
+    second = TASK.prepare(request, [image_file("red")], served(newer), LIMITS)
     assert len(second.calls) == 2
 
 
 def test_cache_forgets_the_least_recently_used(classifier: LoadedModel) -> None:
     cache = EmbeddingCache(capacity=2)
     for labels in (["a", "b"], ["a"], ["c"]):
-        made = plan(classifier, [picture("red")], labels, cache)
+        made = plan(classifier, [image_file("red")], labels, cache)
         made.finish([embed(call) for call in made.calls])
     assert len(cache) == 2
-    assert len(plan(classifier, [picture("red")], ["a"], cache).calls) == 1
-    assert len(plan(classifier, [picture("red")], ["b"], cache).calls) == 2
+    assert len(plan(classifier, [image_file("red")], ["a"], cache).calls) == 1
+    assert len(plan(classifier, [image_file("red")], ["b"], cache).calls) == 2
 
 
 def test_repeated_labels_are_embedded_once_and_listed_twice(classifier: LoadedModel) -> None:
-    made = plan(classifier, [picture("red")], ["red", "red"])
+    made = plan(classifier, [image_file("red")], ["red", "red"])
     assert made.calls[0].inputs["token_ids"].shape[0] == 1
     (item,) = made.finish([embed(call) for call in made.calls]).data
     assert [entry.score for entry in item.labels] == [0.5, 0.5]
 
 
-def test_equal_scores_keep_the_order_asked(classifier: LoadedModel) -> None:
-    made = plan(classifier, [picture("red")], ["red a", "a red"])
+def test_equal_scores_keep_the_order_of_the_request(classifier: LoadedModel) -> None:
+    made = plan(classifier, [image_file("red")], ["red a", "a red"])
     ones = [{Role.EMBEDDING: np.ones((rows, 3), np.float32)} for rows in (2, 1)]
     (item,) = made.finish(ones).data
     assert [entry.label for entry in item.labels] == ["red a", "a red"]
@@ -128,27 +128,27 @@ def test_equal_scores_keep_the_order_asked(classifier: LoadedModel) -> None:
 @pytest.mark.parametrize("label", ["", "  "])
 def test_empty_label_is_refused(classifier: LoadedModel, label: str) -> None:
     with pytest.raises(InvalidRequest, match=r"labels.1 is empty") as caught:
-        plan(classifier, [picture("red")], ["red", label])
+        plan(classifier, [image_file("red")], ["red", label])
     assert caught.value.field == "labels.1"
 
 
 def test_template_without_braces_is_refused(classifier: LoadedModel) -> None:
     with pytest.raises(InvalidRequest, match=r"templates.1 has no \{\}"):
-        plan(classifier, [picture("red")], ["red"], templates=["a {}", "a photo"])
+        plan(classifier, [image_file("red")], ["red"], templates=["a {}", "a photo"])
 
 
 def test_other_braces_are_left_alone(classifier: LoadedModel) -> None:
-    plan(classifier, [picture("red")], ["{0}"], templates=["{x} {}"])
+    plan(classifier, [image_file("red")], ["{0}"], templates=["{x} {}"])
     assert {"{x}", "{0}"} <= set(classifier.tokenizer.words)
 
 
 def test_long_label_names_limit_and_length(classifier: LoadedModel) -> None:
     with pytest.raises(TooLong, match=r"labels.0 in its template has 17 tokens, .* at most 12"):
-        plan(classifier, [picture("red")], ["very " * 11 + "red"])
+        plan(classifier, [image_file("red")], ["very " * 11 + "red"])
 
 
-def test_bad_picture_is_reported_at_its_index(classifier: LoadedModel) -> None:
-    made = plan(classifier, [picture("red"), b"junk", picture("blue")], ["x"])
+def test_bad_image_is_reported_at_its_index(classifier: LoadedModel) -> None:
+    made = plan(classifier, [image_file("red"), b"junk", image_file("blue")], ["x"])
     answer = made.finish([embed(call) for call in made.calls])
     assert [item.error.type if item.error else None for item in answer.data] == [
         None, "unsupported_image", None,
@@ -157,8 +157,8 @@ def test_bad_picture_is_reported_at_its_index(classifier: LoadedModel) -> None:
         plan(classifier, [b"junk"], ["x"])
 
 
-def test_failed_picture_batch_fails_its_pictures_alone(classifier: LoadedModel) -> None:
-    made = plan(classifier, [picture("red")] * 9, ["x"])
+def test_failed_batch_fails_its_images_only(classifier: LoadedModel) -> None:
+    made = plan(classifier, [image_file("red")] * 9, ["x"])
     outcomes = [embed(call) for call in made.calls]
     outcomes[1] = Unavailable("down")
     errors = [item.error is not None for item in made.finish(outcomes).data]
@@ -166,7 +166,7 @@ def test_failed_picture_batch_fails_its_pictures_alone(classifier: LoadedModel) 
 
 
 def test_failed_labels_fail_the_request(classifier: LoadedModel) -> None:
-    made = plan(classifier, [picture("red")], ["x"])
+    made = plan(classifier, [image_file("red")], ["x"])
     with pytest.raises(Unavailable):
         made.finish([Unavailable("down"), embed(made.calls[1])])
 
