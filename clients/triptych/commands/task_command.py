@@ -1,102 +1,18 @@
-"""The command of a task, built from its declaration when it is run.
-
-Every command of the API has the fields of its request as flags (`task_flags`), `--model`, `--json`,
-`--url`, `--api-key` and `--timeout`. A task that streams has `--stream`; one whose input is text
-has `--file`, `--output`, `--batch-size` and `--keep-going`, and works line by line with them.
-"""
+"""The command of a task, built from its declaration when it is run."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any
 
-import typer
-
-from triptych.commands import options
-from triptych.commands.task_flags import TaskFlag, field_flag, input_flags, request_flags
-from triptych.commands.task_run import OWN, OwnFlags, TaskRun
-from triptych.fields import field_of
-from triptych.task import IMAGES, Task
+from triptych.commands.task_parameters import TaskCommand
+from triptych.commands.task_run import OwnFlags, TaskRun
+from triptych.task import Task
 
 LINES_NOTE = """\
 Line i of --output belongs to line i of --file, blank lines included. After an interruption the
 same command continues where the output ends."""
-
-_FILE = Annotated[
-    str | None, typer.Option("--file", "-f", help="Text file, processed by line; - is stdin.")
-]
-_BATCH_SIZE = Annotated[
-    int, typer.Option("--batch-size", min=1, help="Lines of a file sent in one request.")
-]
-_KEEP_GOING = Annotated[
-    bool, typer.Option("--keep-going", help="Write a blank line for a line that fails.")
-]
-_STREAM = Annotated[bool, typer.Option("--stream", help="Print text while it is generated.")]
-_MODEL = Annotated[
-    str | None,
-    typer.Option("--model", "-m", help="Model name; optional where exactly one model fits."),
-]
-
-
-@dataclass(frozen=True)
-class TaskCommand:
-    """The parameters of a task's command."""
-
-    task: Task
-
-    @cached_property
-    def has_lines(self) -> bool:
-        """Whether there is a mode for files of lines."""
-        return self.inputs[0].field != IMAGES
-
-    @cached_property
-    def inputs(self) -> list[TaskFlag]:
-        """Inputs; one of them, or `--file`, is given."""
-        return input_flags(self.task, is_required=self.task.inputs == IMAGES)
-
-    @cached_property
-    def fields(self) -> list[TaskFlag]:
-        """Other fields of the request."""
-        return request_flags(self.task)
-
-    @cached_property
-    def rendering(self) -> list[TaskFlag]:
-        """Options of the task's render function."""
-        render = self.task.command.render
-        hints = get_type_hints(render, include_extras=True)
-        parameters = list(inspect.signature(render).parameters.values())[2:]
-        return [field_flag(field_of(each.name, hints[each.name])) for each in parameters]
-
-    def parameters(self) -> list[inspect.Parameter]:
-        """All parameters in the order of `--help`."""
-        return [
-            *(flag.parameter for flag in self.inputs),
-            *self._line_parameters(),
-            *(flag.parameter for flag in self.fields),
-            *(flag.parameter for flag in self.rendering),
-            *([_own("stream", _STREAM, False)] if self.task.streams else []),
-            _own("model", _MODEL, None),
-            _own("url", options.Url, options.DEFAULT_URL),
-            _own("api_key", options.ApiKey, None),
-            _own("timeout", options.TimeoutS, options.DEFAULT_TIMEOUT_S),
-            _own("as_json", options.AsJson, False),
-        ]
-
-    def _line_parameters(self) -> list[inspect.Parameter]:
-        lines = [_own("file", _FILE, None)] if self.has_lines else []
-        if self.has_lines or self.task.command.formats:
-            suffixes = "".join(f" Written whole as {end}." for end in self.task.command.formats)
-            text = ("Continued where it ends." if self.has_lines else "") + suffixes
-            info = typer.Option("--output", "-o", dir_okay=False, help=text.strip())
-            lines.append(_own("output", Annotated[Path | None, info], None))
-        if self.has_lines:
-            lines.append(_own("batch_size", _BATCH_SIZE, 16))
-            lines.append(_own("keep_going", _KEEP_GOING, False))
-        return lines
 
 
 def task_function(task: Task) -> Callable[..., int]:
@@ -123,9 +39,3 @@ def _help(command: TaskCommand) -> str:
     if command.has_lines:
         parts.append(LINES_NOTE)
     return "\n\n".join(parts)
-
-
-def _own(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        f"{OWN}{name}", inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-    )

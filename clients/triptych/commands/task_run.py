@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import typer
 
@@ -13,16 +13,11 @@ from triptych.commands.lines import LineProcessor, process_file
 from triptych.commands.options import AnyClient, connect
 from triptych.commands.printing import print_items, print_json, print_stream
 from triptych.commands.task_flags import TaskFlag, check_required, values_of
+from triptych.commands.task_parameters import OWN, TaskCommand
 from triptych.errors import TriptychError
 from triptych.messages import Item, Response
 from triptych.operation import operation, stream_operation
 from triptych.task import IMAGES, Format
-
-if TYPE_CHECKING:
-    from triptych.commands.task_command import TaskCommand
-
-OWN = "own_"
-"""Prefix of the parameters that set no field, so that a field may have any name."""
 
 
 @dataclass(frozen=True)
