@@ -47,17 +47,17 @@ class Generation(BaseModel):
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     suppress_tokens: tuple[int, ...] = ()
     renormalize_logits: bool = False
-    """Log-probabilities are taken over the tokens that `always_banned` leaves."""
+    """Log-probabilities are normalised over the tokens that are not `always_banned`."""
     forced_bos_token_id: int | None = None
     forced_eos_token_id: int | None = None
     min_new_tokens: int = Field(default=0, ge=0)
-    """No end token before so many generated ones."""
+    """No end token before this many generated tokens."""
     repetition_penalty: RepetitionPenalty = 1.0
-    """Of prompt and generated tokens alike (Keskar et al. 2019, §4.1)."""
+    """Applies to prompt and generated tokens (Keskar et al. 2019, §4.1)."""
     presence_penalty: Penalty = 0.0
-    """Taken once from the logit of each generated token (OpenAI's meaning)."""
+    """Subtracted once from the logit of each generated token, as in OpenAI's API."""
     frequency_penalty: Penalty = 0.0
-    """Taken from a generated token's logit as often as it was generated."""
+    """Subtracted from a generated token's logit once per occurrence."""
     logit_bias: LogitBias = Field(default_factory=dict)
     do_sample: bool = False
     temperature: Annotated[Temperature, Field(gt=0)] = 1.0
@@ -67,19 +67,19 @@ class Generation(BaseModel):
     typical_p: TypicalP = 1.0
     """Meister et al. 2022 (arXiv 2202.00666)."""
     seed: Seed | None = None
-    """The same seed, prompt and rules give the same tokens, whoever shares the batch."""
+    """Equal seed, prompt and parameters give equal tokens, in any batch."""
     best_of: Beams | None = None
-    """Samples to draw, of which the best `num_return_sequences` are returned; None draws just
-    as many as are returned."""
+    """Samples to draw, of which the best `num_return_sequences` are returned; None: no more than
+    are returned."""
     top_log_probs: TopLogProbs | None = None
-    """Log-probabilities of the chosen tokens and of so many best ones beside each; None: none.
+    """Return log-probabilities of the chosen tokens and of this many most likely ones; None: none.
 
-    They are those that scores sum up: after penalties and bias, at temperature 1, before truncation
-    (`top_k` and the like). Banned tokens are not among them; what they had goes to the others in
-    sampling and under `renormalize_logits`, otherwise to nobody, as in `transformers`' beams.
+    They are the terms of the scores: after penalties and bias, at temperature 1, before truncation
+    (`top_k` and the like). Banned tokens are left out; the others are renormalised in sampling and
+    under `renormalize_logits`, but not otherwise, as in `transformers`' beams.
     """
     return_alignment: bool = False
-    """Tell what each generated token looked at in the source, where the model can."""
+    """Return the attention of each generated token over the source, where the model has it."""
 
     @model_validator(mode="after")
     def _rows_cover_what_is_returned(self) -> Self:
@@ -109,9 +109,9 @@ class Generation(BaseModel):
         return frozenset(words - set(self.eos_token_ids)) | frozenset(self.suppress_tokens)
 
     def with_overrides(self, overrides: Overrides) -> Self:
-        """These rules with what a request asks for laid over them, validated again.
+        """These rules with a request's overrides, validated again.
 
-        Who asks for samples leaves the manifest's beams, who asks for beams its sampling.
+        A request for sampling disables the manifest's beams, one for beams its sampling.
         """
         given = overrides.model_dump(
             exclude_none=True, exclude={"priority", "deadline_ms", "stream"}
@@ -125,7 +125,7 @@ class Generation(BaseModel):
 
 
 class Overrides(GenerationParameters):
-    """What one request may change; travels to the engine as JSON in the `options` tensor."""
+    """What one request may change; sent to the engine as JSON in the tensor `options`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -163,7 +163,7 @@ class Overrides(GenerationParameters):
 
 
 class FinishReason:
-    """Why a hypothesis ended, as it travels in the `finish_reason` tensor."""
+    """Why a hypothesis ended, as in the tensor `finish_reason`."""
 
     STOP = "stop"
     LENGTH = "length"
