@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from serving.errors import InternalError, ServingError
 from serving.gateway.auth import check_key
-from serving.gateway.http_errors import from_validation
-from serving.gateway.middleware import CANCELLED, request_id
+from serving.gateway.request_errors import from_validation
+from serving.gateway.request_record import CANCELLED, record, request_id
 from serving.gateway.service import Service
 from triptych import messages
 from triptych import triptych_pb2 as pb
@@ -73,9 +73,8 @@ class GrpcCall:
 
     def _record(self, failure: str | None) -> None:
         duration_s = time.perf_counter() - self._started_s
-        self._service.metrics.answered(route_of(self._method), duration_s, failure)
-        fields = {"request_id": self._id, "route": self._method, "error": failure}
-        log.info("answered", extra={**fields, "duration_ms": round(duration_s * 1000, 1)})
+        route = route_of(self._method)
+        record(self._service.metrics, route, duration_s, failure, request_id=self._id)
 
 
 def _as_ours(error: Exception, call_id: str) -> ServingError:

@@ -13,7 +13,6 @@ from starlette.types import Scope
 
 from serving.errors import (
     InternalError,
-    InvalidRequest,
     MalformedBody,
     MethodNotAllowed,
     ServingError,
@@ -21,6 +20,7 @@ from serving.errors import (
 )
 from serving.gateway.dialects.dialect import Dialect
 from serving.gateway.middleware import FAILURE
+from serving.gateway.request_errors import from_validation
 
 
 class ErrorRenderer:
@@ -61,22 +61,6 @@ class ErrorRenderer:
         app.add_exception_handler(ValidationError, invalid)
         app.add_exception_handler(RequestValidationError, invalid)
         app.add_exception_handler(HTTPException, framework)
-
-
-def from_validation(error: ValidationError | RequestValidationError) -> InvalidRequest:
-    """The first fault that a message's schema found; never the user's text."""
-    first = error.errors()[0]
-    if first["type"] == "json_invalid":
-        reason = first.get("ctx", {}).get("error", "invalid")
-        return MalformedBody(f"the body is not JSON: {reason}")
-    # Keys of a map are the user's text, so the map is named instead.
-    place = first["loc"][:1] if "logit_bias" in first["loc"] else first["loc"]
-    field = ".".join(str(part) for part in place) or None
-    value = first.get("input")
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    got = f", got {value}" if is_number and abs(value) < 1e15 else ""
-    message = first["msg"].removeprefix("Value error, ")
-    return InvalidRequest(f"{field or 'the body'}: {message}{got}", field=field)
 
 
 def _of_status(error: HTTPException, request: Request) -> ServingError:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,23 +14,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.errors import InternalError, PayloadTooLarge, ServingError
 from serving.gateway.metrics import Metrics
+from serving.gateway.request_record import CANCELLED, record, request_id
 
 log = logging.getLogger(__name__)
 
 FAILURE = "triptych.failure"
 """Key of the scope that has the name of the request's error."""
-CANCELLED = "cancelled"
 PROBES = {"/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"}
 """Polled every few seconds: logged at INFO only if the status is not 200."""
 
-_REQUEST_ID = re.compile(r"[!-~]{1,128}")
-
 RenderError = Callable[[Scope, ServingError], Response]
-
-
-def request_id(given: str | None) -> str:
-    """The client's id if it is safe to log and to return, else a new one."""
-    return given if given and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
 
 @dataclass
@@ -95,18 +86,15 @@ class Middleware:
             failure = CANCELLED
         elif failure is None and exchange.status >= 400:
             failure = "unknown"
-        self._metrics.answered(route, duration_s, failure)
-        log.log(
-            logging.DEBUG if route in PROBES and exchange.status == 200 else logging.INFO,
-            "answered",
-            extra={
-                "request_id": exchange.request_id,
-                "method": scope["method"],
-                "route": route,
-                "status": exchange.status,
-                "error": failure,
-                "duration_ms": round(duration_s * 1000, 1),
-            },
+        record(
+            self._metrics,
+            route,
+            duration_s,
+            failure,
+            level=logging.DEBUG if route in PROBES and exchange.status == 200 else logging.INFO,
+            request_id=exchange.request_id,
+            method=scope["method"],
+            status=exchange.status,
         )
 
 
