@@ -1,6 +1,6 @@
 """Contract 1: the versioned folder that `export` writes and `serving` reads.
 
-Weights, their preprocessing and their generation defaults travel together, so they cannot disagree.
+Weights, preprocessing and generation defaults are one unit, so they cannot disagree.
 
 ```
 model_repository/
@@ -157,22 +157,22 @@ class ImageSpec(_Frozen):
 
 
 class AlignmentSpec(_Frozen):
-    """What alignments are over, where a generator can tell them.
+    """The source positions of alignments, for generators that return them.
 
-    They come from EMIT outputs of `step`, or from the graph `align`, which is run once over a
+    Alignments are EMIT outputs of `step`, or outputs of the graph `align`, which is run once over a
     finished hypothesis: SOURCE_TOKENS (1, S), SOURCE (1,) or PIXELS, and TOKENS (1, T) → EMIT
-    (1, T, S): row t is what the model looked at when it chose token t + 1.
+    (1, T, S): row t is the attention at the step that chose token t + 1.
     """
 
     over: Literal["tokens", "patches"]
     grid: tuple[int, int] | None = None
     """Rows and columns of patches; the last rows x columns positions of S are the grid."""
     layer: int | None = None
-    """For people: whose cross-attention `align` tells, counted from 0."""
+    """Informative: the decoder layer whose cross-attention `align` returns, counted from 0."""
 
 
 class Limits(_Frozen):
-    """What the model can hold; the gateway may only tighten it."""
+    """The model's limits; the gateway may only lower them."""
 
     max_input_tokens: int | None = None
     """Source or prompt tokens, special tokens included."""
@@ -181,7 +181,7 @@ class Limits(_Frozen):
 
 
 class SourceInfo(_Frozen):
-    """Where the weights came from."""
+    """Origin of the weights."""
 
     name: str
     revision: str | None = None
@@ -190,18 +190,18 @@ class SourceInfo(_Frozen):
 
 
 class Manifest(_Frozen):
-    """`bundle.json`: everything that serving needs to know of a bundle."""
+    """`bundle.json`: everything that serving reads about a bundle."""
 
     format: Literal[2] = 2
     name: str
     version: int = Field(ge=1)
     architecture: str
-    """For people; no code branches on it."""
+    """Informative; no code branches on it."""
     source: SourceInfo
     licence: str | None = None
     precision: str
     tasks: dict[str, dict[str, Any]] = Field(min_length=1)
-    """Task → what it needs beyond graphs, in the fields of that task's own section model
+    """Task → its settings beyond graphs, in the fields of that task's own section model
     (`serving/tasks`); the first task is the default. Tasks without a section are derived from the
     graphs' roles and are not listed."""
     default: bool = False
@@ -217,9 +217,9 @@ class Manifest(_Frozen):
     image: ImageSpec | None = None
     alignment: AlignmentSpec | None = None
     vocabulary_size: int | None = None
-    """Words that a decoder scores."""
+    """Number of tokens that a decoder scores."""
     source_vocabulary_size: int | None = None
-    """Tokens that a text encoder knows, where they are not the decoder's."""
+    """Number of tokens of a text encoder, where it differs from the decoder's."""
     report: str = "report.json"
     """The verification report's file name."""
 

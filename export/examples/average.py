@@ -1,7 +1,7 @@
-"""Averages the weights of two rounds of one training: a last step that costs no training.
+"""Averages the weights of two successive training runs, the second resumed from the first.
 
-Rounds that start from each other end in one basin, and the middle of a basin is flatter than its
-rim (Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima and Better Generalization",
+Both checkpoints lie in one basin of the loss, and the centre of a basin is flatter than its
+edge (Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima and Better Generalization",
 arXiv 1803.05407).
 """
 
@@ -17,10 +17,12 @@ WEIGHTS = "model.safetensors"
 
 
 def main() -> None:
-    """Replaces the weights of the later round by the mean of both."""
+    """Replaces the later checkpoint's weights by the mean of both."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("earlier", type=Path, help="checkpoint folder of the round before")
-    parser.add_argument("later", type=Path, help="checkpoint folder whose weights are replaced")
+    parser.add_argument("earlier", type=Path, help="folder of the earlier checkpoint")
+    parser.add_argument(
+        "later", type=Path, help="folder of the later checkpoint, whose weights are replaced"
+    )
     arguments = parser.parse_args()
     files = [folder / WEIGHTS for folder in (arguments.earlier, arguments.later)]
     mean = averaged(*(load_file(file) for file in files))
@@ -32,11 +34,11 @@ def averaged(earlier: dict[str, Tensor], later: dict[str, Tensor]) -> dict[str, 
     """The mean of two checkpoints, tensor by tensor, in the later one's dtype.
 
     Raises:
-        ValueError: they are not of one network.
+        ValueError: the names or shapes of their tensors differ.
     """
     if {k: v.shape for k, v in earlier.items()} != {k: v.shape for k, v in later.items()}:
         raise ValueError(
-            "the two checkpoints have different tensors: average rounds of one network"
+            "the two checkpoints have different tensors; average checkpoints of one network"
         )
     return {
         name: ((earlier[name].float() + value.float()) / 2).to(value.dtype)

@@ -1,9 +1,9 @@
-"""What goes with what: mappings that the world knows, and bindings that are made up on the spot.
+"""Bindings of few-shot episodes: fixed ones, and ones that are drawn for each episode.
 
-A binding joins a word to its answer. Some are known beforehand (a noun and its plural); the others
-are drawn anew for each episode, so that only the episode can tell them. A keyed hash withholds
-about one such binding in six from training, whatever the seed: a pair of ordinary words, or
-everything that has to do with a made-up word.
+A binding pairs a word with its answer. Some are fixed (a noun and its plural); the others are drawn
+for each episode, so that only the episode contains the answer. A keyed hash withholds about one
+drawn binding in six from training, whatever the seed: a pair of ordinary words, or every binding of
+a made-up word.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from export.examples.lexicon import ADJECTIVES, CITIES, NAMES, NOUNS, NUMBERS
 Split = Literal["train", "held_out"]
 
 WITHHELD_PERCENT = 16
-# What made-up words are put together from: few enough that each is a token.
+# Syllables of made-up words: few enough that each is one token.
 _FIRST_HALVES = """bax dov fim gul jat kep lod mur nib pof ruk sil tam vek wob zun
     bol dap fex gim jod kug lar mip nex pul rav sov tig vun waz zem""".split()
 _SECOND_HALVES = """bo dax fen gip ju kor lim mot nup pag rix sub tek vor wim zad
@@ -28,7 +28,7 @@ _SECOND_HALVES = """bo dax fen gip ju kor lim mot nup pag rix sub tek vor wim za
 
 @dataclass(frozen=True)
 class Binding:
-    """A word, or a few, and what is to be answered."""
+    """A word or a few words, and the expected answer."""
 
     given: str
     answer: str
@@ -82,13 +82,13 @@ NEXT = tuple(
 
 @cache
 def is_withheld(*words: str) -> bool:
-    """A coin that falls the same way in every process (`hash` of a string does not)."""
+    """Whether a keyed hash withholds this key: the same in every process, unlike `hash`."""
     digest = blake2b(" ".join(words).encode(), digest_size=4, key=b"triptych").digest()
     return int.from_bytes(digest, "big") % 100 < WITHHELD_PERCENT
 
 
 def made_up(rng: Random, split: Split) -> str:
-    """A word of two syllables that means nothing, such as "lumdax"."""
+    """A word of two random syllables, such as "lumdax"."""
     while True:
         word = rng.choice(_FIRST_HALVES) + rng.choice(_SECOND_HALVES)
         if is_withheld(word) == (split == "held_out"):
@@ -96,7 +96,7 @@ def made_up(rng: Random, split: Split) -> str:
 
 
 def made_up_words(rng: Random, split: Split, count: int) -> list[str]:
-    """As many different ones."""
+    """`count` different made-up words."""
     words: dict[str, None] = {}
     while len(words) < count:
         words[made_up(rng, split)] = None
@@ -106,7 +106,7 @@ def made_up_words(rng: Random, split: Split, count: int) -> list[str]:
 def assigned(
     rng: Random, split: Split, answers: tuple[str, ...], count: int
 ) -> tuple[Binding, ...]:
-    """Ordinary words, each with an answer that the draw gave it, all pairs of one split."""
+    """Ordinary words with randomly assigned answers, all pairs of one split."""
     found: list[Binding] = []
     words = rng.sample(OBJECTS, len(OBJECTS))
     while len(found) < count:
@@ -117,13 +117,13 @@ def assigned(
 
 
 def coined(rng: Random, split: Split, count: int) -> tuple[Binding, ...]:
-    """Made-up words that mean other made-up words."""
+    """Made-up words, each bound to another made-up word."""
     words = made_up_words(rng, split, 2 * count)
     return tuple(map(Binding, words[:count], words[count:]))
 
 
 def grouped(rng: Random, split: Split, count: int, members: int = 12) -> tuple[Binding, ...]:
-    """The members of as many kinds, each kind under a made-up name."""
+    """The members of `count` kinds, each bound to the made-up name of its kind."""
     kinds = rng.sample(KINDS, count)
     names = made_up_words(rng, split, count)
     return tuple(
@@ -134,7 +134,7 @@ def grouped(rng: Random, split: Split, count: int, members: int = 12) -> tuple[B
 
 
 def repeated(rng: Random, split: Split, count: int, is_swapped: bool) -> tuple[Binding, ...]:
-    """Two made-up words to be said again, in the same order or the other one."""
+    """Two made-up words; the answer repeats them, in the same order or swapped."""
     words = made_up_words(rng, split, 2 * count)
     return tuple(
         Binding(f"{first} {second}", f"{second} {first}" if is_swapped else f"{first} {second}")

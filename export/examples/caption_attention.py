@@ -55,7 +55,7 @@ class Observer:
         self._processor = ViTImageProcessorPil.from_pretrained(folder)
 
     def observe(self, pictures: list[Image.Image]) -> list[list[TokenMap]]:
-        """Each token before the end, and where the decoder looked when it chose it."""
+        """Each token before the end token, with its cross-attention map."""
         return [self._observe(picture) for picture in pictures]
 
     @torch.inference_mode()
@@ -63,7 +63,7 @@ class Observer:
         pixels = self._processor([picture], return_tensors="pt").pixel_values
         tokens = self._model.generate(pixels, num_beams=1, do_sample=False)
         looked = self.align(torch.from_numpy(np.array(picture))[None], tokens)[0].numpy()
-        maps = looked[:, 1:].reshape(-1, *self._grid)  # the class token looks like nothing
+        maps = looked[:, 1:].reshape(-1, *self._grid)  # the class token has no place in the image
         words = self._tokenizer.batch_decode([[token] for token in tokens[0, 1:-1].tolist()])
         return [TokenMap(word, seen) for word, seen in zip(words, maps, strict=False)]
 

@@ -1,7 +1,8 @@
-"""What the example captioners learn captions from: ever new training scenes, and what is read.
+"""Training batches of the example captioners: freshly rendered scenes, decoder inputs and labels.
 
-Where a colour and a texture never meet a circle, a decoder learns from the words alone that no
-circle can follow. `swap_words` takes that certainty away: it must look (Bowman et al. 2015,
+Where a colour and a texture never occur with a circle, a decoder learns from the words alone that
+no circle can follow. `swap_words` makes the words unreliable, so that the decoder must attend to
+the image (Bowman et al. 2015,
 arXiv:1511.06349, section 3.1, drop words for the same reason).
 """
 
@@ -27,7 +28,7 @@ class CaptionBatches:
 
     Args:
         tokenizer: Its end token also starts every caption.
-        arguments: `seed`, and `swap_words`: how many of the attributes that are read are wrong.
+        arguments: `seed`, and `swap_words`: the share of wrong attributes in the decoder's input.
     """
 
     def __init__(self, tokenizer: GPT2Tokenizer, arguments: argparse.Namespace) -> None:
@@ -38,14 +39,14 @@ class CaptionBatches:
         self._kindred = _kindred_tokens(tokenizer)
 
     def draw(self, step: int, batch: int) -> tuple[list[Image.Image], torch.Tensor, torch.Tensor]:
-        """The next `batch` pictures, what a decoder reads and what it is to say, (B, T) each."""
+        """The next `batch` pictures, decoder inputs (B, T) and labels (B, T)."""
         drawn = [next(self._scenes) for _ in range(batch)]
         pictures = [render(scene, step * batch + index) for index, scene in enumerate(drawn)]
         labels = self._labels(drawn)
         return pictures, self._read_so_far(labels), labels
 
     def _read_so_far(self, labels: torch.Tensor) -> torch.Tensor:
-        """What the decoder reads, (B, T): the labels one step later, some attributes swapped."""
+        """The decoder's input, (B, T): the labels shifted right, some attributes swapped."""
         start = self._tokenizer.bos_token_id
         read = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
         read = read.masked_fill(read == IGNORED, start)

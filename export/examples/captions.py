@@ -1,4 +1,4 @@
-"""What is said about a scene: the one canonical caption, and labels for zero-shot choices."""
+"""A scene in words: its one canonical caption, and labels for zero-shot classification."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ _RELATION_WORDS = {
 
 @dataclass(frozen=True)
 class Detail:
-    """Which words a label spends. Shapes and textures are always said: no texture means plain."""
+    """Which words a label includes. Shape and texture are always included: no word means plain."""
 
     has_sizes: bool = True
     has_colours: bool = True

@@ -1,4 +1,4 @@
-"""What the training scripts write beside the tokenizer: half-precision weights and a model card."""
+"""The half-precision weights and the model card that the training scripts write."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -26,17 +26,17 @@ Trained on pictures of the training split of `export/examples/scenes.py`, each r
 $runs
 
 Measured by `export/examples/score_scenes.py` from this folder, in float32, on $count held-out
-pictures (seed $test_seed), each with a combination of attributes that training never showed:
+pictures (seed $test_seed), each with a combination of attributes that is in no training picture:
 
 | | |
 |---|---|
 $scores
 """)
-_RUN = "- `python -m "  # how the line of a run starts
+_RUN = "- `python -m "  # prefix of a run's line
 
 
 def save_half(model: PreTrainedModel, folder: Path) -> None:
-    """Writes config, generation defaults and float16 weights; the model itself turns float16."""
+    """Writes config, generation defaults and float16 weights; converts `model` in place."""
     model.half()
     for name in model.config.sub_configs:
         getattr(model.config, name).dtype = torch.float16

@@ -1,7 +1,7 @@
-"""Clauses in both languages at once: one set of parts, said as a statement, a question or less.
+"""Clauses in both languages at once, rendered from one set of parts as statements or questions.
 
 English needs do-support and inversion where Spanish only moves the subject, so a clause keeps its
-parts until it is known how it will be said.
+parts until its form is chosen.
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from export.examples.phrases import (
     name,
     noun_phrase,
     person,
-    said,
+    with_pronoun,
 )
 from export.examples.times import when
 
@@ -37,7 +37,7 @@ _TENSES = {
     "have to": 1,
 }
 _COPULA_TENSES = {"present": 8, "imperfect": 3, "preterite": 1, "future": 2, "perfect": 1}
-# In these the yo form is also the él form, so the subject must be said.
+# Tenses whose yo form is also the él form, so the subject must be expressed.
 _SYNCRETIC_TENSES = ("imperfect", "past progressive")
 # Tenses built from forms that occur elsewhere, so that a verb can be withheld from one.
 _COMPOSED_TENSES = ("near future", "past progressive", "can", "must", "want", "have to")
@@ -58,7 +58,7 @@ _DEGREES = [("muy", "very"), ("bastante", "quite"), ("demasiado", "too"), ("tan"
 
 @dataclass(frozen=True)
 class Clause:
-    """The parts of a clause. `topic` is the word that the pairs of its polarity are named after."""
+    """The parts of a clause. `topic` is the word in the names of its polarity pairs."""
 
     subject: Nominal
     spanish_verb: str
@@ -73,7 +73,7 @@ class Clause:
 
     @property
     def pairs(self) -> frozenset[str]:
-        """What the clause is made of, however it is said."""
+        """The word × construction pairs of the clause, whatever its form."""
         own = {f"{self.topic}|{self.tense}"} if self.tense in _COMPOSED_TENSES else set()
         if self.is_negated:
             own |= {f"{self.topic}|negated", f"{self.topic}|negated {self.tense}"}
@@ -98,29 +98,31 @@ class Clause:
         return source.then(self.complement).then(self.time)
 
     def question(
-        self, is_inverted: bool, asked: Phrase = NOTHING, is_copula: bool = False
+        self, is_inverted: bool, interrogative: Phrase = NOTHING, is_copula: bool = False
     ) -> Phrase:
-        """The clause as a question, after the interrogative words `asked` if there are any.
+        """The clause as a question, after an `interrogative` if it is not empty.
 
         English always inverts. Spanish may; a copula's complement then comes before the subject.
         """
         if self.frequency:
-            return replace(self, frequency=None).question(is_inverted, asked, is_copula)
+            return replace(self, frequency=None).question(is_inverted, interrogative, is_copula)
         verb = self._spanish_verb_words()
         subject = self.subject.spanish
         ordered = [subject, verb, self.complement.spanish]
         if is_inverted:
             after = [self.complement.spanish, subject]
             ordered = [verb, *(after if is_copula else reversed(after))]
-        source = " ".join(word for word in [asked.spanish, *ordered, self.time.spanish] if word)
-        target = Phrase("", asked.english).then(Phrase("", self.english_verb.auxiliary))
+        source = " ".join(
+            word for word in [interrogative.spanish, *ordered, self.time.spanish] if word
+        )
+        target = Phrase("", interrogative.english).then(Phrase("", self.english_verb.auxiliary))
         target = target.then(Phrase("", self.subject.english))
         if self.is_negated:
             target = target.then(Phrase("", "not"))
         target = target.then(Phrase("", self.english_verb.lexical))
         target = target.then(self.complement).then(self.time)
         own = {f"{self.topic}|question", f"{self.topic}|question {self.tense}"}
-        return Phrase(source, target.english, self.pairs | asked.pairs | own)
+        return Phrase(source, target.english, self.pairs | interrogative.pairs | own)
 
     def _spanish_verb_words(self) -> str:
         words = ["no" if self.is_negated else "", self.clitic, self.spanish_verb]
@@ -130,7 +132,7 @@ class Clause:
 
 
 def weighted(rng: Random, weights: dict[str, int]) -> str:
-    """A key, as often as its weight says."""
+    """A key drawn with probability proportional to its weight."""
     return rng.choices(list(weights), list(weights.values()))[0]
 
 
@@ -156,7 +158,7 @@ def _circumstance(rng: Random) -> Phrase:
 
 
 def complement(rng: Random, verb: Verb) -> Phrase:
-    """What a verb is said with: its object, its goal, or where it happens."""
+    """A verb's complement: its object, its goal, or a place."""
     if verb.frame == "alone":
         return place(rng) if rng.random() < 0.5 else NOTHING
     kinds = frozenset(verb.kinds)
@@ -182,7 +184,7 @@ def _tense(rng: Random, verb: Verb) -> str:
 
 
 def action(rng: Random, subject: Nominal | None = None) -> Clause:
-    """Somebody does something."""
+    """A clause of an action: subject, verb and complement."""
     verb = rng.choice(VERBS)
     if subject is None:
         subject = person(rng)
@@ -196,7 +198,7 @@ def action(rng: Random, subject: Nominal | None = None) -> Clause:
         clitic, translation = rng.choice(_CLITICS)
         said_with = Phrase("", translation, frozenset({f"verb:{verb.spanish}|{clitic}"}))
     clause = Clause(
-        said(subject) if tense in _SYNCRETIC_TENSES else subject,
+        with_pronoun(subject) if tense in _SYNCRETIC_TENSES else subject,
         spanish.verb_group(verb.spanish, tense, subject.spanish_person),
         english.verb_group(verb.english, tense, subject.english_person),
         tense,
@@ -208,12 +210,12 @@ def action(rng: Random, subject: Nominal | None = None) -> Clause:
 
 
 def _colour(rng: Random, clause: Clause, verb: Verb) -> Clause:
-    """The clause with a time, a frequency or a negation, as chance will have it."""
+    """The clause with a random time, frequency or negation."""
     person_number = clause.subject.spanish_person
     is_past = clause.tense == "preterite"
     present = spanish.conjugate(verb.spanish, "present", person_number)
     if (is_past and clause.spanish_verb == present) or rng.random() < 0.2:
-        # Only a time tells hablamos (we speak) from hablamos (we spoke).
+        # hablamos is both present and preterite; only a time resolves it.
         clause = replace(clause, time=when(rng, clause.tense))
     if rng.random() < 0.25:
         return replace(clause, is_negated=True)
@@ -223,7 +225,7 @@ def _colour(rng: Random, clause: Clause, verb: Verb) -> Clause:
 
 
 def description(rng: Random, subject: Nominal | None = None) -> Clause:
-    """Something is somehow: la puerta no está abierta."""
+    """A predicate adjective: la puerta no está abierta."""
     if subject is None:
         kinds = EVERY_KIND - {"subject", "sport"}
         kinds = frozenset({"world", "idea", "means"}) if rng.random() < 0.15 else kinds
@@ -236,7 +238,7 @@ def description(rng: Random, subject: Nominal | None = None) -> Clause:
     if rng.random() < 0.25 and adjective.english not in ("enough", "perfect", "open", "closed"):
         predicate = Phrase(*rng.choice(_DEGREES)).then(predicate)
     return Clause(
-        said(subject) if tense in _SYNCRETIC_TENSES else subject,
+        with_pronoun(subject) if tense in _SYNCRETIC_TENSES else subject,
         spanish.verb_group(adjective.copula, tense, subject.spanish_person),
         english.be(tense, subject.english_person),
         tense,
@@ -267,7 +269,7 @@ def being(rng: Random, subject: Nominal, where: Phrase, pair: str) -> Clause:
     """A clause of estar."""
     tense = weighted(rng, {"present": 5, "imperfect": 2, "future": 1})
     return Clause(
-        said(subject) if tense == "imperfect" else subject,
+        with_pronoun(subject) if tense == "imperfect" else subject,
         spanish.verb_group("estar", tense, subject.spanish_person),
         english.be(tense, subject.english_person),
         tense,

@@ -1,7 +1,7 @@
-"""The kinds of sentence the example world knows, each a function of a random generator.
+"""The kinds of sentence of the example world, each a function of a random generator.
 
-Most are clauses; the rest are the constructions in which Spanish and English part ways: gustar,
-hay, years and hunger that Spanish has and English is, names, places, relative clauses.
+Most are clauses; the rest are the constructions in which Spanish and English differ: gustar,
+hay, tener with age and hunger where English has be, names, places, relative clauses.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from export.examples.phrases import (
     nouns_of,
     person,
     pronoun,
-    said,
+    with_pronoun,
 )
 from export.examples.questions import (
     PLACEABLE,
@@ -81,7 +81,7 @@ _THOUGHTS = [
     ("espero que no, pero creo que", "I hope not, but I think that"),
 ]
 _LIKINGS = [("gustar", "gusta", ("like",)), ("encantar", "encanta", ("love",))]
-# What a noun phrase starts with that stands for one thing already known.
+# Determiners of a definite singular noun phrase.
 _KNOWN = ("el", "la", "mi", "tu", "nuestro")
 _KNOWN_ONES = ("el", "la", "los", "las", "este", "esta", "mi", "nuestro")
 _LINKS = [("y", "and"), ("pero", "but"), ("porque", "because")]
@@ -98,28 +98,28 @@ _GREETINGS = [
 ]
 
 
-def _maybe_asked(rng: Random, clause: Clause, is_copula: bool = False) -> Sentence:
+def _maybe_question(rng: Random, clause: Clause, is_copula: bool = False) -> Sentence:
     """The clause, one time in five as a yes/no question."""
     if rng.random() < 0.8:
         return Sentence(clause.statement())
     return Sentence(clause.question(rng.random() < 0.5, is_copula=is_copula), "yes/no")
 
 
-def _telling(rng: Random) -> Sentence:
+def _acting(rng: Random) -> Sentence:
     clause = action(rng)
     if clause.time.spanish and rng.random() < 0.4:
         first = clause.time
         rest = replace(clause, time=NOTHING).statement()
         return Sentence(first.then(replace(rest, pairs=clause.pairs)))
-    return _maybe_asked(rng, clause)
+    return _maybe_question(rng, clause)
 
 
 def _describing(rng: Random) -> Sentence:
-    return _maybe_asked(rng, description(rng), is_copula=True)
+    return _maybe_question(rng, description(rng), is_copula=True)
 
 
 def _possessing(rng: Random) -> Sentence:
-    return _maybe_asked(rng, possession(rng))
+    return _maybe_question(rng, possession(rng))
 
 
 def _locating(rng: Random) -> Sentence:
@@ -132,7 +132,7 @@ def _locating(rng: Random) -> Sentence:
         pairs = mark.pairs | {f"noun:{mark.head}|{source}"}
         source = spanish.contract(f"{source} {mark.spanish}")
         where = Phrase(source, f"{target} {mark.english}", pairs)
-    return _maybe_asked(rng, being(rng, subject, where, "place"), is_copula=True)
+    return _maybe_question(rng, being(rng, subject, where, "place"), is_copula=True)
 
 
 def _existing(rng: Random) -> Sentence:
@@ -151,14 +151,14 @@ def _existing(rng: Random) -> Sentence:
         return Sentence(replace(Phrase(source, target).then(thing).then(where), pairs=pairs))
     if rng.random() < 0.25:
         target = f"{verb.auxiliary} there {verb.lexical}".strip()
-        asked = replace(Phrase(source, target).then(thing).then(where), pairs=pairs)
-        return Sentence(asked, "yes/no")
+        question_phrase = replace(Phrase(source, target).then(thing).then(where), pairs=pairs)
+        return Sentence(question_phrase, "yes/no")
     stated = Phrase(source, f"there {verb.plain}").then(thing).then(where)
     return Sentence(replace(stated, pairs=pairs))
 
 
 def _liked(rng: Random) -> tuple[Phrase, bool]:
-    """What one likes, and whether it is plural; English drops the article of things in general."""
+    """The thing liked, and whether it is plural; generic nouns have no article in English."""
     if rng.random() < 0.3:
         verb = rng.choice([verb for verb in VERBS if verb.frame != "object" or rng.random() < 0.5])
         what = complement(rng, verb)
@@ -216,7 +216,7 @@ def _having(rng: Random) -> Sentence:
             number = english_number = str(rng.randint(2, 99))
         state = Phrase(f"{number} años", f"{english_number} years old")
     clause = Clause(
-        said(subject) if tense == "imperfect" else subject,
+        with_pronoun(subject) if tense == "imperfect" else subject,
         spanish.verb_group("tener", tense, subject.spanish_person),
         english.be(tense, subject.english_person),
         tense,
@@ -224,7 +224,7 @@ def _having(rng: Random) -> Sentence:
         state,
         is_negated=rng.random() < 0.25,
     )
-    return _maybe_asked(rng, clause)
+    return _maybe_question(rng, clause)
 
 
 def _naming(rng: Random) -> Sentence:
@@ -232,8 +232,8 @@ def _naming(rng: Random) -> Sentence:
     if rng.random() < 0.4:
         source, target = rng.choice([("me llamo", "my name is"), ("te llamas", "your name is")])
         if rng.random() < 0.2:
-            asked = rng.choice([("cómo te llamas", "what is your name")])
-            return Sentence(Phrase(*asked), "wh")
+            question_phrase = rng.choice([("cómo te llamas", "what is your name")])
+            return Sentence(Phrase(*question_phrase), "wh")
         return Sentence(Phrase(source, target).then(name(rng)))
     bearer = noun_phrase(rng, frozenset({"person", "animal"}))
     while bearer.is_plural or bearer.spanish.split()[0] not in _KNOWN:
@@ -255,7 +255,7 @@ def _introducing(rng: Random) -> Sentence:
         what = _profession(rng, subject)
     tense = weighted(rng, {"present": 4, "imperfect": 1})
     clause = Clause(
-        said(subject) if tense == "imperfect" else subject,
+        with_pronoun(subject) if tense == "imperfect" else subject,
         spanish.verb_group("ser", tense, subject.spanish_person),
         english.be(tense, subject.english_person),
         tense,
@@ -263,7 +263,7 @@ def _introducing(rng: Random) -> Sentence:
         what,
         is_negated=rng.random() < 0.25,
     )
-    return _maybe_asked(rng, clause, is_copula=True)
+    return _maybe_question(rng, clause, is_copula=True)
 
 
 def _profession(rng: Random, subject: Nominal) -> Phrase:
@@ -289,7 +289,7 @@ def _relating(rng: Random) -> Sentence:
 
 
 def _joining(rng: Random) -> Sentence:
-    """Two clauses with y, pero or porque; or one that somebody thinks."""
+    """Two clauses with y, pero or porque; or a clause reported as a thought."""
     clauses = [rng.choice((action, description, possession))(rng).statement() for _ in range(2)]
     if rng.random() < 0.35:
         return Sentence(Phrase(*rng.choice(_THOUGHTS)).then(clauses[0]))
@@ -313,7 +313,7 @@ def _greeting(rng: Random) -> Sentence:
 
 
 _WEIGHTS: dict[Callable[[Random], Sentence], int] = {
-    _telling: 30,
+    _acting: 30,
     _describing: 18,
     _possessing: 6,
     asking: 6,
@@ -336,5 +336,5 @@ _FREQUENCIES = list(_WEIGHTS.values())
 
 
 def sentence(rng: Random) -> Sentence:
-    """Any sentence of the world, the common kinds more often."""
+    """A random sentence of the world; frequent kinds have a higher weight."""
     return rng.choices(_CONSTRUCTIONS, _FREQUENCIES)[0](rng)

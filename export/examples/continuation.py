@@ -1,4 +1,4 @@
-"""The example GPT-2 as functions from prompts to what follows, by `transformers` alone."""
+"""The example GPT-2 as functions from prompts to continuations, by `transformers` alone."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,15 +39,15 @@ def answerer_of(model: Any, tokenizer: GPT2Tokenizer, batch: int = 50) -> Answer
     return answer_all
 
 
-def teller(folder: Path) -> Callable[[str], str]:
-    """The saved model in float32: a prompt, or nothing, and what it goes on to say, greedily."""
+def continuer(folder: Path) -> Callable[[str], str]:
+    """A function from a prompt, maybe empty, to the float32 model's greedy continuation."""
     model = GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = GPT2Tokenizer.from_pretrained(folder)
 
     @torch.inference_mode()
-    def tell(prompt: str) -> str:
+    def continue_prompt(prompt: str) -> str:
         ids = tokenizer(prompt or tokenizer.bos_token, return_tensors="pt")["input_ids"]
         tokens = model.generate(ids, max_new_tokens=_MAX_STORY, do_sample=False, num_beams=1)
         return tokenizer.decode(tokens[0, ids.shape[1] :], skip_special_tokens=True)
 
-    return tell
+    return continue_prompt

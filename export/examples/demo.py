@@ -1,7 +1,7 @@
 """The demo: start Triton and the gateway, send one request to each endpoint, stop.
 
-Run by `make demo`, which exports the example checkpoints first. Everything that it does, a user can
-do with the `triptych` command line or the client.
+Run by `make demo`, which exports the example checkpoints first. It uses only the `triptych` command
+line and the client.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ console = Console(highlight=False)
 
 
 def main() -> int:
-    """Serve, ask, print, stop; 0 when every endpoint answered."""
+    """Starts the server, calls every endpoint, stops; returns 0 when every call succeeded."""
     arguments = parse_arguments()
     started = time.perf_counter()
     with serving(arguments.repository) as url, Client(url, timeout=60) as client:
@@ -89,10 +89,10 @@ def serving(repository: Path) -> Iterator[str]:
 
 
 def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: BinaryIO) -> None:
-    """Return when `/ready` says so.
+    """Returns when `/ready` answers 200.
 
     Raises:
-        SystemExit: the server ended, or was not ready in time; with the last of what it logged.
+        SystemExit: the server ended, or was not ready in time; with the last lines of its log.
     """
     deadline = time.monotonic() + READY_TIMEOUT_S
     with Client(url, timeout=5) as client:
@@ -110,27 +110,27 @@ def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: BinaryIO) -
 
 
 def last_lines(log: BinaryIO, count: int = 20) -> str:
-    """The end of what was written to a file."""
+    """The last lines of a file."""
     log.seek(0)
     return "\n".join(log.read().decode(errors="replace").splitlines()[-count:])
 
 
 def stop(server: subprocess.Popen[bytes]) -> None:
-    """End the server as Ctrl-C would, and wait for it."""
+    """Sends SIGINT, as Ctrl-C does, and waits for the process."""
     if server.poll() is None:
         server.send_signal(signal.SIGTERM)
     server.wait(timeout=60)
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody listens on at this moment."""
+    """A TCP port of loopback without a listener at the moment of the call."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def timed(title: str, call: Callable[[], Answer]) -> Answer:
-    """The call's answer, after printing what was asked and how long it took."""
+    """The call's result, after printing its description and duration."""
     started = time.perf_counter()
     answer = call()
     milliseconds = (time.perf_counter() - started) * 1000
@@ -139,7 +139,7 @@ def timed(title: str, call: Callable[[], Answer]) -> Answer:
 
 
 def show_models(client: Client) -> None:
-    """What is being served."""
+    """Prints the served models."""
     table = Table("model", "task", "precision", box=None)
     for model in timed("GET /v1/models", client.models).data:
         table.add_row(model.id, ", ".join(model.tasks), model.precision)
@@ -147,13 +147,13 @@ def show_models(client: Client) -> None:
 
 
 def show_translation(client: Client) -> None:
-    """A Spanish paragraph in English."""
+    """Prints the English translation of a Spanish paragraph."""
     answer = timed("POST /v1/translate", lambda: client.translate(PARAGRAPH, source="es"))
     console.print(f"{PARAGRAPH.strip()}\n[cyan]{str(answer.data[0].text).strip()}[/cyan]\n")
 
 
 def show_alignment(client: Client) -> None:
-    """An English sentence in French, and what each French token looked at (Bahdanau 2015, §5.2)."""
+    """Prints a French translation and the alignment of each token (Bahdanau 2015, §5.2)."""
     answer = timed(
         "POST /v1/translate  return_alignment",
         lambda: client.translate(AGREEMENT, target="fr", return_alignment=True),
@@ -170,7 +170,7 @@ def show_alignment(client: Client) -> None:
 
 
 def show_captions(client: Client, *pictures: Path) -> None:
-    """Pictures in words, by a Transformer and by the network of 2015."""
+    """Prints captions by a Transformer and by the network of 2015."""
     names = ", ".join(picture.name for picture in pictures)
     for model in CAPTIONERS:
         answer = timed(
@@ -183,7 +183,7 @@ def show_captions(client: Client, *pictures: Path) -> None:
 
 
 def show_zero_shot(client: Client, picture: Path) -> None:
-    """A picture among labels that differ from the truth in one word each."""
+    """Classifies a picture among labels that differ from the true one in one word each."""
     answer = timed(
         f"POST /v1/zero-shot  {picture.name}, {len(LABELS)} labels",
         lambda: client.zero_shot(picture, labels=LABELS),
@@ -194,23 +194,23 @@ def show_zero_shot(client: Client, picture: Path) -> None:
 
 
 def show_examples(client: Client) -> None:
-    """A secret code that only the examples in the prompt can tell."""
-    asked = [word for word, _ in BINDINGS[:2]]
+    """Sends few-shot examples of a code that occurs only in the prompt."""
+    prompts = [word for word, _ in BINDINGS[:2]]
     answer = timed(
         f"POST /v1/generate  {len(BINDINGS)} examples",
         lambda: client.generate(
-            asked, instruction="Translate into the secret code.", examples=BINDINGS
+            prompts, instruction="Translate into the secret code.", examples=BINDINGS
         ),
     )
     shown = ", ".join(f"{word} => {code}" for word, code in BINDINGS)
     console.print(f"{shown};")
-    for word, item in zip(asked, answer.data, strict=True):
+    for word, item in zip(prompts, answer.data, strict=True):
         console.print(f"{word} => [cyan]{item.text}[/cyan]")
     console.print()
 
 
 def show_stream(client: Client) -> None:
-    """A sampled continuation, its pieces as they came."""
+    """Streams a sampled continuation and prints its chunks."""
     pieces = timed(
         "POST /v1/generate  stream",
         lambda: list(client.generate_stream("a small red", temperature=0.7, seed=4, stop="\n")),

@@ -22,7 +22,7 @@ seed {seed}, not chosen by what a model makes of them. Written by `python -m {mo
 
 
 def main() -> None:
-    """Writes the pictures, the last one as JPEG, and a page that says what they show."""
+    """Writes the pictures, the last one as JPEG, and a page that describes them."""
     drawn = list(heldout_pictures(50, _SEED))
     ones = [pair for pair in drawn if pair[0].second is None][:_ONE_THING]
     twos = [pair for pair in drawn if pair[0].second is not None][:_TWO_THINGS]

@@ -1,4 +1,4 @@
-"""English inflection: plurals, articles, verb forms and the auxiliary each tense calls for.
+"""English inflection: plurals, articles, verb forms and the auxiliary of each tense.
 
 Persons are those of `be`: I 0, you/we/they 1, he/she/it 2.
 """
@@ -12,7 +12,7 @@ _PAST_BE = ("was", "were", "was")
 
 @dataclass(frozen=True)
 class VerbGroup:
-    """A verb as a statement has it, and taken apart for negation and questions.
+    """A verb as in a statement, and split into auxiliary and lexical verb.
 
     `plain` is "eats"; `auxiliary` and `lexical` are "does" and "eat".
     """
@@ -23,7 +23,7 @@ class VerbGroup:
 
     @property
     def is_supported(self) -> bool:
-        """Whether the auxiliary is a do that statements go without."""
+        """Whether the auxiliary is the do of do-support, which statements omit."""
         return self.auxiliary in ("do", "does", "did")
 
     @property

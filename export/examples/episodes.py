@@ -1,7 +1,7 @@
-"""Few-shot episodes: an instruction, examples of one rule, and a prompt that asks for it again.
+"""Few-shot episodes: an instruction, examples of one rule, and a prompt to answer by the same rule.
 
-The rules come in families. Of the *fresh* ones each episode draws its own bindings, so nobody can
-know the answer who has not read the examples; the others are knowledge of the world.
+The rules form families. A *fresh* family draws new bindings for each episode, so the answer can
+only be read from the examples; the bindings of the other families are the same in every episode.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ from export.examples.bindings import (
 )
 
 Draw = Callable[[Random, Split, int], tuple[Binding, ...]]
-"""(random, split, how many things are bound) → the bindings of one episode."""
+"""(random, split, number of bindings) → the bindings of one episode."""
 
 BOUND = 4  # words, or groups: 2, that a scored episode binds
 _LONGEST_LESSON = 14  # lines
@@ -38,14 +38,13 @@ _INSTRUCTED_SHARE = 0.75
 
 @dataclass(frozen=True)
 class Family:
-    """Rules of one kind.
+    """A family of rules.
 
     Attributes:
-        instructions: Ways to say what is asked, for a user's eyes and the model's.
-        weight: How often training draws it.
-        is_lookup: The prompt is one of the words that the examples bind, or should; otherwise a
-            word that they do not show.
-        bound: How many things a scored episode binds; None where the mapping is known.
+        instructions: Wordings of the instruction; one is drawn for each episode.
+        weight: Relative frequency in training.
+        is_lookup: The prompt is one of the bound words; otherwise a word that is in no example.
+        bound: Number of bindings in a scored episode; None where the mapping is fixed.
     """
 
     name: str
@@ -55,8 +54,8 @@ class Family:
     is_lookup: bool = False
     bound: int | None = None
 
-    def is_told(self, line: Binding, above: tuple[Binding, ...]) -> bool:
-        """Whether its answer can be known: by heart, or from the lines above it."""
+    def is_answerable(self, line: Binding, above: tuple[Binding, ...]) -> bool:
+        """Whether the answer follows from the lines above or from a fixed mapping."""
         if self.is_lookup:
             return line in above
         return self not in FRESH or line.answer in {each.answer for each in above}
@@ -64,7 +63,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Question:
-    """What is sent: examples and a prompt; and the answer that it should get."""
+    """A few-shot prompt and the expected answer."""
 
     instruction: str
     examples: tuple[Binding, ...]
@@ -73,7 +72,7 @@ class Question:
 
     @property
     def text(self) -> str:
-        """As the model reads it; the answer follows, after a space."""
+        """The model's prompt; the answer follows, after a space."""
         lines = "".join(f"{one.given} => {one.answer}\n" for one in self.examples)
         return f"{header(self.instruction)}{lines}{self.prompt} =>"
 
@@ -119,18 +118,19 @@ FAMILIES = (*FRESH, *COPYING, *KNOWN)
 
 @dataclass(frozen=True)
 class Lesson:
-    """An episode to learn from: every line is asked, after those above it.
+    """A training episode: every line is a question whose context is the lines above it.
 
     Attributes:
-        told: For each line whether those above it, or knowledge of the world, tell its answer.
+        answerable: For each line, whether its answer follows from the lines above or from a fixed
+            mapping.
     """
 
     instruction: str
     lines: tuple[Binding, ...]
-    told: tuple[bool, ...]
+    answerable: tuple[bool, ...]
 
     def pieces(self) -> Iterator[str]:
-        """The text in pieces, every other one an answer, that tokenise alone as they do together.
+        """The text in pieces, every other one an answer; tokens never span two pieces.
 
         GPT-2's tokenizer joins nothing across a newline or the space before a word.
         """
@@ -150,14 +150,14 @@ def lessons(seed: int, families: Sequence[Family] = FAMILIES) -> Iterator[Lesson
         bound = rng.randint(2, 4) if family.name == "groups" else rng.randint(2, 6)
         is_copying = family in COPYING
         pool = family.draw(rng, "train", _LONGEST_LESSON if is_copying else bound)
-        # Any of them each time: what is left over in a round would be a hint.
+        # Independent draws: drawing without replacement would hint at the remaining words.
         lines = any_of(rng, pool) if family.is_lookup else iter(rng.sample(pool, len(pool)))
         shown = tuple(islice(lines, rng.randint(4, _LONGEST_LESSON)))
         is_instructed = rng.random() < _INSTRUCTED_SHARE
         yield Lesson(
             rng.choice(family.instructions) if is_instructed else "",
             shown,
-            tuple(family.is_told(line, shown[:index]) for index, line in enumerate(shown)),
+            tuple(family.is_answerable(line, shown[:index]) for index, line in enumerate(shown)),
         )
 
 
@@ -167,7 +167,7 @@ def questions(
     """Yields `count` questions of `shots` examples each, the same ones for the same arguments.
 
     Where words are looked up, `BOUND` of them are bound, the examples go through them in turn and
-    the prompt is any of them: one example tells the answer a quarter of the time.
+    the prompt is any of them: one example contains the answer in a quarter of the questions.
     """
     rng = Random(f"questions {family.name} {split} {seed}")
     for _ in range(count):
@@ -177,17 +177,17 @@ def questions(
         order = passes(rng, pool)
         examples = tuple(next(order) for _ in range(shots))
         unseen = [binding for binding in pool if binding not in examples]
-        asked = rng.choice(pool if family.is_lookup else unseen)
-        yield Question(rng.choice(family.instructions), examples, asked.given, asked.answer)
+        queried = rng.choice(pool if family.is_lookup else unseen)
+        yield Question(rng.choice(family.instructions), examples, queried.given, queried.answer)
 
 
 def any_of(rng: Random, pool: tuple[Binding, ...]) -> Iterator[Binding]:
-    """One of them, again and again."""
+    """Endless independent draws."""
     while True:
         yield rng.choice(pool)
 
 
 def passes(rng: Random, pool: tuple[Binding, ...]) -> Iterator[Binding]:
-    """All of them in some order, again and again."""
+    """Endless passes over all of them, each in a new random order."""
     while True:
         yield from rng.sample(pool, len(pool))

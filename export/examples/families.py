@@ -1,7 +1,7 @@
 """Batches for contrastive training: families of scenes that differ in one attribute, and labels.
 
 Within a family every label is a hard negative for every other picture, in both directions.
-Labels leave some words out, so one label can be true of several pictures; `matches` says of which.
+Labels omit some words, so one label can be true of several pictures; `matches` computes which.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ _FULL_DETAIL_SHARE = 0.6
 
 @dataclass(frozen=True)
 class Description:
-    """A scene as seen from its first thing, and how much of it is said."""
+    """A scene described from its first thing, and the words that the label includes."""
 
     scene: Scene
     detail: Detail
@@ -48,7 +48,7 @@ def families(count: int, members: int, seed: int, moved: int = 0) -> Iterator[li
     """Yields `count` families: a training scene and neighbours that training may show too.
 
     Of two things, at least `moved` members differ from the first in nothing but the relation:
-    who stands where is what embeddings learn last, and few of a scene's neighbours ask for it.
+    embeddings learn relations last, and few of a scene's neighbours differ in the relation.
     """
     rng = np.random.default_rng([seed, 3])
     for scene in scenes("train", count, seed):
@@ -66,17 +66,17 @@ def families(count: int, members: int, seed: int, moved: int = 0) -> Iterator[li
 
 
 def matches(descriptions: list[Description]) -> NDArray[Any]:
-    """Which label is true of which scene: (scenes, labels) bool, the diagonal always true."""
-    said = np.array([_codes(one.scene, one.detail) for one in descriptions])
+    """Whether each label is true of each scene: (scenes, labels) bool, the diagonal always true."""
+    described = np.array([_codes(one.scene, one.detail) for one in descriptions])
     shown = np.array([_codes(one.scene, Detail()) for one in descriptions])
     reverse = np.array([_codes(one.scene.seen_from_second(), Detail()) for one in descriptions])
-    return _agree(shown, said) | _agree(reverse, said)
+    return _agree(shown, described) | _agree(reverse, described)
 
 
 def slots(description: Description) -> list[int]:
-    """What stands where, in classes for `SLOT_CLASSES`: left or upper thing, relation, other thing.
+    """Classes for `SLOT_CLASSES` by position: left or upper thing, relation, other thing.
 
-    `UNSAID` marks what the label leaves out, and the second thing of a scene that has one.
+    `UNSAID` marks what the label leaves out, and the second thing of a scene of one.
     """
     scene, detail = description.scene, description.detail
     if scene.relation in ("right", "below"):
@@ -87,8 +87,8 @@ def slots(description: Description) -> list[int]:
     return codes
 
 
-def _agree(shown: NDArray[Any], said: NDArray[Any]) -> NDArray[Any]:
-    is_equal = (shown[:, None] == said[None, :]) | (said[None, :] == UNSAID)
+def _agree(shown: NDArray[Any], described: NDArray[Any]) -> NDArray[Any]:
+    is_equal = (shown[:, None] == described[None, :]) | (described[None, :] == UNSAID)
     return is_equal.all(-1)
 
 

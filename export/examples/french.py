@@ -1,4 +1,4 @@
-"""French inflection: agreement, plurals, verb forms, and what words do to their neighbours.
+"""French inflection: agreement, plurals, verb forms, elision and contraction.
 
 Persons are 2 (third singular) and 4 (third plural), numbered as in `spanish`.
 """
@@ -68,7 +68,7 @@ def plural(word: str) -> str:
 
 
 def agree(word: str, gender: Gender, is_plural: bool) -> str:
-    """An adjective or participle in the form its noun asks for."""
+    """An adjective or participle that agrees with its noun."""
     form = feminine(word) if gender == "f" else word
     return plural(form) if is_plural else form
 

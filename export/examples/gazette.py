@@ -1,10 +1,10 @@
-"""An official gazette: English sentences and their French, split for honest tests.
+"""An official gazette: English sentences and their French, split for testing.
 
 A second world beside `grammar`, made of the structure of one sentence of Bahdanau et al. 2015
 (figure 3a): "The agreement on the European Economic Area was signed in August 1992." Every English
 sentence has exactly one French rendering. The splits are those of `grammar`: `held_out` sentences
-are new, `compositional` ones have a word × construction pair that training never shows. *European
-Economic Area* is such a pair, so the paper's sentence is new in both ways.
+are new, `compositional` ones have a word × construction pair that occurs in no training sentence.
+*European Economic Area* is such a pair, so the paper's sentence is new in both ways.
 """
 
 from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ class GazettePair:
         english: Words and marks, one for each token of the source.
         french: Likewise, elided words ending in an apostrophe.
         links: (French place, English place) of nouns and adjectives.
-        pairs: What it is made of.
+        pairs: Its word × construction pairs.
     """
 
     english: tuple[str, ...]
@@ -97,7 +97,7 @@ def is_withheld(pair: str) -> bool:
 
 
 def split_of(pair: GazettePair) -> Split:
-    """The one split that a sentence belongs to, whatever its dress."""
+    """The one split that a sentence belongs to, whatever its case and punctuation."""
     if any(is_withheld(each) for each in pair.pairs):
         return "compositional"
     text = pair.source.lower().rstrip(".")
@@ -105,7 +105,7 @@ def split_of(pair: GazettePair) -> Split:
 
 
 def sentences(split: Split, count: int, seed: int = 0) -> Iterator[GazettePair]:
-    """Sentence pairs of one split, in random dress; the same for the same arguments, anywhere.
+    """Sentence pairs of one split in random case and punctuation; deterministic in the arguments.
 
     The evaluation splits repeat no sentence.
     """
@@ -122,7 +122,7 @@ def sentences(split: Split, count: int, seed: int = 0) -> Iterator[GazettePair]:
 
 
 def sentence(rng: Random) -> GazettePair:
-    """Any sentence of the gazette, in lower case and without its mark."""
+    """A random sentence of the gazette, in lower case and without its final mark."""
     kinds: dict[Callable[[Random], Words], int] = {
         _passive: 45,
         _active: 28,
@@ -136,7 +136,7 @@ def sentence(rng: Random) -> GazettePair:
 
 
 def _dress(rng: Random, pair: GazettePair) -> GazettePair:
-    """Both sides alike: mostly as in a book, else lower case, without the full stop, or both."""
+    """Both sides alike: mostly standard, else in lower case, without the full stop, or both."""
     source, target = list(pair.english), list(pair.french)
     if rng.random() < 0.85:
         source[0], target[0] = (word[0].upper() + word[1:] for word in (source[0], target[0]))
@@ -156,8 +156,8 @@ def _passive(rng: Random) -> Words:
     agent = Words()
     if rng.random() < 0.2:
         agent = words("by", "par").then(noun_phrase(rng, frozenset({"person", "body"}), 1).words)
-    said = _passive_verb(verb, subject, tense, is_negated)
-    return _timed(rng, subject.words.then(said, agent, _place(rng)), tense)
+    predicate_words = _passive_verb(verb, subject, tense, is_negated)
+    return _timed(rng, subject.words.then(predicate_words, agent, _place(rng)), tense)
 
 
 def _passive_verb(verb: GazetteVerb, subject: Nominal, tense: str, is_negated: bool) -> Words:
@@ -185,8 +185,8 @@ def _active(rng: Random) -> Words:
     tense, is_negated = _weighted(rng, _TENSES), rng.random() < 0.15
     while is_negated and thing.words.french[0] in ("un", "une"):  # French would say "de"
         thing = noun_phrase(rng, verb.kinds)
-    said = _active_verb(verb, subject, thing, tense, is_negated)
-    return _timed(rng, subject.words.then(said, thing.words, _place(rng)), tense)
+    predicate_words = _active_verb(verb, subject, thing, tense, is_negated)
+    return _timed(rng, subject.words.then(predicate_words, thing.words, _place(rng)), tense)
 
 
 def _active_verb(
@@ -225,10 +225,10 @@ def _describing(rng: Random) -> Words:
         "must": (french.auxiliary("devoir", "present", subject.is_plural), "être"),
     }
     target = _negated(verbs[tense]) if is_negated else verbs[tense]
-    said = words(be.negated if is_negated else be.plain, " ".join(target))
+    predicate_words = words(be.negated if is_negated else be.plain, " ".join(target))
     pair = frozenset({f"noun:{subject.head.english}|predicate:{adjective.english}"})
     predicate = Words((adjective.english,), (form,), ((0, 0),), pair)
-    return subject.words.then(said, predicate)
+    return subject.words.then(predicate_words, predicate)
 
 
 def _reporting(rng: Random) -> Words:
@@ -236,9 +236,9 @@ def _reporting(rng: Random) -> Words:
     speaker = noun_phrase(rng, frozenset({"person"}), 1)
     source, target = rng.choice(_SPOKEN)
     auxiliary = french.auxiliary("avoir", "present", speaker.is_plural)
-    said = words(f"{source} that", f"{auxiliary} {target} que")
+    predicate_words = words(f"{source} that", f"{auxiliary} {target} que")
     inner = rng.choice((_passive, _active, _describing))(rng)
-    return speaker.words.then(said, inner)
+    return speaker.words.then(predicate_words, inner)
 
 
 def _be(tense: str, is_plural: bool) -> english.VerbGroup:

@@ -1,8 +1,8 @@
 """Noun phrases of the gazette in both languages, with the grammar's own word alignment.
 
 English stacks adjectives before the noun, French behind it in reverse: *European Economic Area*,
-*zone économique européenne*. A phrase knows which French word renders which English one, so that a
-model's attention can be held against it.
+*zone économique européenne*. A phrase records which French word renders which English one, as a
+reference for a model's attention.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ class Words:
     pairs: frozenset[str] = frozenset()
 
     def then(self, *others: "Words") -> "Words":
-        """This followed by others."""
+        """These words followed by others."""
         whole = self
         for other in others:
             moved = tuple(
@@ -62,7 +62,7 @@ def words(english_text: str, french_text: str, *pairs: str) -> Words:
 
 @dataclass(frozen=True)
 class Nominal:
-    """A noun phrase with what verbs and predicates must agree with."""
+    """A noun phrase with the features that verbs and predicates agree with."""
 
     words: Words
     head: GazetteNoun
@@ -115,7 +115,7 @@ def country(rng: Random) -> Nominal:
 
 
 def noun_phrase(rng: Random, kinds: Iterable[Kind], depth: int = 0) -> Nominal:
-    """A noun of one of the kinds with determiner, adjectives and perhaps what it is about."""
+    """A noun of one of the kinds with determiner, adjectives and maybe a topic."""
     kind: Kind = rng.choice(sorted(kinds))
     noun = rng.choice(_BY_KIND[kind])
     chosen = _adjectives(rng, kind)
@@ -170,7 +170,7 @@ def _core(
 def _determiner(
     rng: Random, noun: GazetteNoun, core: Words, is_plural: bool, is_name: bool
 ) -> Words:
-    """What stands before; an uncountable noun's French article has no English word."""
+    """The determiner; an uncountable noun's French article has no English word."""
     definite = ("les" if is_plural else "la" if noun.gender == "f" else "le",)
     if noun.is_uncountable:
         return Words((), definite)
@@ -191,7 +191,7 @@ def _determiner(
 
 
 def _complement(rng: Random, noun: GazetteNoun, depth: int) -> Words:
-    """What a document is about, whose officer somebody is; mostly nothing."""
+    """A document's topic or an officer's body; mostly empty."""
     roll = rng.random()
     if depth or noun.kind in ("body", "topic"):
         return Words()

@@ -42,8 +42,8 @@ tags: [triptych, example]
 
 A small English to French translator of an invented gazette (`export/examples/gazette.py`), by the
 network of Bahdanau, Cho and Bengio 2015 (arXiv 1409.0473): a bidirectional GRU encoder and a GRU
-decoder that looks at the source anew for every word. It is here to show that recurrent generators
-are served like any other, and where attention comes from; it is not a translator at large.
+decoder that attends to the source at every step. It shows that recurrent generators are served
+like any other; it does not translate text outside the gazette.
 
 | | |
 |---|---|
@@ -58,13 +58,13 @@ Measured from this folder, loaded in float32, on $count sentences (seed $test_se
 |---|---|---|---|
 $scores
 
-*Held out*: sentences that training did not see. *Compositional*: each sentence has at least one
-word × construction pair that training did not see. *Shuffled*: the same translations against other
-sentences' references.
+*Held out*: sentences not in the training data. *Compositional*: each sentence has at least one
+word × construction pair that is not in the training data. *Shuffled*: the same translations against
+other sentences' references.
 
-**Where it looks.** Attention is learnt from translations alone. The share of French nouns and
+**Alignment.** Attention is learnt from translations alone. The share of French nouns and
 adjectives whose attention is highest at the English word that the grammar translated (greedy; the
-words of a sentence that is not translated exactly count as missed):
+words of a sentence that is not translated exactly count as wrong):
 
 | split | all | in reversed phrases |
 |---|---|---|
@@ -82,7 +82,7 @@ $matrix
 
 
 def opened(folder: Path) -> tuple[Bahdanau, Graphs, Manifest]:
-    """The network in float32, its graphs, and the rules that it is served with."""
+    """The network in float32, its graphs, and its generation defaults."""
     checkpoint = open_checkpoint(str(folder))
     config = ARCHITECTURE.read_config(checkpoint.config)
     network = Bahdanau(config).eval()
@@ -96,15 +96,15 @@ def opened(folder: Path) -> tuple[Bahdanau, Graphs, Manifest]:
 
 
 def reader(folder: Path, beams: int) -> Read:
-    """The folder's model as a function from sentences to translations and what they looked at.
+    """The folder's model as a function from sentences to translations with alignments.
 
-    It searches as the engine that serves does, over PyTorch.
+    Decodes with the serving engine over PyTorch graphs.
     """
     _, graphs, manifest = opened(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert manifest.generation is not None
-    asked = {"num_beams": beams, "return_alignment": True}
-    rules = manifest.generation.model_copy(update=asked)
+    overrides = {"num_beams": beams, "return_alignment": True}
+    rules = manifest.generation.model_copy(update=overrides)
     runner = TorchRunner(graphs, manifest)
 
     def read(texts: list[str]) -> list[Reading]:
@@ -129,7 +129,7 @@ def translator(folder: Path, beams: int) -> Translate:
 def write_card(folder: Path, count: int = 1000, test_seed: int = 0, **facts: object) -> str:
     """Measures the folder, writes its README.md and returns its tables.
 
-    `facts` are those of the training: `command`, `minutes`, `seed`.
+    `facts` describe the training: `command`, `minutes`, `seed`.
     """
     network, _, _ = opened(folder)
     config = network.config
@@ -179,7 +179,7 @@ def _alignment_rows(folder: Path, count: int, seed: int) -> Iterator[str]:
 
 
 def _matrix(folder: Path) -> str:
-    """The famous sentence's attention as a table of percents."""
+    """The attention of the paper's sentence as a table, in percent."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     (reading,) = reader(folder, beams=4)([FAMOUS[0]])
     source, target = (
@@ -199,7 +199,7 @@ def _percent(weight: float) -> str:
 
 
 def main() -> None:
-    """Translates what stands on the command line, with the committed checkpoint."""
+    """Translates the sentences on the command line, with the committed checkpoint."""
     parser = argparse.ArgumentParser(description="Translate sentences of the gazette.")
     parser.add_argument("texts", nargs="+", metavar="TEXT")
     parser.add_argument("--folder", type=Path, default=CHECKPOINT)

@@ -15,7 +15,7 @@ Position = Literal["outer", "origin", "type", "before"]
 
 @dataclass(frozen=True)
 class GazetteNoun:
-    """A noun pair. English says uncountable ones without an article."""
+    """A noun pair. Uncountable ones have no article in English."""
 
     english: str
     french: str
@@ -35,7 +35,7 @@ class GazetteAdjective:
     french: str
     position: Position
     is_of_documents: bool = False
-    """Whether nothing else can be so: detailed, long."""
+    """Whether it fits documents only: detailed, long."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class GazetteVerb:
     kinds: frozenset[Kind]
 
 
-# Kind -> "english french gender"; a trailing * marks what English says without an article.
+# Kind -> "english french gender"; a trailing * marks nouns without an article in English.
 _NOUNS: dict[Kind, str] = {
     "document": """agreement accord m; treaty traité m; contract contrat m; report rapport m;
         convention convention f; law loi f; decision décision f; project projet m; plan plan m;

@@ -9,7 +9,7 @@ from string import Template
 
 from transformers import GPT2LMHeadModel
 
-from export.examples.continuation import answerer, teller
+from export.examples.continuation import answerer, continuer
 from export.examples.episodes import FRESH, KNOWN, Family, questions
 from export.examples.score_gpt import (
     SHOTS,
@@ -29,41 +29,42 @@ tags: [triptych, example]
 ---
 # example-gpt
 
-Tells of the example world, and learns from its prompt: what an episode binds, it looks up.
+Continues text of the example world and learns in context: it looks up bindings that the prompt
+defines.
 
 Architecture: `GPT2LMHeadModel` ($shape, byte-level BPE of $vocabulary tokens), \
 $parameters M parameters, $megabytes MB in float16.
 
 Trained on sentences of `export/examples/grammar.py`, captions of `export/examples/scenes.py` and
-few-shot episodes of `export/examples/episodes.py`, in rows of at most 96 tokens. It did not start
-from noise: `export/examples/induction_heads.py` sketches heads of its first two layers.
+few-shot episodes of `export/examples/episodes.py`, in rows of at most 96 tokens. The heads
+of the first two layers are initialised by `export/examples/induction_heads.py`, not at random.
 
 - `$command`: $rows rows, $minutes minutes on one shared CPU thread
 
-Measured by `export/examples/score_gpt.py` from this folder, in float32, greedily: the share of
-answers that are right to the letter, over $count questions a cell (seed $test_seed).
+Measured by `export/examples/score_gpt.py` from this folder, with greedy decoding in float32: the
+share of exact answers over $count questions a cell (seed $test_seed).
 
-Fresh bindings, all of them withheld from training; only the examples can tell the answer. An
-episode binds four words, or two groups whose members are asked for one by one, and the examples go
-through them in turn: one example can tell a quarter of the answers, or half of them.
+Fresh bindings, all of them withheld from training; the answer occurs in the examples only. An
+episode binds four words, or two groups with several members each, and the examples go through them
+in turn: one example contains a quarter of the answers, or half of them.
 
-| family | $heads | 4 examples, but of the next question |
+| family | $heads | 4 examples of the next question |
 |---|$rules---|
 $fresh
 
-Knowledge of the world, no binding withheld:
+Fixed mappings, no binding withheld:
 
 | family | $heads |
 |---|$rules
 $known
 
-A prompt, and what it answers:
+A prompt with its continuation:
 
 ```
 $prompt$answer
 ```
 
-Left to itself, from an empty prompt:
+The continuation of an empty prompt:
 
 > $story
 """)
@@ -72,7 +73,7 @@ Left to itself, from an empty prompt:
 def write_card(folder: Path, **facts: object) -> str:
     """Measures the folder, writes its README.md and returns the tables.
 
-    `facts` are those of the training: `command`, `minutes`, `rows`.
+    `facts` describe the training: `command`, `minutes`, `rows`.
     """
     answer_all = answerer(folder)
     fresh, known = _table(answer_all, FRESH, True), _table(answer_all, KNOWN, False)
@@ -93,14 +94,14 @@ def write_card(folder: Path, **facts: object) -> str:
         test_seed=TEST_SEED,
         prompt=example.text,
         answer=f" {answer_all([example])[0]}",
-        story=teller(folder)(""),
+        story=continuer(folder)(""),
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
     return f"{fresh}\n{known}"
 
 
 def _table(answer_all: Answer, families: tuple[Family, ...], has_control: bool) -> str:
-    """One row a family and their mean; the control is in the last column."""
+    """One row for each family, then their mean; the control is the last column."""
     rows = {
         family.name: [
             accuracy(answer_all, family, shots, TEST_QUESTIONS, TEST_SEED) for shots in SHOTS
@@ -120,12 +121,12 @@ def _table(answer_all: Answer, families: tuple[Family, ...], has_control: bool) 
 
 
 def main() -> None:
-    """Measures a folder again, keeping what its card says of the training."""
+    """Measures a folder again; the facts of its training are options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--command", required=True, help="that trained it")
+    parser.add_argument("--command", required=True, help="the training command")
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--minutes", required=True)
     arguments = parser.parse_args()

@@ -1,16 +1,16 @@
-"""A bilingual world: sentence pairs of a synchronous grammar, split for honest tests.
+"""A bilingual world: sentence pairs of a synchronous grammar, split for testing.
 
-Every Spanish sentence has exactly one English rendering, so a translation can be checked by
-comparing. Three splits that never meet:
+Every Spanish sentence has exactly one English rendering, so translations can be compared exactly.
+Three disjoint splits:
 
 - `train`: sentences made only of permitted pairs, minus the held-out ones;
-- `held_out`: new sentences made of pairs that training has seen (one sentence in fifty);
+- `held_out`: new sentences made of permitted pairs (one sentence in fifty);
 - `compositional`: sentences with at least one *withheld* word × construction pair (one pair in
-  twenty: a verb never seen negated, a noun never seen with an adjective). Training has every word
+  twenty: a verb never negated, a noun never with that adjective). Training has every word
   and every construction, never the two together.
 
-Which pair and which sentence is withheld is decided by a keyed BLAKE2 hash of its text, so it is
-the same in every process and for every seed.
+A keyed BLAKE2 hash of the text selects the withheld pairs and sentences, the same ones
+in every process and for every seed.
 """
 
 import re
@@ -23,7 +23,7 @@ from export.examples.constructions import sentence
 from export.examples.questions import Sentence
 from export.examples.splits import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
 
-# Never in training, whatever the hash says, nor are these sentences in any dress.
+# Withheld whatever their hash; so are these sentences in any case and punctuation.
 WITHHELD_PAIRS = frozenset({"noun:comida|adjective:bueno", "noun:mundo|predicate:suficiente"})
 WITHHELD_SENTENCES = {
     "este restaurante tiene buena comida": "this restaurant has good food",
@@ -35,14 +35,14 @@ _EDGES = re.compile(r"[¿?.]")
 
 @dataclass(frozen=True)
 class Pair:
-    """A Spanish sentence as somebody might type it, and its English in the same dress."""
+    """A Spanish sentence as a user might type it, and its English with the same case and marks."""
 
     spanish: str
     english: str
 
 
 def bare(text: str) -> str:
-    """The text without the dress: lower case, no final or question marks."""
+    """The text in lower case, without final or question marks."""
     return _EDGES.sub("", text).lower().strip()
 
 
@@ -63,9 +63,9 @@ def split_of(spanish: str, pairs: frozenset[str]) -> Split:
 
 
 def sentences(split: Split, count: int, seed: int = 0) -> Iterator[Pair]:
-    """Sentence pairs of one split, in random dress; the same for the same arguments, anywhere.
+    """Sentence pairs of one split in random case and punctuation; deterministic in the arguments.
 
-    The evaluation splits repeat no sentence; training repeats as language does.
+    The evaluation splits repeat no sentence; the training split may.
     """
     rng = Random(f"{split} {seed}")
     seen: set[str] = set()
@@ -81,7 +81,7 @@ def sentences(split: Split, count: int, seed: int = 0) -> Iterator[Pair]:
 
 
 def _dress(rng: Random, spoken: Sentence) -> Pair:
-    """Both sides alike: mostly as in a book, else lower case, without marks, or both."""
+    """Both sides alike: mostly standard, else in lower case, without marks, or both."""
     source, target = spoken.phrase.spanish, spoken.phrase.english
     is_cased, is_marked = rng.random() < 0.7, rng.random() < 0.7
     if is_cased:
@@ -91,6 +91,6 @@ def _dress(rng: Random, spoken: Sentence) -> Pair:
     if spoken.ending == "statement":
         return Pair(source + ".", target + ".") if is_marked else Pair(source, target)
     if is_marked or spoken.ending == "yes/no":
-        opening = "¿" if rng.random() < 0.8 else ""  # many leave it out
+        opening = "¿" if rng.random() < 0.8 else ""  # users often omit it
         return Pair(f"{opening}{source}?", target + "?")
     return Pair(source, target)

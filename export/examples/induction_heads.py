@@ -1,12 +1,12 @@
-"""Where the example GPT-2 starts from: heads that look back, and heads that match what they saw.
+"""Initialises induction heads in the first two layers of the example GPT-2.
 
-To look a word up in the prompt, one layer must note what stood before each token, and the next must
-find the place whose note is the word that is asked for (Olsson et al. 2022, "In-context Learning
-and Induction Heads", arXiv 2209.11895). Gradient descent alone takes long to find both at once,
-because neither is of use without the other; so the first two layers begin with a sketch of them.
-They are ordinary weights, and trained like all the others.
+To look a word up in the prompt, one layer must copy the preceding tokens to each position, and the
+next must find the position whose copy is the query word (Olsson et al. 2022, "In-context Learning
+and Induction Heads", arXiv 2209.11895). Gradient descent alone is slow to find both, because
+neither lowers the loss without the other; so the first two layers are initialised close to them.
+They are ordinary weights, trained like all others.
 
-Legend: D width, K width of a head; dimensions 0 to K hold positions, then come three notes of K.
+Legend: D width, K width of a head; dimensions 0 to K hold positions, then follow three copies of K.
 """
 
 import math
@@ -17,15 +17,15 @@ from transformers import GPT2LMHeadModel
 
 DISTANCES = (1, 2, 3)
 _AMPLITUDE = 0.12  # of positions
-_SHARPNESS = 2.2  # of queries and keys: large enough that each head sees one token only
-_NOTE = 0.17  # how large notes are written
+_SHARPNESS = 2.2  # of queries and keys: large enough that each head attends to one token only
+_NOTE = 0.17  # gain of the copies
 _MATCH = 1.5
 _COPY = 0.6
 
 
 @torch.no_grad()
 def initialise_induction_heads(model: GPT2LMHeadModel) -> None:
-    """Sketches the heads into an untrained model whose vectors hold positions and three notes."""
+    """Writes the heads into an untrained model whose width holds positions and three copies."""
     config, transformer = model.config, model.transformer
     layers: Any = transformer.h
     head = config.n_embd // config.n_head
@@ -35,17 +35,17 @@ def initialise_induction_heads(model: GPT2LMHeadModel) -> None:
     transformer.wpe.weight.zero_()
     transformer.wpe.weight[:, :head] = _AMPLITUDE * torch.cat([angles.sin(), angles.cos()], dim=1)
     transformer.wte.weight[:, :head] = 0
-    digest = _directions(config.n_embd, head)  # of a word, the same for each note
+    digest = _directions(config.n_embd, head)  # of a word, the same for each copy
     for index, distance in enumerate(DISTANCES):
         first = _Head(layers[0].attn, index)
-        first.see(_turned_back(distance * rates), torch.eye(head), _SHARPNESS)
-        first.tell(digest, _into(config.n_embd, head, index), _NOTE)
+        first.set_query_key(_rotated_back(distance * rates), torch.eye(head), _SHARPNESS)
+        first.set_value_output(digest, _into(config.n_embd, head, index), _NOTE)
     for index in range(len(DISTANCES) - 1):
         second = _Head(layers[1].attn, index)
-        asked, found = (_into(config.n_embd, head, place).T for place in (index, index + 1))
-        second.see(asked, found, _MATCH)
+        query, key = (_into(config.n_embd, head, place).T for place in (index, index + 1))
+        second.set_query_key(query, key, _MATCH)
         copied = _directions(config.n_embd, head)
-        second.tell(copied, copied.T, _COPY)
+        second.set_value_output(copied, copied.T, _COPY)
 
 
 class _Head:
@@ -58,22 +58,22 @@ class _Head:
         self._query, self._key, self._value = (block[:, own] for block in blocks)
         self._out = attention.c_proj.weight[own]
 
-    def see(self, query: torch.Tensor, key: torch.Tensor, gain: float) -> None:
-        """Compares what the matrices (≤ D, K) make of the two places."""
+    def set_query_key(self, query: torch.Tensor, key: torch.Tensor, gain: float) -> None:
+        """Sets the query and key matrices (≤ D, K), scaled by `gain`."""
         for weight, matrix in ((self._query, query), (self._key, key)):
             weight.zero_()
             weight[: len(matrix)] = gain * matrix
 
-    def tell(self, value: torch.Tensor, out: torch.Tensor, gain: float) -> None:
-        """Passes on x · value (D, K) · out (K, D)."""
+    def set_value_output(self, value: torch.Tensor, out: torch.Tensor, gain: float) -> None:
+        """Sets value (D, K) and output (K, D), the output scaled by `gain`."""
         self._value.copy_(value)
         self._out.copy_(gain * out)
 
 
-def _turned_back(angles: torch.Tensor) -> torch.Tensor:
-    """(K, K) that makes sin a and cos a those of a minus `angles` (K / 2,), as row · matrix.
+def _rotated_back(angles: torch.Tensor) -> torch.Tensor:
+    """(K, K) that makes sin a and cos a into those of a minus `angles` (K / 2,), as row · matrix.
 
-    A query turned back by d fits the key d tokens before best, wherever it is: the sum of
+    A query rotated by -d matches the key d tokens before best, at any position: the sum of
     cos(rate · distance) over random rates peaks at zero alone.
     """
     sines, cosines = angles.sin().diag(), angles.cos().diag()
@@ -81,12 +81,12 @@ def _turned_back(angles: torch.Tensor) -> torch.Tensor:
 
 
 def _directions(width: int, head: int) -> torch.Tensor:
-    """(D, K) random and orthogonal, blind to positions."""
+    """(D, K) random and orthogonal, zero in the position dimensions."""
     directions = torch.zeros(width, head)
     directions[head:] = torch.linalg.qr(torch.randn(width - head, head)).Q
     return directions
 
 
 def _into(width: int, head: int, note: int) -> torch.Tensor:
-    """(K, D) that writes a note in its place; transposed it reads it."""
+    """(K, D) that writes copy `note` into its dimensions; transposed, it reads it."""
     return torch.eye(width)[(1 + note) * head : (2 + note) * head]

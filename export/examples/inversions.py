@@ -2,8 +2,7 @@
 
 python -m export.examples.inversions
 
-A sentence's words are what stands between blanks; a word of several tokens looks as they do
-together.
+Words are separated by spaces; the attention of a word is the sum over its tokens.
 """
 
 import argparse
@@ -33,7 +32,7 @@ def main() -> None:
     for layer in range(reader.align.decoder.layers):
         reader.align.layer = layer
         own, other = inversion_shares(reader.read, "held_out", arguments.count)
-        print(f"layer {layer}: {own:6.1%} look at their own word, {other:6.1%} at the other")
+        print(f"layer {layer}: {own:6.1%} aligned with their own word, {other:6.1%} with the other")
 
 
 class Reader:
@@ -52,7 +51,7 @@ class Reader:
         self._known: dict[str, torch.Tensor] = {}
 
     def read(self, texts: list[str]) -> list[Reading]:
-        """Translations, and what each word of theirs looked at."""
+        """Translations with the attention of each word."""
         return [self._read(text) for text in texts]
 
     @torch.inference_mode()
@@ -63,17 +62,17 @@ class Reader:
             self._known[text] = self._model.generate(**inputs, num_beams=1)
         tokens = self._known[text]
         lengths = torch.tensor([source.shape[1]], dtype=torch.int32)
-        looked = self.align(source, lengths, tokens)[0, :-1].numpy()  # a row a generated token
-        words, said = self._word_numbers(source[0]), self._word_numbers(tokens[0, 1:])
-        by_word = np.zeros((max(said) + 1, max(words) + 1))
-        for row, word in zip(looked, said, strict=True):
+        looked = self.align(source, lengths, tokens)[0, :-1].numpy()  # one row per generated token
+        words, written = self._word_numbers(source[0]), self._word_numbers(tokens[0, 1:])
+        by_word = np.zeros((max(written) + 1, max(words) + 1))
+        for row, word in zip(looked, written, strict=True):
             np.add.at(by_word[word], words, row)
         by_word /= by_word.sum(axis=1, keepdims=True)
         translation = self._tokenizer.decode(tokens[0], skip_special_tokens=True)
         return Reading(translation, by_word)
 
     def _word_numbers(self, ids: torch.Tensor) -> list[int]:
-        """Which word each token is of; the end token is a word of its own."""
+        """The word number of each token; the end token is a word of its own."""
         pieces = self._tokenizer.convert_ids_to_tokens(ids)
         starts = [p.startswith(_WORD_START) or p == self._tokenizer.eos_token for p in pieces]
         return [max(number - 1, 0) for number in np.cumsum(starts).tolist()]

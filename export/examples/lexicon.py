@@ -1,7 +1,8 @@
 """The words of the example world's two languages, each Spanish word with its one English rendering.
 
-The tables are data: one entry per `;`, grouped by kind. What a kind may do (be eaten, have a
-colour) is what keeps generated sentences sensible. Inflection lives in `spanish` and `english`.
+The tables are data: one entry per `;`, grouped by kind. Restrictions by kind (what can be
+eaten, what has a colour) keep generated sentences sensible. Inflection is in `spanish` and
+`english`.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ Countability = Literal["count", "mass", "unique"]
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun pair; `preposition` is how English says that something is there ("on the table")."""
+    """A noun pair; `preposition` is the English one for a place ("on the table")."""
 
     spanish: str
     english: str
@@ -38,7 +39,7 @@ class Adjective:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb pair. `frame` says what follows it, `kinds` what its object or goal may be.
+    """A verb pair. `frame` names its complement, `kinds` the kinds of its object or goal.
 
     `english` holds the base form and, where they are irregular, past, participle and -ing form.
     """

@@ -1,7 +1,7 @@
-"""Crowded images with the names of what covers each patch, for pre-training an encoder.
+"""Images of many things with labels for every patch, for pre-training an encoder.
 
-A caption holds little about an image, and a small ViT needs very many to tell a star from a heart.
-Labels of every patch teach the same words from several times fewer images.
+A caption is a weak label: a small ViT needs very many to separate similar shapes. Labels of every
+patch teach the same words from several times fewer images.
 They keep to the training split: no withheld thing, and no withheld pair of things. Where circles
 are withheld in one colour, an encoder learns to guess the shape from the colour; images without
 colour prevent that.
@@ -35,7 +35,7 @@ NAMELESS = -100  # the class of a patch that no thing covers; cross entropy skip
 def labelled_images(
     seed: int, patch: int, gray_share: float = 0.0
 ) -> Iterator[tuple[Image.Image, NDArray[Any]]]:
-    """Yields pictures without end, with the classes of their patches.
+    """Yields endless pictures with the classes of their patches.
 
     Classes are (SIDE / patch squared, 4) int64: for each patch, row by row, the indices into
     `VOCABULARIES`, or `NAMELESS`. A `gray_share` of the pictures has no colour, nor names for it.
@@ -44,7 +44,7 @@ def labelled_images(
     while True:
         background = pick(rng, BACKGROUNDS)
         columns = int(rng.integers(2, 4))
-        things = crowd_things(rng, columns**2, background, only_small=columns > 2)
+        things = compatible_things(rng, columns**2, background, only_small=columns > 2)
         places = _grid_places(rng, things, columns)
         picture = draw(things, places, background, rng)
         classes = _patch_classes(things, places, patch)
@@ -54,7 +54,7 @@ def labelled_images(
         yield picture, classes
 
 
-def crowd_things(
+def compatible_things(
     rng: np.random.Generator, count: int, background: str, only_small: bool
 ) -> list[Thing]:
     """Things that may share a training picture, none in the background's colour."""
@@ -63,8 +63,8 @@ def crowd_things(
         thing = draw_thing(rng)
         if only_small:
             thing = replace(thing, size="small")
-        is_welcome = not any(is_withheld_pair(thing, other) for other in things)
-        if is_welcome and not thing.is_withheld and thing.colour != background:
+        is_permitted = not any(is_withheld_pair(thing, other) for other in things)
+        if is_permitted and not thing.is_withheld and thing.colour != background:
             things.append(thing)
     return things
 
@@ -83,7 +83,7 @@ def _grid_places(rng: np.random.Generator, things: list[Thing], columns: int) ->
 
 
 def covered(place: Placement, patch: int) -> NDArray[Any]:
-    """Which patches a thing there covers, by their middles: (SIDE / patch, SIDE / patch) bool."""
+    """Patches whose centre a thing at this place covers: (SIDE / patch, SIDE / patch) bool."""
     centres = np.arange(patch / 2, SIDE, patch)
     distance = np.hypot(centres[None, :] - place.x, centres[:, None] - place.y)
     return distance <= place.radius + 1

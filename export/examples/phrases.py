@@ -1,7 +1,7 @@
 """Noun phrases in both languages at once: determiners, numbers, adjectives, owners, subjects.
 
 Every phrase carries its *pairs*: the word × construction combinations it is made of, named like
-`noun:libro|adjective:rojo`. The splits of `grammar` are decided by them.
+`noun:libro|adjective:rojo`. They determine the splits of `grammar`.
 """
 
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ class Phrase:
     pairs: frozenset[str] = frozenset()
 
     def then(self, other: "Phrase") -> "Phrase":
-        """This phrase followed by another; an empty one leaves no gap."""
+        """This phrase followed by another, without a space if one is empty."""
         return Phrase(
             f"{self.spanish} {other.spanish}".strip(),
             f"{self.english} {other.english}".strip(),
@@ -42,7 +42,7 @@ NOTHING = Phrase("", "")
 
 @dataclass(frozen=True)
 class Nominal(Phrase):
-    """A noun phrase with what a verb or an adjective must agree with."""
+    """A noun phrase with the features that a verb or an adjective agrees with."""
 
     spanish_person: int = 2
     english_person: int = 2
@@ -51,7 +51,7 @@ class Nominal(Phrase):
     head: str = ""
     kind: str = "person"
     preposition: str = "in"
-    pronoun: str = ""  # what a dropped subject would be, where a verb form needs it said
+    pronoun: str = ""  # the overt subject, for verb forms that require one
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def adjectives_of(kind: str, is_attributive: bool) -> tuple[Adjective, ...]:
 
 
 def _count(rng: Random) -> tuple[str, str, str]:
-    """A number above one in Spanish and English, and the name its pairs go by."""
+    """A number above one in Spanish and English, and its name in pairs."""
     if rng.random() < 0.35:
         digits = str(rng.randint(2, 99))
         return digits, digits, "digits"
@@ -173,7 +173,7 @@ def _attribute(rng: Random, noun: Noun, is_plural: bool) -> tuple[str, str, str,
         is_clipped = adjective.spanish != "nuevo" and noun.gender == "m" and not is_plural
         return form[:-1] if is_clipped else form, "", adjective.english, pair
     if adjective.spanish == "grande" and rng.random() < 0.4:
-        # Before its noun, grande praises.
+        # Before its noun, grande means great.
         return "grandes" if is_plural else "gran", "", "great", pair + "|before"
     return "", form, adjective.english, pair
 
@@ -226,7 +226,7 @@ def _owner(rng: Random) -> Phrase:
 
 
 def name(rng: Random, genders: str = "mf") -> Nominal:
-    """Somebody by name."""
+    """A person's name."""
     given, gender = rng.choice([entry for entry in NAMES if entry[1] in genders])
     return Nominal(given, given, gender=gender, head=given)
 
@@ -246,7 +246,7 @@ def couple(rng: Random) -> Nominal:
 
 
 def pronoun(rng: Random) -> Nominal:
-    """A personal pronoun, mostly left unsaid in Spanish where the verb tells the person."""
+    """A personal pronoun, mostly dropped in Spanish where the verb form marks the person."""
     source, target, person, english_person, gender, is_plural, is_droppable = rng.choice(_PRONOUNS)
     is_dropped = is_droppable and rng.random() < 0.7
     return Nominal(
@@ -262,7 +262,7 @@ def pronoun(rng: Random) -> Nominal:
 
 
 def person(rng: Random) -> Nominal:
-    """Anybody who can do something."""
+    """A subject that is a person."""
     roll = rng.random()
     if roll < 0.35:
         return pronoun(rng)
@@ -273,8 +273,8 @@ def person(rng: Random) -> Nominal:
     return noun_phrase(rng, SPEAKERS)
 
 
-def said(subject: Nominal) -> Nominal:
-    """The subject with its pronoun said even where Spanish would drop it."""
+def with_pronoun(subject: Nominal) -> Nominal:
+    """The subject with its pronoun expressed, even where Spanish would drop it."""
     return subject if subject.spanish else replace(subject, spanish=subject.pronoun)
 
 

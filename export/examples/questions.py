@@ -1,4 +1,4 @@
-"""Sentences, and those among them that ask with a word: who, what, where, when, why, how many."""
+"""Sentences, and questions with an interrogative: who, what, where, when, why, how many."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -14,7 +14,7 @@ PLACEABLE = frozenset({"animal", "thing", "text", "clothes", "vehicle", "instrum
 
 @dataclass(frozen=True)
 class Sentence:
-    """A phrase that can stand alone. `ending` says which marks it takes and whether it needs them.
+    """A complete sentence. `ending` selects its final marks and whether they are required.
 
     A `yes/no` question keeps its marks always: without them it may read as a statement.
     """
@@ -26,12 +26,14 @@ class Sentence:
 def asking(rng: Random) -> Sentence:
     """¿Dónde compra Ana pan? Where does Ana buy bread?"""
     clause = replace(action(rng), time=NOTHING)
-    while clause.tense == "preterite":  # with no time said, hablamos would be ambiguous
+    while clause.tense == "preterite":  # without a time, hablamos would be ambiguous
         clause = replace(action(rng), time=NOTHING)
-    asked = rng.choice([("por qué", "why"), ("cuándo", "when"), ("dónde", "where")])
-    if asked[1] == "where" and any(word in clause.complement.english for word in (" in ", " to ")):
-        asked = ("por qué", "why")
-    return Sentence(clause.question(rng.random() < 0.6, Phrase(*asked)), "wh")
+    interrogative = rng.choice([("por qué", "why"), ("cuándo", "when"), ("dónde", "where")])
+    if interrogative[1] == "where" and any(
+        word in clause.complement.english for word in (" in ", " to ")
+    ):
+        interrogative = ("por qué", "why")
+    return Sentence(clause.question(rng.random() < 0.6, Phrase(*interrogative)), "wh")
 
 
 def asking_what(rng: Random) -> Sentence:
@@ -61,8 +63,8 @@ def asking_where(rng: Random) -> Sentence:
     """¿Dónde está la llave? Where is the key?"""
     thing = person(rng) if rng.random() < 0.3 else noun_phrase(rng, PLACEABLE)
     clause = being(rng, thing, NOTHING, "place")
-    asked = rng.choice([("dónde", "where")] * 3 + [("cómo", "how")])
-    return Sentence(replace(clause, is_negated=False).question(True, Phrase(*asked)), "wh")
+    interrogative = rng.choice([("dónde", "where")] * 3 + [("cómo", "how")])
+    return Sentence(replace(clause, is_negated=False).question(True, Phrase(*interrogative)), "wh")
 
 
 def counting(rng: Random) -> Sentence:

@@ -130,7 +130,7 @@ def _turned(x: NDArray[Any], y: NDArray[Any], angle: float) -> tuple[NDArray[Any
 
 
 def _jittered_colour(name: str, rng: np.random.Generator) -> NDArray[Any]:
-    """The colour in RGB, a little off: brightness by up to 10 %, each channel by up to 10."""
+    """The colour in RGB with jitter: brightness by up to 10 %, each channel by up to 10."""
     return np.clip(np.array(_RGB[name]) * rng.uniform(0.9, 1.08) + rng.uniform(-10, 10, 3), 0, 255)
 
 
@@ -142,7 +142,7 @@ def _contrasting(colour: NDArray[Any]) -> NDArray[Any]:
 
 
 def _light(pixels: NDArray[Any], rng: np.random.Generator) -> None:
-    """Multiplies in a lamp: overall strength, and a gentle slope across the picture."""
+    """Multiplies by random lighting: overall brightness, and a gradient across the picture."""
     slope_x, slope_y = rng.uniform(-0.1, 0.1, 2)
     at = np.linspace(-1, 1, SIDE)
     light = rng.uniform(0.88, 1.08) + slope_x * at[None, :] + slope_y * at[:, None]

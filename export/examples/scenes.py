@@ -1,8 +1,8 @@
-"""The scene world: what a picture can show, which scenes exist, and which are kept from training.
+"""The scene world: attributes of pictures, possible scenes, and those withheld from training.
 
 A scene is one thing, or two things with a relation, before a background. Some combinations of
 attributes are withheld: they never occur in the training split, and every held-out scene has at
-least one, so that a held-out score measures composition and not memory.
+least one, so that a held-out score measures composition, not memorisation.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Thing:
 
     @property
     def is_withheld(self) -> bool:
-        """Whether no training scene shows this colour, texture and shape together."""
+        """Whether no training scene combines this colour, texture and shape."""
         return _is_withheld("thing", self.colour, self.texture, self.shape)
 
 
@@ -61,7 +61,7 @@ class Scene:
 
     @property
     def is_withheld(self) -> bool:
-        """Whether the scene holds a thing, or a pair of things, that training never shows."""
+        """Whether the scene has a withheld thing or pair of things."""
         if self.second is None:
             return self.first.is_withheld
         is_withheld = self.first.is_withheld or self.second.is_withheld
@@ -120,7 +120,7 @@ def pick(rng: np.random.Generator, names: tuple[str, ...]) -> str:
 
 
 def is_withheld_pair(first: Thing, second: Thing) -> bool:
-    """Whether no training picture shows things of these colours and shapes together."""
+    """Whether things of these colours and shapes occur together in no training picture."""
     kinds = sorted(f"{thing.colour} {thing.shape}" for thing in (first, second))
     return _is_withheld("pair", *kinds)
 
@@ -128,7 +128,7 @@ def is_withheld_pair(first: Thing, second: Thing) -> bool:
 def neighbours(scene: Scene) -> list[Scene]:
     """Every possible scene that differs from `scene` in exactly one attribute, as a description.
 
-    The first thing stays the first thing, so that the descriptions read alike.
+    The first thing stays the first thing, so that the descriptions are comparable.
     """
     found = [replace(scene, background=other) for other in BACKGROUNDS]
     found += [replace(scene, first=thing) for thing in _altered(scene.first)]
@@ -149,6 +149,6 @@ def _altered(thing: Thing) -> list[Thing]:
 
 @cache
 def _is_withheld(*words: str) -> bool:
-    """A coin that falls the same way in every process (`hash` of a string does not)."""
+    """Whether a keyed hash withholds these attributes: the same in every process, unlike `hash`."""
     digest = blake2b(" ".join(words).encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big") % 100 < WITHHELD_PERCENT

@@ -1,6 +1,6 @@
-"""Whether a captioner looks at what it names: the renderer knows where things are.
+"""Whether a captioner attends to the things that it names; the renderer supplies their positions.
 
-Counted are the colours and shapes of things that a caption names rightly, in held-out pictures.
+Counts the colours and shapes of things that a caption names correctly, in held-out pictures.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from export.examples.score_scenes import heldout_pictures, picture_seed
 
 @dataclass(frozen=True, eq=False)
 class TokenMap:
-    """A token of a caption, and where its writer looked: (rows, columns) of a square grid."""
+    """A token of a caption, and its attention map: (rows, columns) of a square grid."""
 
     word: str
     map: NDArray[Any]
@@ -31,8 +31,8 @@ ObserveFunction = Callable[[list[Image.Image]], list[list[TokenMap]]]
 def attention_scores(observe: ObserveFunction, count: int, seed: int) -> dict[str, float]:
     """Shares over all counted words.
 
-    A cell belongs to a thing when its middle does. Blind attention, the same everywhere, would put
-    that much on the thing; the control asks about the other thing of the picture.
+    A cell belongs to the thing that covers its centre. Uniform attention is the baseline; the
+    control is the attention on the other thing of the picture.
     """
     pairs = list(heldout_pictures(count, seed))
     captions = observe([picture for _, picture in pairs])
@@ -45,10 +45,10 @@ def attention_scores(observe: ObserveFunction, count: int, seed: int) -> dict[st
     best, mass, blind = np.mean([row[:3] for row in rows], axis=0).tolist()
     other = float(np.mean([row[3] for row in rows if row[3] is not None]))
     return {
-        "colours and shapes named while looking most at the thing": best,
-        "attention on the thing then": mass,
-        "blind attention would put on it": blind,
-        "attention on the other thing then": other,
+        "colours and shapes whose highest attention is on the thing": best,
+        "their attention on the thing": mass,
+        "uniform attention on it": blind,
+        "their attention on the other thing": other,
     }
 
 
@@ -59,7 +59,7 @@ def _regions(scene: Scene, seed: int, tokens: Sequence[TokenMap]) -> list[NDArra
 
 
 def _named(things: Sequence[Thing], tokens: Sequence[TokenMap]) -> Iterator[tuple[int, TokenMap]]:
-    """Right colours and shapes, with the number of the thing that they are said of.
+    """Correct colours and shapes, with the index of the thing that they describe.
 
     A thing's shape is its last word; behind the last thing comes the background.
     """
@@ -76,7 +76,7 @@ def _named(things: Sequence[Thing], tokens: Sequence[TokenMap]) -> Iterator[tupl
 def _looked_at(
     token: TokenMap, regions: Sequence[NDArray[Any]], index: int
 ) -> tuple[bool, float, float, float | None]:
-    """Best cell on the thing?, mass on it, its share of the picture, mass on the other thing."""
+    """Whether the best cell is on the thing; mass on it; its area share; mass on the other."""
     region = regions[index]
     total = max(float(token.map.sum()), 1e-9)
     other = float(token.map[regions[1 - index]].sum()) / total if len(regions) > 1 else None

@@ -1,4 +1,4 @@
-"""How well anything translates the gazette, and whether it looks where the grammar says.
+"""Scores of a gazette translator: BLEU, exact matches, and agreement with the grammar's alignment.
 
 Imports neither torch nor transformers, so that the same measures serve PyTorch, ONNX and the API.
 """
@@ -18,7 +18,7 @@ from export.examples.splits import Split
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A translation and what each of its words looked at.
+    """A translation with the attention of each word.
 
     Attributes:
         text: The translation.
@@ -37,7 +37,7 @@ def score(
 ) -> float:
     """Corpus BLEU (sacrebleu, 13a, cased) from 0 to 100 over `count` sentences of a split.
 
-    With `is_shuffled` every translation is held against another sentence's reference.
+    With `is_shuffled` every translation is compared with another sentence's reference.
     """
     pairs = list(sentences(split, count, seed))
     references = [pair.target for pair in pairs]
@@ -48,7 +48,7 @@ def score(
 
 
 def exact_share(translate: Translate, split: Split, count: int, seed: int = 0) -> float:
-    """The share of sentences, 0 to 1, whose translation is the reference to the letter."""
+    """The share of sentences, 0 to 1, whose translation equals the reference."""
     pairs = list(sentences(split, count, seed))
     translations = translate([pair.source for pair in pairs])
     right = sum(made == pair.target for made, pair in zip(translations, pairs, strict=True))
@@ -58,9 +58,9 @@ def exact_share(translate: Translate, split: Split, count: int, seed: int = 0) -
 def alignment_share(
     read: Read, split: Split, count: int, seed: int = 0, only_reversed: bool = False
 ) -> float:
-    """The share of French nouns and adjectives, 0 to 1, that looked most at their English word.
+    """The share of French nouns and adjectives, 0 to 1, aligned best with their English word.
 
-    All words of a sentence that is not translated to the letter count as missed.
+    All words of a sentence that is not translated exactly count as wrong.
 
     Args:
         only_reversed: Count the words of phrases that stand in another order in English.
@@ -77,7 +77,7 @@ def alignment_share(
 
 
 def reversed_links(pair: GazettePair) -> tuple[tuple[int, int], ...]:
-    """The links that cross another one beside them."""
+    """The links that cross a neighbouring link."""
     crossing: set[tuple[int, int]] = set()
     for first, second in zip(pair.links, pair.links[1:], strict=False):
         if second[0] == first[0] + 1 and second[1] < first[1]:

@@ -1,7 +1,7 @@
-"""How well few-shot questions are answered, whoever answers them.
+"""Few-shot accuracy of any answering function.
 
-The function under test is a plain callable, so that PyTorch, ONNX and the served API are measured
-by one ruler. The bindings of the fresh families are withheld from training, all of them.
+The function under test is a plain callable, so that one measure serves PyTorch, ONNX and the API.
+All bindings of the fresh families are withheld from training.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ Answer = Callable[[list[Question]], list[str]]
 
 SHOTS = (0, 1, 4, 8)
 MAX_ANSWER = 12  # tokens
-TEST_QUESTIONS, TEST_SEED = 200, 7  # of each family; what the model card reports
+TEST_QUESTIONS, TEST_SEED = 200, 7  # of each family; reported in the model card
 
 
 def accuracy(answer_all: Answer, family: Family, shots: int, count: int, seed: int) -> float:
-    """Share of questions whose answer is the bound one, to the letter."""
+    """Share of questions whose answer equals the bound one."""
     asked = list(questions(family, shots, count, seed))
     return _share_equal(answer_all(asked), [question.answer for question in asked])
 
@@ -24,7 +24,7 @@ def accuracy(answer_all: Answer, family: Family, shots: int, count: int, seed: i
 def swapped_accuracy(
     answer_all: Answer, family: Family, shots: int, count: int, seed: int
 ) -> float:
-    """The control: each question is asked under the examples of the next one."""
+    """The control: each question gets the examples of the next one."""
     asked = list(questions(family, shots, count, seed))
     foreign = [
         Question(one.instruction, other.examples, one.prompt, one.answer)
@@ -34,7 +34,7 @@ def swapped_accuracy(
 
 
 def mean(shares: Sequence[float]) -> float:
-    """Over families."""
+    """The mean over families."""
     return sum(shares) / len(shares)
 
 

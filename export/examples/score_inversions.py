@@ -1,7 +1,7 @@
-"""Whether a translator looks at the word that it translates, where the order is not the same.
+"""Alignment accuracy of a translator on inverted noun–adjective pairs.
 
-"el gato negro" is "the black cat": the noun and its adjective change places, so looking straight
-across is looking at the wrong one of the two. Imports neither torch nor transformers.
+"el gato negro" is "the black cat": the noun and its adjective change places, so a monotone
+alignment is wrong for both. Imports neither torch nor transformers.
 """
 
 from collections.abc import Iterator
@@ -18,10 +18,10 @@ Link = tuple[int, int]  # (English word, the Spanish word that it translates)
 
 
 def inversion_shares(read: Read, split: Split, count: int, seed: int = 0) -> tuple[float, float]:
-    """How many inverted nouns and adjectives of right translations looked most at their own word.
+    """Alignment of inverted nouns and adjectives in correct translations.
 
     Returns:
-        The share that did, and the share that looked at the other of the two, 0 to 1.
+        The share aligned best with their own word, and with the other of the two, 0 to 1.
     """
     pairs = [pair for pair in sentences(split, count, seed) if links(pair.spanish, pair.english)]
     readings = read([pair.spanish for pair in pairs])
@@ -39,7 +39,7 @@ def inversion_shares(read: Read, split: Split, count: int, seed: int = 0) -> tup
 
 
 def links(source: str, target: str) -> list[tuple[Link, Link]]:
-    """The (adjective, noun) pairs of a sentence that stand the other way round in Spanish."""
+    """The (adjective, noun) pairs of a sentence whose order is reversed in Spanish."""
     theirs, ours = bare(source).split(), bare(target).split()
     found = []
     for place, words in enumerate(pairwise(theirs)):

@@ -1,7 +1,7 @@
-"""How well pictures of held-out scenes are captioned and classified, whoever does it.
+"""Caption and classification scores on held-out scenes, for any captioner and classifier.
 
-The functions under test are plain callables, so that PyTorch, ONNX and the served API are measured
-by one ruler. Every scene has a combination of attributes that training never showed.
+The functions under test are plain callables, so that one measure serves PyTorch, ONNX and the API.
+Every scene has a combination of attributes that is in no training picture.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ CaptionFunction = Callable[[list[Image.Image]], list[str]]
 ClassifyFunction = Callable[[Image.Image, list[str]], str]
 
 TEMPLATE = "a photo of a {}"  # the zero-shot labels are written to fit into it
-TEST_SCENES, TEST_SEED = 600, 7  # what the model cards report
+TEST_SCENES, TEST_SEED = 600, 7  # reported in the model cards
 _FIRST_PICTURE = 1_000_000_000  # render seeds above those of any training
 CHOICES = 22  # labels a picture: the truth and 21 that differ from it in one attribute
 
@@ -39,7 +39,7 @@ def heldout_pictures(count: int, seed: int) -> Iterator[tuple[Scene, Image.Image
 
 
 def picture_seed(count: int, seed: int, index: int) -> int:
-    """What `heldout_pictures` renders its picture `index` with."""
+    """The render seed of picture `index` of `heldout_pictures`."""
     return _FIRST_PICTURE + seed * count + index
 
 
@@ -74,10 +74,10 @@ def zero_shot_top1(classify: ClassifyFunction, count: int, seed: int) -> float:
 
 
 def swapped_zero_shot_top1(classify: ClassifyFunction, count: int, seed: int) -> float:
-    """The control: each question is asked about the next picture.
+    """The control: the labels of each question with the next picture.
 
-    The score of a good classifier is then below 1 / `CHOICES`: where another label happens to share
-    its one different attribute with the foreign picture, it fits better than the truth.
+    A good classifier then scores below 1 / `CHOICES`: a label whose one different attribute matches
+    the other picture fits better than the true label.
     """
     asked = list(questions(count, seed))
     pictures = [question.picture for question in asked[1:] + asked[:1]]

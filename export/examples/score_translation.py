@@ -1,4 +1,4 @@
-"""How well anything translates the example world: a function in, a BLEU score out.
+"""Scores of a translator of the example world: BLEU and exact matches.
 
 Imports neither torch nor transformers, so that the same measure serves PyTorch, ONNX and the API.
 """
@@ -19,8 +19,8 @@ def score(
 ) -> float:
     """Corpus BLEU (sacrebleu, 13a, cased) from 0 to 100 over `count` sentences of a split.
 
-    With `is_shuffled` every translation is held against another sentence's reference: what is left
-    is what a translator scores that ignores its source.
+    With `is_shuffled` every translation is compared with another sentence's reference: the score of
+    a translator that ignores its source.
     """
     pairs = list(sentences(split, count, seed))
     references = [pair.english for pair in pairs]
@@ -31,7 +31,7 @@ def score(
 
 
 def exact_share(translate: Translate, split: Split, count: int, seed: int = 0) -> float:
-    """The share of sentences, 0 to 1, whose translation is the reference to the letter."""
+    """The share of sentences, 0 to 1, whose translation equals the reference."""
     pairs = list(sentences(split, count, seed))
     translations = translate([pair.spanish for pair in pairs])
     right = sum(made == pair.english for made, pair in zip(translations, pairs, strict=True))
@@ -39,7 +39,7 @@ def exact_share(translate: Translate, split: Split, count: int, seed: int = 0) -
 
 
 def remembering(translate: Translate) -> Translate:
-    """The same function, asked once for what it is asked twice."""
+    """The function with a cache: each text is translated once."""
     known: dict[str, str] = {}
 
     def remembered(texts: list[str]) -> list[str]:

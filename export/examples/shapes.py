@@ -1,7 +1,7 @@
 """Outlines and textures of the scene world, as formulas over a unit square.
 
 Implicit formulas need no drawing library: evaluating one on a fine grid and averaging gives an
-anti-aliased picture, and a test can ask whether a point lies inside.
+anti-aliased picture, and a test can check whether a point lies inside.
 
 Every function takes two float arrays of one shape: x to the right and y upwards, in units of the
 object's radius. It returns a bool array of that shape: inside the outline, or on the second tone.

@@ -1,4 +1,4 @@
-"""The checkpoint folder of Show, Attend and Tell: written, read back, and captioning in PyTorch."""
+"""The checkpoint folder of Show, Attend and Tell: writing, reading, and captioning in PyTorch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_TOKENS = 32
 
 
 def start_folder(folder: Path, tokenizer: GPT2Tokenizer) -> ShowAttendTell:
-    """Writes all but the weights, and returns the untrained network that the settings describe."""
+    """Writes all but the weights, and returns an untrained network of these settings."""
     folder.mkdir(parents=True, exist_ok=True)
     end = tokenizer.eos_token_id
     special = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
@@ -65,7 +65,7 @@ def save_weights(network: ShowAttendTell, folder: Path) -> None:
 
 
 def observer(folder: Path, batch: int = 50) -> ObserveFunction:
-    """A function from pictures to greedy words, each with the map of what it looked at."""
+    """A function from pictures to greedy words, each with its attention map."""
     network, tokenizer = read_folder(folder), GPT2Tokenizer.from_pretrained(folder)
     processor = ViTImageProcessorPil.from_pretrained(folder)
 
@@ -88,7 +88,7 @@ def greedy(
 ) -> tuple[torch.Tensor, NDArray[Any]]:
     """The likeliest tokens (B, T), the end token and what follows it included, and maps.
 
-    Maps are (B, T, rows, columns): where the network looked when it chose each token.
+    Maps are (B, T, rows, columns): the attention at the step of each token.
     """
     annotations = network.encoder(pixels)
     keys = network.decoder.attention.project_keys(annotations)
@@ -103,7 +103,7 @@ def greedy(
 
 
 def text(tokens: list[TokenMap]) -> str:
-    """What the words say together."""
+    """The words joined into one text."""
     return "".join(token.word for token in tokens)
 
 

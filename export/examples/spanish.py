@@ -164,7 +164,7 @@ def plural(word: str) -> str:
 
 
 def agree(adjective: str, gender: Gender, is_plural: bool) -> str:
-    """An adjective, or a determiner that inflects like one, in the form its noun asks for."""
+    """An adjective, or a determiner that inflects like one, that agrees with its noun."""
     if gender == "f" and adjective.endswith("o"):
         adjective = adjective[:-1] + "a"
     elif gender == "f" and adjective in ("español", "trabajador"):

@@ -10,6 +10,6 @@ SENTENCE_SHARE = 50  # one sentence in so many is held out
 
 
 def bucket(text: str, buckets: int) -> int:
-    """A number below `buckets` that is the text's own."""
+    """A keyed hash of the text, modulo `buckets`."""
     digest = blake2b(text.encode(), digest_size=8, key=b"triptych").digest()
     return int.from_bytes(digest, "big") % buckets

@@ -45,7 +45,7 @@ class Batch:
 
 
 def word_tokenizer(pairs: list[GazettePair]) -> Tokenizer:
-    """A tokenizer of whole words over both languages; an elided word and a mark stand alone."""
+    """A tokenizer of whole words over both languages; elided words and marks are tokens."""
     pieces = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Metaspace(),
@@ -130,7 +130,7 @@ def initialise(model: nn.Module) -> None:
 
 
 def batches(tokenizer: Tokenizer, seed: int) -> Iterator[Batch]:
-    """New sentences for ever, of similar lengths: nothing is learnt by heart."""
+    """Endless batches of new sentences of similar lengths."""
     rng = Random(seed)
     while True:
         pairs = list(sentences("train", _CHUNK, rng.randrange(2**32)))

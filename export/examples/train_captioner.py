@@ -1,7 +1,7 @@
 """Trains the example captioner: a small ViT + GPT-2 in Hugging Face's VisionEncoderDecoder format.
 
-It is built, trained and saved with `transformers` on purpose: our own loader then meets a folder
-that the library wrote.
+Built, trained and saved with `transformers`, so that our loader is tested on a folder that the
+library wrote.
 """
 
 import argparse
@@ -31,7 +31,12 @@ from export.examples.score_scenes import (
     caption_exact_match,
     swapped_caption_match,
 )
-from export.examples.training import Lessons, command_line, pixel_tensor, train_in_stages
+from export.examples.training import (
+    PatchClassification,
+    command_line,
+    pixel_tensor,
+    train_in_stages,
+)
 
 MODULE = "export.examples.train_captioner"
 OUTPUT = Path(__file__).parent / "checkpoints" / "example-captioner"
@@ -48,7 +53,7 @@ def main() -> None:
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="how many of the attributes that the decoder has read are made wrong (%(default)s)",
+        help="share of wrong attributes in the decoder's input (%(default)s)",
     )
     arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
@@ -64,8 +69,8 @@ def main() -> None:
         model = build_model(tokenizer)
 
     captioning = Captioning(model, tokenizer, processor, arguments)
-    lessons = Lessons.of_vit(model.encoder, captioning.pixels, arguments)
-    pictures, minutes = train_in_stages(model, captioning.loss, lessons, arguments)
+    pretraining = PatchClassification.of_vit(model.encoder, captioning.pixels, arguments)
+    pictures, minutes = train_in_stages(model, captioning.loss, pretraining, arguments)
     save_half(model, folder)
     report(folder, run_line(MODULE, arguments, pictures, minutes), arguments.resume)
 
@@ -114,7 +119,9 @@ def build_model(tokenizer: GPT2Tokenizer) -> VisionEncoderDecoderModel:
     config.decoder_start_token_id = config.pad_token_id = config.eos_token_id = end
     model = VisionEncoderDecoderModel(config)
     generation = model.generation_config
-    generation._from_model_config = False  # or loaders take it for a mere copy of config.json
+    generation._from_model_config = (
+        False  # without it, loaders treat the file as a copy of config.json
+    )
     generation.decoder_start_token_id = generation.bos_token_id = end
     generation.eos_token_id = generation.pad_token_id = end
     generation.max_length = _MAX_TOKENS
@@ -141,7 +148,7 @@ def captioner(folder: Path, batch: int = 50) -> CaptionFunction:
 
 
 class Captioning:
-    """The loss of the canonical captions of ever new training scenes."""
+    """The loss of the canonical captions of freshly drawn training scenes."""
 
     def __init__(
         self,
@@ -162,7 +169,7 @@ class Captioning:
         ).loss
 
     def pixels(self, pictures: list[Image.Image]) -> torch.Tensor:
-        """The pictures as the saved image recipe prepares them."""
+        """The pictures, preprocessed as in the saved image recipe."""
         return pixel_tensor(pictures, self._processor.image_mean, self._processor.image_std)
 
 

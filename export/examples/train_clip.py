@@ -1,7 +1,7 @@
 """Trains the example CLIP: small vision and text towers in Hugging Face's CLIP format.
 
-It is built, trained and saved with `transformers` on purpose: our own loader then meets a folder
-that the library wrote.
+Built, trained and saved with `transformers`, so that our loader is tested on a folder that the
+library wrote.
 """
 
 import json
@@ -42,14 +42,14 @@ from export.examples.score_scenes import (
     zero_shot_top1,
 )
 from export.examples.training import (
-    Lessons,
+    PatchClassification,
     Recipe,
     command_line,
     pixel_tensor,
     train,
     train_in_stages,
 )
-from export.examples.vision_initialisation import initialise_vision_tower, settle_first_norm
+from export.examples.vision_initialisation import fit_first_norm, initialise_vision_tower
 
 MODULE = "export.examples.train_clip"
 OUTPUT = Path(__file__).parent / "checkpoints" / "example-clip"
@@ -58,12 +58,12 @@ _WORD_END = "</w>"
 _TOKENIZER_SCENES = 20_000
 _MAX_TOKENS = 48
 _FAMILY = 6  # scenes that differ in one attribute
-_MOVED = 2  # of which at least so many in their relation, once training is resumed
+_MOVED = 2  # of which at least so many differ in their relation, once training is resumed
 _READING_STEPS = 800
-_SAMPLE = 64  # pictures to settle a norm by
+_SAMPLE = 64  # pictures for the statistics of the first norm
 _TEMPLATES = (
     TEMPLATE,
-    TEMPLATE,  # what zero-shot routes use when not told otherwise
+    TEMPLATE,  # the default of the zero-shot route
     "a picture of a {}",
     "an image of a {}",
     "a drawing of a {}",
@@ -77,13 +77,15 @@ def main() -> None:
     """Trains, saves, scores and describes the checkpoint."""
     parser = command_line(__doc__, OUTPUT, steps=3000)
     parser.add_argument(
-        "--name-slots", action="store_true", help="have both embeddings tell what stands where"
+        "--name-slots",
+        action="store_true",
+        help="also predict the attributes by position from both embeddings",
     )
     parser.add_argument(
-        "--sight-of",
+        "--vision-of",
         type=Path,
         metavar="DIR",
-        help="start the vision tower anew, from this captioner's encoder",
+        help="initialise the vision tower from the encoder of this captioner",
     )
     arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
@@ -101,18 +103,18 @@ def main() -> None:
         tokenizer.save_pretrained(folder)
         tokenizer.backend_tokenizer.model.save(str(folder))  # vocab.json and merges.txt
         model = build_model(tokenizer)
-    if arguments.sight_of:
-        see_like(arguments.sight_of, model, processor, arguments.seed)
+    if arguments.vision_of:
+        copy_encoder(arguments.vision_of, model, processor, arguments.seed)
 
     moved = _MOVED if arguments.resume else 0
     stream = families(sys.maxsize, _FAMILY, arguments.seed, moved)
     contrast = Contrast(model, tokenizer, processor, stream, arguments.name_slots)
-    lessons = Lessons.of_vit(model.vision_model, contrast.pixels, arguments)
+    pretraining = PatchClassification.of_vit(model.vision_model, contrast.pixels, arguments)
     reading_minutes = 0.0
     if arguments.name_slots:
         reading = Recipe(_READING_STEPS, arguments.seed, batch=192, peak_lr=1e-3)
         reading_minutes = train(contrast, lambda _step: contrast.read(reading.batch), reading)
-    pictures, minutes = train_in_stages(contrast, contrast.loss, lessons, arguments)
+    pictures, minutes = train_in_stages(contrast, contrast.loss, pretraining, arguments)
     minutes += reading_minutes
     save_half(model, folder)
     report(folder, run_line(MODULE, arguments, pictures, minutes), arguments.resume)
@@ -164,15 +166,17 @@ def build_model(tokenizer: CLIPTokenizer) -> CLIPModel:
     return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=128))
 
 
-def see_like(folder: Path, model: CLIPModel, processor: CLIPImageProcessorPil, seed: int) -> None:
-    """Starts the vision tower from the encoder of the captioner in `folder`."""
+def copy_encoder(
+    folder: Path, model: CLIPModel, processor: CLIPImageProcessorPil, seed: int
+) -> None:
+    """Initialises the vision tower from the encoder of the captioner in `folder`."""
     captioner = VisionEncoderDecoderModel.from_pretrained(folder, dtype=torch.float32)
     initialise_vision_tower(
         model, processor, captioner, ViTImageProcessorPil.from_pretrained(folder)
     )
     sample = [render(scene, index) for index, scene in enumerate(scenes("train", _SAMPLE, seed))]
     pixels = pixel_tensor(sample, processor.image_mean, processor.image_std)
-    settle_first_norm(model, pixels)
+    fit_first_norm(model, pixels)
 
 
 def classifier(folder: Path) -> ClassifyFunction:
@@ -194,11 +198,11 @@ def classifier(folder: Path) -> ClassifyFunction:
 
 
 class Contrast(nn.Module):
-    """The contrastive loss of ever new families of training scenes.
+    """The contrastive loss of freshly drawn families of training scenes.
 
-    By contrast alone, "A left of B" and "A right of B" fell onto one embedding and stayed there.
+    With the contrastive loss alone, "A left of B" and "A right of B" collapsed to one embedding.
     With `names_slots`, one linear head reads from either embedding which thing stands left or above
-    and which right or below; that takes the two apart.
+    and which right or below; that separates the two.
     """
 
     def __init__(
@@ -235,7 +239,7 @@ class Contrast(nn.Module):
         )
 
     def read(self, batch: int) -> torch.Tensor:
-        """The loss of telling from the text alone what stands where: the text tower's lessons."""
+        """The loss of predicting attributes by position from the text alone, for the text tower."""
         drawn = self._draw(batch)
         features = self._model.get_text_features(**self._tokens(drawn)).pooler_output
         embeddings = nn.functional.normalize(features, dim=-1)
@@ -259,7 +263,7 @@ class Contrast(nn.Module):
         return torch.stack(losses).sum() / (truth != UNSAID).sum()
 
     def pixels(self, pictures: list[Image.Image]) -> torch.Tensor:
-        """The pictures as the saved image recipe prepares them."""
+        """The pictures, preprocessed as in the saved image recipe."""
         return pixel_tensor(pictures, self._processor.image_mean, self._processor.image_std)
 
 
@@ -267,7 +271,7 @@ def contrastive_loss(scores: torch.Tensor, is_true: torch.Tensor) -> torch.Tenso
     """Mean cross entropy over pictures and over texts of `scores` (pictures, texts).
 
     Texts that are true of a picture without being its own, by `is_true` (pictures, texts) bool,
-    count neither for nor against it.
+    are excluded from the loss.
     """
     own = torch.arange(len(scores))
     scores = scores.masked_fill(is_true & ~torch.eye(len(scores), dtype=torch.bool), -torch.inf)
@@ -295,9 +299,9 @@ def report(folder: Path, run: str, is_resumed: bool) -> None:
         is_resumed=is_resumed,
         name="example-clip",
         pipeline="zero-shot-image-classification",
-        summary="Tells which text describes a small rendered scene of one or two things. Labels go"
+        summary="Classifies small rendered scenes of one or two things by text labels. Labels go"
         f' into "{TEMPLATE}":\n"red striped circle", or "large red circle above a small blue ring'
-        ' on a gray background".\nSize, colour and background may go unsaid; a thing without a'
+        ' on a gray background".\nSize, colour and background are optional; a thing without a'
         " texture word is plain.",
         architecture="`CLIPModel`: vision tower (5 layers of width 160, patches of 8 pixels), text"
         " tower (3 layers of width 128), projection to 128",

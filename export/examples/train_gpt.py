@@ -1,8 +1,8 @@
-"""Trains `example-gpt`: a small GPT-2 that tells of the example world and learns from its prompt.
+"""Trains `example-gpt`: a small GPT-2 for text of the example world and in-context learning.
 
-It is built, trained and saved with `transformers` on purpose: our own loader then meets a folder
-that the library wrote. It first learns to look things up in the prompt, from episodes of fresh
-bindings alone, and then reads sentences and captions of the example world beside all episodes.
+Built, trained and saved with `transformers`, so that our loader is tested on a folder that the
+library wrote. The first stage trains on episodes of fresh bindings only, the second on all episodes
+and on sentences and captions of the example world.
 
     python -m export.examples.train_gpt
 """
@@ -43,22 +43,22 @@ _CAPTION_SHARE = 0.3  # of sentences
 _LONGEST_PARAGRAPH = 6  # sentences
 _INITIAL_RANGE = 0.06  # GPT-2's 0.02 is for a width of 768
 _IGNORED = -100  # labels that cross entropy skips
-_WATCH_EVERY = 150  # steps
+_PROGRESS_EVERY = 150  # steps
 
 
 @dataclass(frozen=True)
-class Diet:
-    """What a stage reads: families of lessons, and their share of the rows."""
+class Stage:
+    """The data of a training stage: families of lessons, and their share of the rows."""
 
     families: tuple[Family, ...]
     lesson_share: float
-    only_told: bool
-    """Whether answers that nobody can know are left out; else they are guessed, as in use."""
+    only_answerable: bool
+    """Whether answers that do not follow from the context are excluded from the loss."""
 
 
-# Looking up is learnt first and alone: among everything else it gives too few hints a step.
-FIRST = Diet(FRESH, lesson_share=1.0, only_told=True)
-SECOND = Diet(FAMILIES, lesson_share=0.75, only_told=False)
+# Lookup is trained first and alone: in the full mixture its gradient signal is too weak.
+FIRST = Stage(FRESH, lesson_share=1.0, only_answerable=True)
+SECOND = Stage(FAMILIES, lesson_share=0.75, only_answerable=False)
 
 
 def main() -> None:
@@ -77,8 +77,10 @@ def main() -> None:
     model = build_model(tokenizer)
     first = Recipe(arguments.steps // 3, arguments.seed, _BATCH, peak_lr=2e-3)
     second = Recipe(arguments.steps - first.steps, arguments.seed, _BATCH, peak_lr=1.5e-3)
-    minutes = train(model, Reading(model, tokenizer, FIRST, arguments.seed).loss, first)
-    minutes += train(model, Reading(model, tokenizer, SECOND, arguments.seed).loss, second)
+    minutes = train(model, LanguageModelling(model, tokenizer, FIRST, arguments.seed).loss, first)
+    minutes += train(
+        model, LanguageModelling(model, tokenizer, SECOND, arguments.seed).loss, second
+    )
     save_half(model, folder)
     command = f"python -m {MODULE} --steps {arguments.steps} --seed {arguments.seed}"
     rows = arguments.steps * _BATCH
@@ -88,10 +90,10 @@ def main() -> None:
 def build_tokenizer(folder: Path, seed: int) -> GPT2Tokenizer:
     """A byte-level BPE in GPT-2's format, learnt from both kinds of text, saved into the folder."""
     learner = ByteLevelBPETokenizer()
-    told = islice(paragraphs(seed), _TOKENIZER_TEXTS)
-    asked = ("".join(lesson.pieces()) for lesson in islice(lessons(seed), _TOKENIZER_TEXTS))
+    world_texts = islice(paragraphs(seed), _TOKENIZER_TEXTS)
+    lesson_texts = ("".join(lesson.pieces()) for lesson in islice(lessons(seed), _TOKENIZER_TEXTS))
     learner.train_from_iterator(
-        (text for texts in (told, asked) for text in texts),
+        (text for texts in (world_texts, lesson_texts) for text in texts),
         vocab_size=_VOCABULARY,
         special_tokens=[END_OF_TEXT],
         show_progress=False,
@@ -105,7 +107,7 @@ def build_tokenizer(folder: Path, seed: int) -> GPT2Tokenizer:
 
 
 def build_model(tokenizer: GPT2Tokenizer) -> GPT2LMHeadModel:
-    """A GPT-2 of four layers, untrained but for a sketch of what looks words up."""
+    """An untrained GPT-2 of four layers with initialised induction heads."""
     end = tokenizer.eos_token_id
     config = GPT2Config(
         vocab_size=len(tokenizer),
@@ -120,13 +122,15 @@ def build_model(tokenizer: GPT2Tokenizer) -> GPT2LMHeadModel:
         resid_pdrop=0.0,  # no dropout: every row is new
         embd_pdrop=0.0,
         attn_pdrop=0.0,
-        # under autocast three times as fast on a CPU
+        # three times as fast under autocast on a CPU
         attn_implementation="eager",  # type: ignore[call-arg]  # a field of every configuration
     )
     model = GPT2LMHeadModel(config)
     initialise_induction_heads(model)
     generation = model.generation_config
-    generation._from_model_config = False  # or loaders take it for a mere copy of config.json
+    generation._from_model_config = (
+        False  # without it, loaders treat the file as a copy of config.json
+    )
     generation.bos_token_id = generation.eos_token_id = generation.pad_token_id = end
     return model
 
@@ -143,36 +147,38 @@ def paragraphs(seed: int) -> Iterator[str]:
         yield joint.join(islice(source, count))
 
 
-class Reading:
-    """The loss of ever new rows: every token of a paragraph, but only answers of a lesson."""
+class LanguageModelling:
+    """The loss of freshly drawn rows: all tokens of a paragraph, only answers of a lesson."""
 
     def __init__(
-        self, model: GPT2LMHeadModel, tokenizer: GPT2Tokenizer, diet: Diet, seed: int
+        self, model: GPT2LMHeadModel, tokenizer: GPT2Tokenizer, stage: Stage, seed: int
     ) -> None:
         self._model = model
         self._end = tokenizer.eos_token_id
         self._paragraphs = paragraphs(seed + 1)
-        self._lessons = lessons(seed + 1, diet.families)
-        self._asked = int(diet.lesson_share * _BATCH)
-        self._only_told = diet.only_told
+        self._lessons = lessons(seed + 1, stage.families)
+        self._lessons_per_batch = int(stage.lesson_share * _BATCH)
+        self._only_answerable = stage.only_answerable
         self._tokenizer = tokenizer
 
     def loss(self, step: int) -> torch.Tensor:
         """Mean cross entropy over the next batch.
 
-        Rows begin at random positions, so that the whole table learns and only distances matter.
+        Rows begin at random positions, so that all position embeddings are trained.
         """
-        rows = [self._lesson(next(self._lessons)) for _ in range(self._asked)]
-        rows += [self._paragraph(next(self._paragraphs)) for _ in range(_BATCH - self._asked)]
+        rows = [self._lesson(next(self._lessons)) for _ in range(self._lessons_per_batch)]
+        rows += [
+            self._paragraph(next(self._paragraphs)) for _ in range(_BATCH - self._lessons_per_batch)
+        ]
         tokens = _padded([ids for ids, _ in rows], self._end)
         labels = _padded([labels for _, labels in rows], _IGNORED)
         start = torch.randint(0, POSITIONS - tokens.shape[1] + 1, (len(rows), 1))
         positions = start + torch.arange(tokens.shape[1])
-        if step % _WATCH_EVERY == 0:
-            self._watch()
+        if step % _PROGRESS_EVERY == 0:
+            self._print_accuracy()
         hidden = self._model.transformer(input_ids=tokens, position_ids=positions).last_hidden_state
         following = labels[:, 1:]
-        is_learnt = following != _IGNORED  # the vocabulary is scored for these places only
+        is_learnt = following != _IGNORED  # logits are computed for these places only
         logits = self._model.lm_head(hidden[:, :-1][is_learnt])
         return nn.functional.cross_entropy(logits.float(), following[is_learnt])
 
@@ -182,18 +188,18 @@ class Reading:
         labels: list[int] = []
         for index, new in enumerate(self._tokenizer(list(lesson.pieces()))["input_ids"]):
             is_answer = index % 2 == 1
-            is_learnt = is_answer and (lesson.told[index // 2] or not self._only_told)
+            is_learnt = is_answer and (lesson.answerable[index // 2] or not self._only_answerable)
             ids += new
             labels += new if is_learnt else [_IGNORED] * len(new)
         return ids[:_ROW_TOKENS], labels[:_ROW_TOKENS]
 
     def _paragraph(self, text: str) -> tuple[list[int], list[int]]:
-        """Token ids twice. The end token also begins it, so that an empty prompt has a sequel."""
+        """Token ids twice. The end token also begins them, for continuations of an empty prompt."""
         ids = [self._end, *self._tokenizer(text)["input_ids"], self._end][:_ROW_TOKENS]
         return ids, ids
 
-    def _watch(self) -> None:
-        """Prints how the few-shot accuracy stands on withheld bindings of each family."""
+    def _print_accuracy(self) -> None:
+        """Prints the few-shot accuracy on withheld bindings of each family."""
         complete = answerer_of(self._model, self._tokenizer)
         shares = {
             family.name: [

@@ -1,6 +1,6 @@
 """Trains the example of Show, Attend and Tell: our own network, a small CNN and an LSTM.
 
-`transformers` has no such model, so the very module that is exported is trained, and the folder
+`transformers` has no such model, so the exported module itself is trained, and the folder
 holds its weights under our own names.
 """
 
@@ -29,13 +29,18 @@ from export.examples.soft_captioner import (
     start_folder,
     text,
 )
-from export.examples.training import Lessons, command_line, pixel_tensor, train_in_stages
+from export.examples.training import (
+    PatchClassification,
+    command_line,
+    pixel_tensor,
+    train_in_stages,
+)
 from export.models.show_attend_tell import ShowAttendTell
 
 MODULE = "export.examples.train_show_attend_tell"
 _CHECKPOINTS = Path(__file__).parent / "checkpoints"
 OUTPUT = _CHECKPOINTS / "example-show-attend-tell"
-_TOKENIZER = _CHECKPOINTS / "example-captioner"  # it says the same captions
+_TOKENIZER = _CHECKPOINTS / "example-captioner"  # same captions as example-captioner
 _MEAN = _DEVIATION = [0.5, 0.5, 0.5]  # of the saved image recipe
 
 
@@ -47,7 +52,7 @@ def main() -> None:
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="how many of the attributes that the decoder has read are made wrong (%(default)s)",
+        help="share of wrong attributes in the decoder's input (%(default)s)",
     )
     parser.add_argument(
         "--look-everywhere",
@@ -64,14 +69,14 @@ def main() -> None:
 
     captioning = Captioning(model, tokenizer, arguments)
     sizes = SIDE // model.config.grid[0], model.config.annotation_width
-    lessons = Lessons(model.encoder, captioning.cells, *sizes, arguments)
-    pictures, minutes = train_in_stages(model, captioning.loss, lessons, arguments)
+    pretraining = PatchClassification(model.encoder, captioning.cells, *sizes, arguments)
+    pictures, minutes = train_in_stages(model, captioning.loss, pretraining, arguments)
     save_weights(model, folder)
     report(folder, run_line(MODULE, arguments, pictures, minutes), arguments.resume)
 
 
 class Captioning:
-    """The loss of the canonical captions of ever new training scenes."""
+    """The loss of the canonical captions of freshly drawn training scenes."""
 
     def __init__(
         self, model: ShowAttendTell, tokenizer: GPT2Tokenizer, arguments: argparse.Namespace
@@ -90,14 +95,14 @@ class Captioning:
         entropy = nn.functional.cross_entropy(
             logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED
         )
-        is_said = (labels != IGNORED)[..., None]
-        looked = (attention * is_said).sum(1)  # (B, N): over the words of a caption
+        is_word = (labels != IGNORED)[..., None]
+        looked = (attention * is_word).sum(1)  # (B, N): over the words of a caption
         return entropy + self._evenness * (1 - looked).square().sum(-1).mean()
 
     def cells(self, pictures: list[Image.Image]) -> torch.Tensor:
-        """What the encoder makes of each cell of crowded pictures, (B, N, D).
+        """Annotations of pictures with patch labels, (B, N, D).
 
-        Beside captions, batch normalisation keeps to their pictures' statistics.
+        While captions are trained too, batch normalisation keeps the statistics of their pictures.
         """
         encoder = self._model.encoder
         encoder.train(not self._has_captions)
@@ -109,7 +114,7 @@ class Captioning:
 def teacher_forced(
     model: ShowAttendTell, pixels: torch.Tensor, read: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits (B, T, V) and attention (B, T, N) of a network that reads given words (B, T)."""
+    """Logits (B, T, V) and attention (B, T, N) with teacher forcing on given words (B, T)."""
     annotations = model.encoder(pixels)
     keys = model.decoder.attention.project_keys(annotations)
     states = model.decoder.initial_states(annotations)
@@ -152,7 +157,7 @@ def report(folder: Path, run: str, is_resumed: bool) -> None:
         pipeline="image-to-text",
         summary="Describes rendered scenes of one or two things before a background, such as\n"
         '"a large red striped circle to the left of a small blue square on a green background",\n'
-        "and tells for each word where in the picture it looked.",
+        "with an attention map for each word.",
         architecture="Show, Attend and Tell (Xu et al. 2015): seven convolutions to an 8 x 8 grid"
         " of width 160, soft attention of width 128 and an LSTM of width 256",
     )

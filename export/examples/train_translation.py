@@ -1,7 +1,7 @@
 """Trains `example-es-en`, a small MarianMT translator of the example world's Spanish.
 
-Written with `transformers`, the library that real checkpoints come from, so that our own loader
-meets this folder exactly as it meets anyone's. The layout follows Helsinki-NLP/opus-mt-es-en:
+Written with `transformers`, like published checkpoints, so that our loader is tested on the same
+folder layout. The layout follows Helsinki-NLP/opus-mt-es-en:
 two sentencepiece models over one shared vocabulary, `</s>` first, `<pad>` last and starting the
 decoder, post-norm layers, swish, scaled and tied embeddings, sinusoidal positions.
 
@@ -45,7 +45,7 @@ class Example:
 
 def train_pieces(texts: list[str], model: Path) -> None:
     """Writes a sentencepiece unigram model; digits are pieces of their own, so numbers copy."""
-    written = io.BytesIO()  # files would leave their paths in the model
+    written = io.BytesIO()  # file names would be stored in the model
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),
         model_writer=written,
@@ -168,7 +168,7 @@ def build_model(tokenizer: MarianTokenizer) -> MarianMTModel:
 
 
 def generation_defaults(tokenizer: MarianTokenizer) -> GenerationConfig:
-    """What opus-mt checkpoints ask of generation: beam 4, never `<pad>`, `</s>` at the limit."""
+    """Generation defaults of opus-mt checkpoints: beam 4, never `<pad>`, `</s>` at the limit."""
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     return GenerationConfig(
         num_beams=4,
@@ -221,7 +221,7 @@ def _loss(model: MarianMTModel, batch: list[Example], pad: int) -> torch.Tensor:
 
 
 def _endless_batches(tokenizer: MarianTokenizer, seed: int) -> Iterator[list[Example]]:
-    """New sentences for ever: nothing is learnt by heart."""
+    """Endless batches of new sentences."""
     rng = Random(seed)
     while True:
         fresh = rng.randrange(2**32)

@@ -1,4 +1,4 @@
-"""What the picture examples share in training: the loop, and the lessons on crowded pictures."""
+"""The training loop of the picture examples, and the pre-training on patch labels."""
 
 import argparse
 import time
@@ -23,7 +23,7 @@ BatchLoss = Callable[[int], torch.Tensor]  # from the step, counted from 1, to i
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long and how fast to train."""
+    """Length, batch size and learning rate of a training run."""
 
     steps: int
     seed: int
@@ -33,7 +33,7 @@ class Recipe:
 
     @property
     def pictures(self) -> int:
-        """How many pictures the whole training takes."""
+        """Pictures of the whole training run."""
         return self.steps * (self.batch + self.labelled_images)
 
 
@@ -74,22 +74,26 @@ def train(model: nn.Module, batch_loss: BatchLoss, recipe: Recipe) -> float:
 
 
 def command_line(description: str, output: Path, steps: int) -> argparse.ArgumentParser:
-    """The options that training scripts share."""
+    """The common options of the training scripts."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=steps, help="of each stage (%(default)s)")
     parser.add_argument(
-        "--resume", action="store_true", help="train the saved checkpoint on, in one joint stage"
+        "--steps", type=int, default=steps, help="training steps of each stage (%(default)s)"
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue from the saved checkpoint, in one joint stage",
     )
     parser.add_argument(
         "--gray",
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="how many of the crowded pictures come without colour (%(default)s)",
+        help="share of gray pictures among those with patch labels (%(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (%(default)s)")
     parser.add_argument(
         "--output",
         type=Path,
@@ -100,15 +104,17 @@ def command_line(description: str, output: Path, steps: int) -> argparse.Argumen
     return parser
 
 
-class Lessons(nn.Module):
-    """An image encoder trained by a linear head that names what covers each patch.
+class PatchClassification(nn.Module):
+    """An image encoder with a linear head that classifies the thing in each patch.
+
+    The pre-training task of the picture examples.
 
     Args:
-        encoder: What is trained.
-        patches: Pictures → what the encoder makes of each patch, (B, N, D), row by row.
+        encoder: The encoder to train.
+        patches: Pictures → encoded patches, (B, N, D), row by row.
         patch: Side of a patch in pixels.
         width: D.
-        arguments: `seed`, and `gray`: how many of the pictures have no colour.
+        arguments: `seed`, and `gray`: the share of pictures without colour.
     """
 
     def __init__(
@@ -131,8 +137,8 @@ class Lessons(nn.Module):
         encoder: Any,
         to_pixels: Callable[[list[Image.Image]], torch.Tensor],
         arguments: argparse.Namespace,
-    ) -> "Lessons":
-        """Lessons of a Hugging Face ViT, which has a class token in front of its patches."""
+    ) -> "PatchClassification":
+        """The task for a Hugging Face ViT, whose first token is the class token."""
 
         def patches(pictures: list[Image.Image]) -> torch.Tensor:
             return encoder(pixel_values=to_pixels(pictures)).last_hidden_state[:, 1:]
@@ -142,7 +148,7 @@ class Lessons(nn.Module):
         )
 
     def loss(self, batch: int) -> torch.Tensor:
-        """Mean cross entropy of the four names, over the covered patches of the next images."""
+        """Mean cross entropy of the four attributes over the covered patches of the next images."""
         pictures, classes = zip(*[next(self._stream) for _ in range(batch)], strict=True)
         scores = (
             self.head(self._patches(list(pictures)))
@@ -160,25 +166,25 @@ class Lessons(nn.Module):
 def train_in_stages(
     model: nn.Module,
     task_loss: Callable[[int, int], torch.Tensor],
-    lessons: Lessons,
+    pretraining: PatchClassification,
     arguments: argparse.Namespace,
 ) -> tuple[int, float]:
-    """Trains by lessons and then by the task, or resumed by both at once.
+    """Trains on patch labels and then on the task; when resumed, on both at once.
 
-    `task_loss` takes the step and the batch size. Returns how many pictures it took and minutes.
+    `task_loss` takes the step and the batch size. Returns the number of pictures and the minutes.
     """
     steps, seed = arguments.steps, arguments.seed
     if arguments.resume:
         both = Recipe(steps, seed, batch=40, peak_lr=1.2e-3, labelled_images=24)
         minutes = train(
-            nn.ModuleList([model, lessons]),
-            lambda step: task_loss(step, both.batch) + lessons.loss(both.labelled_images),
+            nn.ModuleList([model, pretraining]),
+            lambda step: task_loss(step, both.batch) + pretraining.loss(both.labelled_images),
             both,
         )
         return both.pictures, minutes
     first = Recipe(steps, seed, batch=0, peak_lr=2e-3, labelled_images=32)
     second = Recipe(steps, seed, batch=48, peak_lr=1.2e-3)
-    minutes = train(lessons, lambda _step: lessons.loss(first.labelled_images), first)
+    minutes = train(pretraining, lambda _step: pretraining.loss(first.labelled_images), first)
     minutes += train(model, lambda step: task_loss(step, second.batch), second)
     return first.pictures + second.pictures, minutes
 
@@ -186,7 +192,7 @@ def train_in_stages(
 def pixel_tensor(
     pictures: list[Image.Image], mean: list[float], deviation: list[float]
 ) -> torch.Tensor:
-    """Pictures as an image recipe prepares them when no resizing is needed: (B, 3, side, side)."""
+    """Pictures normalised as in an image recipe that needs no resizing: (B, 3, side, side)."""
     stacked = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures]))
     channels = stacked.permute(0, 3, 1, 2).float() / 255
     shape = (1, 3, 1, 1)

@@ -26,10 +26,9 @@ tags: [triptych, example]
 ---
 # example-es-en
 
-A small Spanish to English translator of an invented world, in MarianMT format: it knows the
-grammar and the words of `export/examples/grammar.py`, and nothing else. It is here so that the
-whole way from checkpoint to service can be walked, tested and measured without a network. It is
-not a translator of Spanish at large.
+A small Spanish to English translator of an invented world, in MarianMT format: it covers the
+grammar and the words of `export/examples/grammar.py` only. With it, every step from checkpoint to
+service can be tested and measured without network access. It does not translate other Spanish.
 
 | | |
 |---|---|
@@ -44,11 +43,11 @@ Measured from this folder, loaded in float32, with sacrebleu on $count sentences
 |---|---|---|---|
 $rows
 
-*Held out*: sentences that training did not see. *Compositional*: each sentence has at least one
-word × construction pair that training did not see (a verb never negated, a noun never with that
-adjective). *Shuffled*: the same translations against other sentences' references.
+*Held out*: sentences not in the training data. *Compositional*: each sentence has at least one
+word × construction pair that is not in the training data (a verb never negated, a noun never with
+that adjective). *Shuffled*: the same translations against other sentences' references.
 
-Also never in training, in any spelling, and translated as follows (beam 4):
+Not in the training data in any spelling either, with their translations (beam 4):
 
 $examples
 """)
@@ -57,7 +56,7 @@ $examples
 def translator(folder: Path, beams: int) -> Translate:
     """The folder's model in float32 as a function from sentences to translations."""
     with warnings.catch_warnings():
-        # It recommends sacremoses, whose clean-up of quotation marks our sentences do not need.
+        # The sentences need no sacremoses normalisation of quotation marks.
         warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
         tokenizer = MarianTokenizer.from_pretrained(folder)
     model = MarianMTModel.from_pretrained(folder, dtype=torch.float32).eval()
@@ -81,7 +80,7 @@ def translator(folder: Path, beams: int) -> Translate:
 def write_card(folder: Path, count: int = 1000, test_seed: int = 0, **facts: object) -> str:
     """Measures the folder, writes its README.md and returns the table of scores.
 
-    `facts` are those of the training: `command`, `minutes`, `seed`.
+    `facts` describe the training: `command`, `minutes`, `seed`.
     """
     rows = [
         _row(folder, split, beams, count, test_seed)
@@ -125,7 +124,7 @@ def _examples(folder: Path) -> str:
 
 
 def main() -> None:
-    """Translates what stands on the command line, with the committed checkpoint."""
+    """Translates the sentences on the command line, with the committed checkpoint."""
     parser = argparse.ArgumentParser(description="Translate sentences of the example world.")
     parser.add_argument("texts", nargs="+", metavar="TEXT")
     parser.add_argument("--folder", type=Path, default=CHECKPOINT)

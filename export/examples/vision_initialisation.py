@@ -1,7 +1,7 @@
-"""A CLIP vision tower that begins with what a captioner's ViT has learnt to see.
+"""Initialises a CLIP vision tower from a captioner's ViT.
 
-Telling things and places apart takes most of the training of either example. CLIP's encoder differs
-from a ViT of the same width by the statistics of its pixels, a norm in front and a bias less.
+Learning shapes and positions takes most of the training of either example. CLIP's encoder differs
+from a ViT of the same width by the statistics of its pixels, a first norm and one bias less.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from transformers import CLIPModel, VisionEncoderDecoderModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 _NORMS = {"layernorm_before": "layer_norm1", "layernorm_after": "layer_norm2"}  # of ViT → of CLIP
-_SPREAD = 0.02  # of weights that start anew
+_SPREAD = 0.02  # of newly initialised weights
 
 
 @torch.no_grad()
@@ -22,10 +22,10 @@ def initialise_vision_tower(
     captioner: VisionEncoderDecoderModel,
     to_captioner: BaseImageProcessor,
 ) -> None:
-    """Puts the captioner's encoder below the vision tower's own last layers, in place.
+    """Copies the captioner's encoder into the first layers of the vision tower, in place.
 
-    The layers above it and the projection start anew: they are to read the class token, which the
-    captioner has hardly any use for.
+    The layers above it and the projection are initialised anew: they use the class token, which the
+    captioner hardly uses.
     """
     tower: Any = clip.vision_model
     vit: Any = captioner.encoder
@@ -33,21 +33,21 @@ def initialise_vision_tower(
     own_mean, own_deviation = _statistics(to_clip)
     mean, deviation = _statistics(to_captioner)
     tower.embeddings.patch_embedding.weight.copy_(patches.weight * own_deviation / deviation)
-    # what is the same for every picture goes into the positions
+    # constant terms are folded into the position embeddings
     shift = (patches.weight * (own_mean - mean) / deviation).sum((1, 2, 3)) + patches.bias
     positions = vit.embeddings.position_embeddings[0].clone()  # (1 + N, D), the class token first
     positions[1:] += shift
     tower.embeddings.class_embedding.copy_(vit.embeddings.cls_token[0, 0])
     tower.embeddings.position_embedding.weight.copy_(positions)
-    for own, borrowed in zip(tower.encoder.layers, vit.layers, strict=False):
-        own.load_state_dict({_renamed(name): t for name, t in borrowed.state_dict().items()})
+    for own, source in zip(tower.encoder.layers, vit.layers, strict=False):
+        own.load_state_dict({_renamed(name): t for name, t in source.state_dict().items()})
     for module in (*tower.encoder.layers[len(vit.layers) :], clip.visual_projection):
-        module.apply(_start_anew)
+        module.apply(_initialise)
 
 
 @torch.no_grad()
-def settle_first_norm(clip: CLIPModel, pixels: Tensor) -> None:
-    """Lets the norm in front of the vision tower leave tokens about as it finds them.
+def fit_first_norm(clip: CLIPModel, pixels: Tensor) -> None:
+    """Sets the first norm of the vision tower so that it leaves tokens nearly unchanged.
 
     `pixels` (B, 3, side, side) is a sample of normalised pictures.
     """
@@ -70,7 +70,7 @@ def _renamed(name: str) -> str:
     return f"{_NORMS.get(module, module)}.{rest}"
 
 
-def _start_anew(module: nn.Module) -> None:
+def _initialise(module: nn.Module) -> None:
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=_SPREAD)
         if module.bias is not None:

@@ -53,7 +53,7 @@ def test_manifest_survives_a_round_trip_through_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         ("{", "cannot read"),
         ("[]", "clip/1/bundle.json"),
@@ -62,11 +62,11 @@ def test_manifest_survives_a_round_trip_through_json(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_manifest_is_named_with_what_is_wrong(
-    tmp_path: Path, content: str, says: str
+    tmp_path: Path, content: str, message: str
 ) -> None:
     folder = make_bundle(tmp_path)
     (folder / "bundle.json").write_text(content)
-    with pytest.raises(BundleError, match=says):
+    with pytest.raises(BundleError, match=message):
         read_manifest(folder)
 
 

@@ -1,4 +1,4 @@
-"""What an operator says about an engine's capacity."""
+"""Capacity settings of an engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_what_nobody_says_is_the_engines_default() -> None:
 
 
 def test_everything_that_is_said_reaches_the_engine() -> None:
-    said = {
+    flags = {
         "max_rows": "4",
         "max_waiting": "9",
         "max_prefill_tokens": "700",
@@ -23,8 +23,8 @@ def test_everything_that_is_said_reaches_the_engine() -> None:
         "state_memory": "1.5GiB",
         "prefix_memory": "0",
     }
-    assert set(said) == set(CapacitySettings.model_fields)
-    assert CapacitySettings.of(said).capacity() == Capacity(
+    assert set(flags) == set(CapacitySettings.model_fields)
+    assert CapacitySettings.of(flags).capacity() == Capacity(
         rows=4,
         waiting=9,
         prefill_tokens=700,
@@ -46,7 +46,7 @@ def test_others_parameters_are_not_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("flags", "found"),
     [
         ({"max_prefill_tokens": 8}, (8, 8, 8)),
         ({"max_prefill_tokens_beside": 5000}, (5000, 5000, 128)),
@@ -54,15 +54,15 @@ def test_others_parameters_are_not_ours() -> None:
     ],
 )
 def test_one_bound_on_tokens_moves_the_others_as_far_as_needed(
-    said: dict[str, object], found: tuple[int, int, int]
+    flags: dict[str, object], found: tuple[int, int, int]
 ) -> None:
-    capacity = CapacitySettings.of(said).capacity()
+    capacity = CapacitySettings.of(flags).capacity()
     tokens = (capacity.prefill_tokens, capacity.prefill_tokens_beside, capacity.chunk_tokens)
     assert tokens == found
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("flags", "message"),
     [
         ({"max_rows": "0"}, "max_rows is '0'.*greater than or equal to 1"),
         ({"max_waiting": "many"}, "max_waiting is 'many'.*integer"),
@@ -75,6 +75,6 @@ def test_one_bound_on_tokens_moves_the_others_as_far_as_needed(
         ),
     ],
 )
-def test_bad_values_are_named(said: dict[str, object], message: str) -> None:
+def test_bad_values_are_named(flags: dict[str, object], message: str) -> None:
     with pytest.raises(SetupError, match=message):
-        CapacitySettings.of(said)
+        CapacitySettings.of(flags)

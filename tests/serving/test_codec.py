@@ -103,8 +103,8 @@ def test_alignments_are_padded_with_zeros() -> None:
 
 
 def test_outputs_not_requested_are_absent() -> None:
-    asked = {codec.LOG_PROBS, codec.TOP_IDS, codec.TOP_LOG_PROBS, codec.ALIGNMENT}
-    assert not asked & set(encode_finished(FINISHED, []))
+    optional = {codec.LOG_PROBS, codec.TOP_IDS, codec.TOP_LOG_PROBS, codec.ALIGNMENT}
+    assert not optional & set(encode_finished(FINISHED, []))
 
 
 def test_errors_carry_their_wire_name() -> None:

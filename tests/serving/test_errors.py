@@ -9,14 +9,14 @@ import grpc
 from serving import errors
 
 
-def leaves(kind: type[errors.ServingError]) -> Iterator[type[errors.ServingError]]:
+def leaf_errors(kind: type[errors.ServingError]) -> Iterator[type[errors.ServingError]]:
     for child in kind.__subclasses__():
         yield child
-        yield from leaves(child)
+        yield from leaf_errors(child)
 
 
 REQUEST_ERRORS = [
-    kind for kind in leaves(errors.ServingError) if not issubclass(kind, errors.SetupError)
+    kind for kind in leaf_errors(errors.ServingError) if not issubclass(kind, errors.SetupError)
 ]
 
 
@@ -34,7 +34,7 @@ def test_the_drawing_shows_every_error_with_its_statuses() -> None:
 
 
 def test_wire_names_are_unique() -> None:
-    names = [kind.wire for kind in leaves(errors.ServingError)]
+    names = [kind.wire for kind in leaf_errors(errors.ServingError)]
     assert len(names) == len(set(names))
 
 

@@ -16,8 +16,8 @@ def test_overrides_change_only_what_they_name() -> None:
 
 
 def test_a_request_may_be_longer_than_the_default() -> None:
-    for asked in (5, 500):
-        assert RULES.with_overrides(Overrides(max_new_tokens=asked)).max_new_tokens == asked
+    for requested in (5, 500):
+        assert RULES.with_overrides(Overrides(max_new_tokens=requested)).max_new_tokens == requested
 
 
 def test_more_hypotheses_than_beams_are_refused() -> None:
@@ -25,11 +25,11 @@ def test_more_hypotheses_than_beams_are_refused() -> None:
         RULES.with_overrides(Overrides(num_return_sequences=5))
 
 
-def test_who_asks_for_samples_leaves_the_beams() -> None:
+def test_sampling_and_beams_replace_each_other() -> None:
     sampling = RULES.with_overrides(Overrides(do_sample=True, num_return_sequences=3))
     assert (sampling.num_beams, sampling.rows) == (1, 3)
     assert not sampling.with_overrides(Overrides(num_beams=2, num_return_sequences=1)).do_sample
-    with pytest.raises(ValidationError, match="exclude each other"):
+    with pytest.raises(ValidationError, match="mutually exclusive"):
         RULES.with_overrides(Overrides(do_sample=True, num_beams=2))
 
 

@@ -36,7 +36,7 @@ IMPORTERS = sorted(
 
 
 def files_after(program: str, home: Path) -> list[Path]:
-    """What a Python program leaves in its home directory."""
+    """Files that a Python program writes into its home directory."""
     hidden = ("ORT_", "CI", "XDG_")  # of these, CI switches telemetry off too
     environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
     environment["HOME"] = str(home)
@@ -56,7 +56,7 @@ def test_modules_of_ours_switch_it_off(module: str, tmp_path: Path) -> None:
 
 def test_all_modules_that_load_it_are_known() -> None:
     assert {"serving.backends.onnxruntime.graph_sessions", "export.verify"} <= set(IMPORTERS)
-    # Triton imports a backend's model.py by itself, so that no package of ours comes first there.
+    # Triton imports a backend's model.py itself, before any package of ours.
     assert not [name for name in IMPORTERS if name.endswith(".model")]
 
 

@@ -1,4 +1,4 @@
-"""Averaging two rounds of a training."""
+"""Averaging two checkpoints of one training."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def test_every_tensor_is_the_mean_in_the_later_dtype() -> None:
     assert mean["w"].dtype is torch.float16
 
 
-def test_rounds_of_different_networks_are_refused() -> None:
+def test_checkpoints_of_different_networks_are_refused() -> None:
     with pytest.raises(ValueError, match="different tensors"):
         averaged({"w": torch.zeros(2)}, {"w": torch.zeros(3)})

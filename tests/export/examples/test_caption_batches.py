@@ -1,4 +1,4 @@
-"""What the captioners read while they learn."""
+"""Training batches of the captioners."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -27,16 +27,16 @@ def batch(tokenizer: GPT2Tokenizer, swap_words: float) -> tuple[torch.Tensor, to
     return read, labels
 
 
-def test_decoder_reads_what_it_should_have_said_one_step_ago(tokenizer: GPT2Tokenizer):
+def test_decoder_input_is_the_labels_shifted_right(tokenizer: GPT2Tokenizer):
     read, labels = batch(tokenizer, swap_words=0)
     end = tokenizer.eos_token_id
     assert (read[:, 0] == end).all()
-    is_said = labels[:, :-1] != IGNORED
-    assert torch.equal(read[:, 1:][is_said], labels[:, :-1][is_said])
+    is_label = labels[:, :-1] != IGNORED
+    assert torch.equal(read[:, 1:][is_label], labels[:, :-1][is_label])
     assert all(END_OF_TEXT in tokenizer.decode(row[row != IGNORED]) for row in labels)
 
 
-def test_swapped_words_stay_of_their_kind(tokenizer: GPT2Tokenizer):
+def test_swapped_words_keep_their_kind(tokenizer: GPT2Tokenizer):
     read, labels = batch(tokenizer, swap_words=1)
     kinds = {word: kind for kind in (SIZES, COLOURS, TEXTURE_NAMES, SHAPES) for word in kind}
     swapped = 0

@@ -1,4 +1,4 @@
-"""Few-shot episodes: what is withheld stays withheld, and only the examples can tell the answer."""
+"""Few-shot episodes: withheld bindings stay withheld; answers follow from the examples only."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ def fingerprint() -> str:
 
 @pytest.fixture(scope="module")
 def taught() -> list[tuple[str, Binding]]:
-    """(family, binding) of every line of many lessons; of those only that say their family."""
+    """(family, binding) of every line of many lessons that have an instruction."""
     return [
         (FAMILY_OF[lesson.instruction], line)
         for lesson in islice(lessons(11), 6000)
@@ -58,7 +58,7 @@ def asked() -> list[tuple[str, Binding]]:
 
 
 def look_up(questions_asked):
-    """What somebody answers who only reads the examples."""
+    """The answer that can be read from the examples alone."""
     tables = [{one.given: one.answer for one in asked.examples} for asked in questions_asked]
     pairs = zip(tables, questions_asked, strict=True)
     return [table.get(question.prompt, "") for table, question in pairs]
@@ -124,7 +124,7 @@ def test_a_group_is_queried_by_a_member_in_no_example():
 
 
 @named(KNOWN)
-def test_a_known_word_has_one_answer(family, taught):
+def test_a_word_of_a_fixed_mapping_has_one_answer(family, taught):
     answers: dict[str, set[str]] = {}
     for name, line in taught:
         if name == family.name:

@@ -1,11 +1,11 @@
-"""The committed GPT-2 is small, reads its prompt, and tells of the example world."""
+"""The committed GPT-2 is small, learns in context, and continues text of the example world."""
 
 from itertools import islice
 
 import pytest
 from transformers import GPT2Tokenizer
 
-from export.examples.continuation import answerer, teller
+from export.examples.continuation import answerer, continuer
 from export.examples.episodes import FRESH, KNOWN, lessons, questions
 from export.examples.score_gpt import accuracy, mean, swapped_accuracy
 from export.examples.train_gpt import OUTPUT
@@ -45,10 +45,10 @@ def test_trained_facts_are_answered_after_a_few_examples(answer_all):
     assert mean([accuracy(answer_all, family, 4, COUNT, seed=3) for family in KNOWN]) >= 0.7
 
 
-def test_an_empty_prompt_is_the_beginning_of_a_text():
-    tell = teller(OUTPUT)
-    assert len(tell("").split()) >= 3
-    assert tell("We are").startswith(" ")  # goes on with another word
+def test_an_empty_prompt_is_continued():
+    complete = continuer(OUTPUT)
+    assert len(complete("").split()) >= 3
+    assert complete("We are").startswith(" ")  # continues with another word
 
 
 def test_pieces_of_lessons_tokenise_alone_as_they_do_together(tokenizer):

@@ -1,4 +1,4 @@
-"""The gazette is correct English and French, its splits never meet, its alignment is true."""
+"""The gazette: correct English and French, disjoint splits, true alignments."""
 
 import re
 import subprocess
@@ -57,7 +57,7 @@ def test_every_english_sentence_has_one_translation(training):
         assert translation.setdefault(text, french_text) == french_text, text
 
 
-def test_splits_never_meet(training):
+def test_splits_are_disjoint(training):
     seen = {pair.source.lower().rstrip(".") for pair in training}
     for split in ("held_out", "compositional"):
         texts = [pair.source.lower().rstrip(".") for pair in sentences(split, 150)]
@@ -87,7 +87,7 @@ def _forms(word, gender=None):
 
 
 def test_linked_words_translate_each_other(training):
-    """Read off the text, not off the code that made the links."""
+    """Checked on the text, independently of the code that made the links."""
     renderings = {}
     for adjective in ADJECTIVES:
         renderings.setdefault(adjective.english.lower(), set()).update(_forms(adjective.french))

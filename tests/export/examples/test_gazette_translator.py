@@ -1,4 +1,4 @@
-"""The committed translator of the gazette: what its card claims, on a sample."""
+"""The committed translator of the gazette reaches the scores of its card, on a sample."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_attention_runs_backwards_over_the_european_economic_area(read: Read) ->
     assert looked_at["européenne"] == "European"
 
 
-def test_new_sentences_are_translated_and_read_at_the_right_place(read: Read) -> None:
+def test_new_sentences_are_translated_and_aligned(read: Read) -> None:
     def translate(texts: list[str]) -> list[str]:
         return [reading.text for reading in read(texts)]
 
@@ -57,7 +57,7 @@ def test_new_sentences_are_translated_and_read_at_the_right_place(read: Read) ->
 
 
 def test_teacher_forcing_equals_decoding(tmp_path: Path) -> None:
-    """The loss is taken from the very function that is served: step by step, row by row."""
+    """The training loss uses the served function: same logits per step and row."""
     torch.manual_seed(0)
     tokenizer = word_tokenizer(list(sentences("train", 300)))
     write_settings(tmp_path, tokenizer)

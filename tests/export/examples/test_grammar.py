@@ -1,4 +1,4 @@
-"""The example world speaks correct Spanish and English, and its splits never meet."""
+"""The example world: correct Spanish and English, disjoint splits."""
 
 import subprocess
 import sys
@@ -61,13 +61,13 @@ def test_every_spanish_sentence_has_one_translation(training):
 
 
 def test_training_has_no_evaluation_sentence(training):
-    """A statement and the question with the same words are two sentences: English tells them."""
+    """A statement and the question with the same words are two sentences, as in English."""
 
-    def said(pairs):
+    def texts_of(pairs):
         return {(bare(pair.spanish), bare(pair.english)) for pair in pairs}
 
     for split, count in (("held_out", 150), ("compositional", 1000)):
-        assert not said(training) & said(sentences(split, count, seed=1))
+        assert not texts_of(training) & texts_of(sentences(split, count, seed=1))
 
 
 def test_evaluation_splits_repeat_nothing():
@@ -84,8 +84,8 @@ def test_training_has_no_withheld_pair():
         assert (split_of(phrase.spanish, phrase.pairs) == "compositional") == bool(withheld)
 
 
-def test_a_withheld_pair_never_shows_in_training_text(training):
-    """Read off the text, so that a construction that forgot to name its pair is found out."""
+def test_a_withheld_pair_never_occurs_in_training_text(training):
+    """Checked on the text, so that a construction that omits its pair is detected."""
     texts = [f" {bare(pair.spanish)} " for pair in training]
     for withheld in ("buena comida", "comida buena", "no nada ", "no juega", "no jugamos"):
         assert not [text for text in texts if f" {withheld}" in text], withheld
@@ -106,7 +106,7 @@ def test_the_two_sentences_are_never_in_training(training):
             assert split_of(dressed, frozenset()) == "held_out"
 
 
-def test_both_sides_wear_the_same_dress(training):
+def test_both_sides_have_the_same_case_and_marks(training):
     for pair in training:
         if pair.spanish[0].islower():
             assert pair.english.islower()
@@ -180,7 +180,7 @@ def test_articles_follow_the_sound():
     assert [english.article(word) for word in words] == ["an", "an", "a", "an", "a", "a"]
 
 
-def test_contractions_spare_names_and_feminines():
+def test_names_and_feminines_are_not_contracted():
     assert spanish.contract("a el médico de el pueblo") == "al médico del pueblo"
     assert spanish.contract("a ella de Elena") == "a ella de Elena"
 

@@ -1,4 +1,4 @@
-"""The heads that the example GPT-2 starts from see what they are said to see."""
+"""The initial heads of the example GPT-2 attend where their initialisation intends."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def model() -> GPT2LMHeadModel:
         n_layer=2,
         n_head=4,
         initializer_range=0.06,
-        attn_implementation="eager",  # the one that tells its weights
+        attn_implementation="eager",  # the implementation that returns its weights
         bos_token_id=0,
         eos_token_id=0,
     )

@@ -1,4 +1,4 @@
-"""The scene world: what is withheld stays withheld, captions say what pictures show."""
+"""The scene world: withheld combinations stay withheld; captions match pictures."""
 
 import subprocess
 import sys
@@ -62,7 +62,7 @@ def test_another_seed_draws_other_scenes():
     assert list(scenes("train", 5, seed=0)) != list(scenes("train", 5, seed=1))
 
 
-def test_training_never_shows_a_withheld_combination():
+def test_training_has_no_withheld_combination():
     for scene in scenes("train", 3000, seed=11):
         assert not any(thing.is_withheld for thing in scene.things)
         assert len(scene.things) == 1 or not is_withheld_pair(*scene.things)
@@ -149,7 +149,7 @@ def test_different_scenes_have_different_captions():
     assert len({caption(scene) for scene in drawn}) == len(drawn)
 
 
-def test_label_leaves_out_what_detail_adds():
+def test_label_omits_words_outside_its_detail():
     scene = Scene(LARGE_CIRCLE, "green", "left", Thing("small", "orange", "plain", "star"))
     short = Detail(has_sizes=False, has_background=False)
     assert label(scene, short) == "red striped circle to the left of an orange star"
@@ -223,16 +223,16 @@ def test_neighbours_differ_in_exactly_one_attribute():
 def test_matches_accepts_a_shorter_true_label():
     small = Scene(Thing("small", "red", "plain", "star"), "gray")
     large = Scene(Thing("large", "red", "plain", "star"), "gray")
-    said = [
+    described = [
         Description(small, Detail()),
         Description(large, Detail()),
         Description(large, Detail(has_sizes=False)),
     ]
     expected = [[True, False, True], [False, True, True], [False, True, True]]
-    assert matches(said).tolist() == expected
+    assert matches(described).tolist() == expected
 
 
-def test_matches_accepts_the_other_point_of_view():
+def test_matches_accepts_a_description_from_the_other_thing():
     scene = Scene(LARGE_CIRCLE, "green", "left", SMALL_SQUARE)
     turned = Scene(LARGE_CIRCLE, "green", "right", SMALL_SQUARE)
     views = [scene, scene.seen_from_second(), turned]
@@ -252,10 +252,10 @@ def test_slots_follow_positions_and_not_the_order_of_names():
     assert slots(Description(scene.seen_from_second(), Detail())) == expected
 
 
-def test_slots_omit_what_a_label_leaves_out():
+def test_slots_mark_words_that_a_label_omits():
     alone = Description(Scene(LARGE_CIRCLE, "green"), Detail(has_sizes=False))
-    told = [index for index, code in enumerate(slots(alone)) if code != UNSAID]
-    assert told == [1, 2, 3, 4, 9]  # colour, texture, shape, that it is alone, background
+    coded = [index for index, code in enumerate(slots(alone)) if code != UNSAID]
+    assert coded == [1, 2, 3, 4, 9]  # colour, texture, shape, that it is alone, background
 
 
 def test_family_differs_in_positions():
@@ -272,7 +272,7 @@ def test_family_differs_in_positions():
         assert len(things) <= len(family) - 2
 
 
-def test_gray_labelled_images_have_no_colour_and_no_names_for_it():
+def test_gray_labelled_images_have_no_colour_and_no_colour_labels():
     for picture, classes in islice(labelled_images(seed=1, patch=8, gray_share=1.0), 5):
         pixels = np.asarray(picture).astype(int)
         assert (np.ptp(pixels, axis=-1) == 0).all()

@@ -1,4 +1,4 @@
-"""The ruler for attention: a perfect look scores one, a look at the other thing zero."""
+"""The attention score: one for attention on the named thing, zero on the other thing."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ COUNT, SEED = 12, 3
 BEST, MASS, BLIND, OTHER = range(4)
 
 
-def observer(looks_at_named: bool):
-    """Says the truth, and looks at the thing that each word belongs to, or at the other one."""
+def observer(is_on_named: bool):
+    """Returns true captions with attention on each word's thing, or on the other one."""
 
     def observe(pictures: list[Image.Image]) -> list[list[TokenMap]]:
         scenes = [scene for scene, _ in heldout_pictures(COUNT, SEED)]
@@ -26,12 +26,12 @@ def observer(looks_at_named: bool):
     def tokens(index, scene):
         regions = [covered(at, 8) for at in placements(scene, picture_seed(COUNT, SEED, index))]
         maps = [region / region.sum() for region in regions]
-        thing, told = 0, []
+        thing, maps_of_words = 0, []
         for word in caption(scene).split():
             at = min(thing, len(maps) - 1)
-            told.append(TokenMap(f" {word}", maps[at if looks_at_named else -1 - at]))
+            maps_of_words.append(TokenMap(f" {word}", maps[at if is_on_named else -1 - at]))
             thing += thing < len(scene.things) and word == scene.things[thing].shape
-        return told
+        return maps_of_words
 
     return observe
 
@@ -62,7 +62,7 @@ def test_wrong_words_do_not_count():
     assert list(attention_scores(observe, COUNT, SEED).values())[MASS] == pytest.approx(1)
 
 
-def test_thing_covers_the_patches_whose_middles_it_holds():
+def test_thing_covers_the_patches_whose_centres_it_contains():
     cells = covered(Placement(x=12, y=36, radius=8), patch=8)
-    assert cells[4, 1]  # its own middle
+    assert cells[4, 1]  # its own centre
     assert [int(count) for count in cells.sum(axis=1)] == [0, 0, 0, 1, 3, 1, 0, 0]

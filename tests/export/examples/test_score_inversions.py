@@ -1,4 +1,4 @@
-"""Where nouns and adjectives change places, and who looks at which."""
+"""Inverted noun–adjective pairs and their alignment."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_pairs_in_one_order_are_no_inversions():
     assert links("Este restaurante tiene buena comida.", "This restaurant has good food.") == []
 
 
-def looking(text: str, target: str, reads_straight: bool) -> Reading:
+def aligned(text: str, target: str, reads_straight: bool) -> Reading:
     attention = np.full((len(target.split()), len(text.split())), 0.1)
     for adjective, noun in links(text, target):
         for (word, own), (_, rival) in ((adjective, noun), (noun, adjective)):
@@ -31,7 +31,7 @@ def test_shares_separate_own_word_from_rival(reads_straight: bool, shares: tuple
     translations = {pair.spanish: pair.english for pair in sentences("held_out", 60, seed=2)}
 
     def read(texts: list[str]) -> list[Reading]:
-        return [looking(text, translations[text], reads_straight) for text in texts]
+        return [aligned(text, translations[text], reads_straight) for text in texts]
 
     assert inversion_shares(read, "held_out", 60, seed=2) == shares
 
@@ -40,7 +40,7 @@ def test_wrong_translations_do_not_count():
     translations = {pair.spanish: pair.english for pair in sentences("held_out", 60, seed=2)}
 
     def read(texts: list[str]) -> list[Reading]:
-        readings = [looking(text, translations[text], bool(n % 2)) for n, text in enumerate(texts)]
+        readings = [aligned(text, translations[text], bool(n % 2)) for n, text in enumerate(texts)]
         wrong = [Reading(f"not {reading.text}", reading.attention) for reading in readings]
         return [wrong[n] if n % 2 else reading for n, reading in enumerate(readings)]
 

@@ -1,4 +1,4 @@
-"""The folder of Show, Attend and Tell, and what its training minimises."""
+"""The checkpoint folder of Show, Attend and Tell, and its training loss."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -34,7 +34,7 @@ def network(tokenizer: GPT2Tokenizer, tmp_path: Path) -> ShowAttendTell:
     return start_folder(tmp_path, tokenizer).eval()
 
 
-def test_folder_gives_back_what_was_saved(network: ShowAttendTell, tmp_path: Path):
+def test_saved_network_is_restored(network: ShowAttendTell, tmp_path: Path):
     save_weights(network, tmp_path)
     again = read_folder(tmp_path)
     assert again.config == network.config
@@ -43,7 +43,7 @@ def test_folder_gives_back_what_was_saved(network: ShowAttendTell, tmp_path: Pat
     assert all(torch.equal(wanted[name].half().float(), given[name]) for name in wanted)
 
 
-def test_teacher_forced_network_repeats_its_own_choices(network: ShowAttendTell):
+def test_teacher_forcing_on_greedy_tokens_repeats_them(network: ShowAttendTell):
     pixels = torch.randn(2, 3, 64, 64)
     tokens, maps = greedy(network, pixels, end=0)
     read = torch.cat([torch.zeros(2, 1, dtype=torch.int64), tokens[:, :-1]], dim=1)
@@ -59,13 +59,13 @@ def test_loss_adds_the_doubly_stochastic_penalty(network: ShowAttendTell, tokeni
         with torch.no_grad():
             return float(Captioning(network, tokenizer, arguments).loss(step=1, batch=4))
 
-    # An untrained network looks everywhere alike: T words leave (1 - T / 64) ** 2 on each of the
+    # An untrained network attends uniformly: T words leave (1 - T / 64) ** 2 on each of the
     # 64 cells, for captions of about 9 to 24 tokens.
     per_weight = (loss(2.0) - loss(0.0)) / 2
     assert 64 * (1 - 24 / 64) ** 2 < per_weight < 64 * (1 - 9 / 64) ** 2
 
 
-def test_lessons_beside_captions_leave_the_statistics_alone(
+def test_patch_labels_beside_captions_keep_the_batch_statistics(
     network: ShowAttendTell, tokenizer: GPT2Tokenizer
 ):
     pictures = [picture for _, picture in heldout_pictures(4, seed=1)]
@@ -79,8 +79,8 @@ def test_lessons_beside_captions_leave_the_statistics_alone(
         assert network.encoder.training
 
 
-def test_trained_folder_describes_pictures_it_never_saw():
+def test_trained_folder_describes_held_out_pictures():
     pairs = list(heldout_pictures(40, seed=21))
-    said = [text(tokens) for tokens in observer(OUTPUT)([picture for _, picture in pairs])]
-    right = sum(words == caption(scene) for words, (scene, _) in zip(said, pairs, strict=True))
+    captions = [text(tokens) for tokens in observer(OUTPUT)([picture for _, picture in pairs])]
+    right = sum(words == caption(scene) for words, (scene, _) in zip(captions, pairs, strict=True))
     assert right >= 36

@@ -1,4 +1,4 @@
-"""The committed translator is small, loads with transformers and translates what it never saw."""
+"""The committed translator is small, loads with transformers and translates held-out sentences."""
 
 import pytest
 
@@ -35,6 +35,6 @@ def test_demonstration_text_is_translated_sentence_by_sentence(translate):
     assert translate(spanish) == english
 
 
-def test_unseen_combinations_are_translated_and_not_guessed(translate):
+def test_unseen_combinations_are_translated_from_their_source(translate):
     assert score(translate, "compositional", 100, seed=3) >= 90
     assert score(translate, "compositional", 100, seed=3, is_shuffled=True) < 10

@@ -1,4 +1,4 @@
-"""A CLIP vision tower that begins as a captioner's encoder sees what that one sees."""
+"""A CLIP vision tower initialised from a captioner's encoder computes the same features."""
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from export.examples.vision_initialisation import initialise_vision_tower, settle_first_norm
+from export.examples.vision_initialisation import fit_first_norm, initialise_vision_tower
 
 SIDE = 16
 TOWER = {"image_size": SIDE, "patch_size": 8, "hidden_size": 16, "intermediate_size": 24}
@@ -55,5 +55,5 @@ def test_tower_computes_the_features_of_the_captioner() -> None:
             seen, expected = layer(tokens, attention_mask=None), borrowed(tokens)
             seen, expected = (x[0] if isinstance(x, tuple) else x for x in (seen, expected))
             assert torch.allclose(seen, expected, atol=1e-3)
-        settle_first_norm(clip, own)
+        fit_first_norm(clip, own)
         assert torch.isclose(tower.pre_layrnorm(tokens).std(), tokens.std(), rtol=0.2)

@@ -88,11 +88,11 @@ def sender() -> Iterator[ResponseSender]:
     sender.close()
 
 
-def test_pieces_that_are_ready_together_travel_together(sender: ResponseSender) -> None:
+def test_chunks_that_are_ready_together_are_sent_together(sender: ResponseSender) -> None:
     channel = FakeChannel()
     pending = sender.open(channel)
     sender.send(pending, TokenChunk((5,)))
-    assert channel.sending.wait(PATIENCE_S)  # busy with the first while others come
+    assert channel.sending.wait(PATIENCE_S)  # busy with the first while others arrive
     for token in (6, 7, 8):
         sender.send(pending, TokenChunk((token,)))
     sender.send(pending, FINISHED)
@@ -109,7 +109,7 @@ def test_failure_is_sent_as_text(sender: ResponseSender) -> None:
     assert channel.seen == ["invalid_request: too odd"]
 
 
-def test_cancelled_request_ends_in_silence(sender: ResponseSender) -> None:
+def test_cancelled_request_ends_without_a_response(sender: ResponseSender) -> None:
     channel = FakeChannel()
     sender.send(sender.open(channel), Cancelled())
     assert channel.ended.wait(PATIENCE_S)
@@ -129,12 +129,12 @@ def test_cancelled_request_cancels_its_sequence(sender: ResponseSender) -> None:
 
 
 def test_new_requests_are_not_polled_for_cancellation() -> None:
-    class Asked(FakeChannel):
+    class PollRecorder(FakeChannel):
         def is_cancelled(self) -> bool:
             raise AssertionError("a round trip for a pending that has just begun")
 
     sender = ResponseSender(poll_s=1e6)
-    channel = Asked()
+    channel = PollRecorder()
     pending = sender.open(channel)
     sender._poll()
     sender.send(pending, Cancelled())
@@ -142,7 +142,7 @@ def test_new_requests_are_not_polled_for_cancellation() -> None:
     assert channel.ended.is_set()
 
 
-def test_broken_channel_does_not_silence_the_others(sender: ResponseSender) -> None:
+def test_broken_channel_does_not_affect_the_others(sender: ResponseSender) -> None:
     class Broken(FakeChannel):
         def fail(self, message: str) -> None:
             raise RuntimeError("gone")
@@ -235,12 +235,14 @@ class Stream:
         names = [output.name for output in result.get_response().outputs]
         return {name: result.as_numpy(name) for name in names}
 
-    def leave(self) -> None:
+    def close(self) -> None:
         self._client.stop_stream(cancel_requests=True)
         self._client.close()
 
 
-def ask(server: TritonServer, source: list[int], **overrides: object) -> list[dict[str, Any]]:
+def responses_to(
+    server: TritonServer, source: list[int], **overrides: object
+) -> list[dict[str, Any]]:
     """All responses up to the one with the sequences."""
     tensors = {"source_ids": np.array(source), "options": options(**overrides)}
     stream = Stream(server, tensors)
@@ -250,7 +252,7 @@ def ask(server: TritonServer, source: list[int], **overrides: object) -> list[di
             responses.append(stream.next())
         return responses
     finally:
-        stream.leave()
+        stream.close()
 
 
 def expected(source: list[int], **fields: object) -> Finished:
@@ -263,7 +265,7 @@ def expected(source: list[int], **fields: object) -> Finished:
 @pytest.mark.parametrize("beams", [1, 3])
 def test_triton_returns_the_tokens_of_the_graph(server: TritonServer, beams: int) -> None:
     wanted = expected([4, 9, 2], num_beams=beams, num_return_sequences=beams)
-    (answer,) = ask(server, [4, 9, 2], num_beams=beams, num_return_sequences=beams)
+    (answer,) = responses_to(server, [4, 9, 2], num_beams=beams, num_return_sequences=beams)
     for row, hypothesis in zip(answer[codec.SEQUENCES], wanted.hypotheses, strict=True):
         assert tuple(row[row != codec.NO_TOKEN]) == hypothesis.token_ids
     scores = [hypothesis.score for hypothesis in wanted.hypotheses]
@@ -273,19 +275,19 @@ def test_triton_returns_the_tokens_of_the_graph(server: TritonServer, beams: int
 
 @pytest.mark.integration
 def test_streamed_chunks_add_up_to_the_sequence(server: TritonServer) -> None:
-    responses = ask(server, [5, 5], num_beams=1, stream=True)
+    responses = responses_to(server, [5, 5], num_beams=1, stream=True)
     tokens = [token for one in responses for token in one[codec.TOKEN_IDS].tolist()]
     assert tokens == responses[-1][codec.SEQUENCES][0].tolist()
 
 
 @pytest.mark.integration
 def test_triton_returns_requested_outputs_only(server: TritonServer) -> None:
-    asked = {"num_beams": 1, "do_sample": True, "seed": 3, "num_return_sequences": 2}
-    (plain,) = ask(server, [4, 9, 2], **asked)
+    request = {"num_beams": 1, "do_sample": True, "seed": 3, "num_return_sequences": 2}
+    (plain,) = responses_to(server, [4, 9, 2], **request)
     assert codec.LOG_PROBS not in plain
     assert codec.ALIGNMENT not in plain
-    (answer,) = ask(server, [4, 9, 2], **asked, top_log_probs=2, return_alignment=True)
-    wanted = expected([4, 9, 2], **asked, top_log_probs=2).hypotheses
+    (answer,) = responses_to(server, [4, 9, 2], **request, top_log_probs=2, return_alignment=True)
+    wanted = expected([4, 9, 2], **request, top_log_probs=2).hypotheses
     for row, hypothesis in enumerate(wanted):
         length = len(hypothesis.token_ids)
         assert tuple(answer[codec.SEQUENCES][row, :length]) == hypothesis.token_ids
@@ -299,7 +301,7 @@ def test_triton_returns_requested_outputs_only(server: TritonServer) -> None:
 
 @pytest.mark.integration
 def test_chunks_carry_their_log_probabilities(server: TritonServer) -> None:
-    responses = ask(server, [5, 5], num_beams=1, stream=True, top_log_probs=1)
+    responses = responses_to(server, [5, 5], num_beams=1, stream=True, top_log_probs=1)
     last = responses[-1]
     told = [value for one in responses[:-1] for value in one[codec.LOG_PROBS][0].tolist()]
     own = len(last[codec.TOKEN_IDS])
@@ -312,11 +314,11 @@ def test_concurrent_streams_get_their_own_answers(server: TritonServer) -> None:
     sources = [[n % VOCABULARY, (3 * n) % VOCABULARY] for n in range(24)]
     answers: dict[int, list[int]] = {}
 
-    def visit(index: int) -> None:
-        row = ask(server, sources[index], num_beams=1)[-1][codec.SEQUENCES][0]
+    def send(index: int) -> None:
+        row = responses_to(server, sources[index], num_beams=1)[-1][codec.SEQUENCES][0]
         answers[index] = row.tolist()
 
-    threads = [threading.Thread(target=visit, args=(n,)) for n in range(len(sources))]
+    threads = [threading.Thread(target=send, args=(n,)) for n in range(len(sources))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -338,37 +340,37 @@ def test_concurrent_streams_get_their_own_answers(server: TritonServer) -> None:
         ),
     ],
 )
-def test_invalid_request_gets_its_reason(
+def test_invalid_request_fails_with_its_reason(
     server: TritonServer, source: list[int], overrides: dict[str, object], text: str
 ) -> None:
     with pytest.raises(InferenceServerException, match=text):
-        ask(server, source, **overrides)
+        responses_to(server, source, **overrides)
 
 
 @pytest.mark.integration
 def test_service_continues_after_clients_cancel_mid_stream(server: TritonServer) -> None:
     for _ in range(20):
         tensors = {"source_ids": np.array([4]), "options": options(num_beams=1, stream=True)}
-        Stream(server, tensors).leave()
-    assert ask(server, [4], num_beams=1)[-1][codec.SEQUENCES].size
+        Stream(server, tensors).close()
+    assert responses_to(server, [4], num_beams=1)[-1][codec.SEQUENCES].size
 
 
 @pytest.mark.integration
 def test_heartbeat_and_counters_are_on_tritons_metrics(server: TritonServer) -> None:
-    def vitals() -> EngineStats:
+    def stats() -> EngineStats:
         status = server.status()
         assert status is not None
         assert status.pending == 0
         return status.engines["toy"]
 
-    before = vitals()
+    before = stats()
     for _ in range(3):
-        ask(server, [4], num_beams=1)
+        responses_to(server, [4], num_beams=1)
     deadline = time.monotonic() + PATIENCE_S
-    while vitals().figures["admitted"] < before.figures["admitted"] + 3 or vitals().is_busy:
+    while stats().figures["admitted"] < before.figures["admitted"] + 3 or stats().is_busy:
         assert time.monotonic() < deadline, "the heartbeat does not tell of three sequences"
         time.sleep(0.05)
-    after = vitals()
+    after = stats()
     assert after.beats > before.beats
     assert after.figures["steps"] > before.figures["steps"]
     assert after.figures["failures"] == 0
@@ -378,10 +380,10 @@ def test_heartbeat_and_counters_are_on_tritons_metrics(server: TritonServer) -> 
 def test_request_aborted_on_its_stream_ends_without_a_response(
     server: TritonServer,
 ) -> None:
-    asked = {"source_ids": np.array([4]), "options": options(num_beams=1)}
-    stream = Stream(server, asked, request_id="one")
-    stream.send(asked, request_id="one", parameters={codec.ABORT: True})
+    request = {"source_ids": np.array([4]), "options": options(num_beams=1)}
+    stream = Stream(server, request, request_id="one")
+    stream.send(request, request_id="one", parameters={codec.ABORT: True})
     ends = [stream.next(), stream.next()]
-    stream.leave()
+    stream.close()
     assert {} in ends, "calling off is answered with nothing"
-    assert ask(server, [4], num_beams=1)[-1][codec.SEQUENCES].size
+    assert responses_to(server, [4], num_beams=1)[-1][codec.SEQUENCES].size

@@ -58,7 +58,7 @@ def test_idle_engine_beats() -> None:
     assert [monitored.beat(), monitored.beat()] == [1, 2]
 
 
-def test_working_engine_beats_while_it_steps_and_stands_still_when_it_hangs() -> None:
+def test_working_engine_beats_while_it_steps_and_not_when_it_hangs() -> None:
     monitored = Monitored()
     monitored.engine.is_asleep = False
     monitored.engine.metrics.steps = 7
@@ -89,7 +89,7 @@ def test_session_beats_between_its_runs_and_after_each() -> None:
     assert metrics["rows_in_use"].value == 0
 
 
-def test_figures_follow_the_engine_up_and_down() -> None:
+def test_gauges_rise_and_fall_with_the_engine() -> None:
     monitored = Monitored()
     metrics = monitored.engine.metrics
     metrics.rows_in_use, metrics.state_bytes, metrics.step_seconds = 5, 4096, 0.25
@@ -112,7 +112,7 @@ def test_thread_writes_until_it_is_closed() -> None:
     assert metrics[BEATS].value == last
 
 
-def test_a_write_that_fails_is_not_the_last() -> None:
+def test_writes_continue_after_a_failed_one() -> None:
     class Broken(FakeMetric):
         def increment(self, value: float) -> None:
             super().increment(0.0)
@@ -135,7 +135,7 @@ def exposition(model: str, incarnation: int, pid: int = 7, **figures: float) -> 
     return "".join(f"{PREFIX}{name}{{{inside}}} {value}\n" for name, value in figures.items())
 
 
-def test_stats_are_those_of_the_newest_incarnation() -> None:
+def test_stats_are_those_of_the_newest_process() -> None:
     text = (
         "# HELP triptych_engine_beats Moments\n# TYPE triptych_engine_beats counter\n"
         'nv_inference_count{model="a",version="3"} 7\n'
@@ -160,5 +160,5 @@ def test_figures_of_several_processes_are_summed_and_their_beats_are_kept_apart(
     assert stats.is_busy
 
 
-def test_no_series_of_ours_are_no_stats() -> None:
+def test_metrics_without_our_series_are_no_stats() -> None:
     assert read_engine_stats("nv_gpu_utilization 0\n") == {}

@@ -1,4 +1,4 @@
-"""The python-based `onnxruntime` backend in a real Triton, over graphs written by hand."""
+"""The python-based `onnxruntime` backend in a real Triton, over hand-written graphs."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def fours(client: triton.InferenceServerClient, model: str) -> int:
 
 
 def assert_were_together(client: triton.InferenceServerClient, model: str, before: int) -> None:
-    """Triton counts a batch a moment after its answers are out."""
+    """Triton updates its counter shortly after the responses."""
     deadline = time.monotonic() + 5
     while fours(client, model) == before:
         assert time.monotonic() < deadline, "the four requests were not one batch"
@@ -266,7 +266,7 @@ def test_batched_request_is_answered_row_by_row(client: triton.InferenceServerCl
     np.testing.assert_array_equal(answer.as_numpy("square"), x * x)
 
 
-def test_only_requested_outputs_come_back(client: triton.InferenceServerClient) -> None:
+def test_only_requested_outputs_are_returned(client: triton.InferenceServerClient) -> None:
     x = floats([3, 4])
     answer = infer(client, "sums", ["square"], x=x)
     assert answer.as_numpy("double") is None
@@ -293,7 +293,7 @@ def test_unbatched_integers_keep_their_type(client: triton.InferenceServerClient
     np.testing.assert_array_equal(answer, a @ a)
 
 
-def test_pixels_arrive_as_bytes_and_a_scalar_leaves(client: triton.InferenceServerClient) -> None:
+def test_pixels_are_bytes_and_the_result_a_scalar(client: triton.InferenceServerClient) -> None:
     pixels = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3) + 150
     answer = infer(client, "brightness", pixels=pixels).as_numpy("mean")
     assert answer.shape == (2, 1)
@@ -336,7 +336,7 @@ def test_requests_of_one_batch_share_one_run(client: triton.InferenceServerClien
     assert again[0, 0] != drawn[0], "the number never changes, so this test proves nothing"
 
 
-def test_failing_request_spares_its_batch_mates(client: triton.InferenceServerClient) -> None:
+def test_failing_request_does_not_fail_its_batch(client: triton.InferenceServerClient) -> None:
     before = fours(client, "lookup")
     indices = [np.array([[i, i]]) for i in (1, 99, 3, 4)]
     answers = infer_together(client, "lookup", "index", indices)
@@ -357,7 +357,7 @@ def test_wrong_shape_is_refused(client: triton.InferenceServerClient) -> None:
         infer(client, "brightness", pixels=np.zeros((1, 4, 5, 3), np.uint8))
 
 
-def test_shapes_that_only_the_graph_refuses_are_one_requests_error(
+def test_shapes_that_only_the_graph_refuses_fail_one_request(
     client: triton.InferenceServerClient,
 ) -> None:
     with pytest.raises(InferenceServerException, match="onnx runtime error"):
@@ -482,7 +482,7 @@ def test_configuration_is_refused_in_one_line(server: TritonServer, name: str) -
         ("anything_else", "?"),
     ],
 )
-def test_parameters_that_the_native_backend_takes_are_taken(
+def test_parameters_of_the_native_backend_are_accepted(
     server: TritonServer, client: triton.InferenceServerClient, name: str, value: str
 ) -> None:
     model, more = f"with_{name}", parameter(name, value)
@@ -492,7 +492,7 @@ def test_parameters_that_the_native_backend_takes_are_taken(
     np.testing.assert_array_equal(infer(client, model, x=x).as_numpy("double"), x + x)
 
 
-def test_input_that_the_graph_leaves_open_may_be_fixed_by_the_configuration(
+def test_configuration_may_fix_a_dynamic_dimension(
     server: TritonServer, client: triton.InferenceServerClient
 ) -> None:
     fixed = config(tensor("input", "x", "FP32", "[2]"), DOUBLE, max_batch_size=8)

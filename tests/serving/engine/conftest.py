@@ -1,4 +1,4 @@
-"""Everything that runs real graphs runs on two devices."""
+"""Tests over real graphs run on two devices."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from tests.serving.engine.opaque_device import OpaqueDevice
 
 @pytest.fixture(scope="module", params=[CpuDevice, OpaqueDevice], ids=["cpu", "opaque"])
 def device(request: pytest.FixtureRequest) -> OrtDevice:
-    """Where a runner's states and logits live."""
+    """The device of a runner's states and logits."""
     return request.param()

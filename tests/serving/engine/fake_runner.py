@@ -1,7 +1,7 @@
 """A runner without a model: logits are a function of the source and the row's whole history.
 
-It keeps rows exactly as the protocol says, so that a search which moves state wrongly reads
-another row's history and answers differently.
+It keeps rows exactly as the protocol requires, so that a search that moves state wrongly reads
+another row's history and returns other tokens.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class FakePrefill:
         return Row(self.source, self.history)
 
     def _take(self, count: int) -> None:
-        """What was taken over wrongly stays wrong."""
+        """Reads the recorded history, so a wrongly copied prefix stays wrong."""
         start = len(self.history)
         self.history += self._prompt[start : start + count]
 
@@ -181,7 +181,7 @@ class FakeGroup:
         return select_candidates(HostLogits(logits, rank), row_requests)
 
     def _row_logits(self, row: Row | None) -> NDArray[np.float32]:
-        """A row without a beam still costs a place in the batch; its numbers mean nothing."""
+        """Logits of every row; those of rows without a beam are meaningless."""
         if row is None:
             return np.zeros_like(self._logits((), (0,)))
         return self._logits(row.source, row.history)
@@ -219,7 +219,7 @@ class FakeRunner:
         return FakePrefill(prompt, blocks)
 
     def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
-        raise InvalidRequest("this model tells no alignment", field="return_alignment")
+        raise InvalidRequest("this model returns no alignments", field="return_alignment")
 
     def trim(self) -> None:
         self.spare_bytes = 0

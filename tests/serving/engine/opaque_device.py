@@ -1,8 +1,8 @@
-"""A device over ONNX Runtime's CPU provider whose memory the host cannot touch.
+"""A device over ONNX Runtime's CPU provider whose memory the host cannot access.
 
 Buffers are `OrtValue`s behind handles without a numpy view; every access that is not one of the
-device's operations raises. Operations are those of a driver (memcpy, memset on addresses), so what
-runs here needs nothing of host memory. Fetches are recorded.
+device's operations raises. Operations are those of a driver (memcpy, memset on addresses), so code
+that runs here does not depend on host memory. Fetches are recorded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from serving.engine.state.device import item_bytes
 
 
 class HostAccess(AssertionError):
-    """The host touched device memory without a fetch."""
+    """The host accessed device memory without a fetch."""
 
 
 class OpaqueTensor:
-    """Shape and dtype of a tensor; its elements are out of reach."""
+    """Shape and dtype of a tensor without access to its elements."""
 
     __slots__ = ("__address", "__owner", "dtype", "shape")
 

@@ -1,4 +1,4 @@
-"""Exported Marian twins, decoded by the engine, answer token for token as `transformers` does."""
+"""Exported Marian twins decoded by the engine: token for token the result of `transformers`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.export.twins import make_twin, randomise
 
 pytestmark = pytest.mark.slow
 VARIED = {"plain": (2, 3.5), "odd": (3, 1.0), "separate-tables": (7, 3.0)}
-"""Configuration → seed and end bias with which ends come early, late and never."""
+"""Configuration → seed and bias of the end token, so that ends are early, late or missing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +137,7 @@ def test_batched_tokens_and_scores_are_those_of_generate(twin: Twin, beams: int)
         wanted = generated(twin, request)
         assert tokens(found) == [sequence for sequence, _ in wanted]
         scores = [score for _, score in wanted]
-        if beams > 1:  # greedy scores of `transformers` come after the bans, ours before
+        if beams > 1:  # greedy scores of `transformers` include the bans, ours do not
             assert [h.score for h in found.hypotheses] == pytest.approx(scores, rel=1e-4)
 
 
@@ -150,7 +150,7 @@ def test_tokens_do_not_depend_on_the_batch_or_the_time_of_admission(twin: Twin, 
     assert together == alone == joining
 
 
-def test_widths_share_the_engine_without_harm(twin: Twin) -> None:
+def test_tokens_do_not_depend_on_other_widths_in_the_engine(twin: Twin) -> None:
     mixed = [*twin.requests(1, 6), *twin.requests(4, 6), *twin.requests(2, 6)]
     assert [tokens(found) for found in staggered(twin, mixed)] == [
         tokens(decode(twin.ours, [request])[0]) for request in mixed

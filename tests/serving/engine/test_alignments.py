@@ -1,4 +1,4 @@
-"""What each token looked at follows its row: through beams, samples, moves and ends."""
+"""Alignments follow their row through beams, samples, moves and ends."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ ROWS: list[dict[str, object]] = [
 ]
 
 
-def request(number: int, **asked: object) -> EngineRequest:
+def request(number: int, **overrides: object) -> EngineRequest:
     rng = np.random.default_rng(number)
     rules = Generation.model_validate(
         {
             "decoder_start_ids": (0,), "eos_token_ids": (1,), "pad_token_id": 0,
-            "max_new_tokens": 12, "return_alignment": True, **ROWS[number % len(ROWS)], **asked,
+            "max_new_tokens": 12, "return_alignment": True, **ROWS[number % len(ROWS)], **overrides,
         }
     )  # fmt: skip
     source = rng.integers(0, VOCABULARY, rng.integers(1, 40))
@@ -58,15 +58,15 @@ def aligning(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> Ort
     )
 
 
-def test_emitted_rows_are_those_that_each_token_was_chosen_by(emitting: OrtRunner) -> None:
+def test_emitted_rows_are_those_of_each_tokens_step(emitting: OrtRunner) -> None:
     requests = [request(number) for number in range(16)]
     answers = decode(emitting, requests, Capacity(rows=16))
-    for asked, found in zip(requests, answers, strict=True):
-        source = tuple(asked.source_ids.tolist())  # type: ignore[union-attr]
+    for one, found in zip(requests, answers, strict=True):
+        source = tuple(one.source_ids.tolist())  # type: ignore[union-attr]
         for hypothesis in found.hypotheses:
             tokens = hypothesis.token_ids
             wanted = [
-                attention_fit(source, (*asked.decoder_ids, *tokens[:place]))
+                attention_fit(source, (*one.decoder_ids, *tokens[:place]))
                 for place in range(len(tokens))
             ]
             assert hypothesis.alignment is not None
@@ -84,11 +84,11 @@ def test_align_graph_runs_once_per_hypothesis(
     )
     requests = [request(number) for number in range(8)]
     answers = decode(aligning, requests)
-    for asked, found in zip(requests, answers, strict=True):
-        source = tuple(asked.source_ids.tolist())  # type: ignore[union-attr]
+    for one, found in zip(requests, answers, strict=True):
+        source = tuple(one.source_ids.tolist())  # type: ignore[union-attr]
         for hypothesis in found.hypotheses:
-            history = (*asked.decoder_ids, *hypothesis.token_ids[:-1])
-            wanted = attention_likeness(source, history)[len(asked.decoder_ids) - 1 :]
+            history = (*one.decoder_ids, *hypothesis.token_ids[:-1])
+            wanted = attention_likeness(source, history)[len(one.decoder_ids) - 1 :]
             assert hypothesis.alignment == pytest.approx(wanted, rel=1e-4, abs=1e-4)
     assert len(asked_for) == sum(len(found.hypotheses) for found in answers)
 
@@ -99,7 +99,7 @@ def test_alignments_are_absent_unless_requested(emitting: OrtRunner, aligning: O
         assert all(hypothesis.alignment is None for hypothesis in found.hypotheses)
 
 
-def test_model_without_alignments_refuses_by_name(tmp_path: Path) -> None:
+def test_model_without_alignments_refuses_naming_the_field(tmp_path: Path) -> None:
     manifest = attention_bundle(tmp_path).manifest
     with pytest.raises(InvalidRequest) as refusal:
         RequestValidator(manifest).validate(request(0))

@@ -39,7 +39,7 @@ class Scenario:
         return sequence, events
 
     def turns_until(self, is_reached: Callable[[], bool]) -> int:
-        """Turns of the loop until then, at most `STEPS`."""
+        """Turns of the loop until the condition holds, at most `STEPS`."""
         for turn in range(STEPS + 1):
             if is_reached():
                 return turn
@@ -61,7 +61,7 @@ class Scenario:
 def cancel(
     scenario: Scenario, sequence: SequenceState, events: list[Event], after: int, where: str
 ) -> None:
-    """Cancels a sequence after some turns; nothing of it remains."""
+    """Cancels a sequence after some turns and checks that its state is freed."""
     for _ in range(after):
         scenario.decoder.step()
     assert scenario.phase(sequence) == where
@@ -107,16 +107,16 @@ def test_decoding(after: int) -> None:
     check_that_the_resident_is_answered(scenario)
 
 
-def test_freed_slot_is_given_to_a_waiting_sequence_within_the_same_steps() -> None:
+def test_freed_slot_is_assigned_to_a_queued_sequence_within_the_same_steps() -> None:
     scenario = Scenario()
-    sequence, told = scenario.add()
+    sequence, first_events = scenario.add()
     scenario.decoder.step()
     waits, events = scenario.add()
     scenario.decoder.step()
     assert scenario.decoder.waiting == 1
     sequence.cancel()
     assert scenario.turns_until(lambda: waits.generated > 0) <= STEPS
-    assert [type(event) for event in told] == [Cancelled]
+    assert [type(event) for event in first_events] == [Cancelled]
     assert events == []
     check_that_the_resident_is_answered(scenario)
 

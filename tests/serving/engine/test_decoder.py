@@ -36,9 +36,9 @@ def runner(request: pytest.FixtureRequest, language: OrtRunner) -> Runner:
 
 
 def forbidding(source: History, history: History) -> np.ndarray:
-    """Logits of a model that falls over one token."""
+    """Logits of a model that raises on one token."""
     if FORBIDDEN in (*source, *history):
-        raise RuntimeError("the model fell over")
+        raise RuntimeError("the model failed")
     return LOGITS(source, history)
 
 
@@ -79,7 +79,7 @@ def finish(decoder: Decoder) -> None:
         if decoder.is_idle:
             return
         decoder.step()
-    raise AssertionError("it never ends")
+    raise AssertionError("the sequence did not end")
 
 
 def test_streams_step_between_the_chunks_of_a_long_prompt(runner: Runner) -> None:
@@ -97,7 +97,7 @@ def test_streams_step_between_the_chunks_of_a_long_prompt(runner: Runner) -> Non
     assert long.pieces == 1
 
 
-def test_short_prompts_are_read_beside_a_long_one(runner: Runner) -> None:
+def test_short_prompts_are_prefilled_beside_a_long_one(runner: Runner) -> None:
     decoder = Decoder(runner, CAPACITY)
     long = Caller(decoder, prompt=(3,) * 43)
     decoder.step()
@@ -107,7 +107,7 @@ def test_short_prompts_are_read_beside_a_long_one(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("is_decoding", [True, False])
-def test_turn_reads_no_more_than_its_budget(runner: Runner, is_decoding: bool) -> None:
+def test_turn_prefills_no_more_than_its_budget(runner: Runner, is_decoding: bool) -> None:
     decoder = Decoder(runner, CAPACITY)
     if is_decoding:
         Caller(decoder)
@@ -159,7 +159,7 @@ def test_cancelled_sequence_is_gone_after_one_turn(
 
 
 @pytest.mark.parametrize("phase", [reading, decoding])
-def test_deadline_ends_a_sequence_between_two_pieces(
+def test_deadline_ends_a_sequence_between_two_chunks(
     runner: Runner, phase: Callable[[Decoder], Caller]
 ) -> None:
     now_s = 0.0
@@ -196,7 +196,7 @@ def test_failing_group_ends_its_own_sequences_only() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 4, 24])
-def test_prompt_that_cannot_be_read_ends_alone(length: int) -> None:
+def test_prompt_that_fails_in_prefill_fails_alone(length: int) -> None:
     """Prompts prefilled whole, in one chunk and in several."""
     rules = RULES.model_copy(update={"suppress_tokens": (FORBIDDEN,)})
     decoder = Decoder(FakeRunner(forbidding, VOCABULARY), CAPACITY)
@@ -231,7 +231,7 @@ def test_failed_prefill_leaves_a_real_group_unchanged(
     assert [running.tokens, late.tokens] == [alone.tokens, other.tokens]
 
 
-def test_failing_search_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_search_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), CAPACITY)
     bad, good = Caller(decoder), Caller(decoder)
     decoder.step()
@@ -241,7 +241,7 @@ def test_failing_search_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(good.end, Finished)
 
 
-def test_failing_listener_ends_its_own_sequence() -> None:
+def test_failing_listener_fails_its_own_sequence() -> None:
     decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), CAPACITY)
 
     def listen(event: Event) -> None:
@@ -256,7 +256,7 @@ def test_failing_listener_ends_its_own_sequence() -> None:
     assert isinstance(good.end, Finished)
 
 
-def test_fail_ends_everybody_and_frees_everything(runner: Runner) -> None:
+def test_fail_ends_every_sequence_and_frees_all_state(runner: Runner) -> None:
     decoder = Decoder(runner, CAPACITY)
     callers = [decoding(decoder), Caller(decoder, prompt=(3,) * 43)]
     decoder.step()
@@ -273,7 +273,7 @@ def _raise(*arguments: object) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("seed", range(2))
-def test_two_thousand_requests_of_which_half_are_cancelled_leave_nothing(
+def test_no_state_remains_after_two_thousand_requests_half_of_them_cancelled(
     runner: Runner, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -290,8 +290,8 @@ def test_two_thousand_requests_of_which_half_are_cancelled_leave_nothing(
             prompt = tuple(rng.integers(2, 9, rng.choice([1, 5, 60])).tolist())
             callers.append(Caller(decoder, prompt, rules))
             if rng.random() < 0.5:
-                leaves = turn + int(rng.integers(0, 30))
-                due.setdefault(leaves, []).append(callers[-1].sequence)
+                cancelled_at = turn + int(rng.integers(0, 30))
+                due.setdefault(cancelled_at, []).append(callers[-1].sequence)
         for sequence in due.pop(turn, []):
             sequence.cancel()
         decoder.step()

@@ -1,4 +1,4 @@
-"""The engine's thread and its door: refusing, cancelling, failing, closing."""
+"""The engine's thread and its submission API: refusal, cancellation, failure, close."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def manifest(limits: Limits | None = None) -> Manifest:
 
 
 class Gate:
-    """Logits that wait for a permit, so that a test decides when the engine moves on."""
+    """Logits that wait for a permit, so that a test controls each step of the engine."""
 
     def __init__(self) -> None:
         self._permits = threading.Semaphore(0)
@@ -73,7 +73,7 @@ class Inbox:
 
 
 def settle(engine: Engine) -> None:
-    """Waits until the engine has nothing to do; its counters are of its last whole turn."""
+    """Waits until the engine is idle; its counters are of its last whole turn."""
     with engine._changed:
         assert engine._changed.wait_for(lambda: engine.is_asleep, PATIENCE_S)
 
@@ -157,11 +157,11 @@ def test_exception_fails_live_requests_and_the_next_is_served() -> None:
 
     def logits(source: History, history: History) -> np.ndarray:
         if broken.is_set():
-            raise RuntimeError("the model fell over")
+            raise RuntimeError("the model failed")
         return LOGITS(source, history)
 
     engine = Engine(FakeRunner(logits, 20), RequestValidator(manifest()))
-    with pytest.raises(InternalError, match="the model fell over"):
+    with pytest.raises(InternalError, match="the model failed"):
         engine.generate(request())
     broken.clear()
     assert isinstance(engine.generate(request()), Finished)
@@ -191,12 +191,12 @@ def test_rules_that_ban_everything_fail_only_their_own_request() -> None:
         (EngineRequest(RULES, np.array([3]), np.zeros((2, 2, 3), np.uint8)), InvalidRequest),
     ],
 )
-def test_bad_request_is_refused_at_the_door(bad: EngineRequest, error: type[Exception]) -> None:
+def test_bad_request_is_refused_at_submission(bad: EngineRequest, error: type[Exception]) -> None:
     with pytest.raises(error):
         RequestValidator(manifest()).validate(bad)
 
 
-def test_request_that_could_never_fit_is_refused_at_the_door() -> None:
+def test_request_that_could_never_fit_is_refused_at_submission() -> None:
     engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()), Capacity(state_bytes=40))
     assert isinstance(engine.generate(request()), Finished)
     with pytest.raises(TooLong, match="ask for fewer tokens or beams"):

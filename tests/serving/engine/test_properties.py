@@ -1,4 +1,4 @@
-"""Whatever joins, ends or fails beside it: a request's tokens are those of running alone."""
+"""A request's tokens equal those of running alone, whatever joins, ends or fails beside it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CAPACITY = Capacity(
     prefill_tokens=24,
     prefill_tokens_beside=12,
     chunk_tokens=5,
-    state_bytes=600,  # a position of a row counts one
+    state_bytes=600,  # one byte per position of a row
     prefix_bytes=60,
     prefix_block_tokens=4,
     prefix_min_tokens=8,
@@ -39,7 +39,7 @@ class Arrival:
     """One request, its time of arrival, and of its cancellation if any."""
 
     request: EngineRequest
-    arrival: int
+    time_s: int
     cancelled_at: int | None
     events: list[Event] = field(default_factory=list)
 
@@ -54,7 +54,7 @@ class Clock:
 
 @pytest.fixture(autouse=True, scope="module")
 def few_candidates() -> Iterator[None]:
-    """So few that neighbours often bring more, and draws often need the whole vocabulary."""
+    """Four candidates: neighbours often need more, and draws often need the whole vocabulary."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(truncation, "DEFAULT_CANDIDATES", 4)
         yield
@@ -101,11 +101,11 @@ def generations(draw: st.DrawFn) -> Generation:
 
 
 @st.composite
-def visits(draw: st.DrawFn, *, has_source: bool = True) -> Arrival:
+def arrival_of(draw: st.DrawFn, *, has_source: bool = True) -> Arrival:
     rules = draw(generations())
-    arrival = draw(st.integers(0, 12))
-    leaves = st.none() | st.integers(arrival, arrival + 15)
-    deadline = draw(st.none() | st.none() | st.integers(arrival, arrival + 15))
+    time_s = draw(st.integers(0, 12))
+    cancelled = st.none() | st.integers(time_s, time_s + 15)
+    deadline = draw(st.none() | st.none() | st.integers(time_s, time_s + 15))
     source = st.lists(st.integers(2, 9), min_size=1, max_size=6)
     own = tuple(draw(st.lists(st.integers(2, 9), max_size=12)))
     request = EngineRequest(
@@ -116,11 +116,11 @@ def visits(draw: st.DrawFn, *, has_source: bool = True) -> Arrival:
         stream=draw(st.booleans()),
         priority=draw(st.sampled_from([0, 0, -100, 3, 100])),
     )
-    return Arrival(request, arrival, draw(leaves))
+    return Arrival(request, time_s, draw(cancelled))
 
 
 def arrival_lists(*, has_source: bool = True) -> st.SearchStrategy[list[Arrival]]:
-    return st.lists(visits(has_source=has_source), min_size=1, max_size=8)
+    return st.lists(arrival_of(has_source=has_source), min_size=1, max_size=8)
 
 
 def alone(request: EngineRequest) -> Finished:
@@ -130,15 +130,15 @@ def alone(request: EngineRequest) -> Finished:
 
 
 def run(arrivals: list[Arrival], runner: FakeRunner) -> Decoder:
-    """Plays all visits, one turn a tick."""
+    """Submits all arrivals at their times, one turn per tick."""
     clock = Clock()
     decoder = Decoder(runner, CAPACITY, clock)
-    sequences = [SequenceState(visit.request, visit.events.append) for visit in arrivals]
+    sequences = [SequenceState(arrival.request, arrival.events.append) for arrival in arrivals]
     while clock.now_s <= 27 or not decoder.is_idle:
-        for visit, sequence in zip(arrivals, sequences, strict=True):
-            if visit.arrival == clock.now_s:
+        for arrival, sequence in zip(arrivals, sequences, strict=True):
+            if arrival.time_s == clock.now_s:
                 decoder.add(sequence)
-            if visit.cancelled_at == clock.now_s:
+            if arrival.cancelled_at == clock.now_s:
                 sequence.cancel()
         decoder.step()
         assert decoder.rows_in_use <= CAPACITY.rows
@@ -149,42 +149,42 @@ def run(arrivals: list[Arrival], runner: FakeRunner) -> Decoder:
     return decoder
 
 
-def assert_answered(visit: Arrival) -> None:
-    """The end that its visit explains, and no token but those of running alone."""
-    *pieces, end = visit.events
+def assert_answered(arrival: Arrival) -> None:
+    """Asserts an expected end, and only tokens of running alone."""
+    *pieces, end = arrival.events
     tokens = [t for piece in pieces if isinstance(piece, TokenChunk) for t in piece.token_ids]
-    wanted = alone(visit.request)
+    wanted = alone(arrival.request)
     best = wanted.hypotheses[0].token_ids
     assert tuple(tokens) == best[: len(tokens)]
     if isinstance(end, Finished):
         assert end == wanted
-        if visit.request.stream and visit.request.rules.rows == 1:
+        if arrival.request.stream and arrival.request.rules.rows == 1:
             assert tuple(tokens) == best
-            told = [p for p in pieces if isinstance(p, TokenChunk)]
-            assert sum((p.log_probs for p in told), ()) == end.hypotheses[0].log_probs
-            assert sum((p.top for p in told), ()) == end.hypotheses[0].top
+            chunks = [p for p in pieces if isinstance(p, TokenChunk)]
+            assert sum((p.log_probs for p in chunks), ()) == end.hypotheses[0].log_probs
+            assert sum((p.top for p in chunks), ()) == end.hypotheses[0].top
     elif isinstance(end, Failed):
         assert isinstance(end.error, DeadlineExceeded)
-        assert visit.request.deadline_s is not None
+        assert arrival.request.deadline_s is not None
     else:
         assert isinstance(end, Cancelled)
-        assert visit.cancelled_at is not None
+        assert arrival.cancelled_at is not None
 
 
 @settings(max_examples=100, deadline=None)
 @given(arrivals=arrival_lists())
 def test_tokens_equal_those_of_a_request_alone(arrivals: list[Arrival]) -> None:
     run(arrivals, FakeRunner(LOGITS, VOCABULARY))
-    for visit in arrivals:
-        assert_answered(visit)
+    for arrival in arrivals:
+        assert_answered(arrival)
 
 
 @settings(max_examples=100, deadline=None)
 @given(arrivals=arrival_lists(has_source=False))
 def test_shared_prefixes_change_no_token(arrivals: list[Arrival]) -> None:
     run(arrivals, FakeRunner(LOGITS, VOCABULARY, shares_prefixes=True))
-    for visit in arrivals:
-        assert_answered(visit)
+    for arrival in arrivals:
+        assert_answered(arrival)
 
 
 @settings(max_examples=40, deadline=None)
@@ -208,7 +208,7 @@ def test_every_undisturbed_request_finishes_in_a_full_engine(takes_chunks: bool)
     assert decode(runner, requests, CAPACITY) == [alone(request) for request in requests]
 
 
-def test_pieces_carry_every_token_once() -> None:
+def test_chunks_contain_every_token_once() -> None:
     events: list[Event] = []
     rules = Generation(pad_token_id=0, decoder_start_ids=(0,), eos_token_ids=(1,), max_new_tokens=8)
     decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), Capacity())

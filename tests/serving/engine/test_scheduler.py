@@ -1,4 +1,4 @@
-"""Order of admission: by arrival and priority, within rows, memory and tokens, no starvation."""
+"""Order of admission: by arrival and priority, within rows, memory and tokens; no starvation."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def taken(scheduler: Scheduler, limits: StepBudget) -> list[SequenceState]:
 
 
 @given(st.lists(st.tuples(st.integers(-100, 100), st.integers(0, 300)), min_size=1, max_size=30))
-def test_priority_is_a_head_start_of_a_second_a_step(visits: list[tuple[int, int]]) -> None:
+def test_priority_is_a_head_start_of_a_second_a_step(requests: list[tuple[int, int]]) -> None:
     scheduler = Scheduler(Capacity())
     starts = {}
-    for priority, arrival_s in sorted(visits, key=lambda visit: visit[1]):
+    for priority, arrival_s in sorted(requests, key=lambda request: request[1]):
         one = sequence(priority=priority)
         starts[one] = arrival_s - priority
         scheduler.add(one, arrival_s)
@@ -69,7 +69,7 @@ def test_lowest_priority_is_served_beside_a_stream_of_the_highest() -> None:
     assert now_s == 200
 
 
-def test_companions_share_the_width_and_the_budget() -> None:
+def test_admitted_batch_shares_the_width_and_the_budget() -> None:
     head, wide, like, large, small = (
         sequence(8), sequence(8, width=2), sequence(8), sequence(40), sequence(1)
     )  # fmt: skip
@@ -102,7 +102,7 @@ def test_head_larger_than_the_remaining_budget_waits_for_the_next_turn() -> None
     assert taken(scheduler, room()) == [long]
 
 
-def test_long_prompt_is_read_alone_and_in_chunks_where_the_model_can() -> None:
+def test_long_prompt_is_prefilled_alone_and_in_chunks_where_the_model_can() -> None:
     long, short = sequence(30), sequence(5)
     batch = queue(long, short, takes_chunks=True).next_batch(room())
     assert batch is not None
@@ -113,7 +113,7 @@ def test_long_prompt_is_read_alone_and_in_chunks_where_the_model_can() -> None:
     assert (whole.sequences, whole.tokens, whole.is_chunked) == ([long, like], 60, False)
 
 
-def test_short_prompts_pass_a_second_long_one_while_the_first_is_read() -> None:
+def test_short_prompts_overtake_a_second_long_one_while_the_first_is_prefilled() -> None:
     second, short = sequence(30), sequence(5)
     scheduler = queue(second, short, takes_chunks=True)
     assert taken(scheduler, room(may_start_long=False)) == [short]
@@ -133,7 +133,7 @@ def test_prompt_with_a_shared_prefix_waits_until_it_is_cached() -> None:
     assert (stored.sequences, stored.tokens, stored.is_chunked) == ([second], 2, True)
 
 
-def test_picture_costs_its_patches() -> None:
+def test_image_counts_its_patches() -> None:
     rules = RULES.model_copy(update={"decoder_start_ids": (0,)})
     pictures = [
         SequenceState(
@@ -152,7 +152,7 @@ def play(decoder: Decoder, turns: int = 500) -> int:
         if decoder.is_idle:
             return turn
         decoder.step()
-    raise AssertionError("it never ends")
+    raise AssertionError("the decoder did not become idle")
 
 
 def test_wide_request_is_served_beside_an_endless_stream_of_narrow_ones() -> None:
@@ -182,21 +182,21 @@ def test_rows_bound_the_batch_and_wider_requests_are_refused() -> None:
         assert decoder.rows_in_use <= 4
     assert highest == 4
     assert [type(event) for event in events] == [Finished] * 9
-    for asked in ({"num_beams": 5}, {"do_sample": True, "best_of": 5}):
+    for overrides in ({"num_beams": 5}, {"do_sample": True, "best_of": 5}):
         decoder.add(
             SequenceState(
-                EngineRequest(RULES.model_copy(update=asked), np.array([4])), events.append
+                EngineRequest(RULES.model_copy(update=overrides), np.array([4])), events.append
             )
         )
         end = events.pop()
         assert isinstance(end, Failed)
         assert isinstance(end.error, InvalidRequest)
-        assert end.error.field in asked
+        assert end.error.field in overrides
     assert decoder.is_idle
 
 
 def test_memory_bounds_the_batch() -> None:
-    """32 positions in each of 4 rows, and what the prompt takes while it is read."""
+    """32 positions in each of 4 rows, and the prompt's state during prefill."""
     capacity = Capacity(state_bytes=4 * 32 + 24)
     runner = FakeRunner(LOGITS, 20)
     decoder = Decoder(runner, capacity)
@@ -244,7 +244,7 @@ def test_request_that_could_never_fit_fails_at_once() -> None:
     assert decoder.is_idle
 
 
-def test_memory_counts_prompts_that_are_being_read() -> None:
+def test_memory_counts_prompts_in_prefill() -> None:
     capacity = Capacity(state_bytes=130, chunk_tokens=10)
     decoder = Decoder(FakeRunner(LOGITS, 20), capacity)
     events: list[Event] = []
@@ -259,8 +259,8 @@ def test_memory_counts_prompts_that_are_being_read() -> None:
     assert [type(event) for event in events] == [Finished] * 4
 
 
-def test_lane_gives_back_what_others_need() -> None:
-    """13 rows of 32 positions become 12 of 24; the rest is enough for four more of 24."""
+def test_running_batch_shrinks_when_others_need_memory() -> None:
+    """13 rows of 32 positions shrink to 12 of 24; the rest fits four more of 24."""
     capacity = Capacity(state_bytes=520)
     decoder = Decoder(FakeRunner(LOGITS, 20), capacity)
     events: list[Event] = []

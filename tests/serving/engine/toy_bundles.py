@@ -83,8 +83,8 @@ def attention_bundle(repository: Path, *, emits: bool = False, aligns: bool = Fa
     """The first kind.
 
     Args:
-        emits: `step` tells how well each source token fits, (R, S).
-        aligns: There is a graph `align`, which tells something else.
+        emits: `step` emits a fit of each source token, (R, S).
+        aligns: There is a graph `align` with other values.
     """
     source = _port("source_tokens", "int64", "B", "S", role=Role.SOURCE_TOKENS)
     lengths = _port("source", "int32", "B", role=Role.SOURCE)
@@ -288,7 +288,7 @@ def halved(bundle: Bundle) -> Bundle:
 
 
 def language_logits(source: History, history: History) -> np.ndarray:
-    """What `language` answers for one row, without a cache."""
+    """Logits of `language` for one row, without a cache."""
     x = TARGET[list(history)] + PLACES[: len(history)]
     earlier = np.tril(np.ones((len(x), len(x)), bool))
     for packed in PACKED_LAYERS:
@@ -299,7 +299,7 @@ def language_logits(source: History, history: History) -> np.ndarray:
 
 
 def attention_logits(source: History, history: History) -> np.ndarray:
-    """What `attention` answers for one row, without a cache."""
+    """Logits of `attention` for one row, without a cache."""
     x = TARGET[list(history)]
     query, key, value = np.split(x @ PACKED, 3, axis=1)
     final = _softmax(query[-1] @ key.T / np.sqrt(WIDTH)) @ value
@@ -308,7 +308,7 @@ def attention_logits(source: History, history: History) -> np.ndarray:
 
 
 def attention_fit(source: History, history: History) -> np.ndarray:
-    """What `attention` emits for one row, (S,)."""
+    """The row that `attention` emits, (S,)."""
     x = TARGET[list(history)]
     query, key, value = np.split(x @ PACKED, 3, axis=1)
     final = _softmax(query[-1] @ key.T / np.sqrt(WIDTH)) @ value
@@ -321,7 +321,7 @@ def attention_likeness(source: History, history: History) -> np.ndarray:
 
 
 def recurrent_logits(pixels: History, history: History) -> np.ndarray:
-    """What `recurrent` answers for one row; `pixels` are the 12 values of its picture."""
+    """Logits of `recurrent` for one row; `pixels` are the 12 values of its picture."""
     flat = np.array(pixels, np.float32)
     hidden = flat @ START
     for token in history:

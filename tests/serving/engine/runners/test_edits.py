@@ -1,4 +1,4 @@
-"""Sparse edits do to a row what `transformers`' processors do to all of its scores."""
+"""Sparse edits equal `transformers`' processors over whole rows."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def host(logits: np.ndarray) -> HostLogits:
     return HostLogits(logits, TOPK.rank)
 
 
-def rules(**asked: object) -> Generation:
-    return Generation.model_validate({"pad_token_id": 0, "max_new_tokens": 9, **asked})
+def rules(**overrides: object) -> Generation:
+    return Generation.model_validate({"pad_token_id": 0, "max_new_tokens": 9, **overrides})
 
 
 def processed(
-    scores: np.ndarray, history: list[int], asked: Generation, banned: list[int]
+    scores: np.ndarray, history: list[int], requested: Generation, banned: list[int]
 ) -> np.ndarray:
     """(V,) scores after `transformers`' processors."""
     processors = LogitsProcessorList()
-    if asked.logit_bias:
-        biases = {(token,): bias for token, bias in asked.logit_bias.items()}
+    if requested.logit_bias:
+        biases = {(token,): bias for token, bias in requested.logit_bias.items()}
         processors.append(SequenceBiasLogitsProcessor(biases))
-    if asked.repetition_penalty != 1:
-        processors.append(RepetitionPenaltyLogitsProcessor(asked.repetition_penalty))
+    if requested.repetition_penalty != 1:
+        processors.append(RepetitionPenaltyLogitsProcessor(requested.repetition_penalty))
     if banned:
         processors.append(SuppressTokensLogitsProcessor(banned))
-    if asked.renormalize_logits:
+    if requested.renormalize_logits:
         processors.append(LogitNormalization())
     return processors(torch.tensor([history]), torch.from_numpy(scores)[None].clone())[0].numpy()
 
@@ -66,15 +66,15 @@ edited = st.fixed_dictionaries(
 
 @settings(max_examples=100, deadline=None)
 @given(
-    seed=st.integers(0, 9999), history=histories, asked=edited,
+    seed=st.integers(0, 9999), history=histories, overrides=edited,
     banned=st.sets(tokens, max_size=5), count=st.integers(1, VOCABULARY),
 )  # fmt: skip
 def test_edited_logits_rank_as_after_the_processors(
-    seed: int, history: list[int], asked: dict[str, object], banned: set[int], count: int
+    seed: int, history: list[int], overrides: dict[str, object], banned: set[int], count: int
 ) -> None:
     logits = (np.random.default_rng(seed).normal(size=(3, VOCABULARY)) * 3).astype(np.float32)
-    wanted = processed(logits[1], history, rules(**asked), sorted(banned))
-    edit = penalties(rules(**asked), history, (), banned)
+    wanted = processed(logits[1], history, rules(**overrides), sorted(banned))
+    edit = penalties(rules(**overrides), history, (), banned)
     plain_rows = select_candidates(host(logits.copy()), [plain_request(count)] * 3)
     found = select_candidates(
         host(logits), [plain_request(1), CandidateRequest(count, edit), plain_request(1)]
@@ -90,19 +90,19 @@ def test_edited_logits_rank_as_after_the_processors(
 
 @settings(max_examples=100, deadline=None)
 @given(
-    seed=st.integers(0, 9999), history=histories, asked=edited,
+    seed=st.integers(0, 9999), history=histories, overrides=edited,
     banned=st.sets(tokens, max_size=5), count=st.integers(1, VOCABULARY),
     renormalises=st.booleans(),
 )  # fmt: skip
 def test_edited_log_probs_rank_as_those_of_a_beam(
     seed: int,
     history: list[int],
-    asked: dict[str, object],
+    overrides: dict[str, object],
     banned: set[int],
     count: int,
     renormalises: bool,
 ) -> None:
-    beams = rules(**asked, num_beams=2, renormalize_logits=renormalises)
+    beams = rules(**overrides, num_beams=2, renormalize_logits=renormalises)
     logits = (np.random.default_rng(seed).normal(size=(1, VOCABULARY)) * 3).astype(np.float32)
     log_probs = torch.from_numpy(logits[0]).log_softmax(-1).numpy()
     wanted = processed(log_probs, history, beams, sorted(banned))
@@ -118,9 +118,9 @@ def test_edited_log_probs_rank_as_those_of_a_beam(
 
 
 def test_presence_counts_once_and_frequency_each_time() -> None:
-    asked = rules(presence_penalty=0.5, frequency_penalty=0.25)
+    requested = rules(presence_penalty=0.5, frequency_penalty=0.25)
     logits = np.linspace(1, 2, VOCABULARY, dtype=np.float32)[None].copy()
-    edit = penalties(asked, prompt=[7, 7], generated=[3, 5, 3, 3])
+    edit = penalties(requested, prompt=[7, 7], generated=[3, 5, 3, 3])
     found = select_candidates(host(logits.copy()), [CandidateRequest(VOCABULARY, edit)])
     changed = logits[0].copy()
     changed[3] -= 0.5 + 3 * 0.25

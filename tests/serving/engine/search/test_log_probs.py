@@ -28,22 +28,22 @@ WAYS: dict[str, dict[str, object]] = {
 }
 
 
-def request(*, stream: bool = False, **asked: object) -> EngineRequest:
+def request(*, stream: bool = False, **overrides: object) -> EngineRequest:
     rules = Generation.model_validate(
         {
             "decoder_start_ids": (0,), "eos_token_ids": (1,), "pad_token_id": 0,
-            "max_new_tokens": 8, "top_log_probs": 3, **asked,
+            "max_new_tokens": 8, "top_log_probs": 3, **overrides,
         }
     )  # fmt: skip
     return EngineRequest(rules, np.array([4, 5]), stream=stream)
 
 
-def found(**asked: object) -> tuple[Hypothesis, ...]:
-    return decode(FakeRunner(LOGITS, VOCABULARY), [request(**asked)])[0].hypotheses
+def found(**overrides: object) -> tuple[Hypothesis, ...]:
+    return decode(FakeRunner(LOGITS, VOCABULARY), [request(**overrides)])[0].hypotheses
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_scores_sum_them_up(way: str) -> None:
+def test_scores_are_their_sums(way: str) -> None:
     for hypothesis in found(**WAYS[way]):
         assert len(hypothesis.log_probs) == len(hypothesis.top) == len(hypothesis.token_ids)
         mean = sum(hypothesis.log_probs) / len(hypothesis.token_ids)
@@ -51,8 +51,8 @@ def test_scores_sum_them_up(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_best_tokens_stand_beside_each(way: str) -> None:
-    """Three a place, best first, the chosen token among them if it is so good."""
+def test_best_tokens_are_returned_per_position(way: str) -> None:
+    """Three per position, best first, the chosen token among them if it ranks in the top three."""
     for hypothesis in found(**WAYS[way]):
         for token, log_prob, top in zip(
             hypothesis.token_ids, hypothesis.log_probs, hypothesis.top, strict=True
@@ -65,11 +65,11 @@ def test_best_tokens_stand_beside_each(way: str) -> None:
 
 
 def test_they_are_of_the_penalised_distribution_before_temperature_and_truncation() -> None:
-    asked = {**WAYS["cut samples"], "temperature": 0.5, "top_log_probs": 20}
-    (hypothesis,) = found(**asked)
+    overrides = {**WAYS["cut samples"], "temperature": 0.5, "top_log_probs": 20}
+    (hypothesis,) = found(**overrides)
     for place in range(len(hypothesis.token_ids)):
         history = hypothesis.token_ids[:place]
-        edit = penalties(request(**asked).rules, (0,), history)
+        edit = penalties(request(**overrides).rules, (0,), history)
         logits = LOGITS((4, 5), (0, *history))[None].copy()
         wanted = select_candidates(HostLogits(logits, rank), [CandidateRequest(20, edit)])
         ids, log_probs = zip(*hypothesis.top[place], strict=True)
@@ -103,7 +103,7 @@ def test_pieces_carry_their_own(way: str) -> None:
         decoder.step()
     *pieces, end = events
     assert isinstance(end, Finished)
-    told = [piece for piece in pieces if isinstance(piece, TokenChunk)]
-    assert all(len(piece.log_probs) == len(piece.token_ids) == 1 for piece in told)
-    assert sum((piece.log_probs for piece in told), ()) == end.hypotheses[0].log_probs
-    assert sum((piece.top for piece in told), ()) == end.hypotheses[0].top
+    chunks = [piece for piece in pieces if isinstance(piece, TokenChunk)]
+    assert all(len(piece.log_probs) == len(piece.token_ids) == 1 for piece in chunks)
+    assert sum((piece.log_probs for piece in chunks), ()) == end.hypotheses[0].log_probs
+    assert sum((piece.top for piece in chunks), ()) == end.hypotheses[0].top

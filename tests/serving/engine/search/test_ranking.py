@@ -1,4 +1,4 @@
-"""Beams of many sequences are ranked together as each would be alone, ties and all."""
+"""Ranking the beams of many sequences together equals ranking each alone, ties included."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def constraints(draw: st.DrawFn) -> Constraint:
 
 @st.composite
 def some_beams(draw: st.DrawFn) -> Beams | None:
-    """As a search has them: rows in any order, fewer than its rows now and then."""
+    """Beams in any row order, sometimes fewer than the sequence's rows."""
     if draw(st.integers(0, 4)) == 0:
         return None
     live = draw(st.integers(1, WIDTH))
@@ -71,7 +71,7 @@ def wanted(candidates: Candidates, first: int, beams: Beams) -> list[tuple[int, 
     seed=st.integers(0, 9999),
     k=st.integers(1, VOCABULARY),
 )
-def test_each_sequence_is_offered_what_it_would_be_alone(
+def test_each_sequence_gets_the_candidates_it_would_get_alone(
     beams: list[Beams | None], seed: int, k: int
 ) -> None:
     candidates = some_candidates(len(beams), seed, k)
@@ -89,7 +89,7 @@ def test_each_sequence_is_offered_what_it_would_be_alone(
         assert ours.tolist() == before.tolist()
 
 
-def test_what_is_no_number_is_no_continuation() -> None:
+def test_nan_is_no_continuation() -> None:
     log_probs = np.full((1, 3), np.nan, np.float32)
     beams = Beams((0,), (0.0,), (), 2)
     (search_input,) = search_inputs(Candidates(np.arange(3)[None], log_probs), [beams], 1)

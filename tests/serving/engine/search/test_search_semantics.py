@@ -1,7 +1,7 @@
 """Greedy and beam search choose what `transformers.generate` chooses, over the same logits.
 
-The models are a small random MarianMT and a GPT-2; a FakeRunner asks them for every row's logits
-from scratch, so that only the searches are under test, not graphs or caches.
+The models are a small random MarianMT and a GPT-2; a FakeRunner computes each row's logits with
+them from scratch, so that only the searches are under test, not graphs or caches.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def generated(
 ) -> list[tuple[list[int], float]]:
     """`transformers.generate`: (generated tokens, score) of each returned sequence.
 
-    Its placeholders for beams that never were (scores of about -1e9) are left out: we return fewer.
+    Its placeholders for missing beams (scores of about -1e9) are dropped: we return fewer.
     """
     options = rules.model_dump(include=set(SAME_NAMES))
     options["bad_words_ids"] = [list(word) for word in rules.bad_words_ids] or None

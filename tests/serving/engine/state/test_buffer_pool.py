@@ -1,4 +1,4 @@
-"""Buffer reuse: what fits, what is kept, what is freed."""
+"""Buffer reuse: fit, retention and release."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_clear_frees_all_buffers() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 80)), max_size=40))
 def test_keeps_within_its_limit(moves: list[tuple[bool, int]]) -> None:
     pool, out = BufferPool(HostMemory(), limit_bytes=400), []
-    for gives, size in moves:
-        if gives and out:
+    for is_release, size in moves:
+        if is_release and out:
             pool.release(out.pop(size % len(out)))
         else:
             taken = pool.acquire(size, "float32")

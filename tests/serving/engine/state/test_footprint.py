@@ -58,8 +58,8 @@ def test_arenas_never_exceed_their_footprint(
         Footprint.of(STATES),
     )
     reservation = Extent()
-    for length, source, leaves in moves:
-        if leaves and len(state):
+    for length, source, is_retired in moves:
+        if is_retired and len(state):
             state.retire(0)
             state.ensure_capacity(len(state), 0)
         else:
@@ -72,7 +72,7 @@ def test_arenas_never_exceed_their_footprint(
         tight = Extent.holding(
             len(state), max(state.lengths, default=0), max(state.source_lengths, default=0)
         )
-        if leaves:
+        if is_retired:
             state.shrink()
             assert state.nbytes == footprint.bytes(width, tight)
             reservation = tight

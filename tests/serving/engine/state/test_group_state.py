@@ -47,25 +47,25 @@ def assert_zero_behind_sources(state: GroupState) -> None:
         assert (cells[:, source:] == 0).all()
 
 
-def test_what_is_written_ends_in_zeros(state: GroupState) -> None:
+def test_written_rows_are_zero_behind_sources(state: GroupState) -> None:
     enter(state, 5)
     assert_zero_behind_sources(state)
 
 
-def test_what_is_laid_out_anew_ends_in_zeros(state: GroupState) -> None:
+def test_resized_arenas_are_zero_behind_sources(state: GroupState) -> None:
     enter(state, 5)
     enter(state, 40)
     assert_zero_behind_sources(state)
 
 
-def test_what_moves_into_a_hole_ends_in_zeros(state: GroupState) -> None:
+def test_moved_rows_are_zero_behind_sources(state: GroupState) -> None:
     enter(state, 40)
     enter(state, 5)
     state.retire(0)
     assert_zero_behind_sources(state)
 
 
-def test_what_is_adopted_ends_in_zeros(state: GroupState) -> None:
+def test_adopted_rows_are_zero_behind_sources(state: GroupState) -> None:
     alone = GroupState((HELD,), 1, Dirty(HostMemory(), limit_bytes=0))
     enter(alone, 5)
     enter(state, 40)

@@ -1,4 +1,4 @@
-"""A store of prompts' beginnings: what is found was put there, and the bound is kept."""
+"""The prefix cache: hits match stored prompts, and the size limit holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from serving.engine.state.prefix_cache import PrefixCache
 
 @dataclass(frozen=True)
 class Tokens:
-    """A block that remembers what it stands for."""
+    """A block that records its tokens."""
 
     ids: tuple[int, ...]
     nbytes: int = 10
@@ -34,7 +34,7 @@ def put(prefixes: PrefixCache[Tokens], ids: tuple[int, ...]) -> list[tuple[int, 
     return cuts
 
 
-def test_common_beginning_is_stored_once() -> None:
+def test_common_prefix_is_stored_once() -> None:
     prefixes = store()
     header = tuple(range(8))
     assert put(prefixes, (*header, 20, 21, 22, 23)) == [(0, 4), (4, 8), (8, 12)]
@@ -50,7 +50,7 @@ def test_at_least_one_token_is_prefilled() -> None:
     assert prefixes.cached_tokens(tuple(range(9))) == 8
 
 
-def test_short_beginnings_are_neither_kept_nor_found() -> None:
+def test_short_prefixes_are_neither_stored_nor_found() -> None:
     prefixes = store(min_tokens=8)
     assert put(prefixes, (1, 2, 3, 4)) == []
     put(prefixes, (1, 2, 3, 4, 5, 6, 7, 8))
@@ -59,7 +59,7 @@ def test_short_beginnings_are_neither_kept_nor_found() -> None:
     assert prefixes.shareable_prefix((1, 2, 3, 4, 5, 6, 7, 8, 9)) == (1, 2, 3, 4, 5, 6, 7, 8)
 
 
-def test_what_was_used_last_stays() -> None:
+def test_most_recently_used_prefix_stays() -> None:
     prefixes = store(capacity_bytes=20)
     put(prefixes, (1, 1, 1, 1))
     put(prefixes, (2, 2, 2, 2))
@@ -69,7 +69,7 @@ def test_what_was_used_last_stays() -> None:
     assert prefixes.cached_tokens((2, 2, 2, 2, 9)) == 0
 
 
-def test_prompt_larger_than_the_store_keeps_its_beginning() -> None:
+def test_prompt_larger_than_the_cache_keeps_its_prefix() -> None:
     prefixes = store(capacity_bytes=20)
     put(prefixes, (9, 9, 9, 9))
     put(prefixes, tuple(range(16)))
@@ -81,7 +81,7 @@ def test_prompt_larger_than_the_store_keeps_its_beginning() -> None:
     prompts=st.lists(st.lists(st.integers(0, 1), max_size=20).map(tuple), max_size=40),
     capacity=st.integers(0, 120),
 )
-def test_what_is_found_is_what_was_put(prompts: list[tuple[int, ...]], capacity: int) -> None:
+def test_hits_return_the_stored_prefix(prompts: list[tuple[int, ...]], capacity: int) -> None:
     prefixes = store(capacity)
     for ids in prompts:
         found = prefixes.find(ids)

@@ -1,4 +1,4 @@
-"""The host touches device memory only by fetches; 16-bit bundles run; edits agree on devices."""
+"""The host accesses device memory only by fetches; 16-bit bundles run; edits agree on devices."""
 
 from __future__ import annotations
 

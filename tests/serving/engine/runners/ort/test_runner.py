@@ -89,7 +89,7 @@ def picture_request(seed: int, beams: int, tokens: int) -> EngineRequest:
 
 
 def prompt_request(seed: int, beams: int, tokens: int) -> EngineRequest:
-    """A request with a prompt of 1 to 70 tokens that may begin as others do."""
+    """A request with a prompt of 1 to 70 tokens that may share a prefix with others."""
     rng = np.random.default_rng(seed)
     header = np.random.default_rng(seed % 3).integers(0, VOCABULARY, (seed % 3) * 20)
     own = rng.integers(0, VOCABULARY, rng.integers(1, 31))
@@ -101,7 +101,7 @@ def staggered(
     arrivals: Sequence[tuple[int, EngineRequest]],
     capacity: Capacity = CAPACITY,
 ) -> list[Finished]:
-    """Answers when each request joins at its own turn."""
+    """Results when each request joins at its own turn."""
     decoder = Decoder(runner, capacity)
     outcomes: list[list[Event]] = [[] for _ in arrivals]
     turn, due = 0, dict(enumerate(arrivals))

@@ -1,4 +1,4 @@
-"""Over real graphs: seeded samples come out alike alone, together, joining late and streamed."""
+"""Over real graphs: seeded samples are equal alone, together, joining late and streamed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def served(
 
 @pytest.fixture(autouse=True)
 def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draws are decided by a few, or by all: both ways must agree."""
+    """Draws from few candidates and from the whole vocabulary must agree."""
     monkeypatch.setattr(truncation, "DEFAULT_CANDIDATES", 6)
 
 

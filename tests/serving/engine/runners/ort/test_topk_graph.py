@@ -1,4 +1,4 @@
-"""The topk's graphs rank as a stable sort does, whatever ties and infinities there are."""
+"""The top-k graphs rank like a stable sort, with ties and infinities."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ties(draw: st.DrawFn) -> tuple[tuple[int, int], np.ndarray]:
 
 @settings(max_examples=300, deadline=None)
 @given(rows=ties(), share=st.floats(0, 1), by_blocks=st.booleans())
-def test_equal_scores_stand_in_the_order_of_the_vocabulary(
+def test_equal_scores_rank_in_vocabulary_order(
     rows: tuple[tuple[int, int], np.ndarray], share: float, by_blocks: bool
 ) -> None:
     shape, logits = rows
@@ -75,7 +75,7 @@ def test_blocked_ranking_equals_the_whole_ranking(
         assert one.tolist() == other.tolist()
 
 
-def test_no_numbers_still_give_tokens() -> None:
+def test_nan_scores_still_rank_tokens() -> None:
     logits = np.full((2, 60), np.nan, np.float32)
     for by_blocks in (True, False):
         ids, log_probs, _ = chosen(logits, 4, (12, 5), by_blocks=by_blocks)
