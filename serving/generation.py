@@ -84,9 +84,9 @@ class Generation(BaseModel):
     @model_validator(mode="after")
     def _rows_cover_what_is_returned(self) -> Self:
         if self.do_sample and self.num_beams > 1:
-            raise ValueError("do_sample and num_beams > 1 exclude each other")
+            raise ValueError("do_sample and num_beams > 1 are mutually exclusive")
         if self.best_of is not None and not self.do_sample:
-            raise ValueError("best_of is for sampling: set do_sample, or use num_beams")
+            raise ValueError("best_of requires sampling: set do_sample, or use num_beams")
         if self.num_return_sequences > self.rows:
             rows = "best_of" if self.do_sample else "num_beams"
             raise ValueError(

@@ -141,7 +141,7 @@ def _check_rows(
     hypotheses = outputs.n or 1
     rows = parameters.best_of or hypotheses if is_sampled else beams
     if parameters.best_of is not None and not is_sampled:
-        raise InvalidRequest("best_of is for sampling, and temperature is 0", field="best_of")
+        raise InvalidRequest("best_of requires sampling, but temperature is 0", field="best_of")
     if hypotheses > rows:
         limit = "best_of" if is_sampled else "num_beams"
         raise InvalidRequest(
