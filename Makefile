@@ -33,8 +33,8 @@ serve: export ## export, start Triton and the gateway, run until Ctrl-C
 test: .venv/installed ## the suite that every change must pass, a real Triton included
 	@$(BIN)/pytest
 
-test-all: .venv/installed ## the same and the slowest tests: every verb on a fresh clone, traces
-	@$(BIN)/pytest -m ""
+test-all: .venv/installed ## all tests, more examples a property, every verb on a fresh clone
+	@HYPOTHESIS_PROFILE=full $(BIN)/pytest -m ""
 
 unit: .venv/installed ## tests that need neither a Triton nor an exported graph, on all cores
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist loadscope \

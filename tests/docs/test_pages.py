@@ -1,12 +1,15 @@
-"""Documentation is held to the code: paths, links, make verbs and commands that it names exist."""
+"""Paths, links, make verbs and commands in the documentation exist."""
 
+import contextlib
+import io
 import re
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from triptych.cli import run
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -62,14 +65,10 @@ def test_commands_and_their_flags_exist(page: Path) -> None:
 
 @cache
 def _help(command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "triptych", command, "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        assert run([command, "--help"]) == 0
+    return output.getvalue()
 
 
 def _is_ignored(path: str) -> bool:

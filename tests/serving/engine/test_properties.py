@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.engine.decoder import Decoder, decode
@@ -171,7 +171,6 @@ def assert_answered(arrival: Arrival) -> None:
         assert arrival.cancelled_at is not None
 
 
-@settings(max_examples=100, deadline=None)
 @given(arrivals=arrival_lists())
 def test_tokens_equal_those_of_a_request_alone(arrivals: list[Arrival]) -> None:
     run(arrivals, FakeRunner(LOGITS, VOCABULARY))
@@ -179,7 +178,6 @@ def test_tokens_equal_those_of_a_request_alone(arrivals: list[Arrival]) -> None:
         assert_answered(arrival)
 
 
-@settings(max_examples=100, deadline=None)
 @given(arrivals=arrival_lists(has_source=False))
 def test_shared_prefixes_change_no_token(arrivals: list[Arrival]) -> None:
     run(arrivals, FakeRunner(LOGITS, VOCABULARY, shares_prefixes=True))
@@ -187,7 +185,6 @@ def test_shared_prefixes_change_no_token(arrivals: list[Arrival]) -> None:
         assert_answered(arrival)
 
 
-@settings(max_examples=40, deadline=None)
 @given(arrivals=arrival_lists(), takes_chunks=st.booleans())
 def test_no_state_remains_after_all_sequences_ended(
     arrivals: list[Arrival], takes_chunks: bool

@@ -10,6 +10,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from serving.bundle import AlignmentSpec
 from serving.errors import Overloaded, Unavailable
+from serving.gateway import grpc_front
 from serving.gateway.grpc_front import NAME, create_grpc_server
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
 from tests.serving.processing.test_image import png_header
@@ -319,7 +320,8 @@ async def test_key_is_required(make_gateway: MakeGateway) -> None:
         assert dict(await call.trailing_metadata())["x-request-id"] == "abc"
 
 
-async def test_health_agrees_with_ready(front: Front) -> None:
+async def test_health_agrees_with_ready(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_front, "WATCH_INTERVAL_S", 0.05)
     stub = health_pb2_grpc.HealthStub(front.channel)
     serving = health_pb2.HealthCheckResponse
     for service in ("", NAME):

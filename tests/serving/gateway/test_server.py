@@ -14,6 +14,7 @@ import pytest
 
 from serving.bundle import MANIFEST
 from serving.errors import SetupError
+from serving.gateway import version_follower
 from serving.gateway.server import _serve, run_gateway
 from serving.ports import listening
 from serving.settings import GatewaySettings
@@ -50,6 +51,11 @@ def settings(repository: Path) -> GatewaySettings:
         triton=f"127.0.0.1:{free_port()}",
         graceful_termination_timeout=5,
     )
+
+
+@pytest.fixture(autouse=True)
+def _frequent_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(version_follower, "POLL_S", 0.05)
 
 
 class Running:

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import InvalidRequest
@@ -43,7 +43,6 @@ lines = st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp
 words = lines.filter(str.strip)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(words, words, words, words)
 def test_prompts_of_one_header_share_its_tokens(
     tokenizer: FastTokenizer, instruction: str, given_: str, answer: str, prompt: str

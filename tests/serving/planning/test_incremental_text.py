@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.planning.incremental_text import IncrementalText, Tokens
@@ -13,7 +13,6 @@ from serving.processing.text import FastTokenizer
 from tests.serving.processing.test_stops import cut
 from tests.serving.processing.test_text import byte_level
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ids_of_tokens = st.lists(st.integers(0, 319), max_size=20)
 texts = st.lists(st.text(alphabet=" theo�", min_size=1, max_size=3), max_size=3)
 
@@ -33,7 +32,6 @@ def read(live: IncrementalText, tokens: Tokens, cuts: random.Random) -> str:
     return text + live.finish()
 
 
-@QUICK
 @given(ids_of_tokens, texts, st.integers(0, 99))
 def test_text_is_that_of_the_whole_sequence_cut_at_the_first_stop(
     tokenizer: FastTokenizer, ids: list[int], stops: list[str], seed: int
@@ -53,7 +51,6 @@ def test_text_is_that_of_the_whole_sequence_cut_at_the_first_stop(
     assert not cut(settled, stops)[1]
 
 
-@QUICK
 @given(ids_of_tokens, texts)
 def test_leading_space_is_removed_before_stops_are_searched(
     tokenizer: FastTokenizer, ids: list[int], stops: list[str]
@@ -63,7 +60,6 @@ def test_leading_space_is_removed_before_stops_are_searched(
     assert text == cut(tokenizer.decode(ids).removeprefix(" "), stops)[0]
 
 
-@QUICK
 @given(ids_of_tokens, ids_of_tokens)
 def test_a_text_may_begin_with_tokens_that_were_not_generated(
     tokenizer: FastTokenizer, begun: list[int], ids: list[int]

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import InvalidRequest, Overloaded, ServingError, Unavailable
@@ -67,7 +67,6 @@ def texts_of(chunks: list[Chunk]) -> dict[int, str]:
 PARAGRAPHS = ["uno dos. tres\n\n cuatro cinco seis", "  siete ", "ocho. nueve. diez\n"]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10_000))
 def test_sentences_are_sent_in_order_in_whatever_order_they_are_generated(seed: int) -> None:
     model = served(manifest("translate"), WordTokenizer())
@@ -99,7 +98,6 @@ def test_sentence_is_sent_as_it_is_generated(translator: LoadedModel) -> None:
     assert (last.text, last.finish_reason) == ("", "length")
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10_000), st.sets(st.integers(0, 6), max_size=7))
 def test_a_failed_sentence_fails_its_text_alone(seed: int, failing: set[int]) -> None:
     model = served(manifest("translate"), WordTokenizer())

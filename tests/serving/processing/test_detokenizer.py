@@ -16,9 +16,7 @@ from serving.processing.text import FastTokenizer, SentencePiecePair, Tokenizer,
 from tests.serving.processing.test_text import CHECKPOINTS, TEXTS, byte_level, write_marian
 
 Make = Callable[[Path], tuple[Tokenizer, int]]
-QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SHARES_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def marian(folder: Path) -> tuple[Tokenizer, int]:
@@ -112,7 +110,7 @@ def streamed(tokenizer: Tokenizer, ids: list[int], cuts: random.Random | None = 
     return [*pieces, detokenizer.finish()]
 
 
-@QUICK
+@SHARES_FIXTURES
 @given(st.data())
 def test_pieces_of_any_tokens_are_the_text(kind: tuple[Tokenizer, int], data) -> None:
     tokenizer, size = kind
@@ -122,7 +120,7 @@ def test_pieces_of_any_tokens_are_the_text(kind: tuple[Tokenizer, int], data) ->
     assert "".join(streamed(tokenizer, ids, cuts)) == tokenizer.decode(ids)
 
 
-@QUICK
+@SHARES_FIXTURES
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30))
 @example("naïve 漢字 🙂🙂 …")
 @example(" \n\n  x ")
@@ -167,7 +165,6 @@ def test_decoding_is_linear() -> None:
     assert decoded <= 4 * 1000
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.text(alphabet=" .'nt!s<x", max_size=4), max_size=8))
 def test_filters_do_to_parts_what_they_do_to_the_whole(parts: list[str]) -> None:
     whole = "".join(parts)

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -183,7 +183,6 @@ SEEDS = [encoded(noise(9, 7), kind) for kind in ("PNG", "JPEG", "GIF", "BMP", "T
 
 
 @pytest.mark.filterwarnings("ignore")  # Pillow warns of what it repairs
-@settings(max_examples=150, deadline=None)
 @given(
     st.sampled_from(SEEDS),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=8),

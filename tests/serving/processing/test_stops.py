@@ -1,7 +1,7 @@
 """Stop strings: the text is cut before the first that is complete."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving.processing.stops import StopStrings
@@ -19,7 +19,6 @@ def cut(text: str, stops: list[str]) -> tuple[str, bool]:
     return text, False
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.lists(texts, max_size=12), st.lists(texts.filter(bool), max_size=4))
 @example(["aab", "aab", "aaba"], ["aabaaba"])
 @example(["ab", "a"], ["b", "ab"])
@@ -31,7 +30,6 @@ def test_text_ends_where_a_naive_search_ends_it(parts: list[str], stops: list[st
     assert ("".join(passed) + strings.finish(), is_stopped) == expected
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(alphabet=LETTERS, max_size=30), st.lists(texts.filter(bool), max_size=3))
 def test_no_more_is_held_back_than_may_begin_a_stop(text: str, stops: list[str]) -> None:
     strings, passed = StopStrings(stops), ""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 import tokenizers
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.bundle import Bundle, Manifest, SourceInfo, TokenizerSpec
@@ -93,13 +93,11 @@ def test_marian_texts_exercise_unknown_and_end(marian) -> None:
     assert {0, 1} <= seen
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_marian_ids_equal_for_any_text(marian, marian_oracle, text: str) -> None:
     assert marian.encode(text) == marian_oracle(text)["input_ids"]
 
 
-@settings(max_examples=100, deadline=None)
 @given(ids=st.lists(st.integers(0, 60), max_size=20))
 def test_marian_text_equals_that_of_transformers(marian, marian_oracle, ids: list[int]) -> None:
     assert marian.decode(ids) == marian_oracle.decode(ids, skip_special_tokens=True)
@@ -171,7 +169,6 @@ def test_fast_ids_equal_those_of_transformers_untruncated(fast_pair, text: str) 
     assert ours.encode(text, add_special_tokens=False) == bare
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ids=st.lists(st.integers(0, 319), max_size=20))
 def test_fast_text_equals_that_of_transformers(fast_pair, ids: list[int]) -> None:
     ours, oracle = fast_pair

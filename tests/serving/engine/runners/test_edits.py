@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers.generation.logits_process import (
     LogitNormalization,
@@ -64,7 +64,6 @@ edited = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 9999), history=histories, overrides=edited,
     banned=st.sets(tokens, max_size=5), count=st.integers(1, VOCABULARY),
@@ -88,7 +87,6 @@ def test_edited_logits_rank_as_after_the_processors(
         assert found.log_probs[row].tolist() == plain_rows.log_probs[row].tolist()
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 9999), history=histories, overrides=edited,
     banned=st.sets(tokens, max_size=5), count=st.integers(1, VOCABULARY),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.engine.runners.candidates import Candidates
@@ -65,7 +65,6 @@ def wanted(candidates: Candidates, first: int, beams: Beams) -> list[tuple[int, 
     return sorted(alive, key=lambda one: -one[2])[: beams.wanted]
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     beams=st.lists(some_beams(), min_size=1, max_size=5),
     seed=st.integers(0, 9999),

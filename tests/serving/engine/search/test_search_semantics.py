@@ -11,7 +11,7 @@ import functools
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel
 
@@ -164,17 +164,14 @@ def generations(draw: st.DrawFn) -> Generation:
 
 MANY = st.sampled_from([0, 0, 3, VOCABULARY])
 PROMPTS = st.lists(st.integers(1, 30), min_size=1, max_size=6)
-SLOWLY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-@settings(SLOWLY, max_examples=150)
 @given(source=PROMPTS, rules=generations())
 def test_translations_are_those_of_generate(source: list[int], rules: Generation) -> None:
     wanted = generated(marian(), source, rules)
     assert_alike(translated(source, rules), wanted, rules.num_beams)
 
 
-@settings(SLOWLY, max_examples=100)
 @given(prompt=PROMPTS, rules=generations())
 def test_continuations_are_those_of_generate(prompt: list[int], rules: Generation) -> None:
     rules = rules.model_copy(update={"decoder_start_ids": ()})

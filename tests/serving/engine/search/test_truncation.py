@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers.generation.logits_process import (
     LogitsProcessorList,
@@ -78,7 +78,6 @@ def some_logits(seed: int) -> np.ndarray:
     return (np.random.default_rng(seed).normal(size=VOCABULARY) * 2.5).astype(np.float32)
 
 
-@settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 10_000), overrides=warps)
 def test_truncated_probabilities_are_those_of_transformers(
     seed: int, overrides: dict[str, float]
@@ -93,7 +92,6 @@ def test_truncated_probabilities_are_those_of_transformers(
     assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-9)
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     overrides=warps,

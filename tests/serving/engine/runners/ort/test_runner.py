@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.engine.decoder import Decoder, decode, final_result
@@ -130,7 +130,6 @@ company = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(company=company)
 def test_attention_follows_its_equations(
     attention: OrtRunner, company: list[tuple[int, int, int, int]]
@@ -141,7 +140,6 @@ def test_attention_follows_its_equations(
     assert_alike(staggered(attention, arrivals), wanted)
 
 
-@settings(max_examples=40, deadline=None)
 @given(company=company)
 def test_recurrence_follows_its_equations(
     recurrent: OrtRunner, company: list[tuple[int, int, int, int]]
@@ -159,7 +157,6 @@ def test_recurrence_follows_its_equations(
     )
 
 
-@settings(max_examples=40, deadline=None)
 @given(company=company)
 def test_language_follows_its_equations(
     language: OrtRunner, company: list[tuple[int, int, int, int]]

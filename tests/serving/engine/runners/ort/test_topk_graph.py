@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import onnxruntime
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.engine.runners.candidates import Candidates
@@ -45,7 +45,6 @@ def ties(draw: st.DrawFn) -> tuple[tuple[int, int], np.ndarray]:
     return shape, rows.astype(np.float32)
 
 
-@settings(max_examples=300, deadline=None)
 @given(rows=ties(), share=st.floats(0, 1), by_blocks=st.booleans())
 def test_equal_scores_rank_in_vocabulary_order(
     rows: tuple[tuple[int, int], np.ndarray], share: float, by_blocks: bool
@@ -62,7 +61,6 @@ def test_equal_scores_rank_in_vocabulary_order(
     assert np.isnan(log_probs[~alive]).all()
 
 
-@settings(max_examples=100, deadline=None)
 @given(shape=st.sampled_from(SHAPES), seed=st.integers(0, 9999), share=st.floats(0, 1))
 def test_blocked_ranking_equals_the_whole_ranking(
     shape: tuple[int, int], seed: int, share: float
