@@ -87,8 +87,11 @@ class Heartbeat:
                 self._written[name] = value
 
     def _run(self) -> None:
-        while not self._closing.wait(self._period_s):
+        """Writes at once, so that limits are visible from the start, then once per period."""
+        while True:
             try:
                 self.beat()
             except Exception:  # one failed write must not stop the heartbeat of a healthy process
                 log.exception("the heartbeat could not be written")
+            if self._closing.wait(self._period_s):
+                return

@@ -36,13 +36,20 @@ class FakeMetric:
         self.written.set()
 
 
+def started(monitored: FakeEngine | SessionStats, metrics: dict[str, FakeMetric]) -> Heartbeat:
+    """A heartbeat that has written once and writes again only when the test calls it."""
+    heartbeat = Heartbeat(monitored, metrics, period_s=1e6)
+    assert metrics[BEATS].written.wait(TIMEOUT_S)
+    return heartbeat
+
+
 class Monitored:
-    """A fake engine and a heartbeat that the test drives."""
+    """A fake engine and a heartbeat that the test drives; its first beat is the thread's own."""
 
     def __init__(self) -> None:
         self.engine = FakeEngine()
         self.metrics = {name: FakeMetric(name) for name in (*COUNTERS, *GAUGES)}
-        self.heartbeat = Heartbeat(self.engine, self.metrics, period_s=1e6)
+        self.heartbeat = started(self.engine, self.metrics)
 
     def beat(self) -> float:
         self.heartbeat.beat()
@@ -55,24 +62,32 @@ def test_every_figure_is_one_of_the_engines() -> None:
 
 def test_idle_engine_beats() -> None:
     monitored = Monitored()
-    assert [monitored.beat(), monitored.beat()] == [1, 2]
+    assert [monitored.beat(), monitored.beat()] == [2, 3]
+
+
+def test_figures_are_written_at_once() -> None:
+    engine = FakeEngine(EngineMetrics(slots=4))
+    metrics = {name: FakeMetric(name) for name in (*COUNTERS, *GAUGES)}
+    heartbeat = Heartbeat(engine, metrics, period_s=1e6)
+    assert metrics["slots"].written.wait(TIMEOUT_S)
+    heartbeat.close()
+    assert metrics["slots"].value == 4
 
 
 def test_working_engine_beats_while_it_steps_and_not_when_it_hangs() -> None:
     monitored = Monitored()
     monitored.engine.is_asleep = False
     monitored.engine.metrics.steps = 7
-    assert monitored.beat() == 1
-    assert monitored.beat() == 1, "it has work and took no step"
-    monitored.engine.metrics.steps = 8
     assert monitored.beat() == 2
+    assert monitored.beat() == 2, "it has work and took no step"
+    monitored.engine.metrics.steps = 8
+    assert monitored.beat() == 3
 
 
 def test_session_beats_between_its_runs_and_after_each() -> None:
     session = SessionStats()
     metrics = {name: FakeMetric(name) for name in REPORTED}
-    heartbeat = Heartbeat(session, metrics, period_s=1e6)
-    heartbeat.beat()
+    heartbeat = started(session, metrics)
     with session.run(5):
         for _ in range(3):
             heartbeat.beat()
