@@ -6,8 +6,8 @@ sampled ones. It also reads random tokens up to its last position, because keys 
 
 Real inputs exceed these ranges: on held-out data of the examples, keys and values of translator,
 captioner and language model reached 1.5, 1.9 and 2.0 times the calibrated magnitude. So scales
-leave twice the room. Room costs little precision, clipping much: with four times the room the least
-cosine over a held-out run of the translator is 0.9994, with half of what is needed 0.57.
+have a margin of two. A margin costs little precision, clipping much: with a margin of four the
+least cosine over a held-out run of the translator is 0.9994, with half the needed range 0.57.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _config(name: str, backend: str, max_batch: int, device: str) -> pb.ModelCon
 
 
 def _add_batched(port: pb.ModelInput | pb.ModelOutput, tensor: Tensor) -> None:
-    """A port without its batch dimension; Triton wants at least one, so (B,) travels as (B, 1)."""
+    """A port without its batch dimension; Triton requires one more, so (B,) is sent as (B, 1)."""
     dims = [-1 if isinstance(size, str) else size for size in tensor.shape[1:]]
     port.name, port.data_type = tensor.name, _TYPES[tensor.dtype]
     port.dims.extend(dims or [1])

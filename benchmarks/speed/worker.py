@@ -30,7 +30,7 @@ def main() -> None:
         timing.peak_bytes = peak_bytes()
         answers.write(timing.line() + "\n")
         answers.flush()
-    os._exit(0)  # engines with threads of their own need no farewell
+    os._exit(0)  # engines with threads of their own need no clean-up
 
 
 def cpu_seconds() -> float:

@@ -1,7 +1,7 @@
 """Recurrent decoders that attend to annotations, and the engine's graphs of them.
 
-A model file gives the cell; this file gives it `admit` and `step`: the source becomes annotations,
-which are held, and initial states, which every step replaces.
+A model file defines the cell, this file its graphs `admit` and `step`: the source becomes
+annotations, which are held, and initial states, which every step replaces.
 
 Legend: B sequences, R rows (B x beams), S annotations, D width of an annotation, A width of the
 attention, V vocabulary.

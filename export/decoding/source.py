@@ -1,4 +1,4 @@
-"""What a generator's encoder reads: the inputs of `admit`, and the positions that it leaves."""
+"""Sources of a generator: the inputs of `admit`, and the encoded positions."""
 
 from __future__ import annotations
 

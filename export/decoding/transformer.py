@@ -1,7 +1,7 @@
 """The engine's graphs of a Transformer decoder: `admit`, `step` and `align`.
 
-A model file builds the decoder (`export/layers/decoder.py`); this file gives its graphs their
-names, roles and states, as `serving/bundle.py` defines them.
+A model file builds the decoder (`export/layers/decoder.py`); this file defines the names, roles
+and states of its graphs, as `serving/bundle.py` defines them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def alignment_layer(layers: int) -> int:
     In a deep decoder that is the last but one (Garg et al. 2019, "Jointly Learning to Align and
     Translate with Transformer Models", §4.1, arXiv 1909.02074). In the examples, of two and three
     layers, it is the last: `export/examples/inversions.py` counts 99.8 % of inverted words aligned
-    there and 94.5 % one below, `caption_attention.py` 92 % of looks on the thing named and 59 %.
+    there and 94.5 % one below, `caption_attention.py` 92 % of words aligned with their thing and
+    59 %.
     """
     return layers - 2 if layers >= _DEEP else layers - 1
 

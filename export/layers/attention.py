@@ -163,7 +163,7 @@ class CachedAttention(Attention):
         return past.scatter(2, positions[:, None, :, None].expand_as(new), new)
 
     def pack(self) -> None:
-        """Lays the projections out as GroupQueryAttention wants them: [q | k | v], heads padded.
+        """Lays the projections out as GroupQueryAttention expects them: [q | k | v], heads padded.
 
         Called once before export; the weights as loaded stay the definition.
         """

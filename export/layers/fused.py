@@ -66,7 +66,7 @@ def group_query_attention(
     Args:
         packed: (R, T, (H + 2·G)·K'): queries, keys and values.
         past: (R, G, P, K') each.
-        bias: (R, H, T, P); what lies behind the longest row is cut off, as the operator wants it.
+        bias: (R, H, T, P); what lies behind the longest row is cut off, as the operator expects it.
     """
     tables: tuple[Tensor | None, Tensor | None] = (None, None)
     if heads.rotary is not None and rotates_fused(heads):

@@ -81,7 +81,7 @@ class BidirectionalGRU(nn.Module):
         return torch.stack(states, dim=1)
 
     def pack(self) -> None:
-        """Lays the weights out as ONNX's `GRU` wants them: (directions, gates · H, …).
+        """Lays the weights out as ONNX's `GRU` expects them: (directions, gates · H, …).
 
         Called once before export; the weights as loaded stay the definition. The operator's z is
         the share of the old state: σ(-a) = 1 - σ(a), so z's weights change sign.

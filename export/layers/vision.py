@@ -10,7 +10,7 @@ from serving.errors import CheckpointError
 
 
 class PixelNorm(nn.Module):
-    """Prepared pixels (B, height, width, 3) uint8 → (B, 3, height, width) as the tower wants them.
+    """Prepared pixels (B, height, width, 3) uint8 → (B, 3, height, width) as the tower's input.
 
     In the order of `transformers`' image processors: rescale, subtract the mean, divide.
     """

@@ -285,7 +285,7 @@ class TestCommand:
         flags = "--mood m -x 3 --no-is-polite --weights a=1.5 --weights b=c=2 --model q".split()
         _, out, _ = run(
             *("shout-out", "ab", *flags, "--speaker", "Ann => the chair"),
-            *("--place", "Hall => 2", "--json"),
+            *("--place", "Lobby => 2", "--json"),
         )
         (item,) = json.loads(out)["data"]
         assert json.loads(item["label"]) == {
@@ -295,7 +295,7 @@ class TestCommand:
             "weights": {"a": 1.5, "b=c": 2.0},
             "model": "q",
             "speakers": [{"name": "Ann", "role": "the chair"}],
-            "place": {"name": "Hall", "floor": 2},
+            "place": {"name": "Lobby", "floor": 2},
         }
 
     @pytest.mark.parametrize("flag", ["--image", "--images"])

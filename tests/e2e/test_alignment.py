@@ -1,4 +1,4 @@
-"""What tokens looked at, through the real stack."""
+"""Alignments through the real stack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AGREEMENT = "The agreement on the European Economic Area was signed in August 19
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])
-def test_each_target_token_looks_at_the_source(
+def test_each_target_token_has_attention_over_the_source(
     client: Client, grpc_client: GrpcClient, num_beams: int
 ) -> None:
     asked = {"source": "es", "target": "en", "num_beams": num_beams, "return_alignment": True}
@@ -32,14 +32,14 @@ def test_each_target_token_looks_at_the_source(
     assert weights.sum(axis=1) == pytest.approx(1.0, abs=1e-3)
     shown = "".join(source).replace("</s>", "").strip(), "".join(target).replace("</s>", "").strip()
     assert shown == (SPANISH, item.text)
-    # Two sentences: neither looks at the other.
+    # Two sentences: neither attends to the other.
     row, column = target.index("</s>") + 1, source.index("</s>") + 1
     assert not weights[:row, column:].any()
     assert not weights[row:, :column].any()
     assert grpc_client.translate(SPANISH, **asked).data[0].alignment == item.alignment
 
 
-def test_each_word_of_a_caption_looks_at_the_picture(
+def test_each_word_of_a_caption_has_attention_over_the_picture(
     client: Client, grpc_client: GrpcClient
 ) -> None:
     picture = as_png(next(picture for _, picture in heldout_pictures(1, seed=3)))
@@ -84,7 +84,7 @@ def test_the_diagonal_turns_where_french_turns(client: Client) -> None:
         ("caption", {"images": "x", "return_alignment": True}, "return_alignment"),
     ],
 )
-def test_what_cannot_be_told_is_refused(stack: Stack, route: str, body: dict, field: str) -> None:
+def test_unsupported_alignment_is_refused(stack: Stack, route: str, body: dict, field: str) -> None:
     extra = {"source": "es", "target": "en"} if route == "translate" else {}
     answer = httpx.post(f"{stack.url}/v1/{route}", json={**body, **extra}, timeout=30)
     assert answer.status_code == 422, answer.text

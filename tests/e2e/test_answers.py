@@ -1,4 +1,4 @@
-"""What a user gets is what `transformers` says of the same folder: nothing changed on the way."""
+"""Served results equal those of `transformers` for the same folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCORE_TOLERANCE = 1e-4
 
 @pytest.fixture(scope="module")
 def spanish() -> list[str]:
-    """Sentences of mixed lengths that training never showed, none of them split by the gateway."""
+    """Sentences of mixed lengths outside the training split, none of them split by the gateway."""
     return [pair.spanish for pair in sentences("compositional", 32, seed=3)]
 
 
@@ -55,9 +55,7 @@ def test_translations_and_scores_are_those_of_transformers(
     assert scores == pytest.approx([score for _, score in expected], abs=SCORE_TOLERANCE)
 
 
-def test_a_translation_does_not_depend_on_who_shares_the_batch(
-    client: Client, spanish: list[str]
-) -> None:
+def test_a_translation_does_not_depend_on_its_batch(client: Client, spanish: list[str]) -> None:
     together = [item.text for item in client.translate(spanish).data]
     with ThreadPoolExecutor(16) as pool:
         alone = list(pool.map(lambda text: client.translate(text).data[0].text, spanish))

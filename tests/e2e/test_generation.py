@@ -78,7 +78,7 @@ def test_streams_are_the_whole_answers(client: Client, grpc_client: GrpcClient) 
         )
 
 
-def test_a_seed_gives_the_same_samples_whoever_shares_the_batch(client: Client) -> None:
+def test_a_seed_gives_the_same_samples_in_any_batch(client: Client) -> None:
     together = [item.text for item in client.generate(PROMPTS, model=NAME, **SAMPLING).data]
     alone = [client.generate(prompt, model=NAME, **SAMPLING).data[0].text for prompt in PROMPTS]
     assert alone == together

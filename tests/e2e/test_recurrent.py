@@ -15,7 +15,7 @@ from triptych.grpc_client import GrpcClient
 pytestmark = pytest.mark.integration
 
 
-def test_who_names_no_language_gets_the_default(client: Client) -> None:
+def test_request_without_languages_uses_the_default(client: Client) -> None:
     answer = client.translate("El mundo no es suficiente.")
     assert (answer.model, answer.data[0].text) == ("example-es-en", "The world is not enough.")
     for asked in ({"source": "en"}, {"target": "fr"}, {"source": "en", "target": "fr"}):
@@ -53,7 +53,7 @@ def test_attention_runs_backwards_over_both_protocols(
         assert looked_at["européenne"] == "European"
 
 
-def test_a_translation_does_not_depend_on_who_shares_the_batch(client: Client) -> None:
+def test_a_translation_does_not_depend_on_its_batch(client: Client) -> None:
     texts = [pair.source for pair in sentences("compositional", 24, seed=6)]
     together = [item.text for item in client.translate(texts, target="fr").data]
     with ThreadPoolExecutor(8) as pool:

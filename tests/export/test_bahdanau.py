@@ -113,7 +113,7 @@ def test_beams_find_what_a_search_without_state_finds(twin: TwinPair, bundle: Bu
 
 @pytest.mark.parametrize("beams", [1, 4])
 def test_alignments_follow_their_hypotheses(beams: int, twin: TwinPair, bundle: Bundle) -> None:
-    """A row's attention must be that of its own history, wherever its beams came from."""
+    """A row's attention must be that of its own history, whatever the origin of its beams."""
     rules = _rules(bundle, num_beams=beams, num_return_sequences=beams)
     for runner in _runners(twin, bundle):
         for source, answer in zip(_sources(), _answers(runner, rules), strict=True):

@@ -1,4 +1,4 @@
-"""A prompt may come in pieces: several tokens on a past, at batch one (chunked prefill)."""
+"""A prompt may be prefilled in chunks: several tokens on a past, at batch one (chunked prefill)."""
 
 from __future__ import annotations
 

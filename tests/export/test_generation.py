@@ -1,4 +1,4 @@
-"""Generation defaults: where they come from, what is refused, what is only warned about."""
+"""Generation defaults: their sources, and which values are refused or only warned about."""
 
 from __future__ import annotations
 

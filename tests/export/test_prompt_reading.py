@@ -43,7 +43,7 @@ def prompts(longest: int) -> list[tuple[int, ...]]:
 def staggered(
     runner: OrtRunner, requests: list[EngineRequest], capacity: Capacity
 ) -> list[Finished]:
-    """Answers when a request comes every second turn."""
+    """Results when a request arrives every second turn."""
     decoder = Decoder(runner, capacity)
     outcomes: list[list[Event]] = []
     for request in requests:

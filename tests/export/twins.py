@@ -69,7 +69,7 @@ def is_norm(module: nn.Module) -> bool:
 
 
 def image_recipe(declared: Architecture, config: Any) -> ImageSpec | None:
-    """A recipe of the size that a configuration wants, with numbers that differ everywhere."""
+    """A recipe of a configuration's image size, with numbers that differ everywhere."""
     if declared.image_size is None:
         return None
     return ImageSpec(

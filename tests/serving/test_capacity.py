@@ -9,7 +9,7 @@ from serving.engine.scheduler import Capacity
 from serving.errors import SetupError
 
 
-def test_what_nobody_says_is_the_engines_default() -> None:
+def test_an_omitted_setting_is_the_engines_default() -> None:
     assert CapacitySettings().capacity() == Capacity()
     assert CapacitySettings().parameters() == {}
 

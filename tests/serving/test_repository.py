@@ -62,7 +62,7 @@ def shared_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-READ_AS_NOBODY = """
+READ_AS_OTHER_USER = """
 import logging, os, sys
 from pathlib import Path
 from serving.repository import Repository
@@ -95,7 +95,7 @@ def test_what_may_not_be_read_is_skipped_with_one_line(
     publish(root, "b", None, "")
     (root / unreadable).chmod(0)
     read = subprocess.run(
-        [sys.executable, "-c", READ_AS_NOBODY, str(root)],
+        [sys.executable, "-c", READ_AS_OTHER_USER, str(root)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     lines = read.stdout.splitlines()

@@ -24,7 +24,7 @@ from serving.tasks import TASKS
 
 
 class WordTokenizer:
-    """A word is a token; 0 pads, 1 ends, 2 starts what `add_special_tokens` asks for."""
+    """A word is a token; 0 pads, 1 ends, 2 starts with `add_special_tokens`."""
 
     def __init__(self) -> None:
         self.words = ["<pad>", "</s>", "<s>"]

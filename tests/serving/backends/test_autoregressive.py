@@ -185,8 +185,8 @@ model_transaction_policy { decoupled: true }
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("repository")
     bundle = attention_bundle(repository, aligns=True)
-    told = {"generation": DEFAULTS, "alignment": AlignmentSpec(over="tokens")}
-    manifest = bundle.manifest.model_copy(update=told)
+    changes = {"generation": DEFAULTS, "alignment": AlignmentSpec(over="tokens")}
+    manifest = bundle.manifest.model_copy(update=changes)
     (bundle.folder / "bundle.json").write_text(manifest.model_dump_json(), encoding="utf-8")
     (repository / "toy" / "config.pbtxt").write_text(CONFIG, encoding="utf-8")
     with TritonServer(TritonSettings(Path(repository))) as server:
@@ -291,8 +291,8 @@ def test_triton_returns_requested_outputs_only(server: TritonServer) -> None:
     for row, hypothesis in enumerate(wanted):
         length = len(hypothesis.token_ids)
         assert tuple(answer[codec.SEQUENCES][row, :length]) == hypothesis.token_ids
-        told = answer[codec.LOG_PROBS][row, :length]
-        assert told == pytest.approx(hypothesis.log_probs, rel=1e-3, abs=1e-4)
+        log_probs = answer[codec.LOG_PROBS][row, :length]
+        assert log_probs == pytest.approx(hypothesis.log_probs, rel=1e-3, abs=1e-4)
         best = [[token for token, _ in place] for place in hypothesis.top]
         assert answer[codec.TOP_IDS][row, :length].tolist() == best
     assert answer[codec.ALIGNMENT].shape == (*answer[codec.SEQUENCES].shape, 3)
@@ -303,10 +303,10 @@ def test_triton_returns_requested_outputs_only(server: TritonServer) -> None:
 def test_chunks_carry_their_log_probabilities(server: TritonServer) -> None:
     responses = responses_to(server, [5, 5], num_beams=1, stream=True, top_log_probs=1)
     last = responses[-1]
-    told = [value for one in responses[:-1] for value in one[codec.LOG_PROBS][0].tolist()]
+    streamed = [value for one in responses[:-1] for value in one[codec.LOG_PROBS][0].tolist()]
     own = len(last[codec.TOKEN_IDS])
     all_log_probs = last[codec.LOG_PROBS][0].tolist()
-    assert told == all_log_probs[: len(all_log_probs) - own]
+    assert streamed == all_log_probs[: len(all_log_probs) - own]
 
 
 @pytest.mark.integration
@@ -368,7 +368,7 @@ def test_heartbeat_and_counters_are_on_tritons_metrics(server: TritonServer) -> 
         responses_to(server, [4], num_beams=1)
     deadline = time.monotonic() + PATIENCE_S
     while stats().figures["admitted"] < before.figures["admitted"] + 3 or stats().is_busy:
-        assert time.monotonic() < deadline, "the heartbeat does not tell of three sequences"
+        assert time.monotonic() < deadline, "the heartbeat does not count three sequences"
         time.sleep(0.05)
     after = stats()
     assert after.beats > before.beats

@@ -75,20 +75,21 @@ def twin(checkpoint: tuple[MarianMTModel, Bundle], device: OrtDevice) -> Iterato
 
 
 def exported(checkpoint_folder: Path) -> Bundle:
-    """The checkpoint's graphs, and a manifest with what the engine reads."""
+    """The graphs that generation runs, and a manifest of them; `align` is tested elsewhere."""
     checkpoint, declared = open_checkpoint(str(checkpoint_folder)), architecture("marian")
     config = declared.read_config(checkpoint.config)
     network = declared.build(config).eval()
     load(network, checkpoint, declared.rename(config))
     graphs = declared.graphs(network, None)
+    lowerings = {key: one for key, one in graphs.lowerings.items() if key != "align"}
     folder = checkpoint_folder / "bundle"
     folder.mkdir()
-    for lowering in graphs.lowerings.values():
+    for lowering in lowerings.values():
         to_onnx(lowering, folder / lowering.graph.file)
     manifest = Manifest(
         name="twin", version=1, architecture="marian", precision="fp32", tasks={"translate": {}},
         source=SourceInfo(name="twin", content_hash="0"), parts={"generate": "twin"},
-        graphs={key: lowering.graph for key, lowering in graphs.lowerings.items()},
+        graphs={key: lowering.graph for key, lowering in lowerings.items()},
         states=graphs.states, limits=Limits(), vocabulary_size=config.decoder.vocabulary_size,
     )  # fmt: skip
     return Bundle(folder, manifest)

@@ -171,12 +171,12 @@ class TestReady:
         assert (await gateway.http.get("/ready")).status_code == 503
 
     async def test_not_while_a_heartbeat_stalls(self, gateway: Gateway) -> None:
-        clock, engines = Clock(), {"tiny-caption": vitals(1)}
+        clock, engines = Clock(), {"tiny-caption": stats_of(1)}
         readiness = Readiness(gateway.service, lambda: reading(engines), clock)
         assert await readiness.problem() is None
         clock.now_s += health.FRESH_S + 1
         assert await readiness.problem() == "tiny-caption has had no heartbeat for 11 s"
-        engines["tiny-caption"] = vitals(2)
+        engines["tiny-caption"] = stats_of(2)
         assert await readiness.problem() is None
 
     async def test_busy_engine_with_a_heartbeat_needs_no_canary(self, gateway: Gateway) -> None:
@@ -184,11 +184,11 @@ class TestReady:
         readiness = Readiness(gateway.service, lambda: reading(engines), clock)
         gateway.inference.failures["tiny-caption"] = DeadlineExceeded("hours of work before it")
         for beats in range(5):
-            engines["tiny-caption"] = vitals(beats, rows=64)
+            engines["tiny-caption"] = stats_of(beats, rows=64)
             assert await readiness.problem() is None
             clock.now_s += health.FRESH_S - 1
         assert "tiny-caption" not in {call.model for call in gateway.inference.calls}
-        engines["tiny-caption"] = vitals(9, rows=0)
+        engines["tiny-caption"] = stats_of(9, rows=0)
         assert "did not answer a canary" in (await readiness.problem() or "")
 
     async def test_not_when_one_of_two_processes_hangs(self, gateway: Gateway) -> None:
@@ -201,11 +201,11 @@ class TestReady:
         assert problem == "tiny-caption has had no heartbeat for 11 s"
 
     async def test_new_incarnation_resets_the_stall_detector(self, gateway: Gateway) -> None:
-        clock, engines = Clock(), {"tiny-caption": vitals(7)}
+        clock, engines = Clock(), {"tiny-caption": stats_of(7)}
         readiness = Readiness(gateway.service, lambda: reading(engines), clock)
         await readiness.problem()
         clock.now_s += health.FRESH_S + 1
-        engines["tiny-caption"] = EngineStats(1, vitals(7).processes)
+        engines["tiny-caption"] = EngineStats(1, stats_of(7).processes)
         assert await readiness.problem() is None
 
 
@@ -216,7 +216,7 @@ class Clock:
         return self.now_s
 
 
-def vitals(beats: int, rows: int = 0) -> EngineStats:
+def stats_of(beats: int, rows: int = 0) -> EngineStats:
     return EngineStats(0, {7: {"beats": beats, "rows_in_use": rows}})
 
 

@@ -61,7 +61,7 @@ class Reader:
     def __init__(self, gateway: Gateway, task: str, **fields: object) -> None:
         body = json.dumps({**BODIES[task], **fields}).encode()
         self._incoming = iter([{"type": "http.request", "body": body, "more_body": False}])
-        self._house = gateway
+        self._gateway = gateway
         self._path = f"/v1/{task}"
         self._leave = asyncio.Event()
         self.sent: list[dict] = []
@@ -74,7 +74,7 @@ class Reader:
             "headers": [(b"content-type", b"application/json")],
             "http_version": "1.1", "scheme": "http", "server": ("gateway", 80), "client": ("a", 1),
         }  # fmt: skip
-        request = asyncio.ensure_future(self._house.app(scope, self._receive, self._send))
+        request = asyncio.ensure_future(self._gateway.app(scope, self._receive, self._send))
         try:
             yield self
         finally:
@@ -251,7 +251,7 @@ class TestBeforeTheHeaders:
         assert gateway.inference.calls == []
 
     async def test_an_unknown_model_is_404(self, gateway: Gateway) -> None:
-        response = await gateway.http.post("/v1/generate", json={**PROMPT, "model": "nobody"})
+        response = await gateway.http.post("/v1/generate", json={**PROMPT, "model": "missing"})
         assert response.status_code == 404
 
     async def test_too_many_requests_are_429(self, make_gateway: MakeGateway) -> None:

@@ -45,7 +45,7 @@ def test_text_is_that_of_the_whole_sequence_cut_at_the_first_stop(
     if not is_cut:
         assert live.length == len(ids)
         return
-    # Neither fewer nor more tokens than it takes to know.
+    # Stopped at the first token that completes the stop string.
     assert cut(tokenizer.decode(ids[: live.length]), stops) == (text, True)
     settled = tokenizer.decode(ids[: live.length - 1]).rstrip("\N{REPLACEMENT CHARACTER}")
     assert not cut(settled, stops)[1]

@@ -136,7 +136,7 @@ def test_half_a_character_waits_for_the_other_half(tmp_path: Path) -> None:
     assert len(ids) == 6
     assert streamed(tokenizer, ids) == ["a", "", "", "", "🙂", "b", ""]
     assert streamed(tokenizer, ids[:3]) == ["a", "", "", "\N{REPLACEMENT CHARACTER}"]
-    detokenizer = tokenizer.detokenizer()  # what is whole does not wait, though it came together
+    detokenizer = tokenizer.detokenizer()  # complete text is returned at once, even from one call
     assert [detokenizer.add(ids[:3]), detokenizer.add(ids[3:])] == ["a", "🙂b"]
 
 

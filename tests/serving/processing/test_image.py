@@ -122,7 +122,7 @@ def test_exif_orientation_is_applied(orientation: int) -> None:
     assert upright.tobytes() == expected.tobytes()
 
 
-@pytest.mark.filterwarnings("ignore:Corrupt EXIF")  # Pillow says so itself
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")  # Pillow warns about the file
 def test_damaged_exif_does_not_refuse_the_picture() -> None:
     data = encoded(noise(20, 10), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
     assert decode_image(data).size == (20, 10)

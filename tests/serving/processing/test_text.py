@@ -45,7 +45,7 @@ def write_marian(folder: Path) -> TokenizerSpec:
         (folder / f"{side}.model").rename(folder / f"{side}.spm")
         model = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
         pieces += [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
-    missing = {pieces[5], pieces[11]}  # Marian vocabularies need not know every piece
+    missing = {pieces[5], pieces[11]}  # Marian vocabularies may lack pieces
     kept = [piece for piece in dict.fromkeys(pieces) if piece not in missing]
     words = ["</s>", "<unk>", *kept, ">>en<<", "<pad>"]
     vocabulary = {piece: number for number, piece in enumerate(words)}

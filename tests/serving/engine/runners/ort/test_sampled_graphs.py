@@ -73,13 +73,15 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 def staggered(runner: OrtRunner, requests: list[EngineRequest]) -> list[list[Event]]:
     """Events of each, when one joins at each turn."""
     decoder = Decoder(runner, Capacity(rows=32))
-    told: list[list[Event]] = [[] for _ in requests]
-    waiting = [SequenceState(r, events.append) for r, events in zip(requests, told, strict=True)]
+    outcomes: list[list[Event]] = [[] for _ in requests]
+    waiting = [
+        SequenceState(r, events.append) for r, events in zip(requests, outcomes, strict=True)
+    ]
     while waiting or not decoder.is_idle:
         if waiting:
             decoder.add(waiting.pop(0))
         decoder.step()
-    return told
+    return outcomes
 
 
 def tokens(found: Finished) -> list[tuple[int, ...]]:
