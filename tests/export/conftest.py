@@ -98,7 +98,7 @@ def bundles(
 ) -> Bundles:
     """(architecture, configuration) → its ONNX graphs and manifest, not verified.
 
-    Workers that run side by side share them: exporting is what takes the time.
+    Parallel test workers share them, because exporting is slow.
     """
     shared = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
@@ -132,7 +132,7 @@ def _export(graphs: Graphs, manifest: Manifest, stage: Path) -> None:
 
 
 def lowered(original: Bundle, twin: TwinPair, folder: Path, precision: str = "int8") -> Bundle:
-    """A twin's bundle, copied and rewritten; its report lies beside it."""
+    """A twin's bundle, copied and rewritten; its report is stored beside it."""
     shutil.copytree(original.folder.parent, folder / "stage")
     staged = Bundle(folder / "stage" / original.folder.name, original.manifest)
     report = Report()

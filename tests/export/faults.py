@@ -56,7 +56,7 @@ def _swap_modules(owner: Any, first: str, second: str) -> None:
 
 
 def _shifted(rows: Rows, new: int) -> torch.Tensor:
-    start = rows.lengths.long() - rows.last  # one too far
+    start = rows.lengths.long() - rows.last  # off by one
     return start[:, None] + torch.arange(new)[None]
 
 
@@ -145,7 +145,7 @@ GPT2: dict[str, Fault] = {
 
 
 def _gated(is_reset_last: bool, is_update_old: bool) -> Callable[..., torch.Tensor]:
-    """A unit's forward with one of the two things that `torch.nn.GRU` does otherwise."""
+    """A unit's forward with one of the two differences of `torch.nn.GRU`."""
 
     def forward(unit: GatedUnit, fed: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         for_gates, for_candidate = fed.split([2 * unit.width, unit.width], dim=-1)
@@ -295,14 +295,14 @@ GENERAL_FAULTS: dict[str, Callable[[nn.Module], bool]] = {
 
 
 class _Idle(nn.Module):
-    """A block that leaves everything as it is."""
+    """A block without effect."""
 
     def forward(self, x: Any, rows: Rows, past: Any, *rest: Any) -> Any:
         return x, past
 
 
 class _Identity(nn.Module):
-    """Passes its first argument on."""
+    """Returns its first argument."""
 
     def forward(self, x: Any, *rest: Any) -> Any:
         return x

@@ -112,7 +112,7 @@ def _generator(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
 
 
 def _references(pair: TwinPair, inputs: Inputs) -> list[Expected]:
-    """What the reference computes of each row, once for each twin."""
+    """Reference outputs of each row, computed once per twin."""
     if not pair.expected:
         admit = pair.graphs().lowerings.get("admit")
         roles = {port.role for port in admit.graph.inputs} if admit else set()
@@ -126,7 +126,7 @@ def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) ->
     """One row through the reference.
 
     Args:
-        source: What `admit` takes, (1, …) each; empty for a language model.
+        source: Inputs of `admit`, (1, …) each; empty for a language model.
         target: (T,)
     """
     image = pair.prepared.image
@@ -149,7 +149,7 @@ def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) ->
 
 
 def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) -> dict[str, Any]:
-    """What `admit` takes, by the names that `transformers` has for it."""
+    """Inputs of `admit` under their names in `transformers`."""
     if Role.PIXELS in source:
         assert image is not None
         return {"pixel_values": normalised(source[Role.PIXELS], image)}
@@ -173,7 +173,7 @@ def _stateless(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
         given = _outputs(lowering.graph, lowering.module(*_feeds(lowering.graph, inputs.by_role)))
         for port in lowering.graph.outputs:
             want, got = reference[pair.architecture.twin.outputs[key]], given[port.name]
-            if "T" in port.shape:  # what lies at padding has no meaning
+            if "T" in port.shape:  # values at padding are undefined
                 want, got = want[inside], got[inside]
             yield f"{key}, {port.name}", want, got
 
@@ -184,7 +184,7 @@ def teacher_forced(
     """Logits (R, T, V) and, of decoders that emit it, attention (R, T, S): one token a call.
 
     Args:
-        sources: What `admit` takes; more does no harm.
+        sources: Inputs of `admit`; further ones are ignored.
         target: (R, T) decoder input tokens.
     """
     calls = StepCalls(graphs, sources, target.shape)
@@ -209,10 +209,10 @@ def prefill(
 
 
 class StepCalls:
-    """Calls of the module `step`, each on the states that the call before left.
+    """Calls of the module `step`, each on the states of the previous call.
 
     Args:
-        shape: Rows, and the positions that caches have room for.
+        shape: Rows, and the capacity of the caches in positions.
     """
 
     def __init__(
@@ -272,6 +272,6 @@ def _outputs(graph: Graph, outputs: Any) -> dict[str, Tensor]:
 
 
 def normalised(pixels: Tensor, image: ImageSpec) -> Tensor:
-    """What `transformers`' image processors make of prepared pixels."""
+    """Prepared pixels after `transformers`' image processors."""
     scaled = pixels.float() * image.rescale
     return ((scaled - torch.tensor(image.mean)) / torch.tensor(image.std)).permute(0, 3, 1, 2)

@@ -93,7 +93,7 @@ def test_align_graph_has_standard_operators_only(name: str, bundles: Bundles) ->
     assert bundle.manifest.graphs["align"].output(Role.EMIT) is not None
 
 
-def test_manifest_declares_what_alignments_cover(twins: Twins, bundles: Bundles) -> None:
+def test_manifest_declares_the_positions_of_alignments(twins: Twins, bundles: Bundles) -> None:
     text = bundles("marian", "odd").manifest.alignment
     assert text is not None
     assert (text.over, text.grid, text.layer) == ("tokens", None, 1)

@@ -1,7 +1,7 @@
-"""Bahdanau's translator through the engine, against a beam search that keeps no state at all.
+"""Bahdanau's translator through the engine, against a stateless beam search.
 
 The twin's oracle is the paper in numpy (`bahdanau_paper`); `test_twins` compares the networks, this
-file what the engine makes of the graphs: states that are replaced, rows that move between beams,
+file the engine's use of the graphs: states that are replaced, rows that move between beams,
 alignments that follow them.
 """
 
@@ -101,7 +101,7 @@ def log_probs(paper: Paper, source: list[int], tokens: tuple[int, ...]) -> NDArr
     return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
 
 
-def test_beams_find_what_a_search_without_state_finds(twin: TwinPair, bundle: Bundle) -> None:
+def test_beams_equal_those_of_a_stateless_search(twin: TwinPair, bundle: Bundle) -> None:
     rules = _rules(bundle, num_beams=4, num_return_sequences=4, return_alignment=False)
     wanted = [naive_beams(twin.reference, source.tolist(), 4) for source in _sources()]
     for runner in _runners(twin, bundle):
@@ -133,7 +133,7 @@ def test_alignment_is_returned_on_request_only(twin: TwinPair, bundle: Bundle) -
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_prompt_goes_token_by_token(beams: int, twin: TwinPair, bundle: Bundle) -> None:
-    """A forced prefix gives the same as having generated it."""
+    """A forced prefix continues like the same generated prefix."""
     rules = _rules(bundle, num_beams=beams, return_alignment=False)
     prompts = [(5,), (), (7, 9, 11), (4, 4)]
     for runner in _runners(twin, bundle):
@@ -214,7 +214,7 @@ def test_unit_is_not_torchs() -> None:
 
 
 def test_bundle_without_alignment_keeps_its_tokens(twin: TwinPair, bundle: Bundle) -> None:
-    """What is emitted changes nothing of what is chosen."""
+    """Emitted attention does not change the tokens."""
     step = bundle.manifest.graphs["step"]
     silent = step.model_copy(update={"outputs": step.outputs[:-1]})
     graphs = {**bundle.manifest.graphs, "step": silent}

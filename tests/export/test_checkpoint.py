@@ -1,4 +1,4 @@
-"""Checkpoints are read strictly; every damage is one clear message."""
+"""Checkpoints are read strictly; every defect raises one clear message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.export.conftest import Twins
 
 @pytest.fixture
 def folder(twins: Twins, tmp_path: Path) -> Path:
-    """A good Marian checkpoint, to be spoilt."""
+    """A valid Marian checkpoint for tests to damage."""
     copied = tmp_path / "checkpoint"
     shutil.copytree(twins("marian", "plain").checkpoint.folder, copied)
     return copied
@@ -152,7 +152,7 @@ def test_folder_without_config_is_no_checkpoint(tmp_path: Path) -> None:
         open_checkpoint(str(tmp_path))
 
 
-def test_impossible_hub_name_is_refused_without_asking_the_hub() -> None:
+def test_impossible_hub_name_is_refused_without_a_request() -> None:
     with pytest.raises(CheckpointError, match="cannot be a name on the hub"):
         open_checkpoint("/no/such/folder")
 

@@ -139,7 +139,7 @@ def _transformers(
 
 
 def _generated(sequence: list[int], request: EngineRequest) -> list[int]:
-    """Without what the decoder started from and what fills up behind the end token."""
+    """Generated tokens, without start tokens and padding."""
     tokens = sequence[len(request.decoder_ids) :]
     ends = [place for place, token in enumerate(tokens) if token in request.rules.eos_token_ids]
     return tokens[: ends[0] + 1] if ends else tokens

@@ -49,7 +49,7 @@ def test_generation_config_wins_over_config_json(tmp_path: Path) -> None:
     assert rules.bad_words_ids == ()
 
 
-def test_decoder_section_fills_what_the_top_leaves_out(tmp_path: Path) -> None:
+def test_decoder_section_fills_fields_missing_at_the_top(tmp_path: Path) -> None:
     config = {
         "decoder_start_token_id": None,
         "decoder": {"bos_token_id": 7, "eos_token_id": [3, 4]},
@@ -76,7 +76,7 @@ def test_length_never_goes_beyond_the_positions(tmp_path: Path) -> None:
         ({"eta_cutoff": 0.1}, "eta_cutoff=0.1"),
     ],
 )
-def test_what_serving_cannot_do_is_warned_about(
+def test_unsupported_options_are_warned_about(
     tmp_path: Path, parameters: dict[str, Any], warning: str
 ) -> None:
     _, warnings = _defaults(tmp_path, OPUS | parameters)

@@ -1,4 +1,4 @@
-"""GPT-2 folders as they are found: of 2019 and of today, tied or not."""
+"""GPT-2 folders in the layouts of 2019 and of today, tied or not."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def test_head_of_its_own_must_be_there(tmp_path: Path) -> None:
         ({"n_head": 5}, "n_head"),
     ],
 )
-def test_what_we_lack_is_refused_by_name(change: dict[str, Any], reason: str) -> None:
+def test_unsupported_fields_are_refused_by_name(change: dict[str, Any], reason: str) -> None:
     values = {"model_type": "gpt2", "vocab_size": 64, "n_positions": 32, "n_embd": 32}
     values |= {"n_layer": 2, "n_head": 4}
     with pytest.raises(CheckpointError, match=reason):
         ARCHITECTURE.build(ARCHITECTURE.read_config(values | change))
 
 
-def test_prompt_leaves_room_for_an_answer() -> None:
+def test_prompt_limit_reserves_positions_for_generated_tokens() -> None:
     values = {"model_type": "gpt2", "vocab_size": 64, "n_positions": 32, "n_embd": 32}
     limits = ARCHITECTURE.read_config(values | {"n_layer": 2, "n_head": 4}).limits
     assert (limits.max_input_tokens, limits.max_total_tokens) == (31, 32)

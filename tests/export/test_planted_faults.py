@@ -30,7 +30,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_twin_differs_when_any_parameter_does(name: str, twins: Twins) -> None:
-    """A weight that could be wrong unnoticed was loaded in vain, or hides behind the twin."""
+    """Otherwise a wrong weight would pass: it is unused, or the twin cannot detect it."""
     twin = twins(name, EXPORTED)
     unnoticed = []
     for path, _ in twin.network.named_parameters():
@@ -102,7 +102,7 @@ def disturb(parameter: torch.Tensor) -> None:
 
 
 def may_be_unnoticed(network: nn.Module, path: str) -> bool:
-    """Whether a parameter changes nothing by mathematics.
+    """Whether a parameter has mathematically no effect.
 
     A key's bias adds the same to every score of a query; softmax takes it away. A parameter
     directly below the network is no part of a graph (a logit scale goes into the manifest).

@@ -1,4 +1,4 @@
-"""Tokenizer and image recipes in our words."""
+"""Tokenizer and image recipes as manifest fields."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_recipe_without_normalising_leaves_values(tmp_path: Path) -> None:
         {"image_mean": [0.5]},
     ],
 )
-def test_recipe_we_cannot_follow_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_unsupported_recipe_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError, match=r"preprocessor_config.json"):
         image_spec(_checkpoint(tmp_path, preprocessor_config__json=VIT | change))
 
@@ -83,7 +83,7 @@ def test_missing_recipe_is_refused(tmp_path: Path) -> None:
         image_spec(_checkpoint(tmp_path))
 
 
-def test_marian_files_travel_with_their_ids(tmp_path: Path) -> None:
+def test_marian_files_are_copied_with_their_ids(tmp_path: Path) -> None:
     vocabulary = {"</s>": 0, "<unk>": 1, ">>fra<<": 2, ">>ita<<": 3, "<pad>": 4}
     files = {"source__spm": "s", "target__spm": "t", "vocab__json": vocabulary}
     spec, contents = sentencepiece_pair(_checkpoint(tmp_path, **files))
@@ -100,7 +100,7 @@ def test_missing_marian_file_is_named(tmp_path: Path, missing: str) -> None:
         sentencepiece_pair(_checkpoint(tmp_path, **files))
 
 
-def test_special_ids_come_from_the_tokenizer_itself(tmp_path: Path) -> None:
+def test_special_ids_are_read_from_the_tokenizer(tmp_path: Path) -> None:
     tokenizer = {"added_tokens": [{"id": 9, "content": "<end>"}], "model": {"vocab": {"<p>": 3}}}
     settings = {"eos_token": "<end>", "pad_token": {"content": "<p>"}, "bos_token": "<end>"}
     checkpoint = _checkpoint(tmp_path, tokenizer__json=tokenizer, tokenizer_config__json=settings)
@@ -123,7 +123,7 @@ def test_unconvertible_tokenizer_is_refused(tmp_path: Path) -> None:
         ("marian", ()),
     ],
 )
-def test_languages_come_from_the_name(tmp_path: Path, name: str, pair: tuple) -> None:
+def test_languages_are_read_from_the_name(tmp_path: Path, name: str, pair: tuple) -> None:
     assert languages(_checkpoint(tmp_path, name)) == pair
 
 

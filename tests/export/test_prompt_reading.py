@@ -1,4 +1,4 @@
-"""However a prompt is read — whole, in pieces, from a stored beginning on — the answer is one."""
+"""Prefill whole, in chunks or after a cached prefix gives the same tokens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rules(bundle: Bundle, beams: int) -> Generation:
 
 
 def prompts(longest: int) -> list[tuple[int, ...]]:
-    """Some begin alike, some are short."""
+    """Some share a prefix, some are short."""
     random = np.random.default_rng(5)
     header = random.integers(1, 60, longest - 6).tolist()
     own = [random.integers(1, 60, n).tolist() for n in (1, 6, 3, 5, 2, 6)]
@@ -66,7 +66,7 @@ def assert_alike(found: list[Finished], wanted: list[Finished]) -> None:
 
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", generators(is_transformers=True, has_source=False))
-def test_language_model_answers_as_transformers_does(
+def test_language_model_generates_the_tokens_of_transformers(
     beams: int, name: str, twins: Twins, bundles: Bundles
 ) -> None:
     twin, bundle = twins(name, EXPORTED), bundles(name, EXPORTED)
@@ -91,7 +91,7 @@ def test_language_model_answers_as_transformers_does(
 
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", generators(has_source=True))
-def test_decoder_with_a_source_reads_its_prompt_in_pieces(
+def test_decoder_with_a_source_prefills_its_prompt_in_chunks(
     beams: int, name: str, bundles: Bundles
 ) -> None:
     bundle = bundles(name, EXPORTED)

@@ -1,4 +1,4 @@
-"""Publishing: all of a version or nothing, the manifest last."""
+"""Publishing is atomic; the manifest is written last."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "model_repository"
 
 
-def test_published_version_opens_and_nothing_else_is_left(repository: Path) -> None:
+def test_published_version_opens_and_no_other_file_remains(repository: Path) -> None:
     assert _publish(repository) == 1
     assert open_bundle(repository / "clip" / "1").manifest == _manifest(1)
     assert sorted(path.name for path in repository.iterdir()) == ["clip", "clip-text"]
@@ -97,7 +97,7 @@ def test_last_two_versions_of_every_part_are_kept(repository: Path) -> None:
     assert versions(repository / "clip-text") == [4, 3]
 
 
-def test_manifest_comes_last(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifest_is_written_last(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     renamed: list[str] = []
     rename = Path.rename
 

@@ -72,7 +72,7 @@ def test_layer_is_close_to_float32(layers: Layers) -> None:
 
 
 @pytest.mark.parametrize("positions", [1, 2, 5, 17])
-def test_row_is_bit_identical_whatever_stands_beside_it(layers: Layers, positions: int) -> None:
+def test_row_is_bit_identical_beside_any_other_rows(layers: Layers, positions: int) -> None:
     run = layers("int8")
     rows = _rows(8, positions)
     alone = run(rows[3:4])
@@ -83,7 +83,7 @@ def test_row_is_bit_identical_whatever_stands_beside_it(layers: Layers, position
     np.testing.assert_array_equal(run(loud)[3:4], alone)
 
 
-def test_fast_row_is_moved_by_its_neighbours(layers: Layers) -> None:
+def test_fast_row_depends_on_its_neighbours(layers: Layers) -> None:
     run = layers("int8-fast")
     rows = _rows(8, 1)
     loud = rows.copy()
@@ -226,7 +226,7 @@ def test_gate_refuses_scales_of_the_wrong_axis(
         _bundle("clip", twins, bundles, tmp_path, "int8")
 
 
-def test_gate_refuses_rows_that_neighbours_move(
+def test_gate_refuses_rows_that_depend_on_neighbours(
     twins: Twins, bundles: Bundles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""An int8 cache: a quarter of the bytes, and the same tokens however a prompt was read."""
+"""An int8 cache: a quarter of the bytes, and the same tokens for every way of prefill."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_cache_takes_a_quarter_of_the_bytes(name: str, bundles: Bundles, int8: L
 
 @pytest.mark.parametrize("chunks", [(5, 7), (1, 4, 4, 3), (11, 1), (1,) * 12])
 @pytest.mark.parametrize(("name", "config"), LANGUAGE_MODELS)
-def test_prompt_in_chunks_gives_the_very_bits_of_the_whole(
+def test_prompt_in_chunks_gives_the_same_bits_as_the_whole(
     name: str, config: str, chunks: tuple[int, ...], int8: Lowered
 ) -> None:
     bundle = int8(name, config)
@@ -106,13 +106,13 @@ def test_tokens_do_not_depend_on_prefill_chunks(
     requests = [EngineRequest(rules(bundle, beams), prompt_ids=ids) for ids in prompts(limit - 8)]
     alone = [decode(runner, [request], WHOLE)[0] for request in requests]
     assert_alike(decode(runner, requests, WHOLE), alone)
-    assert_alike(staggered(runner, requests, PIECES), alone)  # pieces, and shared beginnings
+    assert_alike(staggered(runner, requests, PIECES), alone)  # chunks, and shared prefixes
     runner.close()
 
 
 @pytest.mark.parametrize("beams", [1, 4])
 @pytest.mark.parametrize("name", WITH_SOURCE)
-def test_answer_does_not_depend_on_other_sequences(name: str, beams: int, int8: Lowered) -> None:
+def test_tokens_do_not_depend_on_other_sequences(name: str, beams: int, int8: Lowered) -> None:
     bundle = int8(name, EXPORTED)
     runner = OrtRunner(bundle, threads=1)
     random = np.random.default_rng(6)
@@ -131,7 +131,7 @@ def test_answer_does_not_depend_on_other_sequences(name: str, beams: int, int8: 
 
 
 @pytest.mark.parametrize("name", CACHED)
-def test_scales_leave_room_above_all_that_calibration_saw(name: str, bundles: Bundles) -> None:
+def test_scales_have_a_margin_above_the_calibrated_range(name: str, bundles: Bundles) -> None:
     bundle = bundles(name, "odd")
     graphs = bundle.manifest.graphs
     run = open_sessions({key: bundle_path(bundle, key) for key in graphs})
@@ -149,7 +149,7 @@ def test_scales_leave_room_above_all_that_calibration_saw(name: str, bundles: Bu
         assert (scales[state] > 0).all()
 
 
-def test_a_course_is_followed_to_the_token(bundles: Bundles) -> None:
+def test_calibration_run_replays_the_same_tokens(bundles: Bundles) -> None:
     bundle = bundles("gpt2", "plain")
     run = open_sessions({"step": bundle_path(bundle, "step")})
     first = calibration_runs(bundle.manifest, run, seed=1)
@@ -183,7 +183,7 @@ def of_the_wrong_channel(scales: Scales) -> Scales:
 
 @pytest.mark.parametrize("fault", [too_small, of_the_wrong_channel])
 @pytest.mark.parametrize("name", CACHED)
-def test_cache_that_turns_scores_stays_float32(
+def test_cache_that_changes_logits_too_much_stays_float32(
     name: str,
     fault: Callable[[Scales], Scales],
     twins: Twins,

@@ -1,4 +1,4 @@
-"""Probing, verifying and publishing work from roles: they name no task and no architecture."""
+"""Probing, verifying and publishing depend on roles only: no task or architecture is named."""
 
 from __future__ import annotations
 

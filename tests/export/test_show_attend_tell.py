@@ -1,4 +1,4 @@
-"""What the twins cannot show of Show, Attend and Tell: refusals, beams, the example's folder."""
+"""Show, Attend and Tell beyond its twins: refusals, beams, the example's folder."""
 
 from __future__ import annotations
 

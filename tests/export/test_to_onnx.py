@@ -1,4 +1,4 @@
-"""What the exported files are like: interface, versions, operators."""
+"""The exported files: interface, versions, operators."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def test_an_omitted_setting_is_the_engines_default() -> None:
     assert CapacitySettings().parameters() == {}
 
 
-def test_everything_that_is_said_reaches_the_engine() -> None:
+def test_every_setting_reaches_the_engine() -> None:
     flags = {
         "max_rows": "4",
         "max_waiting": "9",
@@ -35,13 +35,13 @@ def test_everything_that_is_said_reaches_the_engine() -> None:
     )
 
 
-def test_text_for_a_configuration_says_the_same() -> None:
+def test_text_for_a_configuration_has_the_same_settings() -> None:
     settings = CapacitySettings.of({"max_rows": "4", "state_memory": "2GiB"})
     assert settings.parameters() == {"max_rows": "4", "state_memory": str(2 << 30)}
     assert CapacitySettings.of(settings.parameters()) == settings
 
 
-def test_others_parameters_are_not_ours() -> None:
+def test_unknown_parameters_are_ignored() -> None:
     assert CapacitySettings.of({"incarnation": "3", "max_rows": "5"}).max_rows == 5
 
 

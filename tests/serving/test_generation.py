@@ -1,4 +1,4 @@
-"""Defaults of a checkpoint with a request's overrides laid over them."""
+"""Defaults of a checkpoint with a request's overrides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic: a wrong ratio would be believed."""
+"""The benchmark's own arithmetic."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_report_is_written_with_its_picture(tmp_path: Path) -> None:
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_clock_tells_first_tokens_and_gaps() -> None:
+def test_clock_measures_first_tokens_and_gaps() -> None:
     clock, timing = Clock(2, started_s=10.0), Timing()
     clock.record(0, 10.5)
     clock.record(1, 10.25)
@@ -67,7 +67,7 @@ def test_work_crosses_a_pipe_and_is_new_each_round(kind: str) -> None:
     assert Work.from_json(json.loads(json.dumps(asdict(works[0])))) == works[0]
 
 
-def test_closed_loop_keeps_so_many_in_flight() -> None:
+def test_closed_loop_keeps_a_fixed_number_in_flight() -> None:
     gathered = threading.Barrier(3)
 
     def ask(text: str) -> int:
@@ -113,7 +113,7 @@ def test_what_is_kept_is_compared_round_by_round() -> None:
         ((), "other"),
     ],
 )
-def test_processes_are_known_by_their_arguments(arguments: tuple[str, ...], part: str) -> None:
+def test_processes_are_identified_by_their_arguments(arguments: tuple[str, ...], part: str) -> None:
     assert part_of(Child(1, is_zombie=False, arguments=arguments)) == part
 
 
@@ -133,7 +133,7 @@ def test_arrivals_are_the_same_for_all_and_ordered() -> None:
     assert {arrival.new_tokens for arrival in first} == set(poisson.LENGTHS)
 
 
-def test_tables_that_are_only_looked_up_in_are_no_weights_to_read(tmp_path: Path) -> None:
+def test_lookup_tables_do_not_count_as_weights_read(tmp_path: Path) -> None:
     table = np.zeros((64, 8), np.int8)
     constants = [
         numpy_helper.from_array(table, "looked_up"),
@@ -154,7 +154,7 @@ def test_tables_that_are_only_looked_up_in_are_no_weights_to_read(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["translate", "generate", "caption"])
-def test_a_warm_up_is_as_large_and_tells_nothing(kind: str) -> None:
+def test_a_warm_up_is_as_large_and_is_not_measured(kind: str) -> None:
     work = random_work(kind, 3, 4, 100, 0, 32)
     warm = work.warm_up(4)
     assert (warm.new_tokens, warm.beams) == (4, 4)
