@@ -1,0 +1,24 @@
+"""The committed model cards have the words of the scripts that write them."""
+
+from pathlib import Path
+from string import Template
+
+import pytest
+
+from export.examples import checkpoint_folder, gazette_translator, gpt_card, translator
+
+CHECKPOINTS = Path(translator.__file__).parent / "checkpoints"
+CARDS = {
+    "example-clip": checkpoint_folder._CARD,
+    "example-en-fr": gazette_translator._CARD,
+    "example-es-en": translator._CARD,
+    "example-gpt": gpt_card._CARD,
+}
+
+
+@pytest.mark.parametrize(("name", "template"), CARDS.items(), ids=list(CARDS))
+def test_card_has_the_words_of_its_template(name: str, template: Template) -> None:
+    card = (CHECKPOINTS / name / "README.md").read_text(encoding="utf-8").splitlines()
+    fixed = [line for line in template.template.splitlines() if "$" not in line]
+    assert len(fixed) > 5
+    assert [line for line in fixed if line not in card] == []
