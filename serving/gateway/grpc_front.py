@@ -8,12 +8,13 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from pydantic import BaseModel
 
-from serving.errors import InvalidRequest
+from serving.errors import InvalidRequest, MalformedBody
 from serving.gateway.answers import TaskRequest
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.grpc_call import NAME, GrpcCall, route_of
@@ -74,9 +75,9 @@ class GrpcTasks:
     def _unary(self, task: AnyTask) -> Callable[[Any, Any], Awaitable[Any]]:
         method = task.declaration.verb
 
-        async def answer(request: Any, context: Any) -> Any:
+        async def answer(data: bytes, context: Any) -> Any:
             async def work() -> BaseModel:
-                parsed = _parsed(request, task, method)
+                parsed = _parsed(_decoded(data, method), task, method)
                 if parsed.streams:
                     raise InvalidRequest(
                         f"this method does not stream: call {method}Stream", field="stream"
@@ -90,8 +91,9 @@ class GrpcTasks:
     def _streaming(self, task: AnyTask) -> Callable[[Any, Any], AsyncIterator[Any]]:
         method = f"{task.declaration.verb}Stream"
 
-        async def chunks(request: Any, context: Any) -> AsyncIterator[Any]:
+        async def chunks(data: bytes, context: Any) -> AsyncIterator[Any]:
             def begin() -> ChunkStream:
+                request = _decoded(data, method)
                 request.stream = True
                 return self._service.stream(_parsed(request, task, method))
 
@@ -101,8 +103,9 @@ class GrpcTasks:
 
         return chunks
 
-    async def _list_models(self, request: Any, context: Any) -> Any:
+    async def _list_models(self, data: bytes, context: Any) -> Any:
         async def work() -> BaseModel:
+            _decoded(data, "ListModels")
             return self._service.models()
 
         return await self._respond("ListModels", work, context)
@@ -160,19 +163,34 @@ class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
 
 def _unary(method: str, handler: Any) -> Any:
-    return grpc.unary_unary_rpc_method_handler(handler, **_codec(method))
+    return grpc.unary_unary_rpc_method_handler(handler, response_serializer=_encoder(method))
 
 
 def _streaming(method: str, handler: Any) -> Any:
-    return grpc.unary_stream_rpc_method_handler(handler, **_codec(method))
+    return grpc.unary_stream_rpc_method_handler(handler, response_serializer=_encoder(method))
 
 
-def _codec(method: str) -> dict[str, Any]:
-    descriptor = _METHODS[method]
-    return {
-        "request_deserializer": GetMessageClass(descriptor.input_type).FromString,
-        "response_serializer": GetMessageClass(descriptor.output_type).SerializeToString,
-    }
+def _encoder(method: str) -> Callable[[Any], bytes]:
+    response: Any = GetMessageClass(_METHODS[method].output_type)
+    encoder: Callable[[Any], bytes] = response.SerializeToString
+    return encoder
+
+
+def _decoded(data: bytes, method: str) -> Any:
+    """The protobuf message of a request.
+
+    Decoded by the call itself, after authorisation: gRPC would answer what it cannot decode with
+    UNKNOWN, and log a stack trace.
+
+    Raises:
+        MalformedBody: not such a message.
+    """
+    message = GetMessageClass(_METHODS[method].input_type)
+    try:
+        return message.FromString(data)
+    except DecodeError:
+        name = _METHODS[method].input_type.full_name
+        raise MalformedBody(f"the request is not a {name} message") from None
 
 
 def _parsed(request: Any, task: AnyTask, method: str) -> TaskRequest:

@@ -264,6 +264,28 @@ async def test_bad_request_is_invalid_argument(
     assert trailing["x-request-id"]
 
 
+@pytest.mark.parametrize("data", [b"\xff\xff", b"\x0a\x02\xff\xfe", b"\x0a\x05abc"])
+@pytest.mark.parametrize("method", ["Translate", "CaptionStream"])
+async def test_message_that_cannot_be_decoded_is_invalid_argument(
+    front: Front, caplog: pytest.LogCaptureFixture, method: str, data: bytes
+) -> None:
+    code, body, trailing = await failure(raw_call(front, method, data))
+    assert (code, body.type) == (grpc.StatusCode.INVALID_ARGUMENT, "malformed_body")
+    assert trailing["x-request-id"]
+    assert "Traceback" not in caplog.text
+
+
+async def test_key_is_checked_before_the_message_is_decoded(make_gateway: MakeGateway) -> None:
+    async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
+        code, _, _ = await failure(raw_call(front, "Translate", b"\xff"))
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+
+
+def raw_call(front: Front, method: str, data: bytes) -> grpc.aio.UnaryUnaryCall:
+    """A call with bytes that need not be a message."""
+    return front.channel.unary_unary(f"/{NAME}/{method}")(data)
+
+
 async def test_unknown_model_is_not_found(front: Front) -> None:
     code, body, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"], model="x")))
     assert (code, body.type) == (grpc.StatusCode.NOT_FOUND, "unknown_model")
