@@ -60,4 +60,6 @@ def system_routes(service: Service, readiness: Readiness) -> APIRouter:
         "/metrics", metrics, methods=["GET"], response_class=Response, responses={200: _METRICS}
     )
     router.add_api_route("/", root, methods=["GET"], include_in_schema=False)
+    for path, endpoint in (("/health", alive), ("/ready", ready)):  # as `wget --spider` checks
+        router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
     return router

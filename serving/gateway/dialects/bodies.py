@@ -70,7 +70,7 @@ async def read_message(
 
 
 def _is_multipart(request: Request) -> bool:
-    return request.headers.get("content-type", "").startswith(MULTIPART)
+    return request.headers.get("content-type", "").lower().startswith(MULTIPART)
 
 
 async def _image(part: UploadFile | str) -> ImageInput:

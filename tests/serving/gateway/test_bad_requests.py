@@ -231,6 +231,12 @@ async def test_damaged_multipart_is_refused(gateway: Gateway, headers: dict, bod
     assert error_of(response)["type"] in {"malformed_body", "invalid_request"}
 
 
+async def test_case_of_a_content_type_does_not_matter(gateway: Gateway) -> None:
+    headers = {"content-type": "Multipart/Form-Data; boundary=x"}
+    response = await gateway.http.post("/v1/caption", content=b"--x--\r\n", headers=headers)
+    assert (response.status_code, error_of(response)["field"]) == (422, "images")
+
+
 async def test_multipart_is_not_for_translation(gateway: Gateway) -> None:
     response = await gateway.http.post("/v1/translate", files={"texts": b"hola"})
     assert (response.status_code, error_of(response)["type"]) == (400, "malformed_body")

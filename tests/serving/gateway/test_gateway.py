@@ -224,6 +224,13 @@ async def reading(engines: dict[str, EngineStats]) -> dict[str, EngineStats]:
     return dict(engines)
 
 
+async def test_head_of_a_probe_has_its_status(gateway: Gateway) -> None:
+    for path in ("/health", "/ready"):
+        assert (await gateway.http.head(path)).status_code == 200
+    gateway.service.execution.is_draining = True
+    assert (await gateway.http.head("/ready")).status_code == 503
+
+
 async def test_probes_are_logged_only_when_they_fail(
     gateway: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
