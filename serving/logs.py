@@ -11,6 +11,12 @@ from pythonjsonlogger.json import JsonFormatter
 _RESERVED = (*RESERVED_ATTRS, "taskName", "color_message")
 _NAMES = {"asctime": "time", "levelname": "level", "name": "logger", "exc_info": "exception"}
 
+_LIBRARIES = {
+    "httpx": logging.WARNING,  # logs each request at INFO
+    "uvicorn.error": logging.ERROR,  # warns of each request that is not HTTP
+    "python_multipart": logging.ERROR,  # warns of each damaged body
+}
+
 
 class _TextFormatter(logging.Formatter):
     """Message, then the record's extra fields as key=value."""
@@ -45,4 +51,5 @@ def configure_logs(*, as_json: bool) -> None:
         else _TextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     )
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
+    for name, level in _LIBRARIES.items():
+        logging.getLogger(name).setLevel(level)

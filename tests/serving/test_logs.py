@@ -75,3 +75,12 @@ def test_info_is_logged_and_requests_of_the_client_are_not(
     logging.getLogger("httpx").info("HTTP Request")
     assert "ready" in capsys.readouterr().err
     assert logging.getLogger("httpx").level == logging.WARNING
+
+
+def test_library_warnings_that_a_client_causes_are_not_logged(
+    root: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(root, as_json=False)
+    for name in ("uvicorn.error", "python_multipart.multipart"):
+        logging.getLogger(name).warning("Invalid HTTP request received.")
+    assert capsys.readouterr().err == ""
