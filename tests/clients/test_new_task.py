@@ -352,7 +352,7 @@ class TestCommand:
             "Say please. [default: true]",
             '--speaker "name => role"',
             "Digits after the point.",
-            "Written whole as .npy.",
+            "Written whole as .npy, from a file without blank lines.",
             "--stream",
         ):
             assert part in text

@@ -47,7 +47,7 @@ class LineProcessor:
         write = item_json if self.as_json else item_line
         number = done
         while batch := list(islice(lines, self.batch_size)):
-            items = self._items(batch, number + 1)
+            items = self._items(batch, number + 1, " (--keep-going leaves it blank)")
             yield [write(item) if item is not None else "" for item in items]
             number += len(batch)
 
@@ -62,15 +62,27 @@ class LineProcessor:
             lines = _lines(files.enter_context(source.open("rb")) if source else sys.stdin.buffer)
             number = 0
             while batch := list(islice(lines, self.batch_size)):
-                for item in self._items(batch, number + 1):
+                for item in self._items(batch, number + 1, ""):
                     number += 1
                     if item is None:
-                        raise InvalidArgument(f"line {number} of the input is blank")
+                        raise InvalidArgument(
+                            f"line {number} of the input is blank, and this format has no place "
+                            "for it: remove the line"
+                        )
                     found.append(item)
         return found
 
-    def _items(self, batch: list[str], first: int) -> list[Item | None]:
-        """The result of each line; None for a blank line and for one that failed."""
+    def _items(self, batch: list[str], first: int, hint: str) -> list[Item | None]:
+        """The result of each line; None for a blank line and for one that failed.
+
+        Args:
+            batch: Lines.
+            first: Number of the first one, from 1.
+            hint: End of the message if a line fails.
+
+        Raises:
+            TriptychError: The batch failed, or, without `keep_going`, one of its lines.
+        """
         items: list[Item | None] = [None] * len(batch)
         places = [place for place, line in enumerate(batch) if line.strip()]
         if not places:
@@ -82,9 +94,7 @@ class LineProcessor:
             elif self.keep_going:
                 self.failed.append((first + place, item.error.message))
             else:
-                raise TriptychError(
-                    f"line {first + place}: {item.error.message} (--keep-going leaves it blank)"
-                )
+                raise TriptychError(f"line {first + place}: {item.error.message}{hint}")
         return items
 
 

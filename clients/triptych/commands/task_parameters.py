@@ -86,8 +86,10 @@ class TaskCommand:
     def _line_parameters(self) -> list[inspect.Parameter]:
         lines = [_own("file", _FILE, None)] if self.has_lines else []
         if self.has_lines or self.task.command.formats:
-            suffixes = "".join(f" Written whole as {end}." for end in self.task.command.formats)
-            text = ("Continued where it ends." if self.has_lines else "") + suffixes
+            whole = " or ".join(self.task.command.formats)
+            gaps = ", from a file without blank lines" if self.has_lines else ""
+            text = "Continued where it ends." if self.has_lines else ""
+            text += f" Written whole as {whole}{gaps}." if whole else ""
             info = typer.Option("--output", "-o", dir_okay=False, help=text.strip())
             lines.append(_own("output", Annotated[Path | None, info], None))
         if self.has_lines:
