@@ -34,6 +34,11 @@ LABELS = [
     "large red striped heart",
     "small red heart",
 ]
+CAPTIONS = {
+    "scene-1.png": "a small yellow checked square above a small white checked cross",
+    "scene-3.png": "a large yellow checked crescent above a small purple checked diamond",
+    "scene-4.png": "a large red heart",
+}
 CAPTIONERS = ("example-captioner", "example-show-attend-tell")
 AGREEMENT = "The agreement on the European Economic Area was signed in August 1992."
 SHADES = " ░▒▓█"
@@ -55,6 +60,7 @@ def main() -> int:
         show_alignment(client)
         show_captions(client, PICTURES / "scene-1.png", PICTURES / "scene-3.png")
         show_zero_shot(client, PICTURES / "scene-4.png")
+        show_embeddings(client)
         show_examples(client)
         show_stream(client)
     console.print("stopped; `make serve` stays up")
@@ -191,6 +197,23 @@ def show_zero_shot(client: Client, picture: Path) -> None:
     for entry in answer.data[0].labels or ():
         console.print(f"  {entry.score:6.1%}  [cyan]{entry.label}[/cyan]")
     console.print()
+
+
+def show_embeddings(client: Client) -> None:
+    """Embeds pictures and texts and prints their cosines."""
+    paths = [PICTURES / name for name in CAPTIONS]
+    images = timed(f"POST /v1/embed  {', '.join(CAPTIONS)}", lambda: client.embed(images=paths))
+    texts = timed(f"POST /v1/embed  {len(CAPTIONS)} texts", lambda: client.embed(CAPTIONS.values()))
+    for path, image in zip(paths, images.data, strict=True):
+        cosines = (_dot(image.embedding or [], text.embedding or []) for text in texts.data)
+        console.print(
+            f"  {path.name}  [cyan]{'  '.join(f'{each:5.2f}' for each in cosines)}[/cyan]"
+        )
+    console.print()
+
+
+def _dot(left: list[float], right: list[float]) -> float:
+    return sum(a * b for a, b in zip(left, right, strict=True))
 
 
 def show_examples(client: Client) -> None:
