@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
+import httpx
+import onnx
 import pytest
 
 from serving.errors import SetupError
@@ -178,3 +180,55 @@ def test_installation_laid_out_like_nvidias_container_serves(
         assert answer(server, "twice") == 2
         command = Path(f"/proc/{server.pid}/cmdline").read_text()
         assert command.startswith(str(root))
+
+
+@pytest.mark.integration
+def test_model_that_was_unloaded_comes_back(server: TritonServer) -> None:
+    control = server._require_control()
+    control.unload("twice")
+    wait_until(lambda: not (control.ready() or {}).get("twice"))
+    assert server.heal() == ["twice"]
+    assert answer(server, "twice") == 2
+    assert server.dead_stubs == 0
+    assert server.heal() == []
+
+
+@pytest.mark.integration
+def test_switch_whose_configurations_differ_replaces_the_version_at_once(
+    repository: Path,
+) -> None:
+    folder = publish_times(repository, "twice", 2)
+    (folder / "config.pbtxt").write_text((repository / "twice" / "config.pbtxt").read_text())
+    with TritonServer(TritonSettings(repository)) as server:
+        newer = publish_times(repository, "twice", 20, version=2)
+        config = (repository / "twice" / "config.pbtxt").read_text()
+        (newer / "config.pbtxt").write_text(config.replace('"y"', '"z"'))
+        graph = onnx.load(newer / "model.onnx")
+        graph.graph.output[0].name = graph.graph.node[0].output[0] = "z"
+        onnx.save(graph, newer / "model.onnx")
+        assert server.load("twice") == 2
+        assert answer(server, "twice") == 20
+        with pytest.raises(httpx.HTTPStatusError):
+            answer(server, "twice", 1)
+        assert server.load("twice", 1) == 1
+        assert answer(server, "twice") == 2
+
+
+@pytest.mark.integration
+def test_parts_switch_together_or_not_at_all(repository: Path) -> None:
+    parts = {"image": "pair", "text": "pair-text"}
+    publish_times(repository, "pair-text", 5, complete=False)
+    publish_times(repository, "pair", 2, parts=parts)
+    with TritonServer(TritonSettings(repository)) as server:
+        publish_times(repository, "pair-text", 50, version=2, complete=False)
+        broken = publish_times(repository, "pair", 20, version=2, parts=parts)
+        graph = (broken / "model.onnx").read_bytes()
+        (broken / "model.onnx").write_bytes(graph[:20])
+        with pytest.raises(SetupError, match="Triton cannot load 'pair'"):
+            server.load("pair")
+        wait_until(lambda: server._require_control().ready() == {"pair": {1}, "pair-text": {1}})
+        assert (answer(server, "pair"), answer(server, "pair-text")) == (2, 5)
+        (broken / "model.onnx").write_bytes(graph)
+        assert server.load("pair") == 2
+        assert (answer(server, "pair", 2), answer(server, "pair-text", 2)) == (20, 50)
+        assert (answer(server, "pair", 1), answer(server, "pair-text", 1)) == (2, 5)
