@@ -6,8 +6,8 @@ Apart from it, because the processes that write them need no parser.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -21,11 +21,24 @@ class EngineStats:
 
     Attributes:
         incarnation: How often the supervisor has replaced the model's processes.
-        processes: Figures by pid; one entry for each instance of the model.
+        processes: Figures by pid; one entry for each instance of the model, for all its versions.
+        versions: Version of the model by pid.
     """
 
     incarnation: int
     processes: Mapping[int, Mapping[str, float]]
+    versions: Mapping[int, int] = field(default_factory=dict)
+
+    def of_version(self, version: int) -> EngineStats:
+        """The stats of one version: another one's process may be unloading, or may be dead."""
+        return self.of_processes(
+            {pid for pid in self.processes if self.versions.get(pid, version) == version}
+        )
+
+    def of_processes(self, pids: Set[int]) -> EngineStats:
+        """The stats of these processes: the series of one that was killed stay."""
+        kept = {pid: figures for pid, figures in self.processes.items() if pid in pids}
+        return replace(self, processes=kept)
 
     @property
     def figures(self) -> dict[str, float]:
@@ -60,12 +73,16 @@ def read_engine_stats(exposition: str) -> dict[str, EngineStats]:
     """
     found: defaultdict[str, defaultdict[int, defaultdict[int, dict[str, float]]]]
     found = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+    versions: defaultdict[str, dict[int, int]] = defaultdict(dict)
     for sample in samples(exposition, PREFIX):
         model, incarnation = sample.labels["model"], int(sample.labels["incarnation"])
-        figures = found[model][incarnation][int(sample.labels["process"])]
-        figures[sample.name.removeprefix(PREFIX)] = sample.value
+        pid = int(sample.labels["process"])
+        found[model][incarnation][pid][sample.name.removeprefix(PREFIX)] = sample.value
+        versions[model][pid] = int(sample.labels["version"])
     return {
-        model: EngineStats(newest := max(incarnations), dict(incarnations[newest]))
+        model: EngineStats(
+            newest := max(incarnations), dict(incarnations[newest]), dict(versions[model])
+        )
         for model, incarnations in found.items()
     }
 

@@ -114,7 +114,13 @@ class Overloaded(ServingError):
 
 
 class Unavailable(ServingError):
-    """The model is not up, or the server is draining."""
+    """The model is not up, or the server is draining.
+
+    Attributes:
+        is_not_loaded: Triton refused the call because it has not loaded that version of the model.
+    """
+
+    is_not_loaded = False
 
     wire, http_status, grpc_status = "unavailable", 503, "UNAVAILABLE"
 

@@ -24,6 +24,10 @@ class ChunkStream:
     def __init__(self, produce: Callable[[ChunkStream], Awaitable[None]]) -> None:
         self.timings: Timings | None = None
         """Where the time until the first chunk went."""
+        self.has_sent = False
+        """Whether any chunk is for the reader: the request can no longer be prepared again."""
+        self.is_second_attempt = False
+        """Whether the request was prepared again, for another version of the model."""
         self._ready: list[Chunk] = []
         self._changed = asyncio.Event()
         self._task = asyncio.ensure_future(produce(self))
@@ -67,4 +71,5 @@ class ChunkStream:
         """Add chunks for the reader; returns at once."""
         self._ready.extend(chunks)
         if self._ready:
+            self.has_sent = True
             self._changed.set()

@@ -38,12 +38,34 @@ from serving.settings import GatewaySettings
 from triptych.messages import Chunk
 
 T = TypeVar("T")
+Prepare = Callable[[], Plan]
+"""Makes a request's plan."""
+PrepareAgain = Callable[[Call], Awaitable[Prepare | None]]
+"""Given a call whose model version Triton does not have: how the request's plan is made for the
+version that is served by now; None if there is no other."""
 
 INLINE_LIMIT = 4096
 """Characters, bytes or numbers: up to this size work is done on the event loop. Handing it to a
 thread and back takes longer, especially while the engine occupies the cores."""
 STREAM_PRIORITY = 10
 """Priority of streams in the engine; of other requests 0."""
+
+
+async def _never(call: Call) -> None:
+    return None
+
+
+def _is_not_loaded(outcome: object) -> bool:
+    return isinstance(outcome, Unavailable) and outcome.is_not_loaded
+
+
+class _NotLoaded(Exception):
+    """Triton does not have the version of a call, and nothing of its request has been sent."""
+
+    def __init__(self, call: Call, error: ServingError) -> None:
+        super().__init__(error.message)
+        self.call = call
+        self.error = error
 
 
 class Execution:
@@ -94,22 +116,35 @@ class Execution:
         self._refuse_if_draining()
         self._admission.check()
 
-    async def answer(self, prepare: Callable[[], Plan], size: int | None, route: str) -> Answer:
+    async def answer(
+        self,
+        prepare: Prepare,
+        size: int | None,
+        route: str,
+        prepare_again: PrepareAgain = _never,
+    ) -> Answer:
         """The response of one request.
 
         Args:
             prepare: Makes its plan.
             size: Of that work.
             route: Label of the metrics.
+            prepare_again: Awaited once if Triton does not have the version of one of the calls.
 
         Raises:
             ServingError: refused, out of time, or no item succeeded.
         """
         self._refuse_if_draining()
         with self._admission.request():
-            return await self._within_deadline(self._run(prepare, size, route))
+            return await self._within_deadline(self._run(prepare, size, route, prepare_again))
 
-    def stream(self, prepare: Callable[[], Plan], size: int | None, route: str) -> ChunkStream:
+    def stream(
+        self,
+        prepare: Prepare,
+        size: int | None,
+        route: str,
+        prepare_again: PrepareAgain = _never,
+    ) -> ChunkStream:
         """The chunks of one request; it is admitted when the stream is first awaited.
 
         Raises:
@@ -119,7 +154,8 @@ class Execution:
 
         async def produce(stream: ChunkStream) -> None:
             with self._admission.request():
-                await self._within_deadline(self._run_stream(prepare, size, route, stream))
+                work = self._run_stream(prepare, size, route, stream, prepare_again)
+                await self._within_deadline(work)
 
         return ChunkStream(produce)
 
@@ -159,16 +195,21 @@ class Execution:
         self._pool.shutdown(wait=False, cancel_futures=True)
         await self.inference.close()
 
-    async def _run(self, prepare: Callable[[], Plan], size: int | None, route: str) -> Answer:
+    async def _run(
+        self, prepare: Prepare, size: int | None, route: str, prepare_again: PrepareAgain
+    ) -> Answer:
         started_s = time.monotonic()
         deadline_s = started_s + self._timeout_s
         latency = TokenLatency(self._metrics, route, started_s)
         plan = await self.in_pool(size, prepare)
         tokenized_s = time.monotonic()
-        with self._admission.reserved(sum(call.tokens for call in plan.calls)):
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._turn(c, deadline_s, latency)) for c in plan.calls]
-        turns = [task.result() for task in tasks]
+        turns = await self._turns(plan, deadline_s, latency)
+        for call, (outcome, _) in zip(plan.calls, turns, strict=True):
+            if _is_not_loaded(outcome):
+                if again := await prepare_again(call):
+                    plan = await self.in_pool(size, again)
+                    turns = await self._turns(plan, deadline_s, latency)
+                break
         done_s = time.monotonic()
         outcomes = [outcome for outcome, _ in turns]
         response = await self.in_pool(sum(map(size_of, outcomes)), plan.finish, outcomes)
@@ -181,6 +222,15 @@ class Execution:
         )
         self._metrics.observe_timings(route, timings)
         return Answer(response, timings)
+
+    async def _turns(
+        self, plan: Plan, deadline_s: float, latency: TokenLatency
+    ) -> list[tuple[Outcome, float]]:
+        """The outcome of each call of a plan, and the time it started."""
+        with self._admission.reserved(sum(call.tokens for call in plan.calls)):
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._turn(c, deadline_s, latency)) for c in plan.calls]
+        return [task.result() for task in tasks]
 
     async def _turn(
         self, call: Call, deadline_s: float, latency: TokenLatency
@@ -214,7 +264,12 @@ class Execution:
         raise InternalError(f"{call.model} ended without a response")
 
     async def _run_stream(
-        self, prepare: Callable[[], Plan], size: int | None, route: str, stream: ChunkStream
+        self,
+        prepare: Prepare,
+        size: int | None,
+        route: str,
+        stream: ChunkStream,
+        prepare_again: PrepareAgain,
     ) -> None:
         """Send the chunks of a request as its calls run.
 
@@ -224,6 +279,23 @@ class Execution:
         started_s = time.monotonic()
         latency = TokenLatency(self._metrics, route, started_s)
         plan = await self.in_pool(size, prepare)
+        refused: _NotLoaded | None = None
+        try:
+            await self._stream_plan(plan, route, stream, latency, started_s)
+        except* _NotLoaded as refusals:
+            refused = next(e for e in refusals.exceptions if isinstance(e, _NotLoaded))
+        if refused is None:
+            return
+        again = None if stream.has_sent else await prepare_again(refused.call)
+        if again is None:
+            raise refused.error
+        plan = await self.in_pool(size, again)
+        stream.is_second_attempt = True
+        await self._stream_plan(plan, route, stream, latency, started_s)
+
+    async def _stream_plan(
+        self, plan: Plan, route: str, stream: ChunkStream, latency: TokenLatency, started_s: float
+    ) -> None:
         tokenized_s = time.monotonic()
         streaming = plan.streaming()
 
@@ -231,7 +303,9 @@ class Execution:
             async with self._admission.turn():
                 turn_s = time.monotonic()
                 timeout_s = started_s + self._timeout_s - turn_s
-                chunks = self._chunks(number, plan, streaming, timeout_s, latency.sequence())
+                chunks = self._chunks(
+                    number, plan, streaming, timeout_s, latency.sequence(), stream
+                )
                 async with aclosing(chunks):
                     async for ready in chunks:
                         if ready and stream.timings is None:
@@ -258,8 +332,13 @@ class Execution:
         streaming: Streaming,
         timeout_s: float,
         latency: SequenceLatency,
+        sent: ChunkStream,
     ) -> AsyncGenerator[list[Chunk], None]:
-        """One call's chunks; the call is ended as soon as no more of it is needed."""
+        """One call's chunks; the call is ended as soon as no more of it is needed.
+
+        Raises:
+            _NotLoaded: the request can be prepared again.
+        """
         if not streaming.needs(number):
             return
         call = plan.calls[number]
@@ -279,6 +358,8 @@ class Execution:
                         yield streaming.end(number)
                         return
         except ServingError as error:
+            if _is_not_loaded(error) and not sent.has_sent and not sent.is_second_attempt:
+                raise _NotLoaded(call, error) from error
             yield streaming.fail(number, error)
 
     async def _within_deadline(self, work: Awaitable[T]) -> T:

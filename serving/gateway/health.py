@@ -64,12 +64,13 @@ class Readiness:
     async def _problem(self, canary: Call, engines: dict[str, EngineStats]) -> str | None:
         if not await self._service.execution.inference.is_ready(canary.model, canary.version):
             return f"{canary.model} version {canary.version} is not loaded"
-        stalled_s = max(self._stalls.stalled_s.get(canary.model, {}).values(), default=0.0)
+        engine = engines.get(canary.model, EngineStats(0, {})).of_version(canary.version)
+        by_process = self._stalls.stalled_s.get(canary.model, {})
+        stalled_s = max((by_process.get(pid, 0.0) for pid in engine.processes), default=0.0)
         if stalled_s > FRESH_S:
             return f"{canary.model} has had no heartbeat for {stalled_s:.0f} s"
         last_s = self._service.execution.last_result_s.get(canary.model, float("-inf"))
-        is_busy = canary.model in engines and engines[canary.model].is_busy
-        if is_busy or self._clock() - last_s < FRESH_S:
+        if engine.is_busy or self._clock() - last_s < FRESH_S:
             return None  # a busy model is not a dead one
         try:
             await self._service.execution.perform(canary, CANARY_TIMEOUT_S)

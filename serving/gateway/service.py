@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import time
 from functools import partial
 
 from serving.gateway.answers import Answer, TaskRequest
 from serving.gateway.catalog import Catalog
 from serving.gateway.chunk_stream import ChunkStream
-from serving.gateway.execution import Execution
+from serving.gateway.execution import Execution, Prepare
 from serving.gateway.inference import Inference
 from serving.gateway.metrics import Metrics
-from serving.planning.served_task import Plan
+from serving.planning.calls import Call
+from serving.planning.loaded_model import LoadedModel
 from serving.settings import GatewaySettings
 from triptych.messages import ModelList
+
+_SWITCH_S = 30.0
+"""For the other parts of a bundle to be loaded, and the catalog to follow."""
+_SWITCH_POLL_S = 0.1
 
 
 class Service:
@@ -41,8 +47,10 @@ class Service:
         Raises:
             ServingError: no model, refused, out of time, or no item succeeded.
         """
-        prepare, size = self._prepare(request)
-        return await self.execution.answer(prepare, size, request.route)
+        model, size = self._resolve(request)
+        prepare = self._preparation(request, model)
+        again = partial(self._prepare_again, request, model)
+        return await self.execution.answer(prepare, size, request.route, again)
 
     def stream(self, request: TaskRequest) -> ChunkStream:
         """The response of a request as chunks.
@@ -50,8 +58,10 @@ class Service:
         Raises:
             ServingError: no model, or the gateway is shutting down.
         """
-        prepare, size = self._prepare(request)
-        return self.execution.stream(prepare, size, request.route)
+        model, size = self._resolve(request)
+        prepare = self._preparation(request, model)
+        again = partial(self._prepare_again, request, model)
+        return self.execution.stream(prepare, size, request.route, again)
 
     def models(self) -> ModelList:
         """The served models."""
@@ -61,9 +71,33 @@ class Service:
         """Release threads and connections."""
         await self.execution.close()
 
-    def _prepare(self, request: TaskRequest) -> tuple[Callable[[], Plan], int | None]:
-        """Makes the request's plan; and the size of that work."""
-        task, message = request.task, request.message
-        model = self.catalog.resolve(task, message)
-        prepare = partial(task.prepare, message, request.images, model, self._limits)
-        return prepare, task.size(message)
+    def _resolve(self, request: TaskRequest) -> tuple[LoadedModel, int | None]:
+        """The model that serves a request, and the size of the work to prepare it."""
+        model = self.catalog.resolve(request.task, request.message)
+        return model, request.task.size(request.message)
+
+    def _preparation(self, request: TaskRequest, model: LoadedModel) -> Prepare:
+        return partial(request.task.prepare, request.message, request.images, model, self._limits)
+
+    async def _prepare_again(
+        self, request: TaskRequest, before: LoadedModel, call: Call
+    ) -> Prepare | None:
+        """How a request is prepared for the version that replaced the one it was prepared for.
+
+        Two versions whose Triton configurations differ cannot overlap: a call that waited in the
+        gateway at the moment of the switch finds its version gone. The catalog follows Triton
+        within a second, and the parts of a bundle are replaced one after the other.
+
+        Returns:
+            None if no version of the called model is loaded: it is being restarted.
+        """
+        inference = self.execution.inference
+        until_s = time.monotonic() + _SWITCH_S
+        while time.monotonic() < until_s and await inference.served_version(call.model):
+            if self.catalog.version(before.name) != before.manifest.version:
+                model = self.catalog.resolve(request.task, request.message)
+                return self._preparation(request, model)
+            if await inference.is_ready(call.model, call.version):
+                return self._preparation(request, before)
+            await asyncio.sleep(_SWITCH_POLL_S)
+        return None

@@ -52,7 +52,9 @@ def from_triton(error: Exception, model: str) -> ServingError:
     )  # expected during a restart, for many requests
     log.log(level, "triton refused model=%s status=%s text=%s", model, status, text)
     if is_restarting or status in {"UNAVAILABLE", "NOT_FOUND", "CANCELLED"}:
-        return Unavailable(f"{model} is not up: try again", retry_after_s=RETRY_AFTER_S)
+        unavailable = Unavailable(f"{model} is not up: try again", retry_after_s=RETRY_AFTER_S)
+        unavailable.is_not_loaded = bool(_NOT_LOADED.search(text))
+        return unavailable
     return InternalError(f"{model} failed: the gateway's log has the cause")
 
 

@@ -44,8 +44,8 @@ class VersionFollower:
         self._read_version = read_version
         self._names: set[str] = set()
         self._numbers: dict[str, list[int]] = {}
-        self._unreadable: dict[str, int] = {}
-        """Versions that Triton serves and the gateway cannot read, by name."""
+        self._unreadable: dict[str, tuple[int, str]] = {}
+        """Versions that Triton serves and the gateway cannot read, and why, by name."""
 
     async def run(self) -> None:
         """Follow Triton until cancelled."""
@@ -59,29 +59,32 @@ class VersionFollower:
     async def update(self) -> None:
         """Read the repository, then the served version of each bundle in it."""
         self._names = set(await asyncio.to_thread(self._repository.names))
-        await self._update_versions()
+        await self._update_versions(with_unreadable=True)
         for model in self._catalog.models:
             await self._update_published(model)
 
-    async def _update_versions(self) -> None:
+    async def _update_versions(self, *, with_unreadable: bool = False) -> None:
         names = sorted(self._names | set(self._catalog.names))
         versions = await asyncio.gather(*map(self._read_version, names))
         for name, version in zip(names, versions, strict=True):
             if version is not None:
-                await self._follow(name, version)
+                is_unreadable = self._unreadable.get(name, (0, ""))[0] == version
+                if with_unreadable or not is_unreadable:
+                    await self._follow(name, version)
             elif name not in self._names and name in self._catalog.names:
                 log.info("model removed", extra={"model": name})
                 self._catalog.remove(name)
 
     async def _follow(self, name: str, version: int) -> None:
         before = self._catalog.version(name)
-        if version in (before, self._unreadable.get(name)):
+        if version == before:
             return
         try:
             model, published = await asyncio.to_thread(self._load, name, version)
         except BundleError as error:
-            self._unreadable[name] = version
-            log.error("cannot serve %s version %d: %s", name, version, error)
+            if self._unreadable.get(name) != (version, error.message):
+                log.error("cannot serve %s version %d: %s", name, version, error)
+            self._unreadable[name] = version, error.message
             return
         self._unreadable.pop(name, None)
         self._catalog.put(model, published)

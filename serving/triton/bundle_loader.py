@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from serving.bundle import Bundle
 from serving.errors import SetupError
+from serving.loading import load_model
 from serving.triton.control import ModelControl, VersionPolicy, model_config
 from serving.triton.settings import TritonSettings
 from serving.triton.stubs import StubWatch
@@ -93,6 +94,7 @@ class BundleLoader:
         failures: list[SetupError] = []
         for bundle in candidates:
             try:
+                load_model(bundle)
                 for model in bundle.models:
                     self._load_model(model, VersionPolicy(bundle.version))
             except SetupError as error:
@@ -110,8 +112,10 @@ class BundleLoader:
         """Serve another version of a loaded bundle; the previous one stays loaded for a while.
 
         Raises:
-            SetupError: it does not load; the previous version is served as before.
+            SetupError: it does not load, here or as a gateway will load it (tasks, tokenizer); the
+                previous version is served as before.
         """
+        load_model(bundle)
         previous = self.serving[name].bundle
         self._switches[name] += 1
         # A version that is still loaded from an earlier switch is unloaded first: clients recognise

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -37,6 +37,11 @@ class ServerStatus:
 
     engines: dict[str, EngineStats]
     pending: int
+
+    def of_processes(self, pids: Set[int]) -> ServerStatus:
+        """The status without the series that dead processes have left."""
+        engines = {model: stats.of_processes(pids) for model, stats in self.engines.items()}
+        return replace(self, engines=engines)
 
     @property
     def is_idle(self) -> bool:

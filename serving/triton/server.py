@@ -243,7 +243,8 @@ class TritonServer:
 
     def status(self) -> ServerStatus | None:
         """The server's status, None if it does not respond."""
-        return self._require_control().status()
+        self._require_control()
+        return self._read_status()
 
     def kill_stubs(self, model: str, pids: Set[int]) -> Set[int]:
         """Kill these processes of a model, for `heal` to find; their requests end with an error.
@@ -376,7 +377,10 @@ class TritonServer:
         self._shutdown.read_log(line)
 
     def _read_status(self) -> ServerStatus | None:
-        return self._control.status() if self._control else None
+        status = self._control.status() if self._control else None
+        if status is None:
+            return None
+        return status.of_processes(set().union(*self._running_stubs().values()))
 
     def _require_control(self) -> ModelControl:
         assert self._control is not None, "the server is not started"

@@ -78,11 +78,25 @@ def test_stop_times_are_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_missing_repository_is_an_error_and_it_is_read_only(name: str) -> None:
-    [mount] = COMPOSE[name]["volumes"]
+    [mount] = [volume for volume in COMPOSE[name]["volumes"] if isinstance(volume, dict)]
+    assert mount["target"] == "/models"
     assert mount["bind"]["create_host_path"] is False
     assert mount["read_only"]
     [volume] = [m for m in container(name)["volumeMounts"] if m["name"] == "models"]
     assert volume == {"name": "models", "mountPath": "/models", "readOnly": True}
+
+
+def test_record_of_served_versions_outlives_the_container() -> None:
+    arguments = container("triton")["args"]
+    state = Path(arguments[arguments.index("--state") + 1])
+    assert f"state:{state.parent}" in COMPOSE["triton"]["volumes"]
+    assert "state" in yaml.safe_load((DOCKER / "compose.yaml").read_text())["volumes"]
+    [mount] = [m for m in container("triton")["volumeMounts"] if m["name"] == "state"]
+    assert mount == {"name": "state", "mountPath": str(state.parent)}
+    [volume] = [v for v in pod("triton")["volumes"] if v["name"] == "state"]
+    assert "emptyDir" in volume
+    dockerfile = (DOCKER / "Dockerfile").read_text()
+    assert f"COPY --chown=10001:10001 --from=triton-packages {state.parent}" in dockerfile
 
 
 def test_only_the_gateway_is_published_and_on_loopback() -> None:

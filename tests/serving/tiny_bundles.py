@@ -9,10 +9,14 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from serving.bundle import MANIFEST, Manifest, SourceInfo
+from serving.bundle import MANIFEST, Graph, ImageSpec, Manifest, Role, SourceInfo, Tensor
 
 Value = tuple[str, int, Sequence[int | str | None]]
 """Name, ONNX element type, shape."""
+
+_RECIPE = ImageSpec(
+    resize="exact", size=(1, 1), resample=2, mean=(0, 0, 0), std=(1, 1, 1), rescale=1.0
+)
 
 
 def graph(
@@ -59,8 +63,18 @@ def publish(
             source=SourceInfo(name="by hand", content_hash=""),
             precision="fp32",
             tasks={"embed": {}},
-            parts=parts or {},
-            graphs={},
+            parts=parts or {"image": name},
+            graphs={"image": _embeds(MANIFEST if model is None else "model.onnx")},
+            image=_RECIPE,
         )
         (folder / MANIFEST).write_text(json.dumps(manifest.model_dump(mode="json")))
     return folder
+
+
+def _embeds(file: str) -> Graph:
+    """What the manifest's task needs; the file's own interface may be another."""
+    return Graph(
+        file=file,
+        inputs=(Tensor(name="x", dtype="uint8", shape=("B", 1, 1, 3), role=Role.PIXELS),),
+        outputs=(Tensor(name="y", dtype="float32", shape=("B", 1), role=Role.EMBEDDING),),
+    )
