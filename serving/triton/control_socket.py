@@ -75,6 +75,8 @@ class ControlSocket:
         self._path = socket_path(repository)
         self._pending: queue.SimpleQueue[tuple[Command, socket.socket]] = queue.SimpleQueue()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.is_first = True
+        """Whether no other supervisor serves the repository."""
         self.is_listening = self._listen()
 
     def close(self) -> None:
@@ -120,6 +122,7 @@ class ControlSocket:
             except (FileNotFoundError, ConnectionRefusedError):
                 self._path.unlink(missing_ok=True)
                 return
+        self.is_first = False
         raise OSError(0, "another supervisor serves this repository")
 
     def _accept(self) -> None:

@@ -157,6 +157,15 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def running_with(argument: str) -> list[int]:
+    """Process ids of all processes that have exactly this argument."""
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if argument in (process.info["cmdline"] or ())
+    ]
+
+
 def session_members(leader: int) -> list[int]:
     """Running members of a session; a zombie holds nothing but its process id."""
     members = []

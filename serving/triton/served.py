@@ -46,6 +46,8 @@ class ServedVersions:
         self._path = path
         self._choices = _read(path)
         self.is_persistent = True
+        self.is_ours = True
+        """Whether this process writes the file; another supervisor of the repository may."""
 
     def get(self, name: str) -> Choice | None:
         """The choice for a bundle, if one has been recorded."""
@@ -77,6 +79,8 @@ class ServedVersions:
         return sorted(complete, key=lambda bundle: bundle.version != choice.version)
 
     def _write(self) -> None:
+        if not self.is_ours:
+            return
         record = _Record(served=dict(sorted(self._choices.items())))
         temporary = self._path.with_name(f".{self._path.name}.new")
         try:

@@ -213,6 +213,10 @@ class TritonServer:
                 self._record(name)
         return bundle.version
 
+    def keep_no_record(self) -> None:
+        """Leave the record of served versions to the repository's first supervisor."""
+        self._versions.is_ours = False
+
     def is_published_since(self, name: str) -> bool:
         """Whether a version has been published since the served one was chosen."""
         choice, complete = self._versions.get(name), self.repository.complete(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -93,6 +94,25 @@ class ServerProcess:
                 log.log(level, "%s", text)
 
 
+def await_orphan(repository: Path, timeout_s: float) -> None:
+    """Wait for the server of a supervisor that was killed: it ends by itself and has its ports.
+
+    Args:
+        repository: That no living supervisor serves.
+        timeout_s: Time that its requests in flight may take, and a little more.
+    """
+    until_s = time.monotonic() + timeout_s
+    argument = _repository_argument(repository)
+    if pids := processes.running_with(argument):
+        log.warning("waiting for the server of a killed supervisor to end: %s", pids)
+    while (pids := processes.running_with(argument)) and time.monotonic() < until_s:
+        processes.await_end(pids, 1.0)
+
+
+def _repository_argument(repository: Path) -> str:
+    return f"--model-repository={repository.resolve()}"
+
+
 def command(
     installation: Installation,
     settings: TritonSettings,
@@ -102,7 +122,7 @@ def command(
     """Program and arguments: explicit model control, no auto-completion, one listen address."""
     return [
         str(installation.program),
-        f"--model-repository={settings.repository.resolve()}",
+        _repository_argument(settings.repository),
         f"--backend-directory={files.backends}",
         "--model-control-mode=explicit",
         "--disable-auto-complete-config",

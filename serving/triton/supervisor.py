@@ -17,6 +17,7 @@ from serving.triton import process as processes
 from serving.triton.control import ServerStatus
 from serving.triton.control_socket import ControlSocket
 from serving.triton.server import TritonServer
+from serving.triton.server_process import await_orphan
 from serving.triton.settings import TritonSettings
 from serving.triton.version_control import VersionControl
 
@@ -28,6 +29,8 @@ _CANARY_STEPS = 20
 """Steps that a gateway's canaries may take while a server is idle; `/ready` sends one in 10 s."""
 _LONGEST_GAP_S = 2.0
 """A longer time between two checks means that this process was suspended itself."""
+_ORPHAN_S = 5.0
+"""For the server of a killed supervisor, beyond the time of its requests."""
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger(__name__)
@@ -175,8 +178,13 @@ def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
         signal.signal(number, lambda *_: _stop(server))
     processes.adopt_orphans()
     try:
-        with contextlib.closing(ControlSocket(settings.repository)) as commands, server:
-            Supervisor(server, commands).run()
+        with contextlib.closing(ControlSocket(settings.repository)) as commands:
+            if commands.is_first:
+                await_orphan(settings.repository, settings.stop_timeout_s + _ORPHAN_S)
+            else:
+                server.keep_no_record()
+            with server:
+                Supervisor(server, commands).run()
     except _Stopped:
         log.info("Triton stopped")
     finally:

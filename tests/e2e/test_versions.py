@@ -7,14 +7,18 @@ containers. Every answer names the version that made it (`tests/serving/versione
 from __future__ import annotations
 
 import asyncio
+import base64
+import ctypes
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -22,13 +26,16 @@ import pytest
 from serving.ports import free_ports
 from serving.triton import process
 from serving.triton.stubs import running_stubs
-from tests.serving.versioned_bundles import publish_version
+from tests.serving.tiny_models import image_file
+from tests.serving.versioned_bundles import publish_towers, publish_version
 
 pytestmark = pytest.mark.integration
 
 NAME = "speaker"
 PROGRAM = (sys.executable, "-m", "triptych")
 LIMIT_S = 60.0
+PICTURE = base64.b64encode(image_file("red")).decode()
+_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE = 24, 1
 
 
 class Site:
@@ -36,8 +43,8 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.repository = folder / "model_repository"
-        self.repository.mkdir()
-        self._logs = folder
+        self.repository.mkdir(mode=0o555)
+        self._folder = folder
         self._ports = free_ports(
             "127.0.0.1", dict.fromkeys(("http", "grpc", "metrics", "front", "front grpc"), 0)
         )
@@ -47,7 +54,7 @@ class Site:
 
     def start_triton(self) -> None:
         flags = [f"--{name}-port={self._ports[name]}" for name in ("http", "grpc", "metrics")]
-        self.triton = self._start("triton", *flags)
+        self.triton = self._start("triton", f"--state={self._folder / 'served.json'}", *flags)
 
     def start_gateway(self) -> None:
         ports = self._ports
@@ -59,11 +66,27 @@ class Site:
         )
 
     def _start(self, command: str, *flags: str) -> subprocess.Popen[bytes]:
-        with (self._logs / f"{command}.log").open("ab") as log:
+        with (self._folder / f"{command}.log").open("ab") as log:
             return subprocess.Popen(
                 [*PROGRAM, command, "--repository", str(self.repository), *flags],
-                stdout=log, stderr=log,
+                stdout=log, stderr=log, preexec_fn=obey_access_rights,
             )  # fmt: skip
+
+    def publish(self, how: Callable[..., int] = publish_version, **options: Any) -> int:
+        """Publish a version, then take the right to write away again."""
+        self._chmod(0o755)
+        try:
+            return how(self.repository, **options)
+        finally:
+            self._chmod(0o555)
+
+    def _chmod(self, mode: int) -> None:
+        self.repository.chmod(mode)
+        for model in self.repository.iterdir():
+            model.chmod(mode)
+
+    def log(self, command: str) -> str:
+        return (self._folder / f"{command}.log").read_text()
 
     def stop(self) -> None:
         for child in (self.gateway, self.triton):
@@ -75,19 +98,35 @@ class Site:
         command = [*PROGRAM, *arguments, "--repository", str(self.repository)]
         return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
+    def remove(self, version: int) -> None:
+        """Remove a version of the generator."""
+        self._chmod(0o755)
+        shutil.rmtree(self.repository / NAME / str(version))
+        self._chmod(0o555)
+
+    def classifies(self) -> bool:
+        body = {"images": [PICTURE]}
+        return httpx.post(f"{self.url}/v1/embed", json=body, trust_env=False, timeout=20).is_success
+
     def server(self) -> int:
         """Process id of tritonserver."""
         assert self.triton is not None
         return process.children(self.triton.pid)[0].pid
 
     def stub(self) -> int:
-        """Process id of the newest process of the model."""
+        """Process id of the newest process of the generator."""
         stubs = running_stubs(self.server(), self.repository.resolve())
-        return max(pid for pids in stubs.values() for pid in pids)
+        return max(pid for (name, _), pids in stubs.items() if name == NAME for pid in pids)
 
     def is_ready(self) -> bool:
+        return self._succeeds("ready")
+
+    def is_live(self) -> bool:
+        return self._succeeds("health")
+
+    def _succeeds(self, path: str) -> bool:
         try:
-            return httpx.get(f"{self.url}/ready", trust_env=False, timeout=20).is_success
+            return httpx.get(f"{self.url}/{path}", trust_env=False, timeout=20).is_success
         except httpx.TransportError:
             return False
 
@@ -102,6 +141,11 @@ class Site:
             return self.version() == version
         except httpx.HTTPError:
             return False
+
+
+def obey_access_rights() -> None:
+    """Take from this process, if it is root's, the right to write where it has no access."""
+    ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0)
 
 
 def wait_until(claim: Callable[[], bool]) -> None:
@@ -123,12 +167,62 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         made.stop()
 
 
-class Load:
-    """Concurrent requests until `stop`; each record is (start, end, status, text)."""
+Ask = Callable[[httpx.AsyncClient, str, int], Awaitable[tuple[int, str]]]
+"""Sends a client's next request; returns the status and the versions that its answer names."""
 
-    def __init__(self, url: str) -> None:
+
+async def generate(http: httpx.AsyncClient, url: str, number: int) -> tuple[int, str]:
+    """Every other request is streamed; they have 1 to 3 prompts and up to 450 tokens."""
+    body = {"prompts": ["a"] * (1 + number % 3), "max_new_tokens": 1 + 150 * (number % 4)}
+    if number % 2:
+        return await _streamed(http, f"{url}/v1/generate", {**body, "stream": True})
+    response = await http.post(f"{url}/v1/generate", json=body)
+    items = response.json().get("data", [])
+    failed = any(item.get("error") for item in items)
+    text = " ".join(item.get("text") or "" for item in items) or response.text
+    return 503 if failed else response.status_code, text
+
+
+async def _streamed(http: httpx.AsyncClient, url: str, body: dict) -> tuple[int, str]:
+    texts: dict[int, str] = {}
+    async with http.stream("POST", url, json=body) as response:
+        if response.status_code != 200:
+            return response.status_code, (await response.aread()).decode()
+        async for line in response.aiter_lines():
+            data = line.removeprefix("data: ")
+            if data == "[DONE]":
+                return 200, " ".join(texts.values())
+            if data:
+                chunk = json.loads(data)
+                if chunk.get("error"):
+                    return 503, data
+                texts[chunk["index"]] = texts.get(chunk["index"], "") + chunk["text"]
+    return 503, "the stream broke off"
+
+
+async def classify(http: httpx.AsyncClient, url: str, number: int) -> tuple[int, str]:
+    """An image against two new labels: towers of one version see 1 and -1, of two versions 0."""
+    labels = [f"x{number}", f"v1 y{number}"]
+    body = {"images": [PICTURE], "labels": labels, "templates": ["{}"]}
+    response = await http.post(f"{url}/v1/zero-shot", json=body)
+    if response.status_code != 200:
+        return response.status_code, response.text
+    [item] = response.json()["data"]
+    assert [score["cosine"] for score in item["labels"]] == [1, -1]
+    embedded = await http.post(f"{url}/v1/embed", json={"images": [PICTURE]})
+    if embedded.status_code != 200:
+        return embedded.status_code, embedded.text
+    return 200, f"v{embedded.json()['data'][0]['embedding'].index(1)}"
+
+
+class Load:
+    """Concurrent requests until the block ends; each record is (start, end, status, text)."""
+
+    def __init__(self, url: str, ask: Ask = generate) -> None:
         self._url = url
+        self._ask = ask
         self._is_over = False
+        self.running = 0
         self.records: list[tuple[float, float, int, str]] = []
 
     async def __aenter__(self) -> Load:
@@ -143,19 +237,19 @@ class Load:
             await asyncio.gather(*self._clients)
 
     async def _client(self, number: int) -> None:
-        body = {"prompts": ["a"] * (1 + number % 3), "max_new_tokens": 1 + 150 * (number % 4)}
         async with httpx.AsyncClient(timeout=LIMIT_S, trust_env=False) as http:
             while not self._is_over:
                 began = time.monotonic()
-                response = await http.post(f"{self._url}/v1/generate", json=body)
-                is_good = response.status_code == 200
-                items = response.json()["data"] if is_good else []
-                text = " ".join(item["text"] or "" for item in items) or response.text
-                self.records.append((began, time.monotonic(), response.status_code, text))
+                self.running += 1
+                status, text = await self._ask(http, self._url, number)
+                self.running -= 1
+                self.records.append((began, time.monotonic(), status, text))
+                number += 8 + 1  # another shape of request the next time
 
     def check_switch(self, before: int, after: int) -> None:
         """Every request was answered by one version, and none by the old after the new."""
-        assert {status for _, _, status, _ in self.records} == {200}
+        failures = [(status, text) for _, _, status, text in self.records if status != 200]
+        assert not failures, f"{len(failures)} of {len(self.records)} lost: {failures[:3]}"
         versions = [set(text.split()) for _, _, _, text in self.records]
         assert {frozenset(each) for each in versions} == {
             frozenset({f"v{before}"}),
@@ -167,10 +261,18 @@ class Load:
         assert all(f"v{before}" not in text.split() for text in late)
 
 
+def test_services_cannot_write_the_repository(site: Site) -> None:
+    write = subprocess.run(
+        ["touch", str(site.repository / "file")],
+        preexec_fn=obey_access_rights, capture_output=True, check=False,
+    )  # fmt: skip
+    assert write.returncode != 0
+
+
 def test_first_export_into_an_empty_repository_is_served_by_itself(site: Site) -> None:
-    wait_until(lambda: httpx.get(f"{site.url}/health", trust_env=False).is_success)
+    wait_until(site.is_live)
     assert not site.is_ready()
-    assert publish_version(site.repository) == 1
+    assert site.publish() == 1
     wait_until(lambda: site.serves(1))
     wait_until(site.is_ready)
     unchanged = site.run("reload")
@@ -179,7 +281,7 @@ def test_first_export_into_an_empty_repository_is_served_by_itself(site: Site) -
 
 
 async def test_reload_under_load_loses_nothing(site: Site) -> None:
-    assert publish_version(site.repository) == 2
+    assert site.publish() == 2
     async with Load(site.url) as load:
         reloaded = await asyncio.to_thread(site.run, "reload", NAME)
         assert reloaded.returncode == 0, reloaded.stderr
@@ -214,7 +316,7 @@ async def test_versions_published_under_load_change_nothing_until_a_crash_is_ove
     site: Site,
 ) -> None:
     """Two exports later the served version is neither the newest nor the one before it."""
-    assert (publish_version(site.repository), publish_version(site.repository)) == (3, 4)
+    assert (site.publish(), site.publish()) == (3, 4)
     async with Load(site.url) as load:
         await asyncio.sleep(0.2)
         os.kill(site.stub(), signal.SIGKILL)
@@ -229,7 +331,7 @@ async def test_versions_published_under_load_change_nothing_until_a_crash_is_ove
 
 
 def test_version_that_does_not_load_leaves_the_old_one_serving(site: Site) -> None:
-    broken = publish_version(site.repository)
+    broken = site.publish()
     graph = site.repository / NAME / str(broken) / "step.onnx"
     graph.write_bytes(graph.read_bytes()[:100])
     refused = site.run("reload", NAME)
@@ -243,7 +345,38 @@ def test_version_that_does_not_load_leaves_the_old_one_serving(site: Site) -> No
     incomplete = site.run("reload", NAME)
     assert incomplete.returncode == 1
     assert "step.onnx is missing" in incomplete.stderr
-    shutil.rmtree(graph.parent)
+    assert "; version 4 is served" in incomplete.stderr
+    site.remove(broken)
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "bundle.json"])
+def test_version_that_no_gateway_could_read_leaves_the_old_one_serving(
+    site: Site, file: str
+) -> None:
+    before, broken = site.version(), site.publish()
+    damaged = site.repository / NAME / str(broken) / file
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    refused = site.run("reload", NAME)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    [line] = refused.stderr.splitlines()
+    assert str(damaged.parent) in line
+    assert f"; version {before} is served" in line
+    assert site.serves(before)
+    assert site.is_ready()
+    assert "cannot serve" not in site.log("gateway")
+    site.remove(broken)
+
+
+async def test_parts_switch_together_under_load(site: Site) -> None:
+    """The second time their configurations differ, so the two versions cannot overlap."""
+    assert site.publish(publish_towers) == 1
+    wait_until(site.classifies)
+    for version, axes in ((2, 16), (3, 24)):
+        assert site.publish(publish_towers, axes=axes) == version
+        async with Load(site.url, classify) as load:
+            reloaded = await asyncio.to_thread(site.run, "reload", "towers")
+            assert reloaded.returncode == 0, reloaded.stderr
+        load.check_switch(version - 1, version)
 
 
 def test_unknown_name_and_missing_service_are_one_line_each(site: Site, tmp_path: Path) -> None:
@@ -259,7 +392,7 @@ def test_watch_serves_what_is_published(site: Site) -> None:
     command = [*PROGRAM, "reload", "--watch", "--repository", str(site.repository)]
     watching = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        version = publish_version(site.repository)
+        version = site.publish()
         wait_until(lambda: site.serves(version))
     finally:
         watching.send_signal(signal.SIGINT)

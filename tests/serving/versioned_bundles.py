@@ -1,4 +1,8 @@
-"""Generators whose text names their version: version 2 continues every prompt with `v2 v2 v2 …`."""
+"""Bundles whose answers name their version.
+
+Generators: version 2 continues every prompt with `v2 v2 v2 …`. Two towers: version 2 embeds along
+axis 2, so towers of different versions are orthogonal.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from export.publish import next_version, publish, staging
 from serving.bundle import (
     Graph,
     Growth,
+    ImageSpec,
     Limits,
     Manifest,
     Role,
@@ -44,6 +49,10 @@ _STEP = Graph(
     max_tokens_per_call=1,
 )
 
+_TOKENIZER = TokenizerSpec(
+    kind="tokenizers", pad_token_id=0, eos_token_id=1, files={"tokenizer": "tokenizer.json"}
+)
+
 
 def publish_version(repository: Path, name: str = "speaker") -> int:
     """Publish the next version as an export does; returns its number."""
@@ -54,10 +63,7 @@ def publish_version(repository: Path, name: str = "speaker") -> int:
         graphs={"step": _STEP}, states=(_COUNTER,), vocabulary_size=len(WORDS),
         limits=Limits(max_total_tokens=4096), default=True,
         generation=Generation(pad_token_id=0, max_new_tokens=8),
-        tokenizer=TokenizerSpec(
-            kind="tokenizers", pad_token_id=0, eos_token_id=1,
-            files={"tokenizer": "tokenizer.json"},
-        ),
+        tokenizer=_TOKENIZER,
     )  # fmt: skip
     with staging(repository) as stage:
         folder = stage.part(name)
@@ -65,6 +71,98 @@ def publish_version(repository: Path, name: str = "speaker") -> int:
         (folder / "tokenizer.json").write_text(json.dumps(_tokenizer()), encoding="utf-8")
         publish(stage, repository, manifest)
     return version
+
+
+def publish_towers(repository: Path, axes: int = 16, name: str = "towers") -> int:
+    """Publish the next version of an image and a text tower; returns its number.
+
+    The image's embedding and that of the text `a` are the unit vector of the version's axis; that
+    of every other text is its negative.
+
+    Args:
+        axes: Width of the embeddings; versions of different widths need different configurations.
+    """
+    parts = {"image": name, "text": f"{name}-text"}
+    version = next_version(repository, parts)
+    embedding = Tensor(name="embedding", dtype="float32", shape=("B", axes), role=Role.EMBEDDING)
+    pixels = Tensor(name="pixels", dtype="uint8", shape=("B", 4, 4, 3), role=Role.PIXELS)
+    tokens = Tensor(name="tokens", dtype="int64", shape=("B", "T"), role=Role.TOKENS)
+    manifest = Manifest(
+        name=name, version=version, architecture="toy", precision="fp32",
+        tasks={"zero-shot": {"logit_scale": 1.0}},
+        source=SourceInfo(name=name, content_hash=str(version)), parts=parts,
+        graphs={
+            "image": Graph(file="model.onnx", inputs=(pixels,), outputs=(embedding,)),
+            "text": Graph(file="model.onnx", inputs=(tokens,), outputs=(embedding,)),
+        },
+        image=ImageSpec(
+            resize="exact", size=(4, 4), resample=2, mean=(0, 0, 0), std=(1, 1, 1), rescale=1.0
+        ),
+        tokenizer=_TOKENIZER,
+    )  # fmt: skip
+    with staging(repository) as stage:
+        onnx.save(_image_tower(version, axes), stage.part(name) / "model.onnx")
+        onnx.save(_text_tower(version, axes), stage.part(f"{name}-text") / "model.onnx")
+        text = json.dumps(_tokenizer())
+        (stage.part(name) / "tokenizer.json").write_text(text, encoding="utf-8")
+        publish(stage, repository, manifest)
+    return version
+
+
+def _image_tower(version: int, axes: int) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Cast", ["pixels"], ["levels"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["levels", "all"], ["mean"], keepdims=0),
+        helper.make_node("Mul", ["mean", "zero"], ["zeros"]),
+        helper.make_node("Unsqueeze", ["zeros", "last"], ["column"]),
+        helper.make_node("Add", ["column", "axis"], ["embedding"]),
+    ]
+    constants = {
+        "all": np.array([1, 2, 3]),
+        "zero": np.zeros((), np.float32),
+        "last": np.array([1]),
+        "axis": _axis(version, axes),
+    }
+    return _tower(nodes, ("pixels", TensorProto.UINT8, ["B", 4, 4, 3]), axes, constants)
+
+
+def _text_tower(version: int, axes: int) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Gather", ["tokens", "first"], ["token"], axis=1),
+        helper.make_node("Equal", ["token", "a"], ["is_a"]),
+        helper.make_node("Where", ["is_a", "one", "minus_one"], ["sign"]),
+        helper.make_node("Unsqueeze", ["sign", "last"], ["column"]),
+        helper.make_node("Mul", ["column", "axis"], ["embedding"]),
+    ]
+    constants = {
+        "first": np.array(0),
+        "a": np.array(WORDS.index("a")),
+        "one": np.ones((), np.float32),
+        "minus_one": -np.ones((), np.float32),
+        "last": np.array([1]),
+        "axis": _axis(version, axes),
+    }
+    return _tower(nodes, ("tokens", TensorProto.INT64, ["B", "T"]), axes, constants)
+
+
+def _axis(version: int, axes: int) -> np.ndarray:
+    return np.eye(axes, dtype=np.float32)[None, version]
+
+
+def _tower(
+    nodes: list[onnx.NodeProto],
+    source: tuple[str, int, list[str | int]],
+    axes: int,
+    constants: dict[str, np.ndarray],
+) -> onnx.ModelProto:
+    body = helper.make_graph(
+        nodes,
+        "tower",
+        [helper.make_tensor_value_info(*source)],
+        [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["B", axes])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(body, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
 def _step(version: int) -> onnx.ModelProto:

@@ -144,8 +144,10 @@ def test_writes_continue_after_a_failed_one() -> None:
     heartbeat.close()
 
 
-def exposition(model: str, incarnation: int, pid: int = 7, **figures: float) -> str:
-    series = labels(model, "3", str(incarnation), pid)
+def exposition(
+    model: str, incarnation: int, pid: int = 7, version: int = 3, **figures: float
+) -> str:
+    series = labels(model, str(version), str(incarnation), pid)
     inside = ",".join(f'{name}="{value}"' for name, value in series.items())
     return "".join(f"{PREFIX}{name}{{{inside}}} {value}\n" for name, value in figures.items())
 
@@ -173,6 +175,17 @@ def test_figures_of_several_processes_are_summed_and_their_beats_are_kept_apart(
     assert stats.figures == {"beats": 13, "rows_in_use": 2, "steps": 8}
     assert stats.process_beats == {70: 4, 71: 9}
     assert stats.is_busy
+
+
+def test_stats_of_one_version_leave_out_processes_of_others() -> None:
+    text = exposition("a", 1, 70, version=3, beats=4, rows_in_use=2)
+    text += exposition("a", 1, 71, version=4, beats=9, rows_in_use=0)
+    stats = read_engine_stats(text)["a"]
+    assert stats.of_version(4).process_beats == {71: 9}
+    assert not stats.of_version(4).is_busy
+    assert stats.of_version(3).is_busy
+    assert stats.of_version(5).figures == {}
+    assert stats.of_processes({70}).process_beats == {70: 4}
 
 
 def test_metrics_without_our_series_are_no_stats() -> None:

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from serving.bundle import Limits, Manifest
-from serving.errors import ServingError
+from serving.errors import ServingError, Unavailable
 from serving.gateway.app import create_app
 from serving.gateway.catalog import Catalog
 from serving.gateway.health import Readiness
@@ -39,6 +39,8 @@ class FakeInference:
         self.unloaded: set[str] = set()
         self.served: dict[str, int] = {}
         """Versions that Triton serves, by model; none is known of the others."""
+        self.retired: set[tuple[str, int]] = set()
+        """Versions that Triton had and has no more, by model."""
         self.failures: dict[str, ServingError] = {}
         self.hold: asyncio.Event | None = None
         """While set and unset in turn: calls wait for it."""
@@ -108,7 +110,7 @@ class FakeInference:
         return {role: embedded(vectors) for role in call.outputs.values()}
 
     async def is_ready(self, model: str, version: int) -> bool:
-        return model not in self.unloaded
+        return model not in self.unloaded and (model, version) not in self.retired
 
     async def served_version(self, model: str) -> int | None:
         return self.served.get(model)
@@ -121,6 +123,10 @@ class FakeInference:
         self.calls.append(call)
         if failure := self.failures.get(call.model):
             raise failure
+        if (call.model, call.version) in self.retired:
+            refusal = Unavailable(f"{call.model} is not up", retry_after_s=1)
+            refusal.is_not_loaded = True
+            raise refusal
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:

@@ -200,6 +200,22 @@ class TestReady:
             clock.now_s += health.FRESH_S + 1
         assert problem == "tiny-caption has had no heartbeat for 11 s"
 
+    async def test_when_a_process_of_another_version_hangs_or_is_dead(
+        self, gateway: Gateway
+    ) -> None:
+        clock, engines = Clock(), {}
+        readiness = Readiness(gateway.service, lambda: reading(engines), clock)
+        versions = {7: 2, 8: 3}
+        for beats in (1, 2):
+            figures = {7: {"beats": 1, "rows_in_use": 4}, 8: {"beats": beats}}
+            engines["tiny-caption"] = EngineStats(0, figures, versions)
+            problem = await readiness.problem()
+            clock.now_s += health.FRESH_S + 1
+        assert problem is None
+        engines["tiny-caption"] = EngineStats(0, {**figures, 8: {"beats": 3}}, versions)
+        gateway.inference.failures["tiny-caption"] = Unavailable("down")
+        assert "canary" in (await readiness.problem() or ""), "the dead one counts as busy"
+
     async def test_new_incarnation_resets_the_stall_detector(self, gateway: Gateway) -> None:
         clock, engines = Clock(), {"tiny-caption": stats_of(7)}
         readiness = Readiness(gateway.service, lambda: reading(engines), clock)
