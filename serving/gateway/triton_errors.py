@@ -28,6 +28,8 @@ _QUEUE_FULL = re.compile(r"exceeds maximum queue size", re.IGNORECASE)
 _DEAD_STUB = re.compile(r"Stub process .* is not healthy", re.IGNORECASE)
 # core/src/model_repository_manager: unloaded, which `triptych triton` does to restart it.
 _NOT_LOADED = re.compile(r"Request for unknown model", re.IGNORECASE)
+# grpc.aio: a request was written to a connection that had just broken; its status is INTERNAL.
+_CONNECTION_LOST = re.compile(r"Internal error from Core")
 _QUEUE_TIMEOUT = re.compile(r"request timeout expired|timeout expired", re.IGNORECASE)
 
 
@@ -46,7 +48,9 @@ def from_triton(error: Exception, model: str) -> ServingError:
         return Overloaded(f"{model} is busy: try again", retry_after_s=RETRY_AFTER_S)
     if status == "DEADLINE_EXCEEDED" or _QUEUE_TIMEOUT.search(text):
         return DeadlineExceeded(f"{model} did not finish in time")
-    is_restarting = _DEAD_STUB.search(text) or _NOT_LOADED.search(text)
+    is_restarting = any(
+        pattern.search(text) for pattern in (_DEAD_STUB, _NOT_LOADED, _CONNECTION_LOST)
+    )
     level = (
         logging.DEBUG if is_restarting else logging.WARNING
     )  # expected during a restart, for many requests

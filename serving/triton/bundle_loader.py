@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.bundle import Bundle
@@ -209,21 +209,47 @@ class BundleLoader:
         ready = self._require_control().ready()
         if ready is None:
             return []
-        missing = self._stubs.missing()
+        lost = self._stubs.missing()
+        missing: Counter[str] = Counter()
+        for (model, _), stubs in lost.items():
+            missing[model] += stubs
         healed = []
         for name, serving in list(self.serving.items()):
+            version = serving.bundle.version
+            is_served_whole = all(
+                (model, version) not in lost and version in ready.get(model, ())
+                for model in serving.bundle.models
+            )
+            if is_served_whole:
+                self._drop_broken_previous(name, lost)
+                continue
             broken = [
                 model
                 for model in serving.bundle.models
-                if model in missing or serving.bundle.version not in ready.get(model, ())
+                if model in missing or version not in ready.get(model, ())
             ]
-            if not broken or self._retry_at_s.get(name, 0.0) > self._clock():
+            if self._retry_at_s.get(name, 0.0) > self._clock():
                 continue
             for model in broken:
-                self._clear(model, missing.get(model, 0), bool(ready.get(model)))
+                self._clear(model, missing[model], bool(ready.get(model)))
             self._reload(name, serving, broken, others)
             healed += broken
         return healed
+
+    def _drop_broken_previous(self, name: str, lost: Mapping[tuple[str, int], int]) -> None:
+        """Unload a previous version of which a process died, and leave the served one alone.
+
+        Its requests end at their time limit: the only signal to clients, another incarnation, would
+        end those of the served version too.
+        """
+        previous = self.serving[name].previous
+        if previous is None:
+            return
+        dead = sum(lost.get((model, previous.version), 0) for model in previous.models)
+        if dead:
+            log.warning("%s version %d lost %d of its processes", name, previous.version, dead)
+            self.dead_stubs += dead
+            self.retire(name)
 
     def _clear(self, model: str, missing: int, is_ready: bool) -> None:
         """Unload a model that Triton reports as ready though its process died."""

@@ -145,14 +145,14 @@ class TritonServer:
                 log.error("%s", failure)
             if failures and strict:
                 raise failures[0]
-        except BaseException:
+            for name in self._loader.serving:
+                self._record(name)
+            self._is_serving = True
+            took = time.monotonic() - began
+            self._progress(f"Triton ready with {len(self.models)} models in {took:.1f} s")
+        except BaseException:  # a signal's too, at any moment until the caller has the server
             self.stop()
             raise
-        for name in self._loader.serving:
-            self._record(name)
-        self._is_serving = True
-        took = time.monotonic() - began
-        self._progress(f"Triton ready with {len(self.models)} models in {took:.1f} s")
 
     def stop(self, *, at_once: bool = False) -> None:
         """End the server and all its processes, and remove its files; harmless when repeated.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Set
 from pathlib import Path
 
@@ -64,20 +63,20 @@ class StubWatch:
             *(pids for (name, v), pids in found if name == model and version in (None, v))
         )
 
-    def missing(self) -> dict[str, int]:
-        """Number of missing stubs, by model.
+    def missing(self) -> dict[tuple[str, int], int]:
+        """Number of missing stubs, by model and version.
 
         A reload through Triton's API ends stubs too, but starts as many: those are expected then.
         """
         running = self._running()
-        missing: Counter[str] = Counter()
+        missing: dict[tuple[str, int], int] = {}
         for key, expected in self._expected.items():
             now = running.get(key, set())
             if len(now) >= len(expected):
                 self._expected[key] = now if expected - now else expected
             else:
-                missing[key[0]] += len(expected) - len(now)
-        return dict(missing)
+                missing[key] = len(expected) - len(now)
+        return missing
 
 
 def running_stubs(server: int, repository: Path) -> Stubs:

@@ -87,13 +87,14 @@ def publish_towers(repository: Path, axes: int = 16, name: str = "towers") -> in
     embedding = Tensor(name="embedding", dtype="float32", shape=("B", axes), role=Role.EMBEDDING)
     pixels = Tensor(name="pixels", dtype="uint8", shape=("B", 4, 4, 3), role=Role.PIXELS)
     tokens = Tensor(name="tokens", dtype="int64", shape=("B", "T"), role=Role.TOKENS)
+    lengths = Tensor(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS)
     manifest = Manifest(
         name=name, version=version, architecture="toy", precision="fp32",
         tasks={"zero-shot": {"logit_scale": 1.0}},
         source=SourceInfo(name=name, content_hash=str(version)), parts=parts,
         graphs={
             "image": Graph(file="model.onnx", inputs=(pixels,), outputs=(embedding,)),
-            "text": Graph(file="model.onnx", inputs=(tokens,), outputs=(embedding,)),
+            "text": Graph(file="model.onnx", inputs=(tokens, lengths), outputs=(embedding,)),
         },
         image=ImageSpec(
             resize="exact", size=(4, 4), resample=2, mean=(0, 0, 0), std=(1, 1, 1), rescale=1.0
@@ -123,7 +124,7 @@ def _image_tower(version: int, axes: int) -> onnx.ModelProto:
         "last": np.array([1]),
         "axis": _axis(version, axes),
     }
-    return _tower(nodes, ("pixels", TensorProto.UINT8, ["B", 4, 4, 3]), axes, constants)
+    return _tower(nodes, [("pixels", TensorProto.UINT8, ["B", 4, 4, 3])], axes, constants)
 
 
 def _text_tower(version: int, axes: int) -> onnx.ModelProto:
@@ -142,7 +143,8 @@ def _text_tower(version: int, axes: int) -> onnx.ModelProto:
         "last": np.array([1]),
         "axis": _axis(version, axes),
     }
-    return _tower(nodes, ("tokens", TensorProto.INT64, ["B", "T"]), axes, constants)
+    sources = [("tokens", TensorProto.INT64, ["B", "T"]), ("lengths", TensorProto.INT32, ["B"])]
+    return _tower(nodes, sources, axes, constants)
 
 
 def _axis(version: int, axes: int) -> np.ndarray:
@@ -151,14 +153,14 @@ def _axis(version: int, axes: int) -> np.ndarray:
 
 def _tower(
     nodes: list[onnx.NodeProto],
-    source: tuple[str, int, list[str | int]],
+    sources: list[tuple[str, int, list[str | int]]],
     axes: int,
     constants: dict[str, np.ndarray],
 ) -> onnx.ModelProto:
     body = helper.make_graph(
         nodes,
         "tower",
-        [helper.make_tensor_value_info(*source)],
+        [helper.make_tensor_value_info(*source) for source in sources],
         [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["B", axes])],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )

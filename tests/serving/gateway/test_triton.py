@@ -539,6 +539,7 @@ SAID = [
     ("Deadline Exceeded", "StatusCode.DEADLINE_EXCEEDED", DeadlineExceeded),
     ("Request for unknown model: 'm' is not found", "StatusCode.NOT_FOUND", Unavailable),
     ("failed to connect to all addresses", "StatusCode.UNAVAILABLE", Unavailable),
+    ("Internal error from Core", "StatusCode.INTERNAL", Unavailable),
     ("Stub process 'm_0_0' is not healthy.", None, Unavailable),
     ("Request for unknown model: 'm' version 1 is not at ready state", None, Unavailable),
     ("onnx runtime error: bad shape", "StatusCode.INTERNAL", InternalError),

@@ -70,8 +70,8 @@ def test_stub_is_missing_until_the_model_has_been_loaded_again() -> None:
     watch.expect("b", 1)
     assert watch.missing() == {}
     running = {("a", 1): {1}, ("b", 1): {3}}
-    assert watch.missing() == {"a": 1}
-    assert watch.missing() == {"a": 1}
+    assert watch.missing() == {("a", 1): 1}
+    assert watch.missing() == {("a", 1): 1}
     running = {("a", 1): {1, 4}, ("b", 1): {3}}
     watch.expect("a", 1)
     assert watch.missing() == {}
@@ -85,7 +85,7 @@ def test_stub_replaced_by_a_reload_is_not_missing() -> None:
         running = {("a", 1): now}
         assert watch.missing() == {}
     running = {("a", 1): set()}
-    assert watch.missing() == {"a": 1}
+    assert watch.missing() == {("a", 1): 1}
 
 
 def test_stub_of_a_retired_version_may_end_and_that_of_the_served_one_may_not() -> None:
@@ -95,11 +95,11 @@ def test_stub_of_a_retired_version_may_end_and_that_of_the_served_one_may_not() 
     running = {("a", 1): {1}, ("a", 2): {2}}
     watch.expect("a", 2)
     running = {("a", 2): {2}}
-    assert watch.missing() == {"a": 1}, "both versions are still needed"
+    assert watch.missing() == {("a", 1): 1}, "both versions are still needed"
     watch.expect_only("a", 2)
     assert watch.missing() == {}
     running = {("a", 1): {1}}
-    assert watch.missing() == {"a": 1}, "the old version's process does not replace it"
+    assert watch.missing() == {("a", 2): 1}, "the old version's process does not replace it"
 
 
 def test_model_without_stubs_has_none_missing() -> None:

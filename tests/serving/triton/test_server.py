@@ -183,6 +183,26 @@ def test_installation_laid_out_like_nvidias_container_serves(
 
 
 @pytest.mark.integration
+def test_previous_version_that_dies_leaves_the_served_one_alone(repository: Path) -> None:
+    publish_times(repository, "twice", 2)
+    with TritonServer(TritonSettings(repository)) as server:
+        pid = cast(int, server.pid)
+        [old] = living_stubs(pid, repository)["twice"]
+        publish_times(repository, "twice", 20, version=2)
+        server.load("twice")
+        [new] = living_stubs(pid, repository)["twice"] - {old}
+        os.kill(old, signal.SIGKILL)
+        wait_until(lambda: server.is_missing_stubs)
+        assert server.heal() == [], "the served version was loaded again"
+        assert server.dead_stubs == 1
+        assert living_stubs(pid, repository)["twice"] == {new}
+        assert answer(server, "twice", 2) == 20
+        assert incarnation(server, "twice") == "0"
+        wait_until(lambda: server._require_control().ready() == {"twice": {2}})
+        assert server.heal() == []
+
+
+@pytest.mark.integration
 def test_model_that_was_unloaded_comes_back(server: TritonServer) -> None:
     control = server._require_control()
     control.unload("twice")
