@@ -206,9 +206,8 @@ def show_embeddings(client: Client) -> None:
     texts = timed(f"POST /v1/embed  {len(CAPTIONS)} texts", lambda: client.embed(CAPTIONS.values()))
     for path, image in zip(paths, images.data, strict=True):
         cosines = (_dot(image.embedding or [], text.embedding or []) for text in texts.data)
-        console.print(
-            f"  {path.name}  [cyan]{'  '.join(f'{each:5.2f}' for each in cosines)}[/cyan]"
-        )
+        shown = "  ".join(f"{cosine:5.2f}" for cosine in cosines)
+        console.print(f"  {path.name}  [cyan]{shown}[/cyan]")
     console.print()
 
 
