@@ -261,7 +261,7 @@ def _checked(base_url: str) -> httpx.URL:
     try:
         url = httpx.URL(base_url)
     except httpx.InvalidURL as error:
-        raise InvalidArgument(f"{base_url} is not a URL: {error}") from None
+        raise InvalidArgument(f"{base_url!r} is not a URL: {error}") from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise InvalidArgument(f"{base_url} is not a URL; expected e.g. {DEFAULT_URL}")
+        raise InvalidArgument(f"{base_url!r} is not a URL; expected e.g. {DEFAULT_URL}")
     return url

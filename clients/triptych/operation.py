@@ -91,7 +91,27 @@ def _request(task: Task, given: dict[str, Any]) -> BaseModel:
         name: value if value is None or name not in fields else _value(fields[name], value)
         for name, value in given.items()
     }
-    return validated(task.request, **values)
+    request = validated(task.request, **values)
+    _check_unicode(request, "")
+    return request
+
+
+def _check_unicode(value: Any, place: str) -> None:
+    """Raises InvalidArgument where a text has a lone surrogate, which no encoding can hold.
+
+    File names and arguments that are not UTF-8 are Python strings with such characters.
+    """
+    if isinstance(value, str):
+        try:
+            value.isascii() or value.encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument(f"{place}: not valid Unicode text") from None
+    elif isinstance(value, BaseModel):
+        for name, part in value:
+            _check_unicode(part, f"{place}.{name}" if place else name)
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            _check_unicode(part, f"{place}.{index}")
 
 
 def _value(field: MessageField, given: Any) -> Any:

@@ -59,3 +59,16 @@ def test_tuple_of_another_length_is_refused(pair: object) -> None:
 def test_unknown_field_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="beams"):
         operation(GENERATE, GenerateResponse, prompts="a", beams=4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"prompts": ["a", "b\udcff"]}, "prompts.1"),
+        ({"prompts": "a", "instruction": "\ud800"}, "instruction"),
+        ({"prompts": "a", "examples": [("x", "\udcff")]}, "examples.0.output"),
+    ],
+)
+def test_text_that_no_encoding_can_hold_is_refused(fields: dict, place: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{place}: not valid Unicode text"):
+        operation(GENERATE, GenerateResponse, **fields)
