@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from codegen.schema import ProtoField, ProtoMessage
 
@@ -93,9 +94,11 @@ def check_published(lock: Lock, published: FileDescriptor) -> None:
     The lock alone cannot show that one of its own numbers was edited.
 
     Raises:
-        LockError: A published field is missing, or has another number or type in the lock.
+        LockError: A published field is missing, or has another number or type in the lock; or a
+            reserved one is no longer there as removed.
     """
     for message in published.message_types_by_name.values():
+        _check_reserved(lock.get(message.name, {}), message)
         for field in message.fields:
             locked = lock.get(message.name, {}).get(field.name)
             place = f"{message.name}.{field.name}"
@@ -110,6 +113,18 @@ def check_published(lock: Lock, published: FileDescriptor) -> None:
                 raise LockError(
                     f"{place} is published as {published_type}; it cannot become {locked.type}"
                 )
+
+
+def _check_reserved(locked: Mapping[str, LockedField], message: Descriptor) -> None:
+    """Compare what is marked as removed with the names and numbers that the message reserves."""
+    proto = DescriptorProto()
+    message.CopyToProto(proto)
+    removed = {name: field.number for name, field in locked.items() if field.is_removed}
+    if lost := set(proto.reserved_name) - removed.keys():
+        raise LockError(f"{message.name}.{min(lost)} was removed; the lock must keep it")
+    numbers = {number for part in proto.reserved_range for number in range(part.start, part.end)}
+    if lost_numbers := numbers - set(removed.values()):
+        raise LockError(f"{message.name}: number {min(lost_numbers)} is reserved; it cannot change")
 
 
 def _with_new(locked: Mapping[str, LockedField], message: ProtoMessage) -> dict[str, LockedField]:

@@ -49,6 +49,13 @@ def test_new_field_takes_the_next_number() -> None:
     assert {name: after["M"][name] for name in LOCKED["M"]} == LOCKED["M"]
 
 
+def test_numbers_are_not_filled_in() -> None:
+    """A gap may have had a field once; 19,000 to 19,999 belong to protobuf."""
+    for last, following in ((7, 8), (18_999, 20_000)):
+        lock = {"M": {"a": LockedField(last, "string")}}
+        assert updated(lock, message(a="string", c="bool"))["M"]["c"].number == following
+
+
 def test_new_message_is_numbered_from_one() -> None:
     assert updated({}, message(x="string", y="bool")) == {
         "M": {"x": LockedField(1, "string"), "y": LockedField(2, "bool")}
@@ -95,10 +102,16 @@ def test_lock_survives_its_file(tmp_path: Path) -> None:
     assert read_lock(path) == lock
 
 
-def published(number: int = 1, type_: int = 9) -> FileDescriptor:
-    """A descriptor of message M with the field `a`."""
+def published(
+    number: int = 1, type_: int = 9, reserved: tuple[str, int] | None = None
+) -> FileDescriptor:
+    """A descriptor of message M with the field `a`, and the name and number that it reserves."""
     file = FileDescriptorProto(name="m.proto", syntax="proto3")
-    file.message_type.add(name="M").field.add(name="a", number=number, type=type_, label=1)
+    made = file.message_type.add(name="M")
+    made.field.add(name="a", number=number, type=type_, label=1)
+    if reserved:
+        made.reserved_name.append(reserved[0])
+        made.reserved_range.add(start=reserved[1], end=reserved[1] + 1)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return pool.FindFileByName(file.name)
@@ -118,6 +131,17 @@ def test_edited_type_in_the_lock_is_refused() -> None:
 def test_deleted_entry_of_the_lock_is_refused() -> None:
     with pytest.raises(LockError, match=r"M\.a = 1 is published, but not in the lock"):
         check_published({"M": {}}, published())
+
+
+@pytest.mark.parametrize(
+    "entry", [{}, {"b": LockedField(3, "bool", True)}, {"b": LockedField(2, "bool")}]
+)
+def test_removed_entry_of_the_lock_is_kept(entry: dict[str, LockedField]) -> None:
+    file = published(reserved=("b", 2))
+    removed = {"a": LOCKED["M"]["a"], "b": LockedField(2, "bool", is_removed=True)}
+    check_published({"M": removed}, file)
+    with pytest.raises(LockError, match=r"M\.b was removed|number 2 is reserved"):
+        check_published({"M": {"a": LOCKED["M"]["a"], **entry}}, file)
 
 
 def test_every_number_of_the_committed_lock_is_guarded() -> None:
