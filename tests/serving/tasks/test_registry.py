@@ -80,6 +80,20 @@ class Embeddings(ServedTask):
         return []
 
 
+class BothTowers(Embeddings):
+    """A task without a section that needs two things."""
+
+    needs = (TEXT_EMBEDDING, IMAGE_EMBEDDING)
+
+
+def test_task_without_section_needs_everything_that_it_declares() -> None:
+    whole = two_towers()
+    half = whole.model_copy(update={"graphs": {"image": whole.graphs["image"]}, "tasks": {}})
+    tasks: dict[str, AnyTask] = {"zero-shot": TASKS["zero-shot"], "embeddings": BothTowers()}
+    assert "embeddings" in sections_of(whole, tasks)
+    assert sections_of(half, tasks) == {}
+
+
 @pytest.mark.parametrize("tower", ["image", "text", None])
 def test_task_without_section_is_served_by_every_bundle_that_fits(tower: str | None) -> None:
     listed = {name: TASKS[name] for name in ("zero-shot", "generate")}
