@@ -68,7 +68,7 @@ class PendingQueue:
         while (item := self._waiting.get()) is not None:
             if not item[1].is_aborted:
                 self._engine.wait_for_capacity()  # only this thread submits: the place stays free
-                self._submit(*item)
+            self._submit(*item)
             with self._counting:
                 self._count -= 1
 
@@ -78,7 +78,8 @@ class PendingQueue:
                 self._live.pop(request_id, None)
             self._sender.send(response, event)
 
-        if response.is_aborted:
+        if response.is_aborted:  # by `abort`, which has ended it, or by the poll, which has not
+            listen(Cancelled())
             return
         try:
             response.sequence = self._engine.submit(request, listen)

@@ -110,6 +110,20 @@ def test_queued_request_ends_at_once_when_aborted(backend: Backend) -> None:
     assert others["behind"][1].sequence is None
 
 
+def test_queued_request_that_its_client_cancelled_ends(backend: Backend) -> None:
+    """Triton never frees a request without a final response, nor unloads its model."""
+    backend.submit("running")
+    assert backend.runner.began.acquire(timeout=PATIENCE_S)
+    backend.submit("accepted")
+    channel, pending = backend.submit("behind")
+    pending.abort()  # as the poll does
+    for _ in range(200):
+        backend.runner.gate.release()
+    assert channel.ended.wait(PATIENCE_S)
+    assert channel.seen == []
+    assert pending.sequence is None
+
+
 def test_abort_of_a_finished_or_unknown_request_is_no_error(backend: Backend) -> None:
     channel, _ = backend.submit("one", length=1)
     for _ in range(3):
