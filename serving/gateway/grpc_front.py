@@ -77,6 +77,7 @@ class GrpcTasks:
 
         async def answer(data: bytes, context: Any) -> Any:
             async def work() -> BaseModel:
+                self._service.execution.check()
                 parsed = _parsed(_decoded(data, method), task, method)
                 if parsed.streams:
                     raise InvalidRequest(
@@ -93,6 +94,7 @@ class GrpcTasks:
 
         async def chunks(data: bytes, context: Any) -> AsyncIterator[Any]:
             def begin() -> ChunkStream:
+                self._service.execution.check()
                 request = _decoded(data, method)
                 request.stream = True
                 return self._service.stream(_parsed(request, task, method))

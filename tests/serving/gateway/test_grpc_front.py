@@ -275,6 +275,13 @@ async def test_message_that_cannot_be_decoded_is_invalid_argument(
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.parametrize("method", ["Translate", "CaptionStream"])
+async def test_refused_request_is_not_decoded(front: Front, method: str) -> None:
+    front.gateway.service.execution.is_draining = True
+    code, body, _ = await failure(raw_call(front, method, b"\xff"))
+    assert (code, body.type) == (grpc.StatusCode.UNAVAILABLE, "unavailable")
+
+
 async def test_key_is_checked_before_the_message_is_decoded(make_gateway: MakeGateway) -> None:
     async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
         code, _, _ = await failure(raw_call(front, "Translate", b"\xff"))
