@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
 import psutil
@@ -157,13 +157,14 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def running_with(argument: str) -> list[int]:
-    """Process ids of all processes that have exactly this argument."""
-    return [
-        process.pid
-        for process in psutil.process_iter(["cmdline"])
-        if argument in (process.info["cmdline"] or ())
-    ]
+def running_with(argument: str, one_of: Set[str]) -> list[int]:
+    """Process ids of all processes that have this argument and one of those."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        arguments = process.info["cmdline"] or ()
+        if argument in arguments and not one_of.isdisjoint(arguments):
+            found.append(process.pid)
+    return found
 
 
 def session_members(leader: int) -> list[int]:

@@ -24,6 +24,8 @@ _CRASH = re.compile(r"Signal \((?!2\)|15\))\d+\) received")
 _GPU = Path("/dev/nvidiactl")
 _NO_GPU = "CudaDriverHelper has not been initialized"  # an error line on each CPU-only start
 _READER_S = 2.0
+_ORPHAN_S = 5.0
+"""For the server of a killed supervisor, beyond the time of its requests."""
 
 
 class ServerProcess:
@@ -94,19 +96,26 @@ class ServerProcess:
                 log.log(level, "%s", text)
 
 
-def await_orphan(repository: Path, timeout_s: float) -> None:
-    """Wait for the server of a supervisor that was killed: it ends by itself and has its ports.
+def await_orphan(settings: TritonSettings) -> None:
+    """Wait for the server of a supervisor that was killed: it ends by itself and has our ports.
 
-    Args:
-        repository: That no living supervisor serves.
-        timeout_s: Time that its requests in flight may take, and a little more.
+    Its requests in flight may take `stop_timeout_s`. Call it when no living supervisor has these
+    ports on this repository.
     """
-    until_s = time.monotonic() + timeout_s
-    argument = _repository_argument(repository)
-    if pids := processes.running_with(argument):
+    ports = _port_arguments(
+        {"HTTP": settings.http_port, "gRPC": settings.grpc_port, "metrics": settings.metrics_port}
+    )
+    fixed = {argument for argument in ports if not argument.endswith("=0")}
+    repository = _repository_argument(settings.repository)
+    until_s = time.monotonic() + settings.stop_timeout_s + _ORPHAN_S
+    if pids := processes.running_with(repository, fixed):
         log.warning("waiting for the server of a killed supervisor to end: %s", pids)
-    while (pids := processes.running_with(argument)) and time.monotonic() < until_s:
+    while (pids := processes.running_with(repository, fixed)) and time.monotonic() < until_s:
         processes.await_end(pids, 1.0)
+
+
+def _port_arguments(ports: Mapping[str, int]) -> list[str]:
+    return [f"--{purpose.lower()}-port={port}" for purpose, port in ports.items()]
 
 
 def _repository_argument(repository: Path) -> str:
@@ -127,11 +136,9 @@ def command(
         "--model-control-mode=explicit",
         "--disable-auto-complete-config",
         f"--http-address={settings.host}",
-        f"--http-port={ports['HTTP']}",
         f"--grpc-address={settings.host}",
-        f"--grpc-port={ports['gRPC']}",
         f"--metrics-address={settings.host}",
-        f"--metrics-port={ports['metrics']}",
+        *_port_arguments(ports),
         f"--exit-timeout-secs={max(1, int(settings.stop_timeout_s))}",
         f"--backend-config=python,shm-region-prefix-name={files.prefix}",
         f"--backend-config=python,stub-timeout-seconds={int(settings.ready_timeout_s)}",

@@ -29,8 +29,6 @@ _CANARY_STEPS = 20
 """Steps that a gateway's canaries may take while a server is idle; `/ready` sends one in 10 s."""
 _LONGEST_GAP_S = 2.0
 """A longer time between two checks means that this process was suspended itself."""
-_ORPHAN_S = 5.0
-"""For the server of a killed supervisor, beyond the time of its requests."""
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger(__name__)
@@ -180,7 +178,7 @@ def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
     try:
         with contextlib.closing(ControlSocket(settings.repository)) as commands:
             if commands.is_first:
-                await_orphan(settings.repository, settings.stop_timeout_s + _ORPHAN_S)
+                await_orphan(settings)
             else:
                 server.keep_no_record()
             with server:

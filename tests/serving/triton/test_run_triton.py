@@ -16,10 +16,18 @@ import tritonclient.grpc as triton
 
 from serving.engine_stats import read_engine_stats
 from serving.ports import free_ports
-from serving.triton import process
+from serving.triton import TritonServer, TritonSettings, process
 from serving.triton.runtime_files import RuntimeFiles
+from serving.triton.server_process import await_orphan
 from tests.serving.tiny_bundles import publish
-from tests.serving.triton.tiny import CONFIG, living_stubs, publish_times, runtime_files, wait_until
+from tests.serving.triton.tiny import (
+    CONFIG,
+    answer,
+    living_stubs,
+    publish_times,
+    runtime_files,
+    wait_until,
+)
 
 SUPERVISOR = """
 import sys
@@ -138,6 +146,25 @@ def test_signal_stops_everything_with_exit_code_0(
     assert supervisor.process.wait(20) == 0
     assert process.session_members(session) == []
     assert files() == []
+
+
+@pytest.mark.integration
+def test_server_of_a_killed_supervisor_is_awaited_for_its_ports(
+    supervisor: SupervisorProcess, repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    supervisor.wait_until_ready()
+    pid = supervisor.server()
+    arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    flags = dict(argument.split("=", 1) for argument in arguments if "-port=" in argument)
+    ports = {f"{name}_port": int(flags[f"--{name}-port"]) for name in ("http", "grpc", "metrics")}
+    await_orphan(TritonSettings(repository))
+    assert "killed supervisor" not in caplog.text, "it has other ports"
+    supervisor.process.kill()
+    await_orphan(TritonSettings(repository, **ports))
+    assert "killed supervisor" in caplog.text
+    assert not Path(f"/proc/{pid}").exists() or not Path(f"/proc/{pid}/cmdline").read_text()
+    with TritonServer(TritonSettings(repository, **ports)) as server:
+        assert answer(server, "twice") == 2
 
 
 @pytest.mark.integration

@@ -50,6 +50,17 @@ def test_record_that_cannot_be_written_holds_for_this_process(
     assert "--state" in message
 
 
+def test_second_supervisor_leaves_the_record_of_the_first(
+    tmp_path: Path, complete: list[Bundle]
+) -> None:
+    ServedVersions(tmp_path / "served.json").set("a", Choice(version=1, newest=3))
+    second = ServedVersions(tmp_path / "served.json")
+    second.is_ours = False
+    second.set("a", Choice(version=2, newest=3))
+    assert order(second, complete) == [2, 3, 1]
+    assert order(ServedVersions(tmp_path / "served.json"), complete) == [1, 3, 2]
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"served": {"a": {"version": 0, "newest": 1}}}'])
 def test_damaged_record_is_ignored_with_one_line(
     tmp_path: Path, complete: list[Bundle], content: str, caplog: pytest.LogCaptureFixture
