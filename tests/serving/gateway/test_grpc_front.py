@@ -275,6 +275,15 @@ async def test_message_that_cannot_be_decoded_is_invalid_argument(
     assert "Traceback" not in caplog.text
 
 
+async def test_metrics_count_by_method_and_error(front: Front) -> None:
+    await front.stub.Translate(pb.TranslateRequest(texts=["a"]))
+    await failure(raw_call(front, "TranslateStream", b"\xff"))
+    text = front.gateway.service.metrics.exposition().decode()
+    assert f'request_success_total{{route="/{NAME}/Translate"}} 1.0' in text
+    failed = f'request_failure_total{{route="/{NAME}/TranslateStream",type="malformed_body"}} 1.0'
+    assert failed in text
+
+
 @pytest.mark.parametrize("method", ["Translate", "CaptionStream"])
 async def test_refused_request_is_not_decoded(front: Front, method: str) -> None:
     front.gateway.service.execution.is_draining = True
