@@ -7,11 +7,12 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from annotated_types import MaxLen
 from fastapi import Request
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from starlette.datastructures import FormData, UploadFile
 
-from serving.errors import InvalidRequest, MalformedBody
+from serving.errors import InvalidRequest, MalformedBody, PayloadTooLarge
+from serving.gateway.request_errors import from_validation
 from serving.gateway.service import Service
 from serving.planning.image_inputs import ImageInput
 from triptych.task import IMAGES
@@ -19,6 +20,9 @@ from triptych.task import IMAGES
 M = TypeVar("M", bound=BaseModel)
 
 MULTIPART = "multipart/form-data"
+MAX_VALUES = 200_000
+"""Commas and colons of a JSON body, which bound its values: pydantic reports each wrong one, and a
+report takes a kilobyte. The texts of a request that is within its limits have fewer."""
 _PLACEHOLDER = "file"
 """Stands for an image file in the message."""
 
@@ -31,14 +35,14 @@ async def read_json(request: Request, message: type[M], service: Service) -> M:
     Raises:
         MalformedBody: not JSON.
         Overloaded: the gateway is full; the body is not parsed.
-        PayloadTooLarge: too many bytes.
-        pydantic.ValidationError: a field is not valid.
+        PayloadTooLarge: too many bytes or values.
+        InvalidRequest: a field is not valid.
     """
     if _is_multipart(request):
         raise MalformedBody("this path takes application/json")
     body = await request.body()
     service.execution.check()
-    return await service.execution.in_pool(len(body), message.model_validate_json, body)
+    return await service.execution.in_pool(len(body), _validated, message, body)
 
 
 async def read_message(
@@ -67,6 +71,18 @@ async def read_message(
         fields[IMAGES] = [_PLACEHOLDER] * len(images)
     # Form fields are text, so "4" is 4: not strict.
     return message.model_validate(fields, strict=False), images
+
+
+def _validated(message: type[M], body: bytes) -> M:
+    """A JSON body as a message; errors are converted here, off the event loop: they may be many."""
+    if body.count(b",") + body.count(b":") > MAX_VALUES:
+        raise PayloadTooLarge(
+            f"the body has more than {MAX_VALUES} commas and colons: send several requests"
+        )
+    try:
+        return message.model_validate_json(body)
+    except ValidationError as error:
+        raise from_validation(error) from None
 
 
 def _is_multipart(request: Request) -> bool:

@@ -231,6 +231,14 @@ async def test_damaged_multipart_is_refused(gateway: Gateway, headers: dict, bod
     assert error_of(response)["type"] in {"malformed_body", "invalid_request"}
 
 
+@pytest.mark.parametrize("values", [b'"texts": [%b1]' % (b"1," * 200_000), b'"a": 1,' * 200_000])
+async def test_body_of_very_many_values_is_refused_unread(gateway: Gateway, values: bytes) -> None:
+    """Each wrong value costs a kilobyte: 20 MB of them, 10 GB and a minute."""
+    body = b'{%b "texts": ["a"]}' % (values.rstrip(b",") + b",")
+    response = await gateway.http.post("/v1/translate", content=body)
+    assert (response.status_code, error_of(response)["type"]) == (413, "payload_too_large")
+
+
 async def test_case_of_a_content_type_does_not_matter(gateway: Gateway) -> None:
     headers = {"content-type": "Multipart/Form-Data; boundary=x"}
     response = await gateway.http.post("/v1/caption", content=b"--x--\r\n", headers=headers)
