@@ -12,13 +12,14 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from serving.errors import InvalidRequest, MalformedBody
 from serving.gateway.answers import TaskRequest
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.grpc_call import NAME, GrpcCall, route_of
 from serving.gateway.health import Readiness
+from serving.gateway.request_errors import from_validation
 from serving.gateway.service import Service
 from serving.planning.image_inputs import ImageInput
 from serving.planning.served_task import AnyTask
@@ -77,8 +78,7 @@ class GrpcTasks:
 
         async def answer(data: bytes, context: Any) -> Any:
             async def work() -> BaseModel:
-                self._service.execution.check()
-                parsed = _parsed(_decoded(data, method), task, method)
+                parsed = await self._parse(data, task, method)
                 if parsed.streams:
                     raise InvalidRequest(
                         f"this method does not stream: call {method}Stream", field="stream"
@@ -93,17 +93,28 @@ class GrpcTasks:
         method = f"{task.declaration.verb}Stream"
 
         async def chunks(data: bytes, context: Any) -> AsyncIterator[Any]:
-            def begin() -> ChunkStream:
-                self._service.execution.check()
-                request = _decoded(data, method)
-                request.stream = True
-                return self._service.stream(_parsed(request, task, method))
+            async def begin() -> ChunkStream:
+                parsed = await self._parse(data, task, method, stream=True)
+                return self._service.stream(parsed)
 
             async with aclosing(self._send(method, begin, context)) as sent:
                 async for chunk in sent:
                     yield chunk
 
         return chunks
+
+    async def _parse(
+        self, data: bytes, task: AnyTask, method: str, *, stream: bool | None = None
+    ) -> TaskRequest:
+        """The task request of a serialized message, off the event loop where that is large.
+
+        Raises:
+            Overloaded: the gateway is full; nothing is decoded.
+            InvalidRequest: not such a message, or a field is not valid.
+        """
+        execution = self._service.execution
+        execution.check()
+        return await execution.in_pool(len(data), _parsed, data, task, method, stream)
 
     async def _list_models(self, data: bytes, context: Any) -> Any:
         async def work() -> BaseModel:
@@ -122,11 +133,11 @@ class GrpcTasks:
         return call.response
 
     async def _send(
-        self, method: str, begin: Callable[[], ChunkStream], context: Any
+        self, method: str, begin: Callable[[], Awaitable[ChunkStream]], context: Any
     ) -> AsyncGenerator[Any, None]:
         """A stream's chunks as protobuf; ends with the error's status if it fails."""
         async with GrpcCall(method, context, self._service) as call:
-            stream = begin()
+            stream = await begin()
             try:
                 async for chunks in stream.batches():
                     for chunk in chunks:
@@ -195,14 +206,20 @@ def _decoded(data: bytes, method: str) -> Any:
         raise MalformedBody(f"the request is not a {name} message") from None
 
 
-def _parsed(request: Any, task: AnyTask, method: str) -> TaskRequest:
-    """The task request of a protobuf message.
+def _parsed(data: bytes, task: AnyTask, method: str, stream: bool | None) -> TaskRequest:
+    """The task request of a serialized message; `stream` replaces its own field, if given.
 
     Raises:
-        pydantic.ValidationError: a field is not valid.
+        InvalidRequest: not such a message, or a field is not valid.
     """
+    request = _decoded(data, method)
+    if stream is not None:
+        request.stream = stream
     images = _take_images(request) if task.declaration.takes_images else ()
-    message = from_proto(request, task.declaration.request)
+    try:
+        message = from_proto(request, task.declaration.request)
+    except ValidationError as error:  # converted here: a long list may have many
+        raise from_validation(error) from None
     return TaskRequest(task, message, route_of(method), images)
 
 
