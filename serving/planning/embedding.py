@@ -75,7 +75,11 @@ class EmbeddingCalls:
         for bucket in buckets(sequences, self.model.pad_token_id, limit):
             for position, number in enumerate(bucket.rows):
                 rows[texts[number]] = Row(len(self.calls), position), len(sequences[number])
-            self._add({Role.TOKENS: bucket.token_ids, Role.LENGTHS: bucket.lengths})
+            text: dict[Role, Array] = {
+                Role.TOKENS: bucket.token_ids,
+                Role.LENGTHS: bucket.lengths,
+            }
+            self._add(Role.TOKENS, text)
         return TextRows(self.model, self._known, rows)
 
     def add_images(self, images: Sequence[ImageInput]) -> tuple[Row | ServingError, ...]:
@@ -91,15 +95,17 @@ class EmbeddingCalls:
         for start in range(0, len(readable), ROWS):
             batch = readable[start : start + ROWS]
             rows.extend(Row(len(self.calls), position) for position in range(len(batch)))
-            self._add({Role.PIXELS: np.stack(batch)})
+            self._add(Role.PIXELS, {Role.PIXELS: np.stack(batch)})
         remaining = iter(rows)
         return tuple(
             image if isinstance(image, ServingError) else next(remaining) for image in pixels
         )
 
-    def _add(self, inputs: Mapping[Role, Array]) -> None:
-        part = self.model.part(takes=next(iter(inputs)), returns=Role.EMBEDDING)
-        self.calls.append(InferCall.of(part, inputs, returns=(Role.EMBEDDING,)))
+    def _add(self, takes: Role, inputs: Mapping[Role, Array]) -> None:
+        """One call of the part that takes `takes`, with those inputs that its graph has."""
+        part = self.model.part(takes=takes, returns=Role.EMBEDDING)
+        used = {role: array for role, array in inputs.items() if part.graph.input(role)}
+        self.calls.append(InferCall.of(part, used, returns=(Role.EMBEDDING,)))
 
 
 @dataclass(frozen=True)

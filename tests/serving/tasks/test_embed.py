@@ -117,6 +117,15 @@ def test_roles_alone_decide_what_a_bundle_embeds(
     assert (refusal.field, refusal.message) == ("images", "tiny-zero-shot cannot embed images")
 
 
+def test_a_graph_without_lengths_gets_tokens_alone(classifier: LoadedModel) -> None:
+    text = classifier.manifest.graphs["text"]
+    tokens = text.model_copy(update={"inputs": text.inputs[:1]})
+    graphs = {**classifier.manifest.graphs, "text": tokens}
+    model = served(classifier.manifest.model_copy(update={"graphs": graphs}))
+    (call,) = plan(model, texts=["a b"]).calls
+    assert list(call.inputs) == ["token_ids"]
+
+
 def test_canary_calls_every_part(classifier: LoadedModel) -> None:
     assert [call.model for call in TASK.canary(classifier)] == [
         "tiny-zero-shot",
