@@ -49,7 +49,7 @@ _STEP = Graph(
     max_tokens_per_call=1,
 )
 
-_TOKENIZER = TokenizerSpec(
+TOKENIZER = TokenizerSpec(
     kind="tokenizers", pad_token_id=0, eos_token_id=1, files={"tokenizer": "tokenizer.json"}
 )
 
@@ -63,12 +63,12 @@ def publish_version(repository: Path, name: str = "speaker") -> int:
         graphs={"step": _STEP}, states=(_COUNTER,), vocabulary_size=len(WORDS),
         limits=Limits(max_total_tokens=4096), default=True,
         generation=Generation(pad_token_id=0, max_new_tokens=8),
-        tokenizer=_TOKENIZER,
+        tokenizer=TOKENIZER,
     )  # fmt: skip
     with staging(repository) as stage:
         folder = stage.part(name)
         onnx.save(_step(version), folder / "step.onnx")
-        (folder / "tokenizer.json").write_text(json.dumps(_tokenizer()), encoding="utf-8")
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer_file()), encoding="utf-8")
         publish(stage, repository, manifest)
     return version
 
@@ -99,12 +99,12 @@ def publish_towers(repository: Path, axes: int = 16, name: str = "towers") -> in
         image=ImageSpec(
             resize="exact", size=(4, 4), resample=2, mean=(0, 0, 0), std=(1, 1, 1), rescale=1.0
         ),
-        tokenizer=_TOKENIZER,
+        tokenizer=TOKENIZER,
     )  # fmt: skip
     with staging(repository) as stage:
         onnx.save(_image_tower(version, axes), stage.part(name) / "model.onnx")
         onnx.save(_text_tower(version, axes), stage.part(f"{name}-text") / "model.onnx")
-        text = json.dumps(_tokenizer())
+        text = json.dumps(tokenizer_file())
         (stage.part(name) / "tokenizer.json").write_text(text, encoding="utf-8")
         publish(stage, repository, manifest)
     return version
@@ -195,7 +195,8 @@ def _step(version: int) -> onnx.ModelProto:
     return helper.make_model(body, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def _tokenizer() -> dict[str, object]:
+def tokenizer_file() -> dict[str, object]:
+    """Content of `tokenizer.json`: a word is a token, unknown words are `a`."""
     vocabulary = {word: number for number, word in enumerate(WORDS)}
     return {
         "version": "1.0",

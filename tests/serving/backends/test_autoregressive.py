@@ -38,6 +38,7 @@ from serving.generation import Generation
 from serving.triton import TritonServer, TritonSettings
 from tests.serving.engine.fake_runner import FakeRunner
 from tests.serving.engine.toy_bundles import VOCABULARY, attention_bundle, attention_logits
+from tests.serving.versioned_bundles import TOKENIZER, tokenizer_file
 
 PATIENCE_S = 30
 DEFAULTS = Generation(
@@ -185,8 +186,14 @@ model_transaction_policy { decoupled: true }
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("repository")
     bundle = attention_bundle(repository, aligns=True)
-    changes = {"generation": DEFAULTS, "alignment": AlignmentSpec(over="tokens")}
+    changes = {
+        "generation": DEFAULTS,
+        "alignment": AlignmentSpec(over="tokens"),
+        "tokenizer": TOKENIZER,
+    }
     manifest = bundle.manifest.model_copy(update=changes)
+    file = bundle.folder / TOKENIZER.files["tokenizer"]
+    file.write_text(json.dumps(tokenizer_file()), encoding="utf-8")
     (bundle.folder / "bundle.json").write_text(manifest.model_dump_json(), encoding="utf-8")
     (repository / "toy" / "config.pbtxt").write_text(CONFIG, encoding="utf-8")
     with TritonServer(TritonSettings(Path(repository))) as server:
