@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -78,10 +78,12 @@ class Architecture:
         build: Configuration → network, weights not yet loaded.
         rename: Configuration → the table of names.
         graphs: Network and image recipe (None where there is no image) → what is exported.
-        tokenizer: How its text becomes ids.
+        tokenizer: How its text becomes ids; None for models without text.
         twin: Its test twin: tiny random checkpoints and their reference.
         image_size: Configuration → (height, width) of its images; None for models without images.
         details: Network → further manifest fields.
+        tasks_of: Configuration → those of `tasks` that this checkpoint serves, where its head
+            decides; the first is the default. None: all of them.
     """
 
     name: str
@@ -90,7 +92,8 @@ class Architecture:
     build: Callable[[Any], nn.Module]
     rename: Callable[[Any], Rename]
     graphs: Callable[[Any, ImageSpec | None], Graphs]
-    tokenizer: Literal["sentencepiece_pair", "tokenizers"]
+    tokenizer: Literal["sentencepiece_pair", "tokenizers"] | None
     twin: Twin
     image_size: Callable[[Any], tuple[int, int]] | None = None
     details: Callable[[Any], Mapping[str, Any]] = lambda network: {}
+    tasks_of: Callable[[Any], Sequence[str]] | None = None

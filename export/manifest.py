@@ -15,7 +15,7 @@ from export.generation import generation_defaults
 from export.image import image_spec
 from export.quantize import Precision
 from export.tokenizer import TokenizerFiles, fast_tokenizer, sentencepiece_pair
-from serving.bundle import ImageSpec, Manifest, SourceInfo, TokenizerSpec
+from serving.bundle import ImageSpec, Limits, Manifest, SourceInfo, TokenizerSpec
 from serving.errors import CheckpointError
 from serving.planning.served_task import sections_of
 from serving.tasks import TASKS
@@ -39,7 +39,7 @@ class Request:
 class Preprocessing:
     """Conversion of text and images into the graphs' inputs."""
 
-    tokenizer: TokenizerSpec
+    tokenizer: TokenizerSpec | None
     files: TokenizerFiles
     image: ImageSpec | None
 
@@ -58,26 +58,34 @@ def bundle_name(wanted: str | None, checkpoint: Checkpoint) -> str:
     return name
 
 
-def tasks(architecture: Architecture, wanted: str | None) -> tuple[str, ...]:
+def tasks(architecture: Architecture, config: Any, wanted: str | None) -> tuple[str, ...]:
     """The bundle's tasks, the wanted one first.
 
+    Args:
+        config: The checkpoint's, as `read_config` returned it.
+
     Raises:
-        CheckpointError: the architecture cannot be served for it.
+        CheckpointError: the checkpoint cannot be served for it.
     """
+    select = architecture.tasks_of
+    served = tuple(architecture.tasks) if select is None else tuple(select(config))
     if wanted is None:
-        return tuple(architecture.tasks)
-    if wanted not in architecture.tasks:
+        return served
+    if wanted not in served:
         raise CheckpointError(
-            f"{architecture.name} cannot serve {wanted!r}, only {', '.join(architecture.tasks)}"
+            f"{architecture.name} cannot serve {wanted!r} from this checkpoint, "
+            f"only {', '.join(served)}"
         )
-    return (wanted, *(task for task in architecture.tasks if task != wanted))
+    return (wanted, *(task for task in served if task != wanted))
 
 
 def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preprocessing:
     """Tokenizer and image recipe, with the tokenizer's files."""
+    image = image_spec(checkpoint) if architecture.image_size else None
+    if architecture.tokenizer is None:
+        return Preprocessing(None, {}, image)
     read = sentencepiece_pair if architecture.tokenizer == "sentencepiece_pair" else fast_tokenizer
     tokenizer, files = read(checkpoint)
-    image = image_spec(checkpoint) if architecture.image_size else None
     return Preprocessing(tokenizer, files, image)
 
 
@@ -109,7 +117,8 @@ def build_manifest(
     Raises:
         BundleError: a task lacks something: a section's field, a graph with certain roles.
     """
-    limits = architecture.read_config(checkpoint.config).limits
+    config = architecture.read_config(checkpoint.config)
+    limits: Limits = config.limits
     fields: dict[str, Any] = dict(architecture.details(network))
     warnings: list[str] = []
     if "step" in graphs.lowerings:
@@ -131,7 +140,7 @@ def build_manifest(
         precision=request.precision.value,
         tasks={
             task: dict(architecture.tasks[task](network, checkpoint))
-            for task in tasks(architecture, request.task)
+            for task in tasks(architecture, config, request.task)
         },
         default=request.is_default,
         parts={part: request.name + suffix for part, suffix in graphs.parts.items()},

@@ -250,6 +250,11 @@ def stateless_feeds(
             feeds[port.name] = probe.pixel_mask(count, height, width)
         elif port.role is Role.SEGMENTS:
             feeds[port.name] = probe.tokens(count, length, 2)
+        elif port.role is Role.POSITIONS:
+            drawn = probe.random.integers(0, lengths[:, None], (count, 3))
+            feeds[port.name] = drawn.astype(np.int64)
+        elif port.role is Role.CHOICES:
+            feeds[port.name] = probe.tokens(count, 2, probe.source_vocabulary)
         elif port.role is Role.LENGTHS:
             feeds[port.name] = lengths
         else:

@@ -17,9 +17,15 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
 }
 
 
+def families() -> tuple[str, ...]:
+    """One `model_type` for each module: several types may share a network."""
+    first = {module: name for name, module in reversed(ARCHITECTURES.items())}
+    return tuple(name for name in ARCHITECTURES if first[ARCHITECTURES[name]] == name)
+
+
 def tasks() -> tuple[str, ...]:
     """Every task that some architecture can be exported for."""
-    declared = (architecture(name).tasks for name in ARCHITECTURES)
+    declared = (architecture(name).tasks for name in families())
     return tuple(dict.fromkeys(task for names in declared for task in names))
 
 

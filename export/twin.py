@@ -24,16 +24,23 @@ class Twin:
             `transformers` lacks, the paper written out in numpy: a class that is called with the
             checkpoint's tensors and `config.json`, with the methods `annotations(source)` → (S, D)
             and `decode(source, tokens)` → logits (T, V) and attention (T, S), all of one row.
-        configs: Configuration name → fields of `config.json`; one of them is `EXPORTED`.
+        configs: Configuration name → fields of `config.json`; one of them is `EXPORTED`. A
+            configuration may name its own `model_type`, where several share the network.
         outputs: Stateless models: graph → the field of the reference's output that it equals.
+        references: Configuration → its own `reference`, where a head decides the class.
     """
 
     reference: str
     configs: Mapping[str, Mapping[str, Any]]
     outputs: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert EXPORTED in self.configs, f"a twin needs a configuration called {EXPORTED!r}"
+
+    def reference_of(self, config: str) -> str:
+        """The reference of one configuration."""
+        return self.references.get(config, self.reference)
 
     @property
     def is_transformers(self) -> bool:

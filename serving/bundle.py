@@ -43,7 +43,9 @@ class Role(StrEnum):
     """Meaning of a graph's input or output (`docs/architecture.md`, decoder and stateless graphs).
 
     A stateless graph takes TOKENS (B, T) with LENGTHS (B,), or PIXELS (B, height, width, 3), and
-    returns any of EMBEDDING, HIDDEN, LOGITS and ATTENTION.
+    returns any of EMBEDDING, HIDDEN, LOGITS and ATTENTION. A graph that scores the vocabulary at
+    single positions takes POSITIONS and CHOICES too, and returns TOP_TOKENS, TOP_SCORES and
+    CHOICE_SCORES: the vocabulary-wide scores stay inside.
     """
 
     TOKENS = "tokens"  # (R, T) int64: step: new tokens; stateless: the text; right-padded
@@ -59,6 +61,11 @@ class Role(StrEnum):
     LOGITS = "logits"  # step, (R, V) float32, before any processing; stateless, (B, C) or (B, T, C)
     EMIT = "emit"  # step, (R, …): kept per token, follows beams
     EMBEDDING = "embedding"  # stateless, (B, D) float32
+    POSITIONS = "positions"  # stateless, (B, M) int64: indices in T; the row's first one as padding
+    CHOICES = "choices"  # stateless, (B, N) int64: tokens to score at every position
+    TOP_TOKENS = "top_tokens"  # stateless, (B, M, K) int64: the most likely tokens, best first
+    TOP_SCORES = "top_scores"  # stateless, (B, M, K) float32: their probabilities
+    CHOICE_SCORES = "choice_scores"  # stateless, (B, M, N) float32: the choices' probabilities
     HIDDEN = "hidden"  # stateless, (B, T, D) float32
     ATTENTION = "attention"  # stateless, (B, H, T, T) float32
 

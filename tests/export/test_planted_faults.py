@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from torch import nn
 
 from export.layers.attention import Attention
-from export.registry import ARCHITECTURES
+from export.registry import families
 from export.twin import EXPORTED
 from export.verify import TOLERANCE, ParityError, bundle_path, verify
 from serving.bundle import Bundle
@@ -28,7 +28,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", families())
 def test_twin_differs_when_any_parameter_does(name: str, twins: Twins) -> None:
     """Otherwise a wrong weight would pass: it is unused, or the twin cannot detect it."""
     twin = twins(name, EXPORTED)
@@ -45,7 +45,7 @@ def test_twin_differs_when_any_parameter_does(name: str, twins: Twins) -> None:
     ("name", "fault"),
     [
         (name, fault)
-        for name in ARCHITECTURES
+        for name in families()
         for fault, plant in GENERAL_FAULTS.items()
         if plant(build(name)[1])
     ],
@@ -58,7 +58,7 @@ def test_twin_differs_for_a_general_fault(name: str, fault: str, twins: Twins) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", families())
 def test_gate_fails_for_a_disturbed_weight(name: str, twins: Twins, bundles: Bundles) -> None:
     twin = twins(name, EXPORTED)
     graphs = twin.architecture.graphs(network := copy.deepcopy(twin.network), twin.prepared.image)

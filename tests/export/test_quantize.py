@@ -18,7 +18,7 @@ from torch import nn
 
 from export.architecture import Lowering
 from export.quantize import Precision, per_channel, quantize
-from export.registry import ARCHITECTURES
+from export.registry import families
 from export.to_onnx import to_onnx
 from export.twin import EXPORTED
 from export.verify import ParityError, bundle_path, open_sessions
@@ -106,7 +106,7 @@ def test_weights_keep_one_scale_a_channel() -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8", "int8-fast"])
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", families())
 def test_lowered_bundle_passes_its_gate(
     name: str, precision: str, twins: Twins, bundles: Bundles, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from export.architecture import Lowering
-from export.registry import ARCHITECTURES
+from export.registry import families
 from export.to_onnx import MAX_IR, OPSET, to_onnx
 from export.twin import EXPORTED
 from export.verify import bundle_path
@@ -23,7 +23,7 @@ def _models(bundles: Bundles, name: str) -> dict[str, onnx.ModelProto]:
     return {key: onnx.load(str(bundle_path(bundle, key))) for key in bundle.manifest.graphs}
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", families())
 def test_files_have_the_interface_of_the_manifest(name: str, bundles: Bundles) -> None:
     for key, model in _models(bundles, name).items():
         graph = bundles(name, EXPORTED).manifest.graphs[key]
@@ -39,7 +39,7 @@ def test_files_have_the_interface_of_the_manifest(name: str, bundles: Bundles) -
             assert shapes == [port.shape for port in ports]
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", families())
 def test_files_are_old_enough_for_a_current_container(name: str, bundles: Bundles) -> None:
     for model in _models(bundles, name).values():
         assert model.ir_version <= MAX_IR

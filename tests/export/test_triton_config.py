@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from export.architecture import Graphs
-from export.registry import ARCHITECTURES
+from export.registry import families
 from export.triton_config import generator_config, stateless_config
 from tests.export.conftest import Bundles
 from tests.export.test_publish import IMAGE, TEXT
@@ -70,7 +70,7 @@ def test_one_number_an_item_is_reshaped() -> None:
     assert list(lengths.reshape.shape) == []
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", families())
 def test_every_config_is_complete_and_has_the_ports_of_its_graph(name: str) -> None:
     graphs = interface(name)
     for part, text in configs(graphs).items():

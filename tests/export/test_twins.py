@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from export.registry import ARCHITECTURES, architecture
+from export.registry import architecture, families
 from export.twin import EXPORTED
 from export.verify import TOLERANCE, verify
 from serving.errors import CheckpointError
@@ -22,7 +22,7 @@ def test_network_computes_what_its_reference_computes(name: str, config: str, tw
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", families())
 def test_graphs_compute_what_the_network_computes(
     name: str, twins: Twins, bundles: Bundles
 ) -> None:

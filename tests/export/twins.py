@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from export.architecture import Architecture, Graphs
-from export.registry import ARCHITECTURES, architecture
+from export.registry import architecture, families
 from export.twin import EXPORTED
 from serving.bundle import Growth, ImageSpec, Role
 
@@ -32,15 +32,17 @@ def make_twin(name: str, config: str, folder: Path) -> Any:
     """The reference of a twin, with random weights; its checkpoint is saved to `folder`."""
     declared = architecture(name)
     twin = declared.twin
-    module, _, attribute = twin.reference.partition(":")
+    module, _, attribute = twin.reference_of(config).partition(":")
     reference = getattr(import_module(module), attribute)
     values = twin.configs[config]
     if not twin.is_transformers:
         return _own_twin(name, declared, reference, config, folder)
-    model = reference(reference.config_class(**values)).eval()
+    fields = {field: value for field, value in values.items() if field != "model_type"}
+    model = reference(reference.config_class(**fields)).eval()
     randomise(model)
     model.save_pretrained(folder)
-    _write_config(folder, json.loads((folder / "config.json").read_text()) | {"model_type": name})
+    saved = json.loads((folder / "config.json").read_text())
+    _write_config(folder, saved | {"model_type": values.get("model_type", name)})
     return model
 
 
@@ -84,7 +86,7 @@ def image_recipe(declared: Architecture, config: Any) -> ImageSpec | None:
 
 def every_config() -> list[tuple[str, str]]:
     """(architecture, configuration) of every twin."""
-    return [(name, config) for name in ARCHITECTURES for config in architecture(name).twin.configs]
+    return [(name, config) for name in families() for config in architecture(name).twin.configs]
 
 
 @cache
@@ -113,7 +115,7 @@ def generators(
     """
     return [
         name
-        for name in ARCHITECTURES
+        for name in families()
         if {"step", graph} <= set(interface(name).lowerings)
         and is_transformers in (None, architecture(name).twin.is_transformers)
         and has_source in (None, "admit" in interface(name).lowerings)
