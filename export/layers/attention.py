@@ -9,6 +9,8 @@ value heads, K width of a head, D model width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -126,11 +128,21 @@ class SelfAttention(Attention):
 
 
 class CachedAttention(Attention):
-    """Causal self-attention whose keys and values are in a cache that the engine owns."""
+    """Causal self-attention whose keys and values are in a cache that the engine owns.
+
+    Args:
+        norm: Width → a norm of each head's queries, and one of its keys, before they are rotated
+            (Henry et al. 2020, "Query-Key Normalization", arXiv 2010.04245); none when not given.
+    """
 
     packed_weight: Tensor
     packed_bias: Tensor | None
     packed_out: Tensor
+
+    def __init__(self, heads: Heads, norm: Callable[[int], nn.Module] | None = None) -> None:
+        super().__init__(heads)
+        self.query_norm = norm(heads.width) if norm else None
+        self.key_norm = norm(heads.width) if norm else None
 
     def forward(
         self, x: Tensor, past: KeyValue, rows: Rows, bias: Tensor | None = None
@@ -147,6 +159,8 @@ class CachedAttention(Attention):
             return out, (present_key, present_value)
         positions = rows.positions(x.shape[1])
         query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
         if self.heads.rotary is not None:
             query, key = (self.heads.rotary.rotate(each, positions) for each in (query, key))
         present_key = self._write(past[0], key, positions)
@@ -187,9 +201,23 @@ class CachedAttention(Attention):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The mixed values (R, T, H·K') and both caches."""
         packed = functional.linear(x, self.packed_weight, self.packed_bias)
+        if self.query_norm is not None and self.key_norm is not None:
+            packed = self._normalised(packed, self.query_norm, self.key_norm)
         if self.heads.rotary is not None and not rotates_fused(self.heads):
             packed = self._rotated(packed, rows.positions(x.shape[1]))
         return group_query_attention(self.heads, packed, past, rows, bias)
+
+    def _normalised(self, packed: Tensor, query_norm: nn.Module, key_norm: nn.Module) -> Tensor:
+        """Queries and keys of (R, T, (H + 2·G)·K') normalised, without their padding."""
+        heads = self.heads
+        padding = (0, heads.cache_width - heads.width)
+        query, key, value = packed.unflatten(-1, (-1, heads.cache_width)).split(
+            [heads.count, heads.groups, heads.groups], dim=2
+        )
+        query, key = query_norm(query[..., : heads.width]), key_norm(key[..., : heads.width])
+        if padding[1]:
+            query, key = functional.pad(query, padding), functional.pad(key, padding)
+        return torch.cat([query, key, value], dim=2).flatten(2)
 
     def _rotated(self, packed: Tensor, positions: Tensor) -> Tensor:
         """Queries and keys of (R, T, (H + 2·G)·K') rotated in the graph, values as they are."""
