@@ -229,7 +229,18 @@ class CachedAttention(Attention):
 
 
 class CrossAttention(Attention):
-    """Decoder rows attend to a source, whose keys and values `project_kv` computes once."""
+    """Decoder rows attend to a source, whose keys and values `project_kv` computes once.
+
+    Args:
+        source_width: Width of the source's vectors; D when not given.
+    """
+
+    def __init__(self, heads: Heads, source_width: int | None = None) -> None:
+        super().__init__(heads)
+        if source_width is not None:
+            keys = heads.groups * heads.width
+            self.key = nn.Linear(source_width, keys, bias=heads.bias)
+            self.value = nn.Linear(source_width, keys, bias=heads.bias)
 
     def project_kv(self, source: Tensor) -> KeyValue:
         """(B, S, D) → keys and values, each (B, G, S, K)."""

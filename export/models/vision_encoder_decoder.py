@@ -1,10 +1,10 @@
-"""Image captioner: a ViT whose patch vectors a GPT-2 attends to.
+"""Image captioner or text recogniser: an image encoder whose vectors a text decoder attends to.
 
 Paper: Li et al. 2021, "TrOCR", §2 (arXiv 2109.10282), the pairing of a pre-trained image encoder
-and text decoder; its blocks are in `vit.py` and `gpt2.py`.
-Checkpoints: `model_type: vision-encoder-decoder` with `vit` and `gpt2` inside.
+and text decoder; the halves are in files of their own.
+Checkpoints: `model_type: vision-encoder-decoder` with the encoders and decoders below.
 
-Legend: B batch, N patches, D decoder width.
+Legend: B batch, S vectors of an image, E encoder width, D decoder width.
 
 Differences from `transformers`: cross-attention keys and values are computed once, by `admit`;
 pixels come as uint8 and are normalised in the graph.
@@ -12,9 +12,10 @@ pixels come as uint8 and are normalised in the graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -22,10 +23,84 @@ from export.architecture import Architecture, Graphs, no_section
 from export.config_reader import ConfigReader
 from export.decoding.source import image_source
 from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
-from export.models import gpt2, vit
+from export.layers.decoder import TransformerDecoder
+from export.models import bert_decoder, gpt2, trocr, vit
 from export.rename import Entry, Rename
 from export.twin import Twin
 from serving.bundle import AlignmentSpec, ImageSpec, Limits
+from serving.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- halves
+
+
+class EncoderConfig(Protocol):
+    """Configuration of an image encoder."""
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """(height, width)."""
+        ...
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of its patches."""
+        ...
+
+    @property
+    def positions(self) -> int:
+        """S: vectors of an image; those of the grid are the last ones."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """E."""
+        ...
+
+
+class DecoderConfig(Protocol):
+    """Configuration of a text decoder with cross-attention."""
+
+    @property
+    def positions(self) -> int:
+        """Tokens of a prompt and its caption."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """D."""
+        ...
+
+
+@dataclass(frozen=True)
+class Half:
+    """How one half of a checkpoint becomes a network.
+
+    Attributes:
+        read_config: Its section of `config.json` → its configuration.
+        build: Configuration → network.
+        rename: (configuration, prefix in the checkpoint, our prefix) → the table of names.
+    """
+
+    read_config: Callable[[ConfigReader], Any]
+    build: Callable[[Any], Any]
+    rename: Callable[[Any, str, str], dict[str, Entry]]
+
+
+def _bert(model_type: str) -> Half:
+    rename = partial(bert_decoder.rename, model_type=model_type)
+    return Half(bert_decoder.read_config, bert_decoder.BertDecoder, rename)
+
+
+ENCODERS: Mapping[str, Half] = {
+    "vit": Half(vit.read_config, vit.ViT, lambda _, theirs, ours: vit.rename(theirs, ours)),
+}
+DECODERS: Mapping[str, Half] = {
+    "gpt2": Half(
+        partial(gpt2.read_config, has_cross=True), partial(gpt2.GPT2, has_cross=True), gpt2.rename
+    ),
+    "trocr": Half(trocr.read_config, trocr.TrOCR, trocr.rename),
+    **{model_type: _bert(model_type) for model_type in bert_decoder.MODEL_TYPES},
+}
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -34,8 +109,12 @@ from serving.bundle import AlignmentSpec, ImageSpec, Limits
 class Config:
     """Both halves."""
 
-    encoder: vit.Config
-    decoder: gpt2.Config
+    encoder: EncoderConfig
+    decoder: DecoderConfig
+    encoder_half: Half
+    decoder_half: Half
+    reads_encoder_width: bool
+    """Whether cross-attention itself takes vectors of the encoder's width."""
 
     @property
     def limits(self) -> Limits:
@@ -45,16 +124,34 @@ class Config:
     @property
     def has_projection(self) -> bool:
         """Whether image vectors must be brought to the decoder's width."""
-        return self.encoder.width != self.decoder.width
+        return self.encoder.width != self.decoder.width and not self.reads_encoder_width
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; other encoders or decoders are refused by name."""
     reader = ConfigReader(values)
     encoder, decoder = reader.section("encoder"), reader.section("decoder")
-    encoder.refuse_unless(model_type="vit")
-    decoder.refuse_unless(model_type="gpt2")
-    return Config(vit.read_config(encoder), gpt2.read_config(decoder, has_cross=True))
+    encoder_half, decoder_half = _half(encoder, ENCODERS), _half(decoder, DECODERS)
+    config = Config(
+        encoder_half.read_config(encoder),
+        decoder_half.read_config(decoder),
+        encoder_half,
+        decoder_half,
+        decoder.values.get("cross_attention_hidden_size") is not None,
+    )
+    if config.reads_encoder_width:
+        decoder.refuse_unless(cross_attention_hidden_size=config.encoder.width)
+    return config
+
+
+def _half(reader: ConfigReader, halves: Mapping[str, Half]) -> Half:
+    model_type = reader.values.get("model_type")
+    if model_type not in halves:
+        raise CheckpointError(
+            f"{reader.place}: model_type {model_type!r} is not supported; "
+            f"supported are: {', '.join(halves)}"
+        )
+    return halves[str(model_type)]
 
 
 # --------------------------------------------------------------------------------------- network
@@ -65,14 +162,14 @@ class Tower(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.vit = vit.ViT(config.encoder)
+        self.network = config.encoder_half.build(config.encoder)
         self.projection: nn.Module = nn.Identity()
         if config.has_projection:
             self.projection = nn.Linear(config.encoder.width, config.decoder.width)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """(B, height, width, 3) uint8 → (B, N + 1, D)."""
-        return self.projection(self.vit(pixels))
+        """(B, height, width, 3) uint8 → (B, S, D), or E for D."""
+        return self.projection(self.network(pixels))
 
 
 class Captioner(nn.Module):
@@ -82,7 +179,9 @@ class Captioner(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = Tower(config)
-        self.decoder = gpt2.GPT2(config.decoder, has_cross=True)
+        decoder = config.decoder_half.build(config.decoder)
+        assert isinstance(decoder, TransformerDecoder)
+        self.decoder = decoder
 
 
 # ---------------------------------------------------------------------------------------- rename
@@ -90,8 +189,8 @@ class Captioner(nn.Module):
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
-    table: dict[str, Entry] = vit.rename("encoder.", "encoder.vit.")
-    table |= gpt2.rename(config.decoder, "decoder.", "decoder.")
+    table = config.encoder_half.rename(config.encoder, "encoder.", "encoder.network.")
+    table |= config.decoder_half.rename(config.decoder, "decoder.", "decoder.")
     table["enc_to_dec_proj"] = "encoder.projection"
     return Rename(table)
 
@@ -102,7 +201,7 @@ def rename(config: Config) -> Rename:
 def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic), `step` (R, T, P, B dynamic; in place) and `align` (T dynamic)."""
     assert image is not None
-    model.encoder.vit.prepare(image)
+    model.encoder.network.prepare(image)
     source = image_source(image.shape, model.config.encoder.positions)
     return encoder_decoder_graphs(model.encoder, model.decoder, source)
 
@@ -117,6 +216,33 @@ _TINY_VIT = {
     "intermediate_size": 40,
     "image_size": 32,
     "patch_size": 8,
+}
+_TINY_BERT = {
+    "model_type": "bert",
+    "is_decoder": True,
+    "add_cross_attention": True,
+    "vocab_size": 64,
+    "max_position_embeddings": 32,
+    "hidden_size": 30,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 44,
+    "layer_norm_eps": 1e-3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+}
+_TINY_TROCR = {
+    "model_type": "trocr",
+    "vocab_size": 64,
+    "d_model": 30,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 3,
+    "decoder_ffn_dim": 44,
+    "max_position_embeddings": 32,
+    "pad_token_id": 3,  # in no test's hypothesis: `transformers` counts positions without it
+    "bos_token_id": 1,
+    "eos_token_id": 1,
 }
 _TINY_GPT2 = {
     "model_type": "gpt2",
@@ -133,7 +259,9 @@ _TINY_GPT2 = {
 
 
 def _tiny(encoder: Mapping[str, Any], decoder: Mapping[str, Any]) -> dict[str, Any]:
-    halves = {"encoder": {**_TINY_VIT, **encoder}, "decoder": {**_TINY_GPT2, **decoder}}
+    """Both halves; a decoder of another kind is given whole."""
+    base = {} if "model_type" in decoder else _TINY_GPT2
+    halves = {"encoder": {**_TINY_VIT, **encoder}, "decoder": {**base, **decoder}}
     return halves | {"decoder_start_token_id": 1, "pad_token_id": 0, "eos_token_id": 1}
 
 
@@ -159,6 +287,27 @@ TWIN = Twin(
                 "n_embd": 36,
                 "n_head": 2,
             },
+        ),
+        "bert": _tiny({"num_hidden_layers": 1}, _TINY_BERT),
+        "bert-untied": _tiny(
+            {"num_hidden_layers": 1},
+            _TINY_BERT | {"tie_word_embeddings": False, "hidden_act": "relu", "hidden_size": 24},
+        ),
+        "roberta": _tiny(
+            {"num_hidden_layers": 1},
+            _TINY_BERT
+            | {"model_type": "roberta", "pad_token_id": 3, "type_vocab_size": 1}
+            | {"hidden_act": "relu"},
+        ),
+        "trocr": _tiny(
+            {"num_hidden_layers": 1, "qkv_bias": False},
+            _TINY_TROCR | {"cross_attention_hidden_size": 24},
+        ),
+        "trocr-sinusoidal": _tiny(
+            {"num_hidden_layers": 1},
+            _TINY_TROCR
+            | {"use_learned_position_embeddings": False, "layernorm_embedding": False}
+            | {"scale_embedding": True, "activation_function": "relu"},
         ),
     },
 )

@@ -109,20 +109,22 @@ CAPTIONER: dict[str, Fault] = {
     ),
     "the final norm is missing": _change(lambda net: setattr(net.decoder, "norm", _Identity())),
     "the image's norm is missing": _change(
-        lambda net: setattr(net.encoder.vit, "norm", _Identity())
+        lambda net: setattr(net.encoder.network, "norm", _Identity())
     ),
     "the projection is not biased": _change(lambda net: net.encoder.projection.bias.zero_()),
     "height and width of a patch are swapped": _change(
-        lambda net: net.encoder.vit.patches.projection.weight.copy_(
-            net.encoder.vit.patches.projection.weight.flip(2)
+        lambda net: net.encoder.network.patches.projection.weight.copy_(
+            net.encoder.network.patches.projection.weight.flip(2)
         )
     ),
     "red and blue are swapped": _change(
-        lambda net: net.encoder.vit.patches.projection.weight.copy_(
-            net.encoder.vit.patches.projection.weight.flip(1)
+        lambda net: net.encoder.network.patches.projection.weight.copy_(
+            net.encoder.network.patches.projection.weight.flip(1)
         )
     ),
-    "the class token has no position": _change(lambda net: net.encoder.vit.positions[:, 0].zero_()),
+    "the class token has no position": _change(
+        lambda net: net.encoder.network.positions[:, 0].zero_()
+    ),
 }
 
 

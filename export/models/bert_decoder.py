@@ -1,0 +1,215 @@
+"""BERT and RoBERTa as decoders with cross-attention.
+
+Paper: Rothe et al. 2020, "Leveraging Pre-trained Checkpoints for Sequence Generation Tasks", §2
+(arXiv 1907.12461): the blocks of Devlin et al. 2018 (arXiv 1810.04805) with a causal mask, and
+cross-attention between self-attention and MLP.
+Checkpoints: the decoder of `model_type: vision-encoder-decoder` folders (`bert`, `roberta`,
+`xlm-roberta`, `camembert`) and of `model_type: blip`.
+
+Legend: R rows, T new positions, P past positions, S source positions, D width, V vocabulary.
+
+Differences from `transformers`: inference only; cross-attention keys and values are computed once;
+all tokens have segment 0. In RoBERTa a padding token takes the padding's position and later ones
+are counted as if it were a token, as `transformers` does when it decodes token by token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from export.config_reader import ConfigReader
+from export.layers.activation import activation
+from export.layers.attention import CachedAttention, CrossAttention
+from export.layers.blocks import DecoderBlock
+from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.heads import Heads
+from export.layers.mlp import MLP
+from export.rename import Entry, Rename
+
+# ---------------------------------------------------------------------------------------- config
+
+MODEL_TYPES = ("bert", "roberta", "xlm-roberta", "camembert")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The network's part of `config.json`."""
+
+    vocabulary_size: int
+    table_rows: int
+    """Rows of the position table."""
+    layers: int
+    heads: Heads
+    mlp_width: int
+    activation: str
+    head_activation: str
+    """Of the transformation in front of the output layer."""
+    norm_epsilon: float
+    segments: int = 0
+    """Rows of the segment table; 0 without one."""
+    padding: int | None = None
+    """RoBERTa: the padding token, and the row of the position table in front of position 0."""
+    has_tied_output: bool = True
+    source_width: int | None = None
+    """Width of the vectors that cross-attention reads; D when not given."""
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.heads.model_width
+
+    @property
+    def first_position(self) -> int:
+        """Row of the position table that the first token takes."""
+        return 0 if self.padding is None else self.padding + 1
+
+    @property
+    def positions(self) -> int:
+        """Tokens that the position table holds."""
+        return self.table_rows - self.first_position
+
+
+def read_config(reader: ConfigReader) -> Config:
+    """The configuration of a decoder with cross-attention; what we lack is refused."""
+    model_type = reader.text("model_type", "bert")
+    reader.refuse_unless(
+        is_decoder=True,
+        add_cross_attention=True,
+        cross_attention_hidden_size=None,
+        position_embedding_type="absolute",
+    )
+    reader.divisible("hidden_size", "num_attention_heads")
+    padding = None
+    if model_type != "bert":
+        padding = reader.values.get("pad_token_id", 1)
+    hidden_activation = reader.text("hidden_act", "gelu")
+    return Config(
+        vocabulary_size=reader.integer("vocab_size"),
+        table_rows=reader.integer("max_position_embeddings"),
+        layers=reader.integer("num_hidden_layers"),
+        heads=Heads(reader.integer("hidden_size"), reader.integer("num_attention_heads")),
+        mlp_width=reader.integer("intermediate_size"),
+        activation=hidden_activation,
+        head_activation=hidden_activation if model_type == "bert" else "gelu",
+        norm_epsilon=reader.number("layer_norm_eps", 1e-12),
+        segments=reader.integer("type_vocab_size", 2),
+        padding=padding,
+        has_tied_output=reader.flag("tie_word_embeddings", True),
+    )
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+def block(config: Config) -> DecoderBlock:
+    """Causal self-attention, cross-attention and MLP, norms behind."""
+    return DecoderBlock(
+        CachedAttention(config.heads),
+        MLP(config.width, config.mlp_width, config.activation),
+        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
+        CrossAttention(config.heads, config.source_width),
+        is_norm_first=False,
+    )
+
+
+class OutputTransform(nn.Module):
+    """What precedes the output layer: (R, D) → (R, D) (Devlin 2018, the masked-word head)."""
+
+    def __init__(self, width: int, activation_name: str, norm_epsilon: float) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.activation = activation(activation_name)
+        self.norm = nn.LayerNorm(width, eps=norm_epsilon)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Linear, activation, norm."""
+        return self.norm(self.activation(self.dense(hidden)))
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class BertDecoder(TransformerDecoder):
+    """Tokens and a source's keys and values → scores of the next token."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.vocabulary_size = config.vocabulary_size
+        self.first_position = config.first_position
+        self.padding = config.padding
+        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
+        self.positions = nn.Embedding(config.table_rows, config.width)
+        self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
+        self.embedding_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
+        self.transform = OutputTransform(config.width, config.head_activation, config.norm_epsilon)
+        self.output = self.tokens.weight
+        if not config.has_tied_output:
+            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+        self.output_bias = nn.Parameter(torch.zeros(config.vocabulary_size))
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(R, T) → (R, T, D): token, position and segment, normalised."""
+        places = positions + self.first_position
+        if self.padding is not None:
+            places = torch.where(tokens == self.padding, self.padding, places)
+        # The padding of a ragged prefill may lie beyond the table.
+        places = places.clamp(max=self.positions.num_embeddings - 1)
+        x = self.tokens(tokens)
+        if self.segments is not None:
+            x = x + self.segments.weight[0]
+        return self.embedding_norm(x + self.positions(places))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V)."""
+        return tied_logits(self.transform(hidden), self.output, self.output_bias)
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config, theirs: str, ours: str, model_type: str = "bert") -> dict[str, Entry]:
+    """The table below a prefix on either side."""
+    body, head = ("bert", _BERT_HEAD) if model_type == "bert" else ("roberta", _ROBERTA_HEAD)
+    table: dict[str, Entry] = {f"{body}.{name}": own for name, own in _BODY.items()}
+    names = _HEAD_NAMES[head]
+    table |= {
+        f"{head}.{names['dense']}": "transform.dense",
+        f"{head}.{names['norm']}": "transform.norm",
+        f"{head}.decoder.weight": "tokens.weight" if config.has_tied_output else "output",
+        # Tied heads store their bias under either name, or both; of untied ones `bias` is unused.
+        f"{head}.decoder.bias": "output_bias",
+        f"{head}.bias": "output_bias" if config.has_tied_output else None,
+    }
+    return Rename(table).prefixed(theirs, ours)
+
+
+_BERT_HEAD, _ROBERTA_HEAD = "cls.predictions", "lm_head"
+_HEAD_NAMES = {
+    _BERT_HEAD: {"dense": "transform.dense", "norm": "transform.LayerNorm"},
+    _ROBERTA_HEAD: {"dense": "dense", "norm": "layer_norm"},
+}
+_BLOCK = "encoder.layer.*"
+_BODY: dict[str, str | None] = {
+    "embeddings.word_embeddings": "tokens",
+    "embeddings.position_embeddings": "positions",
+    "embeddings.token_type_embeddings": "segments",
+    "embeddings.LayerNorm": "embedding_norm",
+    "embeddings.position_ids": None,  # that old versions stored
+    f"{_BLOCK}.attention.output.LayerNorm": "blocks.*.attention_norm",
+    f"{_BLOCK}.crossattention.output.LayerNorm": "blocks.*.cross_norm",
+    f"{_BLOCK}.intermediate.dense": "blocks.*.mlp.up",
+    f"{_BLOCK}.output.dense": "blocks.*.mlp.down",
+    f"{_BLOCK}.output.LayerNorm": "blocks.*.mlp_norm",
+}
+for _theirs, _ours in (("attention", "attention"), ("crossattention", "cross")):
+    _BODY |= {
+        f"{_BLOCK}.{_theirs}.self.{part}": f"blocks.*.{_ours}.{part}"
+        for part in ("query", "key", "value")
+    }
+    _BODY[f"{_BLOCK}.{_theirs}.output.dense"] = f"blocks.*.{_ours}.out"

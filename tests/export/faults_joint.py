@@ -1,0 +1,111 @@
+"""Mistakes that a port of an image-and-text model can make, one at a time; see `faults.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+from export.models.bert_decoder import BertDecoder
+from export.models.trocr import LearnedPositions, SinusoidalPositions
+from tests.export.faults import Fault
+
+
+class _Planted:
+    """A change to the network itself; nothing to undo, the network is a copy."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _change(action: Callable[[Any], object]) -> Fault:
+    def plant(network: Any) -> _Planted:
+        with torch.no_grad():
+            action(network)
+        return _Planted()
+
+    return plant
+
+
+def _swap_modules(owner: Any, first: str, second: str) -> None:
+    held = getattr(owner, first)
+    setattr(owner, first, getattr(owner, second))
+    setattr(owner, second, held)
+
+
+_POSITIONS = BertDecoder.embed
+_LEARNED, _SINES = LearnedPositions.places, SinusoidalPositions.places
+
+BERT_DECODER: dict[str, Fault] = {
+    "the segment's vector is forgotten": _change(
+        lambda net: net.decoder.segments.weight[0].zero_()
+    ),
+    "the second segment is taken": _change(
+        lambda net: net.decoder.segments.weight.copy_(net.decoder.segments.weight.flip(0))
+    ),
+    "the output transformation is skipped": _change(
+        lambda net: setattr(net.decoder, "transform", nn.Identity())
+    ),
+    "the output has no bias": _change(lambda net: net.decoder.output_bias.zero_()),
+    "norms are in front": _change(
+        lambda net: [setattr(block, "is_norm_first", True) for block in net.decoder.blocks]
+    ),
+    "norms of attention and cross-attention are swapped": _change(
+        lambda net: _swap_modules(net.decoder.blocks[0], "attention_norm", "cross_norm")
+    ),
+    "positions are counted from 1": lambda net: patch.object(
+        BertDecoder, "embed", lambda own, tokens, places: _POSITIONS(own, tokens, places + 1)
+    ),
+    "the projection to the decoder's width has no bias": _change(
+        lambda net: net.encoder.projection.bias.zero_()
+    ),
+}
+
+ROBERTA_DECODER: dict[str, Fault] = {
+    "positions are counted from 0": _change(lambda net: setattr(net.decoder, "first_position", 0)),
+    "positions ignore the padding token's row": _change(
+        lambda net: setattr(net.decoder, "first_position", 2)
+    ),
+    "the head has the blocks' activation": _change(
+        lambda net: setattr(net.decoder.transform, "activation", torch.relu)
+    ),
+}
+
+TROCR: dict[str, Fault] = {
+    "positions have no offset": lambda net: patch.object(
+        LearnedPositions, "places", lambda own, tokens, places: _LEARNED(own, tokens, places - 2)
+    ),
+    "the embedding's norm is missing": _change(
+        lambda net: setattr(net.decoder, "embedding_norm", nn.Identity())
+    ),
+    "norms are in front": BERT_DECODER["norms are in front"],
+    "cross keys and values are swapped": _change(
+        lambda net: _swap_modules(net.decoder.blocks[1].cross, "key", "value")
+    ),
+}
+
+TROCR_SINES: dict[str, Fault] = {
+    "the embedding scale is forgotten": _change(
+        lambda net: setattr(net.decoder, "embedding_scale", 1.0)
+    ),
+    "positions begin at the padding's row": lambda net: patch.object(
+        SinusoidalPositions, "places", lambda own, tokens, places: _SINES(own, tokens, places - 1)
+    ),
+    "sines and cosines are interleaved": _change(
+        lambda net: net.decoder.positions.table.copy_(
+            net.decoder.positions.table.unflatten(1, (2, -1)).mT.flatten(1)
+        )
+    ),
+}
+
+FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
+    ("vision-encoder-decoder", "bert"): BERT_DECODER,
+    ("vision-encoder-decoder", "roberta"): ROBERTA_DECODER,
+    ("vision-encoder-decoder", "trocr"): TROCR,
+    ("vision-encoder-decoder", "trocr-sinusoidal"): TROCR_SINES,
+}
+"""(architecture, configuration of its twin) → title → fault."""

@@ -1,0 +1,67 @@
+"""Captions of every kind of captioner, from images alone and from prompts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from export.torch_runner import TorchRunner
+from export.verify import TOLERANCE, verify
+from serving.engine.runners.ort.runner import OrtRunner
+from serving.errors import CheckpointError
+from tests.export.captions import RULES, check_captions, unexported
+from tests.export.conftest import Bundles, Twins, lowered
+
+CAPTIONERS = [
+    ("vision-encoder-decoder", config)
+    for config in ("odd", "bert", "bert-untied", "roberta", "trocr", "trocr-sinusoidal")
+]
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize(("name", "config"), CAPTIONERS)
+def test_captions_are_those_of_transformers(
+    name: str, config: str, rules: str, twins: Twins
+) -> None:
+    twin = twins(name, config)
+    bundle = unexported(twin)
+    check_captions(twin, bundle, TorchRunner(twin.graphs(), bundle.manifest), RULES[rules])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "config"), CAPTIONERS)
+def test_exported_captioner_equals_its_network_and_transformers(
+    name: str, config: str, twins: Twins, bundles: Bundles
+) -> None:
+    twin, bundle = twins(name, config), bundles(name, config)
+    assert verify(twin.graphs(), bundle).worst_difference < TOLERANCE
+    for rules in RULES.values():
+        check_captions(twin, bundle, OrtRunner(bundle, threads=1), rules)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "config"), CAPTIONERS)
+def test_int8_captioner_passes_its_gate(
+    name: str, config: str, twins: Twins, bundles: Bundles, tmp_path: Path
+) -> None:
+    low = lowered(bundles(name, config), twins(name, config), tmp_path)
+    assert OrtRunner(low, threads=1).vocabulary_size == low.manifest.vocabulary_size
+
+
+@pytest.mark.parametrize(
+    ("half", "change", "message"),
+    [
+        ("encoder", {"model_type": "beit"}, "encoder: model_type 'beit' is not supported"),
+        ("decoder", {"model_type": "xlnet"}, "decoder: model_type 'xlnet' is not supported"),
+        ("decoder", {"cross_attention_hidden_size": 20}, "cross_attention_hidden_size = 20"),
+    ],
+)
+def test_unsupported_half_is_refused_by_name(
+    half: str, change: dict[str, object], message: str, twins: Twins
+) -> None:
+    twin = twins("vision-encoder-decoder", "trocr")
+    values = dict(twin.checkpoint.config)
+    values[half] = {**values[half], **change}
+    with pytest.raises(CheckpointError, match=message):
+        twin.architecture.read_config(values)
