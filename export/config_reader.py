@@ -96,6 +96,15 @@ class ConfigReader:
                     f"only {value!r} is"
                 )
 
+    def divide(self, width: int, heads: int) -> None:
+        """Refuses a width that is not a multiple of its heads, whose names differ by family.
+
+        Raises:
+            CheckpointError: names both.
+        """
+        if width % heads:
+            raise CheckpointError(f"{self.place}: {heads} heads do not share out width {width}")
+
     def divisible(self, width: str, heads: str) -> None:
         """Refuses a width that is not a multiple of its heads.
 

@@ -20,7 +20,7 @@ from serving.errors import CheckpointError
 from serving.planning.served_task import sections_of
 from serving.tasks import TASKS
 
-_PARTS = ("decoding", "layers", "models")
+_PARTS = ("decoding", "encoding", "layers", "models")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _LICENCE = re.compile(r"^license:\s*(\S+)\s*$", re.MULTILINE)
 

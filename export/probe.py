@@ -222,9 +222,9 @@ def _source(port: Tensor, probe: Probe, lengths: NDArray[np.int32]) -> Array:
 def observe_stateless(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
     """Outputs of every graph at several batch sizes and lengths."""
     for key, graph in manifest.graphs.items():
-        for count, length in ((1, 4), (3, 7), (5, 2)):
+        for count, length in ((1, 4), (3, 7), (5, 2), (2, 1), (1, 9), (4, 5)):
             feeds = stateless_feeds(graph, manifest, probe, count, length)
-            outputs = run(key, feeds)
+            outputs = comparable(graph, run(key, feeds), probe.source_vocabulary)
             for port in graph.outputs:
                 value = without_padding(graph, feeds, port, outputs[port.name])
                 yield Observation(f"{key} B={count} T={length} {port.name}", value)
@@ -260,6 +260,21 @@ def stateless_feeds(
         else:
             raise AssertionError(f"{graph.file}: no probe for an input of role {port.role}")
     return feeds
+
+
+def comparable(graph: Graph, outputs: Feeds, vocabulary: int) -> Feeds:
+    """Outputs of a stateless graph, TOP_TOKENS as scores of the whole vocabulary.
+
+    Tokens whose scores are nearly equal have no order, so ids cannot be compared. Each token's
+    score is counted from the last one of the list, where one token may take another's place.
+    """
+    tokens, scores = graph.output(Role.TOP_TOKENS), graph.output(Role.TOP_SCORES)
+    if tokens is None or scores is None:
+        return outputs
+    best, values = outputs[tokens.name], outputs[scores.name]
+    by_token = np.zeros((*best.shape[:2], vocabulary), np.float32)
+    np.put_along_axis(by_token, best, values - values[..., -1:], axis=-1)
+    return outputs | {tokens.name: by_token}
 
 
 def without_padding(graph: Graph, feeds: Feeds, port: Tensor, value: Array) -> Array:

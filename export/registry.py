@@ -12,6 +12,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "vision-encoder-decoder": "export.models.vision_encoder_decoder",
     "clip": "export.models.clip",
     "gpt2": "export.models.gpt2_lm",
+    "bert": "export.models.bert",
     "bahdanau": "export.models.bahdanau",
     "show-attend-tell": "export.models.show_attend_tell",
 }

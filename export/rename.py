@@ -51,11 +51,18 @@ class Rename:
         table: Checkpoint name → ours. Several names may lead to one of ours (tied weights); the
             first of them is the one that messages use.
         optional: Names of ours that a checkpoint may leave out.
+        leaves: Other names of the last part, where a checkpoint is that old.
     """
 
-    def __init__(self, table: Mapping[str, Entry], optional: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        table: Mapping[str, Entry],
+        optional: frozenset[str] = frozenset(),
+        leaves: Mapping[str, str] | None = None,
+    ) -> None:
         self.table = dict(table)
         self.optional = optional
+        self.leaves = leaves or {}
 
     def find(self, name: str) -> WeightLayout:
         """Targets of a checkpoint's tensor; none for one that is to be skipped.
@@ -69,7 +76,7 @@ class Rename:
         if pattern in self.table:
             entry, suffix = self.table[pattern], ""
         else:
-            entry, suffix = self.table[module], f".{leaf}"
+            entry, suffix = self.table[module], f".{self.leaves.get(leaf, leaf)}"
         layout = entry if isinstance(entry, WeightLayout) else WeightLayout(_plain(entry))
         targets = tuple(_numbered(target, numbers) + suffix for target in layout.targets)
         return WeightLayout(targets, layout.is_transposed, layout.is_squeezed)

@@ -24,7 +24,7 @@ OPSET = 20  # the newest that a current Triton container's own ONNX Runtime is s
 MAX_IR = 10
 EXTERNAL_DATA_BYTES = 1_800_000_000  # a protobuf message ends at 2 GiB
 # Traced sizes: all different, so that no two dimensions are taken for one. R is a multiple of B.
-TRACED_SIZES = {"B": 2, "R": 6, "T": 3, "P": 7, "S": 5}
+TRACED_SIZES = {"B": 2, "R": 6, "T": 3, "P": 7, "S": 5, "M": 4, "N": 9}
 
 _MARK = "port:"
 _DTYPES = {

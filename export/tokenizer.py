@@ -15,6 +15,8 @@ from serving.errors import CheckpointError
 
 FAST_FILE = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
+SPECIAL_TOKENS = "special_tokens_map.json"
+MASK_TOKENS = ("[MASK]", "<mask>")
 _PREFIX = re.compile(r">>\S+<<")
 _LANGUAGES = re.compile(r"(?:^|[-_])([a-z]{2})-([a-z]{2})$")
 
@@ -79,6 +81,24 @@ def fast_tokenizer(checkpoint: Checkpoint) -> tuple[TokenizerSpec, TokenizerFile
     return spec, {FAST_FILE: content}
 
 
+def mask_token(checkpoint: Checkpoint) -> tuple[str, int]:
+    """The token that stands for a masked word, and its id.
+
+    Old folders do not name it: there it is the token of BERT's or RoBERTa's tokenizers.
+
+    Raises:
+        CheckpointError: the tokenizer has none.
+    """
+    content = _read(checkpoint, FAST_FILE) if checkpoint.has(FAST_FILE) else _converted(checkpoint)
+    known = _vocabulary(json.loads(content))
+    named = [checkpoint.json(file).get("mask_token") for file in (SETTINGS, SPECIAL_TOKENS)]
+    texts = [_content(token) for token in named if token is not None]
+    for text in (*texts, *MASK_TOKENS):
+        if text is not None and text in known:
+            return text, known[text]
+    raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no mask token")
+
+
 def languages(checkpoint: Checkpoint) -> tuple[tuple[str, str], ...]:
     """(source, target), from the tokenizer's settings, else from a name like `opus-mt-es-en`."""
     settings = checkpoint.json(SETTINGS)
@@ -93,18 +113,32 @@ def _special_id(
     name: str, settings: Mapping[str, Any], tokenizer: Mapping[str, Any], config: Mapping[str, Any]
 ) -> int | None:
     """A special token's id: from the tokenizer by its text, else from the configuration."""
-    token = settings.get(name)
-    text = token.get("content") if isinstance(token, Mapping) else token
-    vocabulary = tokenizer.get("model", {}).get("vocab")
-    known = dict(vocabulary) if isinstance(vocabulary, Mapping) else {}
-    known |= {added["content"]: added["id"] for added in tokenizer.get("added_tokens", ())}
+    text = _content(settings.get(name))
+    known = _vocabulary(tokenizer)
     if text in known:
-        return int(known[text])
+        return known[text]
     for section in (config, config.get("decoder"), config.get("text_config")):
         value = (section or {}).get(f"{name}_id")
         if isinstance(value, int):
             return value
     return None
+
+
+def _content(token: object) -> str | None:
+    """The text of a special token, which settings hold as such or with its options."""
+    text = token.get("content") if isinstance(token, Mapping) else token
+    return text if isinstance(text, str) else None
+
+
+def _vocabulary(tokenizer: Mapping[str, Any]) -> dict[str | None, int]:
+    """Token → id; the pieces of a Unigram model are listed in the order of their ids."""
+    vocabulary = tokenizer.get("model", {}).get("vocab")
+    known: dict[str | None, int] = {}
+    if isinstance(vocabulary, Mapping):
+        known |= vocabulary
+    elif isinstance(vocabulary, list):
+        known |= {piece: index for index, (piece, _) in enumerate(vocabulary)}
+    return known | {added["content"]: added["id"] for added in tokenizer.get("added_tokens", ())}
 
 
 def _converted(checkpoint: Checkpoint) -> bytes:

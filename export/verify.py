@@ -23,6 +23,7 @@ from export.probe import (
     Observation,
     Probe,
     Run,
+    comparable,
     observe_alignment,
     observe_decoder,
     observe_stateless,
@@ -153,10 +154,12 @@ def _probe(graphs: Graphs, bundle: Bundle) -> Probe:
 def _compare_alone(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> None:
     """Holds every row of a stateless batch against the same row alone and without padding."""
     for key, graph in bundle.manifest.graphs.items():
-        feeds = stateless_feeds(graph, bundle.manifest, _probe(graphs, bundle), 4, 6)
-        together = run(key, feeds)
+        probe = _probe(graphs, bundle)
+        feeds = stateless_feeds(graph, bundle.manifest, probe, 4, 6)
+        together = comparable(graph, run(key, feeds), probe.source_vocabulary)
         for row in range(4):
-            alone = run(key, single_row(graph, feeds, row))
+            outputs = run(key, single_row(graph, feeds, row))
+            alone = comparable(graph, outputs, probe.source_vocabulary)
             for port in graph.outputs:
                 place = f"{key} row {row} alone, {port.name}"
                 want = output_row(graph, feeds, port, together[port.name], row)

@@ -79,6 +79,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
     def build(name: str, config: str) -> TwinPair:
         folder = tmp_path_factory.mktemp(f"{name}-{config}")
         reference = make_twin(name, config, folder)
+        _write_tokenizer(folder)
         checkpoint = open_checkpoint(str(folder))
         declared = architecture(name)
         parsed = declared.read_config(checkpoint.config)
@@ -90,6 +91,13 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
         return TwinPair(reference, checkpoint, declared, network, prepared)
 
     return build
+
+
+def _write_tokenizer(folder: Path) -> None:
+    """What sections of the manifest read from the tokenizer."""
+    tokenizer = {"model": {"vocab": {"[MASK]": 4}}}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"mask_token": "[MASK]"}))
 
 
 @pytest.fixture(scope="session")

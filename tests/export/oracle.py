@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Graphs
+from export.layers.scores import within
 from serving.bundle import Graph, Growth, ImageSpec, Role
 from tests.export.conftest import TwinPair
 
@@ -82,6 +83,9 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         Role.TOKENS: tokens,
         Role.SOURCE: lengths,
         Role.LENGTHS: lengths,
+        Role.SEGMENTS: torch.randint(0, 2, shape, generator=generator),
+        Role.POSITIONS: torch.tensor([[0, 6, 3, 3], [3, 0, 1, 2], [0, 0, 0, 0]]),
+        Role.CHOICES: torch.randint(0, 60, (len(lengths), 3), generator=generator),
     }
     image = pair.prepared.image
     if image is not None:
@@ -159,27 +163,91 @@ def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) 
 
 
 def _stateless(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
-    inputs = random_inputs(pair, graphs)
-    lengths, tokens = inputs.by_role[Role.LENGTHS], inputs.by_role[Role.TOKENS]
-    inside = torch.arange(tokens.shape[1])[None] < lengths[:, None]
+    inputs = random_inputs(pair, graphs).by_role
+    inside = within(inputs[Role.LENGTHS], inputs[Role.TOKENS].shape[1])
     roles = {port.role for lowering in graphs.lowerings.values() for port in lowering.graph.inputs}
-    wanted: dict[str, Any] = {}
-    if Role.TOKENS in roles:
-        wanted |= {"input_ids": tokens, "attention_mask": inside.long()}
-    if Role.PIXELS in roles:
-        assert pair.prepared.image is not None
-        pixels = normalised(inputs.by_role[Role.PIXELS], pair.prepared.image)
-        wanted["pixel_values"] = pixels
-    reference = pair.reference(**wanted)
     for key, lowering in graphs.lowerings.items():
-        given = _outputs(lowering.graph, lowering.module(*_feeds(lowering.graph, inputs.by_role)))
-        for port in lowering.graph.outputs:
-            assert port.role is not None
-            field = pair.architecture.twin.outputs.get(key) or _FIELDS[port.role]
-            want, got = reference[field], given[port.name]
+        graph = lowering.graph
+        given = _outputs(graph, lowering.module(*_feeds(graph, inputs)))
+        read = roles - {Role.SEGMENTS} | {port.role for port in graph.inputs}
+        reference = pair.reference(**_reference_inputs(pair, inputs, read))
+        wanted = wanted_outputs(pair, key, graph, inputs, reference)
+        if graph.output(Role.TOP_TOKENS):
+            yield f"{key}, scores by token", *_by_token(wanted, given)
+        for port in graph.outputs:
+            want, got = wanted[port.name], given[port.name]
+            if port.role is Role.TOP_TOKENS:  # compared with their scores: ties have no order
+                continue
             if "T" in port.shape:  # values at padding are undefined
                 want, got = want[inside], got[inside]
             yield f"{key}, {port.name}", want, got
+
+
+def _reference_inputs(
+    pair: TwinPair, inputs: Mapping[Role, Tensor], roles: set[Role | None]
+) -> dict[str, Tensor]:
+    """Inputs of a stateless reference; without segments it takes all for 0."""
+    wanted: dict[str, Tensor] = {}
+    if Role.TOKENS in roles:
+        tokens = inputs[Role.TOKENS]
+        inside = within(inputs[Role.LENGTHS], tokens.shape[1])
+        wanted |= {"input_ids": tokens, "attention_mask": inside.long()}
+    if Role.SEGMENTS in roles:
+        wanted["token_type_ids"] = inputs[Role.SEGMENTS]
+    if Role.PIXELS in roles:
+        assert pair.prepared.image is not None
+        wanted["pixel_values"] = normalised(inputs[Role.PIXELS], pair.prepared.image)
+    return wanted
+
+
+def wanted_outputs(
+    pair: TwinPair, key: str, graph: Graph, inputs: Mapping[Role, Tensor], reference: Any
+) -> dict[str, Tensor]:
+    """A stateless graph's outputs by name, from those of its reference."""
+    if graph.output(Role.TOP_TOKENS):
+        outputs = _masked_tokens(graph, inputs, reference)
+    else:
+        (role,) = {port.role for port in graph.outputs}
+        assert role is not None
+        field = pair.architecture.twin.outputs.get(key)
+        if role is Role.EMBEDDING and field is None and graph.input(Role.TOKENS):
+            outputs = {role: _pooled(reference.last_hidden_state, inputs[Role.LENGTHS])}
+        elif field is None and role is Role.LOGITS and "seq_relationship_logits" in reference:
+            outputs = {role: reference.seq_relationship_logits}
+        else:
+            outputs = {role: reference[field or _FIELDS[role]]}
+    return {port.name: outputs[port.role] for port in graph.outputs if port.role is not None}
+
+
+def _pooled(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """Means over real tokens, of length one: what a bare encoder is exported with."""
+    means = torch.stack([row[:length].mean(0) for row, length in zip(hidden, lengths, strict=True)])
+    return means / means.norm(dim=-1, keepdim=True)
+
+
+def _masked_tokens(
+    graph: Graph, inputs: Mapping[Role, Tensor], reference: Any
+) -> dict[Role, Tensor]:
+    """Probabilities at the positions, from the scores of the whole vocabulary everywhere."""
+    both = "prediction_logits" in reference
+    logits = reference.prediction_logits if both else reference.logits
+    probabilities = logits.softmax(-1)
+    rows = range(len(probabilities))
+    at = torch.stack([probabilities[row, inputs[Role.POSITIONS][row]] for row in rows])
+    best = graph.output(Role.TOP_TOKENS)
+    assert best is not None
+    scores, tokens = at.topk(int(best.shape[-1]))
+    chosen = torch.stack([at[row][:, inputs[Role.CHOICES][row]] for row in rows])
+    return {Role.TOP_TOKENS: tokens, Role.TOP_SCORES: scores, Role.CHOICE_SCORES: chosen}
+
+
+def _by_token(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """(wanted, given) scores of the wanted best tokens, in the order of their ids."""
+    both = []
+    for side in (wanted, given):
+        order = side["top_tokens"].sort(dim=-1).indices
+        both.append(side["top_scores"].gather(-1, order))
+    return both[0], both[1]
 
 
 def teacher_forced(

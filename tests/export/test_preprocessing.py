@@ -12,7 +12,7 @@ from export.checkpoint import Checkpoint
 from export.image import image_spec
 from export.manifest import preprocessing
 from export.registry import architecture, families
-from export.tokenizer import fast_tokenizer, languages, sentencepiece_pair
+from export.tokenizer import fast_tokenizer, languages, mask_token, sentencepiece_pair
 from serving.bundle import Role
 from serving.errors import CheckpointError
 from tests.export.twins import build
@@ -183,3 +183,31 @@ def test_recipes_of_every_architecture_are_read_from_its_folder(name: str, tmp_p
     pixels = [low.graph.input(Role.PIXELS) for low in graphs.lowerings.values()]
     shapes = {port.shape[1:] for port in pixels if port is not None}
     assert shapes == ({prepared.image.shape} if prepared.image else set())
+
+
+def _mask_folder(folder: Path, vocabulary: object, **files: object) -> Checkpoint:
+    tokenizer = {"model": {"vocab": vocabulary}, "added_tokens": [{"content": "<mask>", "id": 9}]}
+    return _checkpoint(folder, tokenizer__json=tokenizer, **files)
+
+
+def test_mask_token_is_the_one_that_the_settings_name(tmp_path: Path) -> None:
+    settings = {"mask_token": {"content": "[M]", "lstrip": True}}
+    folder = _mask_folder(tmp_path, {"[M]": 2, "[MASK]": 5}, tokenizer_config__json=settings)
+    assert mask_token(folder) == ("[M]", 2)
+
+
+def test_mask_token_of_old_folders_is_found_by_its_text(tmp_path: Path) -> None:
+    assert mask_token(_mask_folder(tmp_path, {"[MASK]": 5})) == ("[MASK]", 5)
+    assert mask_token(_mask_folder(tmp_path, [["a", 0.1], ["b", 0.2]])) == ("<mask>", 9)
+
+
+def test_mask_token_may_be_a_piece_of_a_unigram_model(tmp_path: Path) -> None:
+    settings = {"mask_token": "b"}
+    folder = _mask_folder(tmp_path, [["a", 0.1], ["b", 0.2]], tokenizer_config__json=settings)
+    assert mask_token(folder) == ("b", 1)
+
+
+def test_tokenizer_without_a_mask_token_is_refused(tmp_path: Path) -> None:
+    folder = _checkpoint(tmp_path, tokenizer__json={"model": {"vocab": {"a": 0}}})
+    with pytest.raises(CheckpointError, match="no mask token"):
+        mask_token(folder)

@@ -50,3 +50,9 @@ def test_prefixed_table_is_part_of_a_larger_one() -> None:
     larger = Rename(TABLE.prefixed("decoder.", "text."))
     assert larger.find("decoder.h.1.fc.bias").targets == ("text.blocks.1.up.bias",)
     assert larger.find("decoder.h.1.mask").targets == ()
+
+
+def test_old_names_of_the_last_part_are_read() -> None:
+    old = Rename({"norm": "first_norm"}, leaves={"gamma": "weight"})
+    assert old.find("norm.gamma").targets == ("first_norm.weight",)
+    assert old.find("norm.bias").targets == ("first_norm.bias",)

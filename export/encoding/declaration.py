@@ -1,0 +1,88 @@
+"""What the declarations of all text encoders share: tasks, sections, and the helper of twins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from export.architecture import Architecture, Section
+from export.checkpoint import Checkpoint
+from export.encoding.graphs import text_graphs
+from export.encoding.network import TextModel
+from export.rename import Rename
+from export.tokenizer import mask_token
+from export.twin import EXPORTED, Twin
+
+
+def embed_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Nothing yet: the task is implied by the graph's roles."""
+    return {}
+
+
+def fill_mask_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The mask token and its id."""
+    token, index = mask_token(checkpoint)
+    return {"mask_token": token, "mask_token_id": index}
+
+
+def classify_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Labels and how logits become scores."""
+    pairs = "required" if model.head.relates_sentences else "optional"
+    labels, activation = model.head.labels, model.head.activation
+    return {"labels": labels, "activation": activation, "pairs": pairs}
+
+
+def tag_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The tags."""
+    return {"labels": model.head.labels}
+
+
+def rerank_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:
+    """How a logit becomes a relevance score."""
+    return {"activation": model.head.rerank_activation}
+
+
+TASKS: dict[str, Section] = {
+    "embed": embed_section,
+    "fill-mask": fill_mask_section,
+    "classify": classify_section,
+    "tag": tag_section,
+    "rerank": rerank_section,
+}
+
+
+def text_twin(configs: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Twin:
+    """A twin whose configurations have different heads.
+
+    Args:
+        configs: Name → class of `transformers` and the fields of `config.json`.
+    """
+    return Twin(
+        reference=f"transformers:{configs[EXPORTED][0]}",
+        configs={
+            name: {**fields, "architectures": [reference]}
+            for name, (reference, fields) in configs.items()
+        },
+        references={name: f"transformers:{reference}" for name, (reference, _) in configs.items()},
+    )
+
+
+def text_architecture(
+    name: str,
+    read_config: Callable[[Mapping[str, Any]], Any],
+    build: Callable[[Any], TextModel],
+    rename: Callable[[Any], Rename],
+    twin: Twin,
+) -> Architecture:
+    """The declaration of a text encoder: its tasks follow from `config.head`."""
+    return Architecture(
+        name=name,
+        tasks=TASKS,
+        read_config=read_config,
+        build=build,
+        rename=rename,
+        graphs=text_graphs,
+        tokenizer="tokenizers",
+        twin=twin,
+        tasks_of=lambda config: config.head.tasks,
+    )

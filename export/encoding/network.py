@@ -1,0 +1,126 @@
+"""A text encoder with its head: what the model files of encoders build.
+
+Legend: B batch, T positions, M masked positions, D width, E width of the embedding table, V
+vocabulary, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from export.encoding.heads import HeadConfig, HeadKind
+from export.encoding.pooling import Pooling, first
+from export.layers.activation import activation
+
+
+class TextEncoder(nn.Module):
+    """Base of encoders: tokens → one vector a token.
+
+    Attributes:
+        width: D.
+        tokens: The embedding table (V, E).
+        segment_types: Segments that the network distinguishes; up to 1, it reads none.
+        marks_single_texts: Whether even a single text has several segments (XLNet).
+    """
+
+    marks_single_texts: ClassVar[bool] = False
+    width: int
+    tokens: nn.Embedding
+    segment_types: int = 0
+
+    def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        """(B, T) right-padded, (B,), (B, T) → (B, T, D); without segments, all are 0."""
+        raise NotImplementedError
+
+
+class MaskedTokens(nn.Module):
+    """Scores of the vocabulary at some positions (Devlin et al. 2018, §3.1, "Masked LM").
+
+    Args:
+        table: Scores are products with its rows where the head is tied.
+        norm_epsilon: Of the norm behind the hidden layer.
+    """
+
+    def __init__(
+        self,
+        table: nn.Embedding,
+        width: int,
+        activation_name: str,
+        norm_epsilon: float,
+        *,
+        is_tied: bool,
+    ) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, table.embedding_dim)
+        self.activation = activation(activation_name)
+        self.norm = nn.LayerNorm(table.embedding_dim, eps=norm_epsilon)
+        self.output = nn.Linear(table.embedding_dim, table.num_embeddings)
+        if is_tied:
+            self.output.weight = table.weight
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(N, D) → logits (N, V)."""
+        return self.output(self.norm(self.activation(self.dense(hidden))))
+
+
+class SequenceClassifier(nn.Module):
+    """Scores of a text's classes, from one vector and a hidden layer.
+
+    Args:
+        hidden_activation: Of the hidden layer; None: there is no such layer.
+        pool: (B, T, D), (B,) → (B, D).
+    """
+
+    def __init__(
+        self,
+        width: int,
+        classes: int,
+        hidden_activation: str | None,
+        pool: Callable[[Tensor, Tensor], Tensor] = first,
+    ) -> None:
+        super().__init__()
+        self.pool = pool
+        self.has_hidden_layer = hidden_activation is not None
+        if hidden_activation is not None:
+            self.dense = nn.Linear(width, width)
+            self.activation = activation(hidden_activation)
+        self.output = nn.Linear(width, classes)
+
+    def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        """(B, T, D), (B,) → logits (B, C)."""
+        x = self.pool(hidden, lengths)
+        if self.has_hidden_layer:
+            x = self.activation(self.dense(x))
+        return self.output(x)
+
+
+class TextModel(nn.Module):
+    """An encoder and the modules of its head.
+
+    Args:
+        masked: Makes the scores of the vocabulary.
+        classifier: Makes the classifier, given the number of classes.
+    """
+
+    def __init__(
+        self,
+        encoder: TextEncoder,
+        head: HeadConfig,
+        *,
+        masked: Callable[[], nn.Module],
+        classifier: Callable[[int], nn.Module],
+    ) -> None:
+        super().__init__()
+        self.head = head
+        self.encoder = encoder
+        if head.fills_masks:
+            self.masked = masked()
+        if head.classifies:
+            self.classifier = classifier(len(head.labels))
+        if head.kind is HeadKind.TOKENS:
+            self.tagger = nn.Linear(encoder.width, len(head.labels))
+        if head.kind is HeadKind.BARE:
+            self.pooling = Pooling()
