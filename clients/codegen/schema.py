@@ -7,6 +7,7 @@
 | the field `images` | `bytes`: the image file that JSON has in base64 |
 | `list[T]`, `dict[K, V]` | `repeated T`, `map<K, V>` |
 | `list[list[float]]`, `list[list[str]]` | `repeated Row`, `repeated LanguagePair` |
+| `list[list[M]]` of a message `M` | `repeated MList`, a message with `repeated M values` |
 | `T` or None; a field of a request that has a default | `optional T` |
 
 The lock (`lock.py`) holds the numbers, and the width of integers of published fields.
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from triptych import messages
-from triptych.fields import MessageField, fields_of, reachable
+from triptych.fields import MessageField, fields_of, list_name, listed, reachable
 from triptych.task import IMAGES, Task
 
 _SCALARS = {str: "string", bool: "bool", float: "double"}
@@ -81,8 +82,8 @@ def proto_messages(tasks: Iterable[Task]) -> list[ProtoMessage]:
     """
     of_tasks = [message for task in tasks for message in (task.request, task.response)]
     shared = (messages.Chunk, messages.ModelList, messages.ErrorBody)
-    found = [_message(message) for message in reachable([*of_tasks, *shared])]
-    every = [*found, *_HELPERS]
+    kinds = reachable([*of_tasks, *shared])
+    every = [*map(_message, kinds), *map(_list_of, listed(kinds)), *_HELPERS]
     names = [message.name for message in every]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"several messages are called {', '.join(sorted(twice))}")
@@ -108,6 +109,12 @@ def _message(message: type[BaseModel]) -> ProtoMessage:
     return ProtoMessage(message.__name__, fields, inspect.cleandoc(message.__doc__ or ""))
 
 
+def _list_of(message: type[BaseModel]) -> ProtoMessage:
+    """One list of a list of lists of messages, which protobuf cannot nest."""
+    values = ProtoField("values", f"repeated {message.__name__}")
+    return ProtoMessage(list_name(message), (values,), "One list of a list of lists.")
+
+
 def _field(field: MessageField, is_request: bool) -> ProtoField:
     if field.name == IMAGES:
         return ProtoField(field.name, "repeated bytes", IMAGES_COMMENT)
@@ -117,9 +124,9 @@ def _field(field: MessageField, is_request: bool) -> ProtoField:
 
 def _type(field: MessageField, is_request: bool) -> str:
     if field.shape == "rows":
-        if field.type not in _ROWS:
-            raise TypeError(f"{field.name}: lists of lists hold numbers or strings")
-        return f"repeated {_ROWS[field.type]}"
+        if not field.is_message and field.type not in _ROWS:
+            raise TypeError(f"{field.name}: lists of lists hold numbers, strings or messages")
+        return f"repeated {list_name(field.type) if field.is_message else _ROWS[field.type]}"
     name = field.type.__name__ if field.is_message else _scalar(field.type, field)
     if field.shape == "map":
         return f"map<{_scalar(field.key, field)}, {name}>"

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from triptych import images, messages
 from triptych import triptych_pb2 as pb
-from triptych.fields import reachable
+from triptych.fields import list_name, listed, reachable
 from triptych.tasks import TASKS
 
 _Pydantic = TypeVar("_Pydantic", bound=BaseModel)
@@ -27,6 +27,8 @@ TWINS: dict[type[BaseModel], type[Message]] = {
     kind: getattr(pb, kind.__name__) for kind in reachable(_ROOTS) if hasattr(pb, kind.__name__)
 }
 """Message → its protobuf twin of the same name; `ErrorResponse` has none: it is HTTP's wrapper."""
+_LISTS = {name: getattr(pb, name) for name in map(list_name, listed(TWINS))}
+"""Messages that hold one list of a list of lists of messages."""
 
 
 def to_proto(message: BaseModel) -> Message:
@@ -69,6 +71,8 @@ def _pack(field: Any, value: Any) -> Any:
         return pb.LanguagePair(source=source, target=target)
     if field.message_type.name == pb.Row.DESCRIPTOR.name:
         return pb.Row(values=value)
+    if field.message_type.name in _LISTS:
+        return _LISTS[field.message_type.name](values=[to_proto(item) for item in value])
     # A map: protobuf takes it as it is.
     return value if isinstance(value, dict) else to_proto(value)
 
@@ -101,6 +105,9 @@ def _unpack(field: Any, value: Any) -> Any:
         return [value.source, value.target]
     if field.message_type.name == pb.Row.DESCRIPTOR.name:
         return list(value.values)
+    if field.message_type.name in _LISTS:
+        values = value.DESCRIPTOR.fields_by_name["values"]
+        return [_unpack(values, item) for item in value.values]
     return _unpacked(value, _PYDANTIC[field.message_type.name])
 
 

@@ -99,6 +99,18 @@ def reachable(roots: Iterable[type[BaseModel]]) -> list[type[BaseModel]]:
     return list(found)
 
 
+def listed(messages: Iterable[type[BaseModel]]) -> list[type[BaseModel]]:
+    """The messages that a field of `messages` holds as lists of lists, each once."""
+    fields = (field for message in messages for field in fields_of(message).values())
+    rows = (field.type for field in fields if field.shape == "rows" and field.is_message)
+    return list(dict.fromkeys(rows))
+
+
+def list_name(message: type[BaseModel]) -> str:
+    """The protobuf message that holds one list of such a list of lists."""
+    return f"{message.__name__}List"
+
+
 def _field(name: str, info: FieldInfo) -> MessageField:
     known = MessageField(
         name=name,

@@ -123,6 +123,10 @@ class ModelLimits(Message):
     max_labels: int | None = None
     max_stop_sequences: int | None = None
     max_best_of: int | None = None
+    max_top_k: int | None = None
+    max_targets: int | None = None
+    max_masks: int | None = None
+    max_documents: int | None = None
 
 
 class Model(Message):
@@ -142,6 +146,10 @@ class Model(Message):
     precision: str
     default: bool = False
     limits: ModelLimits = ModelLimits()
+    mask_token: str | None = None
+    """The token that fill-mask replaces."""
+    prompts: list[str] = []
+    """Names of the prompts of an embedding model."""
 
 
 class ModelList(Message):

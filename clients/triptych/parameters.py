@@ -1,4 +1,4 @@
-"""Generation parameters: each name, range and meaning exactly once.
+"""Parameters of the tasks, above all of generation: each name, range and meaning exactly once.
 
 The messages, the engine's rules (`serving/generation.py`), the command line and the documentation
 all take them from here.
@@ -17,6 +17,7 @@ MAX_TOP_LOG_PROBS = 20
 MAX_LOGIT_BIASES = 1024
 MAX_NEW_TOKENS = 1_000_000
 MAX_RANK = 1_000_000
+MAX_STRIDE = 4096
 
 Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 TopK = Annotated[int, Field(ge=0, le=MAX_RANK)]
@@ -34,6 +35,15 @@ NgramSize = Annotated[int, Field(ge=0, le=MAX_RANK)]
 NewTokens = Annotated[int, Field(ge=1, le=MAX_NEW_TOKENS)]
 TopLogProbs = Annotated[int, Field(ge=0, le=MAX_TOP_LOG_PROBS)]
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+
+Stride = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=MAX_STRIDE,
+        description="Divide texts that are too long into windows that share this many tokens.",
+    ),
+]
 
 
 class BeamParameters(BaseModel):

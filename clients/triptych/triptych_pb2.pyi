@@ -88,17 +88,77 @@ class Usage(_message.Message):
     completion_tokens: int
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
 
+class ClassifyRequest(_message.Message):
+    __slots__ = ("texts", "pairs", "images", "top_k", "stride", "return_attention", "model")
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    PAIRS_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_FIELD_NUMBER: _ClassVar[int]
+    RETURN_ATTENTION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    pairs: _containers.RepeatedCompositeFieldContainer[TextPair]
+    images: _containers.RepeatedScalarFieldContainer[bytes]
+    top_k: int
+    stride: int
+    return_attention: bool
+    model: str
+    def __init__(self, texts: _Optional[_Iterable[str]] = ..., pairs: _Optional[_Iterable[_Union[TextPair, _Mapping]]] = ..., images: _Optional[_Iterable[bytes]] = ..., top_k: _Optional[int] = ..., stride: _Optional[int] = ..., return_attention: bool = ..., model: _Optional[str] = ...) -> None: ...
+
+class TextPair(_message.Message):
+    __slots__ = ("first", "second")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    SECOND_FIELD_NUMBER: _ClassVar[int]
+    first: str
+    second: str
+    def __init__(self, first: _Optional[str] = ..., second: _Optional[str] = ...) -> None: ...
+
+class ClassifyResponse(_message.Message):
+    __slots__ = ("model", "data", "usage")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    data: _containers.RepeatedCompositeFieldContainer[Classes]
+    usage: Usage
+    def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Classes, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+
+class Classes(_message.Message):
+    __slots__ = ("labels", "attention", "index", "error")
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ATTENTION_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    labels: _containers.RepeatedCompositeFieldContainer[ClassScore]
+    attention: _containers.RepeatedCompositeFieldContainer[Row]
+    index: int
+    error: ItemError
+    def __init__(self, labels: _Optional[_Iterable[_Union[ClassScore, _Mapping]]] = ..., attention: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+
+class ClassScore(_message.Message):
+    __slots__ = ("label", "score")
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    label: str
+    score: float
+    def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
+
 class EmbedRequest(_message.Message):
-    __slots__ = ("texts", "images", "normalize", "model")
+    __slots__ = ("texts", "images", "normalize", "model", "prompt_name", "prompt")
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_NAME_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
     texts: _containers.RepeatedScalarFieldContainer[str]
     images: _containers.RepeatedScalarFieldContainer[bytes]
     normalize: bool
     model: str
-    def __init__(self, texts: _Optional[_Iterable[str]] = ..., images: _Optional[_Iterable[bytes]] = ..., normalize: bool = ..., model: _Optional[str] = ...) -> None: ...
+    prompt_name: str
+    prompt: str
+    def __init__(self, texts: _Optional[_Iterable[str]] = ..., images: _Optional[_Iterable[bytes]] = ..., normalize: bool = ..., model: _Optional[str] = ..., prompt_name: _Optional[str] = ..., prompt: _Optional[str] = ...) -> None: ...
 
 class EmbedResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -119,6 +179,50 @@ class Embedding(_message.Message):
     index: int
     error: ItemError
     def __init__(self, embedding: _Optional[_Iterable[float]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+
+class FillMaskRequest(_message.Message):
+    __slots__ = ("texts", "targets", "top_k", "model")
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    targets: _containers.RepeatedScalarFieldContainer[str]
+    top_k: int
+    model: str
+    def __init__(self, texts: _Optional[_Iterable[str]] = ..., targets: _Optional[_Iterable[str]] = ..., top_k: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
+
+class FillMaskResponse(_message.Message):
+    __slots__ = ("model", "data", "usage")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    data: _containers.RepeatedCompositeFieldContainer[FilledMasks]
+    usage: Usage
+    def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[FilledMasks, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+
+class FilledMasks(_message.Message):
+    __slots__ = ("masks", "index", "error")
+    MASKS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    masks: _containers.RepeatedCompositeFieldContainer[MaskTokenList]
+    index: int
+    error: ItemError
+    def __init__(self, masks: _Optional[_Iterable[_Union[MaskTokenList, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+
+class MaskToken(_message.Message):
+    __slots__ = ("token", "token_id", "score", "text")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    token_id: int
+    score: float
+    text: str
+    def __init__(self, token: _Optional[str] = ..., token_id: _Optional[int] = ..., score: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
     __slots__ = ("model", "prompts", "instruction", "examples", "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "num_beams", "length_penalty", "early_stopping", "no_repeat_ngram_size", "n", "best_of", "stop", "logprobs", "stream")
@@ -245,6 +349,102 @@ class Continuation(_message.Message):
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
     def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
 
+class RerankRequest(_message.Message):
+    __slots__ = ("query", "documents", "top_n", "return_documents", "truncate", "model")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    TOP_N_FIELD_NUMBER: _ClassVar[int]
+    RETURN_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    query: _containers.RepeatedScalarFieldContainer[str]
+    documents: _containers.RepeatedScalarFieldContainer[str]
+    top_n: int
+    return_documents: bool
+    truncate: bool
+    model: str
+    def __init__(self, query: _Optional[_Iterable[str]] = ..., documents: _Optional[_Iterable[str]] = ..., top_n: _Optional[int] = ..., return_documents: bool = ..., truncate: bool = ..., model: _Optional[str] = ...) -> None: ...
+
+class RerankResponse(_message.Message):
+    __slots__ = ("model", "data", "usage")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    data: _containers.RepeatedCompositeFieldContainer[Ranking]
+    usage: Usage
+    def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Ranking, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+
+class Ranking(_message.Message):
+    __slots__ = ("results", "index", "error")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[RankedDocument]
+    index: int
+    error: ItemError
+    def __init__(self, results: _Optional[_Iterable[_Union[RankedDocument, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+
+class RankedDocument(_message.Message):
+    __slots__ = ("index", "score", "text", "error")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    score: float
+    text: str
+    error: ItemError
+    def __init__(self, index: _Optional[int] = ..., score: _Optional[float] = ..., text: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+
+class TagRequest(_message.Message):
+    __slots__ = ("texts", "aggregation", "return_outside", "stride", "model")
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATION_FIELD_NUMBER: _ClassVar[int]
+    RETURN_OUTSIDE_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    aggregation: str
+    return_outside: bool
+    stride: int
+    model: str
+    def __init__(self, texts: _Optional[_Iterable[str]] = ..., aggregation: _Optional[str] = ..., return_outside: bool = ..., stride: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
+
+class TagResponse(_message.Message):
+    __slots__ = ("model", "data", "usage")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    data: _containers.RepeatedCompositeFieldContainer[Tags]
+    usage: Usage
+    def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Tags, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+
+class Tags(_message.Message):
+    __slots__ = ("tokens", "index", "error")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[TaggedToken]
+    index: int
+    error: ItemError
+    def __init__(self, tokens: _Optional[_Iterable[_Union[TaggedToken, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+
+class TaggedToken(_message.Message):
+    __slots__ = ("text", "start", "end", "label", "score")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    start: int
+    end: int
+    label: str
+    score: float
+    def __init__(self, text: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., label: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
+
 class TranslateRequest(_message.Message):
     __slots__ = ("model", "texts", "source", "target", "num_beams", "alternatives", "length_penalty", "return_alignment", "stream")
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -370,7 +570,7 @@ class ModelList(_message.Message):
     def __init__(self, object: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("id", "object", "owned_by", "created", "version", "architecture", "tasks", "languages", "precision", "default", "limits", "versions")
+    __slots__ = ("id", "object", "owned_by", "created", "version", "architecture", "tasks", "languages", "precision", "default", "limits", "versions", "mask_token", "prompts")
     ID_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     OWNED_BY_FIELD_NUMBER: _ClassVar[int]
@@ -383,6 +583,8 @@ class Model(_message.Message):
     DEFAULT_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    MASK_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     object: str
     owned_by: str
@@ -395,10 +597,12 @@ class Model(_message.Message):
     default: bool
     limits: ModelLimits
     versions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., owned_by: _Optional[str] = ..., created: _Optional[int] = ..., version: _Optional[int] = ..., architecture: _Optional[str] = ..., tasks: _Optional[_Iterable[str]] = ..., languages: _Optional[_Iterable[_Union[LanguagePair, _Mapping]]] = ..., precision: _Optional[str] = ..., default: bool = ..., limits: _Optional[_Union[ModelLimits, _Mapping]] = ..., versions: _Optional[_Iterable[int]] = ...) -> None: ...
+    mask_token: str
+    prompts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., owned_by: _Optional[str] = ..., created: _Optional[int] = ..., version: _Optional[int] = ..., architecture: _Optional[str] = ..., tasks: _Optional[_Iterable[str]] = ..., languages: _Optional[_Iterable[_Union[LanguagePair, _Mapping]]] = ..., precision: _Optional[str] = ..., default: bool = ..., limits: _Optional[_Union[ModelLimits, _Mapping]] = ..., versions: _Optional[_Iterable[int]] = ..., mask_token: _Optional[str] = ..., prompts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ModelLimits(_message.Message):
-    __slots__ = ("max_input_tokens", "max_total_tokens", "max_client_batch_size", "max_image_pixels", "max_labels", "max_stop_sequences", "max_best_of")
+    __slots__ = ("max_input_tokens", "max_total_tokens", "max_client_batch_size", "max_image_pixels", "max_labels", "max_stop_sequences", "max_best_of", "max_top_k", "max_targets", "max_masks", "max_documents")
     MAX_INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_CLIENT_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -406,6 +610,10 @@ class ModelLimits(_message.Message):
     MAX_LABELS_FIELD_NUMBER: _ClassVar[int]
     MAX_STOP_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     MAX_BEST_OF_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOP_K_FIELD_NUMBER: _ClassVar[int]
+    MAX_TARGETS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MASKS_FIELD_NUMBER: _ClassVar[int]
+    MAX_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     max_input_tokens: int
     max_total_tokens: int
     max_client_batch_size: int
@@ -413,7 +621,11 @@ class ModelLimits(_message.Message):
     max_labels: int
     max_stop_sequences: int
     max_best_of: int
-    def __init__(self, max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_client_batch_size: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_labels: _Optional[int] = ..., max_stop_sequences: _Optional[int] = ..., max_best_of: _Optional[int] = ...) -> None: ...
+    max_top_k: int
+    max_targets: int
+    max_masks: int
+    max_documents: int
+    def __init__(self, max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_client_batch_size: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_labels: _Optional[int] = ..., max_stop_sequences: _Optional[int] = ..., max_best_of: _Optional[int] = ..., max_top_k: _Optional[int] = ..., max_targets: _Optional[int] = ..., max_masks: _Optional[int] = ..., max_documents: _Optional[int] = ...) -> None: ...
 
 class ErrorBody(_message.Message):
     __slots__ = ("type", "message", "field")
@@ -424,6 +636,12 @@ class ErrorBody(_message.Message):
     message: str
     field: str
     def __init__(self, type: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
+
+class MaskTokenList(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedCompositeFieldContainer[MaskToken]
+    def __init__(self, values: _Optional[_Iterable[_Union[MaskToken, _Mapping]]] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()

@@ -44,10 +44,20 @@ class TriptychStub(object):
                 request_serializer=triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.Chunk.FromString,
                 _registered_method=True)
+        self.Classify = channel.unary_unary(
+                '/triptych.v1.Triptych/Classify',
+                request_serializer=triptych_dot_triptych__pb2.ClassifyRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.ClassifyResponse.FromString,
+                _registered_method=True)
         self.Embed = channel.unary_unary(
                 '/triptych.v1.Triptych/Embed',
                 request_serializer=triptych_dot_triptych__pb2.EmbedRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.EmbedResponse.FromString,
+                _registered_method=True)
+        self.FillMask = channel.unary_unary(
+                '/triptych.v1.Triptych/FillMask',
+                request_serializer=triptych_dot_triptych__pb2.FillMaskRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.FillMaskResponse.FromString,
                 _registered_method=True)
         self.Generate = channel.unary_unary(
                 '/triptych.v1.Triptych/Generate',
@@ -58,6 +68,16 @@ class TriptychStub(object):
                 '/triptych.v1.Triptych/GenerateStream',
                 request_serializer=triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.Chunk.FromString,
+                _registered_method=True)
+        self.Rerank = channel.unary_unary(
+                '/triptych.v1.Triptych/Rerank',
+                request_serializer=triptych_dot_triptych__pb2.RerankRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.RerankResponse.FromString,
+                _registered_method=True)
+        self.Tag = channel.unary_unary(
+                '/triptych.v1.Triptych/Tag',
+                request_serializer=triptych_dot_triptych__pb2.TagRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.TagResponse.FromString,
                 _registered_method=True)
         self.Translate = channel.unary_unary(
                 '/triptych.v1.Triptych/Translate',
@@ -98,8 +118,22 @@ class TriptychServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Classify(self, request, context):
+        """Classify texts, pairs of texts or images by the model's own labels, best first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Embed(self, request, context):
         """Embed texts or images as vectors; their dot product is the cosine similarity.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FillMask(self, request, context):
+        """Fill the masked tokens of texts, the most likely tokens first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,6 +148,20 @@ class TriptychServicer(object):
 
     def GenerateStream(self, request, context):
         """The same, as chunks of text while it is generated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rerank(self, request, context):
+        """Rank documents by their relevance to a query, best first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Tag(self, request, context):
+        """Label the tokens of texts: names, parts of speech and the like.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,10 +208,20 @@ def add_TriptychServicer_to_server(servicer, server):
                     request_deserializer=triptych_dot_triptych__pb2.CaptionRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.Chunk.SerializeToString,
             ),
+            'Classify': grpc.unary_unary_rpc_method_handler(
+                    servicer.Classify,
+                    request_deserializer=triptych_dot_triptych__pb2.ClassifyRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.ClassifyResponse.SerializeToString,
+            ),
             'Embed': grpc.unary_unary_rpc_method_handler(
                     servicer.Embed,
                     request_deserializer=triptych_dot_triptych__pb2.EmbedRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.EmbedResponse.SerializeToString,
+            ),
+            'FillMask': grpc.unary_unary_rpc_method_handler(
+                    servicer.FillMask,
+                    request_deserializer=triptych_dot_triptych__pb2.FillMaskRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.FillMaskResponse.SerializeToString,
             ),
             'Generate': grpc.unary_unary_rpc_method_handler(
                     servicer.Generate,
@@ -174,6 +232,16 @@ def add_TriptychServicer_to_server(servicer, server):
                     servicer.GenerateStream,
                     request_deserializer=triptych_dot_triptych__pb2.GenerateRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.Chunk.SerializeToString,
+            ),
+            'Rerank': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rerank,
+                    request_deserializer=triptych_dot_triptych__pb2.RerankRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.RerankResponse.SerializeToString,
+            ),
+            'Tag': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tag,
+                    request_deserializer=triptych_dot_triptych__pb2.TagRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.TagResponse.SerializeToString,
             ),
             'Translate': grpc.unary_unary_rpc_method_handler(
                     servicer.Translate,
@@ -261,6 +329,33 @@ class Triptych(object):
             _registered_method=True)
 
     @staticmethod
+    def Classify(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/Classify',
+            triptych_dot_triptych__pb2.ClassifyRequest.SerializeToString,
+            triptych_dot_triptych__pb2.ClassifyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Embed(request,
             target,
             options=(),
@@ -277,6 +372,33 @@ class Triptych(object):
             '/triptych.v1.Triptych/Embed',
             triptych_dot_triptych__pb2.EmbedRequest.SerializeToString,
             triptych_dot_triptych__pb2.EmbedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FillMask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/FillMask',
+            triptych_dot_triptych__pb2.FillMaskRequest.SerializeToString,
+            triptych_dot_triptych__pb2.FillMaskResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -331,6 +453,60 @@ class Triptych(object):
             '/triptych.v1.Triptych/GenerateStream',
             triptych_dot_triptych__pb2.GenerateRequest.SerializeToString,
             triptych_dot_triptych__pb2.Chunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rerank(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/Rerank',
+            triptych_dot_triptych__pb2.RerankRequest.SerializeToString,
+            triptych_dot_triptych__pb2.RerankResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tag(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/Tag',
+            triptych_dot_triptych__pb2.TagRequest.SerializeToString,
+            triptych_dot_triptych__pb2.TagResponse.FromString,
             options,
             channel_credentials,
             insecure,

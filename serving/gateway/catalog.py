@@ -104,7 +104,7 @@ class Catalog:
         limits: dict[str, int] = {}
         details: dict[str, Any] = {}
         for task in tasks:
-            limits |= task.limits(settings.task_limits)
+            limits |= task.limits(settings.task_limits, model)
             details |= task.details(model)
         return Model(
             id=manifest.name,

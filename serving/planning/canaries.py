@@ -35,12 +35,18 @@ def part_canary(model: LoadedModel, *, takes: Role, returns: Role) -> InferCall 
     part = model.manifest.part(takes=takes, returns=returns)
     if part is None:
         return None
-    inputs: dict[Role, Array] = {}
+    inputs: dict[Role, Array]
     if takes is Role.PIXELS:
-        inputs[Role.PIXELS] = np.zeros((1, *model.image.shape), np.uint8)
+        inputs = {Role.PIXELS: np.zeros((1, *model.image.shape), np.uint8)}
     else:
         ids = np.array([model.tokenizer.encode(_TEXT)], dtype=np.int64)
-        inputs[Role.TOKENS] = ids
-        if part.graph.input(Role.LENGTHS):
-            inputs[Role.LENGTHS] = np.array([ids.shape[1]], dtype=np.int32)
+        one = np.zeros((1, 1), dtype=np.int64)
+        text: dict[Role, Array] = {
+            Role.TOKENS: ids,
+            Role.LENGTHS: np.array([ids.shape[1]], dtype=np.int32),
+            Role.SEGMENTS: np.zeros_like(ids),
+            Role.POSITIONS: one,
+            Role.CHOICES: one,
+        }
+        inputs = {role: array for role, array in text.items() if part.graph.input(role)}
     return InferCall.of(part, inputs, returns=(returns,))

@@ -5,36 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from serving.bundle import Role
 from serving.errors import ServingError
-from serving.planning.buckets import ROWS, buckets
-from serving.planning.calls import Array, InferCall, Outcome
-from serving.planning.embedding_cache import Embedded, Vector
+from serving.planning.calls import InferCall, Outcome
+from serving.planning.embedding_cache import Embedded
 from serving.planning.image_inputs import ImageInput, prepare_images
-from serving.planning.items import unwrap
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
-
-
-@dataclass(frozen=True)
-class Row:
-    """Position of one embedding in the outcomes of a plan."""
-
-    call: int
-    row: int
-
-    def vector(self, outcomes: Sequence[Outcome]) -> Vector:
-        """The embedding (D,).
-
-        Raises:
-            ServingError: its call failed.
-        """
-        outputs = unwrap(outcomes[self.call])
-        assert isinstance(outputs, Mapping)
-        row: Vector = outputs[Role.EMBEDDING][self.row]
-        return row
+from serving.planning.rows import Row, image_rows
+from serving.planning.text_rows import TextRows
 
 
 @dataclass
@@ -45,7 +24,11 @@ class EmbeddingCalls:
     limits: TaskLimits
     calls: list[InferCall] = field(default_factory=list)
     _known: dict[str, Embedded] = field(default_factory=dict)
-    _encoded: dict[str, list[int]] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _texts: TextRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._texts = TextRows(self.model)
 
     def add_text(self, text: str, name: str, what: str = "") -> None:
         """Encode one text unless its embedding is cached or it was added before.
@@ -56,31 +39,26 @@ class EmbeddingCalls:
             what: Follows the field in an error, e.g. " in its template".
 
         Raises:
+            InvalidRequest: the text is empty.
             TooLong: the text is longer than the model takes.
         """
-        if text in self._known or text in self._encoded:
+        if text in self._known or text in self._numbers:
             return
         if (entry := self.model.embeddings.get(text)) is not None:
             self._known[text] = entry
             return
-        ids = self.model.encode(text, name, self.limits)
-        self.model.check_length(len(ids), name, what)
-        self._encoded[text] = ids
+        encoded = self.model.encode_text(text, name, self.limits, what=what)
+        self._numbers[text] = self._texts.add(encoded)
 
-    def batch_texts(self) -> TextRows:
+    def batch_texts(self) -> EmbeddedTexts:
         """Calls for the texts that were encoded, in batches of equal padded length."""
-        texts, sequences = list(self._encoded), list(self._encoded.values())
         rows: dict[str, tuple[Row, int]] = {}
-        limit = self.model.manifest.limits.max_input_tokens
-        for bucket in buckets(sequences, self.model.pad_token_id, limit):
-            for position, number in enumerate(bucket.rows):
-                rows[texts[number]] = Row(len(self.calls), position), len(sequences[number])
-            text: dict[Role, Array] = {
-                Role.TOKENS: bucket.token_ids,
-                Role.LENGTHS: bucket.lengths,
-            }
-            self._add(Role.TOKENS, text)
-        return TextRows(self.model, self._known, rows)
+        if self._numbers:
+            part = self.model.part(takes=Role.TOKENS, returns=Role.EMBEDDING)
+            found = self._texts.batch(part, (Role.EMBEDDING,), self.calls)
+            for text, number in self._numbers.items():
+                rows[text] = found[number], len(self._texts.texts[number])
+        return EmbeddedTexts(self.model, self._known, rows)
 
     def add_images(self, images: Sequence[ImageInput]) -> tuple[Row | ServingError, ...]:
         """Calls for the readable images: each one's row, or its error.
@@ -90,26 +68,12 @@ class EmbeddingCalls:
             ServingError: none could be read; the first one's error.
         """
         pixels = prepare_images(images, self.model, self.limits)
-        readable = [image for image in pixels if not isinstance(image, ServingError)]
-        rows: list[Row] = []
-        for start in range(0, len(readable), ROWS):
-            batch = readable[start : start + ROWS]
-            rows.extend(Row(len(self.calls), position) for position in range(len(batch)))
-            self._add(Role.PIXELS, {Role.PIXELS: np.stack(batch)})
-        remaining = iter(rows)
-        return tuple(
-            image if isinstance(image, ServingError) else next(remaining) for image in pixels
-        )
-
-    def _add(self, takes: Role, inputs: Mapping[Role, Array]) -> None:
-        """One call of the part that takes `takes`, with those inputs that its graph has."""
-        part = self.model.part(takes=takes, returns=Role.EMBEDDING)
-        used = {role: array for role, array in inputs.items() if part.graph.input(role)}
-        self.calls.append(InferCall.of(part, used, returns=(Role.EMBEDDING,)))
+        part = self.model.part(takes=Role.PIXELS, returns=Role.EMBEDDING)
+        return image_rows(pixels, part, Role.EMBEDDING, self.calls)
 
 
 @dataclass(frozen=True)
-class TextRows:
+class EmbeddedTexts:
     """The texts of one request: those that were cached, and the rows of the others."""
 
     model: LoadedModel
@@ -126,6 +90,6 @@ class TextRows:
         if text in self.known:
             return self.known[text]
         row, tokens = self.rows[text]
-        entry = Embedded(row.vector(outcomes).copy(), tokens)
+        entry = Embedded(row.read(outcomes, Role.EMBEDDING).copy(), tokens)
         self.model.embeddings.put(text, entry)
         return entry

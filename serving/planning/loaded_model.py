@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import BaseModel
 
@@ -15,7 +15,7 @@ from serving.planning.calls import Array, GenerateCall
 from serving.planning.embedding_cache import EmbeddingCache
 from serving.planning.incremental_text import IncrementalText
 from serving.planning.limits import TaskLimits
-from serving.processing.tokenizer import Tokenizer
+from serving.processing.tokenizer import EncodedText, SpanTokenizer, Tokenizer
 
 _CHARACTERS_PER_TOKEN = 100  # more than in any vocabulary: longer texts are refused unread
 
@@ -41,6 +41,11 @@ class LoadedModel:
         """The tokenizer; tasks that use it have declared that they need one."""
         assert self.optional_tokenizer is not None
         return self.optional_tokenizer
+
+    @property
+    def spans(self) -> SpanTokenizer:
+        """The tokenizer, of tasks that have declared that they need one with offsets."""
+        return cast(SpanTokenizer, self.tokenizer)
 
     @property
     def pad_token_id(self) -> int:
@@ -106,18 +111,60 @@ class LoadedModel:
         """
         own = self.manifest.limits
         tokens = min(
-            limits.max_input_tokens,
-            own.max_input_tokens or limits.max_input_tokens,
+            self.text_limit(limits),
             (not self.reads_source and own.max_total_tokens) or limits.max_input_tokens,
         )
-        characters = tokens * _CHARACTERS_PER_TOKEN
-        if len(text) > characters:
+        _check_characters(text, field, tokens)
+        return self.tokenizer.encode(text, add_special_tokens=special)
+
+    def text_limit(self, limits: TaskLimits) -> int:
+        """Tokens of one text, special tokens included."""
+        return min(
+            limits.max_input_tokens,
+            self.manifest.limits.max_input_tokens or limits.max_input_tokens,
+        )
+
+    def encode_text(
+        self,
+        text: str,
+        field: str,
+        limits: TaskLimits,
+        *,
+        second: str | None = None,
+        what: str = "",
+        with_offsets: bool = False,
+        is_whole: bool = True,
+    ) -> EncodedText:
+        """A text, or a pair of texts, for a stateless part.
+
+        Args:
+            text: The text.
+            field: The request's field that it comes from.
+            limits: The gateway's.
+            second: The second text of a pair.
+            what: Follows the field in an error, e.g. " in its template".
+            with_offsets: Also return where the tokens lie.
+            is_whole: Refuse what is longer than the model takes; otherwise, the caller divides it
+                and only the gateway's limit holds.
+
+        Raises:
+            InvalidRequest: a text is empty.
+            TooLong: names the limit and the length.
+        """
+        limit = self.text_limit(limits) if is_whole else limits.max_input_tokens
+        for part in (text, second):
+            if part is not None:
+                if not part.strip():
+                    raise InvalidRequest(f"{field} is empty", field=field)
+                _check_characters(part, field, limit)
+        encoded = self.spans.encode_text(text, second, with_offsets=with_offsets)
+        if len(encoded) > limit:
             raise TooLong(
-                f"{field} has {len(text)} characters, at most {tokens} tokens "
-                f"(never more than {characters} characters) are taken: split it",
+                f"{field}{what} has {len(encoded)} tokens, {self.name} takes at most {limit}: "
+                "shorten it",
                 field=field,
             )
-        return self.tokenizer.encode(text, add_special_tokens=special)
+        return encoded
 
     def check_length(self, tokens: int, field: str, what: str = "") -> None:
         """Raises TooLong when a sequence is longer than the model's own limit."""
@@ -137,3 +184,14 @@ class LoadedModel:
         if own.max_total_tokens is not None and not self.reads_source:
             left = own.max_total_tokens - len(self.generation.decoder_start_ids)
             yield left - 1, f"{self.name} holds {left} with its output"
+
+
+def _check_characters(text: str, field: str, tokens: int) -> None:
+    """Raises TooLong for a text that is far over the limit, before it is tokenised."""
+    characters = tokens * _CHARACTERS_PER_TOKEN
+    if len(text) > characters:
+        raise TooLong(
+            f"{field} has {len(text)} characters, at most {tokens} tokens "
+            f"(never more than {characters} characters) are taken: split it",
+            field=field,
+        )

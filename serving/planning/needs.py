@@ -31,13 +31,34 @@ def part(*, takes: Role, returns: Role) -> Need:
     )
 
 
+def scores(*, takes: Role, shape: str) -> Need:
+    """A stateless part that returns LOGITS of that shape.
+
+    Args:
+        takes: TOKENS or PIXELS.
+        shape: `(B, C)` for scores of a whole item, `(B, T, C)` for those of its tokens.
+    """
+    rank = shape.count(",") + 1
+
+    def is_met(manifest: Manifest) -> bool:
+        found = manifest.part(takes=takes, returns=Role.LOGITS)
+        logits = found.graph.output(Role.LOGITS) if found else None
+        return logits is not None and len(logits.shape) == rank
+
+    return Need(f"a part that takes {takes} and returns {Role.LOGITS} {shape}", is_met)
+
+
 def _generates(manifest: Manifest) -> bool:
     return manifest.generator is not None and manifest.generation is not None
 
 
 GENERATOR = Need("a generator with its defaults", _generates)
 TOKENIZER = Need("a tokenizer", lambda manifest: manifest.tokenizer is not None)
+SPANS = Need(
+    "a tokenizer with offsets (kind tokenizers)",
+    lambda manifest: manifest.tokenizer is not None and manifest.tokenizer.kind == "tokenizers",
+)
 IMAGE_RECIPE = Need("an image recipe", lambda manifest: manifest.image is not None)
 
-TEXT_EMBEDDING = part(takes=Role.TOKENS, returns=Role.EMBEDDING) & TOKENIZER
+TEXT_EMBEDDING = part(takes=Role.TOKENS, returns=Role.EMBEDDING) & SPANS
 IMAGE_EMBEDDING = part(takes=Role.PIXELS, returns=Role.EMBEDDING) & IMAGE_RECIPE

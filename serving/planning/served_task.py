@@ -59,12 +59,15 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
     Attributes:
         declaration: Name, messages and documentation, shared with clients.
         section: Model of the task's section in the manifest. A bundle serves the task where its
-            manifest has the section; without a model, where it meets all `needs`.
+            manifest has the section.
+        is_implied: Whether every bundle that meets all `needs` serves the task, with the section's
+            defaults where its manifest has none.
         needs: Conditions that a bundle must meet.
     """
 
     declaration: ClassVar[Task]
-    section: ClassVar[type[Section] | None] = None
+    section: ClassVar[type[Section]] = Section
+    is_implied: ClassVar[bool] = False
     needs: ClassVar[tuple[Need, ...]]
 
     @property
@@ -108,7 +111,7 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
         """Fields of `triptych.messages.Model` that the task fills."""
         return {}
 
-    def limits(self, limits: TaskLimits) -> Mapping[str, int]:
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
         """Fields of `triptych.messages.ModelLimits` that the task fills."""
         return {}
 
@@ -138,11 +141,11 @@ def sections_of(manifest: Manifest, tasks: Mapping[str, AnyTask]) -> dict[str, S
     """
     sections = {name: _section(manifest, _known(manifest, name, tasks)) for name in manifest.tasks}
     implied = {
-        task.name: Section()
+        task.name: task.section()
         for task in tasks.values()
-        if task.section is None and all(need.is_met(manifest) for need in task.needs)
+        if task.is_implied and all(need.is_met(manifest) for need in task.needs)
     }
-    return sections | implied
+    return sections | {name: made for name, made in implied.items() if name not in sections}
 
 
 def _known(manifest: Manifest, name: str, tasks: Mapping[str, AnyTask]) -> AnyTask:
@@ -158,6 +161,6 @@ def _section(manifest: Manifest, task: AnyTask) -> Section:
     if missing:
         raise BundleError(f"{manifest.name}: {task.name} needs {', '.join(missing)}")
     try:
-        return (task.section or Section).model_validate(manifest.tasks[task.name])
+        return task.section.model_validate(manifest.tasks[task.name])
     except ValidationError as error:
         raise BundleError(f"{manifest.name}: tasks.{task.name}.{one_line(error)}") from error

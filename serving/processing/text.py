@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as RustTokenizer
 from serving.bundle import Bundle, TokenizerSpec
 from serving.errors import BundleError
 from serving.processing.detokenizer import Detokenizer, Filter, Replacement, Stripping
-from serving.processing.tokenizer import Tokenizer
+from serving.processing.tokenizer import EncodedText, Tokenizer
 
 WORD_START = "▁"  # sentencepiece's mark for a space
 _LETTER = "x"
@@ -103,14 +103,56 @@ class FastTokenizer:
         self._clean_up = spec.clean_up_spaces and not is_bpe
         # CLIP's byte-level decoder leaves the end-of-word marks in the text.
         self._word_end = str(self._tokenizer.model.end_of_word_suffix or "") if is_bpe else ""
+        self._has_word_pieces = bool(
+            getattr(self._tokenizer.model, "continuing_subword_prefix", None)
+        )
+        self._unknown = spec.unk_token_id
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a text as the file's post-processor completes them."""
         return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
 
+    def encode_text(
+        self, text: str, second: str | None = None, *, with_offsets: bool = False
+    ) -> EncodedText:
+        """A text or a pair as the file's post-processor completes them."""
+        encoding = self._tokenizer.encode(text, second)
+        offsets = encoding.offsets if with_offsets else ()
+        return EncodedText(encoding.ids, encoding.type_ids, encoding.sequence_ids, offsets)
+
+    def continues(self, text: str, encoded: EncodedText) -> list[bool]:
+        """As the token-classification pipeline of `transformers` decides.
+
+        A word piece is marked by its prefix. Other vocabularies do not mark the pieces of words, so
+        that a token without a space at its start continues a word.
+        """
+        tokens = zip(encoded.ids, encoded.offsets, strict=True)
+        if not self._has_word_pieces:
+            return [
+                number != self._unknown and start > 0 and " " not in text[start - 1 : start + 1]
+                for number, (start, _) in tokens
+            ]
+        names = map(self._tokenizer.id_to_token, encoded.ids)
+        return [
+            number != self._unknown and len(name or "") != end - start
+            for name, (number, (start, end)) in zip(names, tokens, strict=True)
+        ]
+
+    def token_id(self, text: str) -> int | None:
+        """By name in the vocabulary, e.g. `Ġred`, else as encoded without special tokens."""
+        number: int | None = self._tokenizer.token_to_id(text)
+        if number is not None:
+            return number
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return int(ids[0]) if len(ids) == 1 and ids[0] != self._unknown else None
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens left out."""
-        text = self._raw(ids)
+        return self.render(ids, skip_special_tokens=True)
+
+    def render(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Text of ids."""
+        text = str(self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens))
         if self._word_end:
             text = text.replace(self._word_end, " ").strip()
         return clean_up(text) if self._clean_up else text

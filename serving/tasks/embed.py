@@ -1,21 +1,26 @@
-"""`embed`: texts or images as unit vectors of one space, from any parts that return EMBEDDING."""
+"""`embed`: texts or images as vectors of one space, from any parts that return EMBEDDING."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from pydantic import Field, model_validator
 
 from serving.bundle import Role
 from serving.errors import InvalidRequest, ServingError
 from serving.planning.calls import Call, InferCall, Outcome
 from serving.planning.canaries import part_canary
-from serving.planning.embedding import EmbeddingCalls, Row
-from serving.planning.embedding_cache import Embedded
+from serving.planning.embedding import EmbeddingCalls
+from serving.planning.embedding_cache import Embedded, Vector
 from serving.planning.image_inputs import ImageInput
 from serving.planning.items import attempt_each, in_place, unwrap
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
+from serving.planning.rows import Row
 from serving.planning.served_task import Plan, Section, ServedTask
 from triptych.messages import Usage
 from triptych.tasks import embed as declared
@@ -25,11 +30,32 @@ Read = Callable[[Sequence[Outcome]], Embedded]
 """One item's embedding, out of the outcomes of the plan's calls."""
 
 
+class EmbedSection(Section):
+    """Length and prompts; all fields have defaults, because the task is implied."""
+
+    is_normalized: bool = True
+    """Whether the graph's vectors have unit length."""
+    prompts: Mapping[str, str] = Field(default_factory=dict)
+    """Name → text that is put before a text to embed, e.g. `query`."""
+    default_prompt: str | None = None
+    """Name of the prompt of requests that name none."""
+    pooling: str | None = None
+    """Informative: how hidden states become a vector."""
+
+    @model_validator(mode="after")
+    def _has_default_prompt(self) -> Self:
+        if self.default_prompt is not None and self.default_prompt not in self.prompts:
+            raise ValueError(f"default_prompt {self.default_prompt!r} is not in prompts")
+        return self
+
+
 @dataclass(frozen=True)
 class EmbedPlan(Plan):
     """Calls that embed the images, or the texts that are not cached."""
 
     model: LoadedModel
+    scales: bool
+    """Whether vectors are to be scaled to unit length."""
     items: tuple[Read | ServingError, ...]
     calls: tuple[InferCall, ...]
 
@@ -45,7 +71,8 @@ class EmbedPlan(Plan):
             nonlocal tokens
             entry = unwrap(item)(outcomes)
             tokens += entry.tokens
-            return Embedding(index=index, embedding=entry.vector.tolist())
+            vector = _unit(entry.vector) if self.scales else entry.vector
+            return Embedding(index=index, embedding=vector.tolist())
 
         results = attempt_each(self.items, embedded)
         return EmbedResponse(
@@ -55,10 +82,12 @@ class EmbedPlan(Plan):
         )
 
 
-class Embed(ServedTask[EmbedRequest, Section]):
-    """Embeddings; implied by the roles of a bundle's graphs, so it has no section."""
+class Embed(ServedTask[EmbedRequest, EmbedSection]):
+    """Embeddings; implied by the roles of a bundle's graphs, so its section is optional."""
 
     declaration = declared.TASK
+    section = EmbedSection
+    is_implied = True
     needs = (TEXT_EMBEDDING | IMAGE_EMBEDDING,)
 
     def prepare(
@@ -71,10 +100,12 @@ class Embed(ServedTask[EmbedRequest, Section]):
         """Calls for the images, or for the texts that are not cached.
 
         Raises:
-            InvalidRequest: too many items, or `normalize` is false.
+            InvalidRequest: too many items, an unknown prompt, or `normalize` is false for a
+                model whose graph normalises.
             ServingError: no item is valid; the first one's error.
         """
-        if not request.normalize:
+        section = self.section_of(model)
+        if section.is_normalized and not request.normalize:
             raise InvalidRequest(
                 f"{model.name} returns embeddings of unit length only: leave normalize out",
                 field="normalize",
@@ -83,8 +114,10 @@ class Embed(ServedTask[EmbedRequest, Section]):
         if request.texts is None:
             items = tuple(map(_image_reader, calls.add_images(images)))
         else:
-            items = _text_readers(request.texts, calls, limits)
-        return EmbedPlan(model, items, tuple(calls.calls))
+            prompt = _prompt(request, section, model)
+            items = _text_readers(request.texts, prompt, calls, limits)
+        scales = request.normalize and not section.is_normalized
+        return EmbedPlan(model, scales, items, tuple(calls.calls))
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         """A batch of one for each part that returns embeddings."""
@@ -103,6 +136,10 @@ class Embed(ServedTask[EmbedRequest, Section]):
         names = ", ".join(model.name for model in models)
         return InvalidRequest(f"{names} cannot embed {field}", field=field)
 
+    def details(self, model: LoadedModel) -> Mapping[str, list[str]]:
+        """Names of the prompts."""
+        return {"prompts": list(self.section_of(model).prompts)}
+
     def size(self, request: EmbedRequest) -> int | None:
         """Characters of the texts; None for images, which are decoded."""
         return None if request.texts is None else sum(map(len, request.texts))
@@ -111,11 +148,35 @@ class Embed(ServedTask[EmbedRequest, Section]):
 def _image_reader(row: Row | ServingError) -> Read | ServingError:
     if isinstance(row, ServingError):
         return row
-    return lambda outcomes: Embedded(row.vector(outcomes), tokens=0)
+    return lambda outcomes: Embedded(row.read(outcomes, Role.EMBEDDING), tokens=0)
+
+
+def _prompt(request: EmbedRequest, section: EmbedSection, model: LoadedModel) -> str:
+    """What is put before each text.
+
+    Raises:
+        InvalidRequest: the model has no prompt of that name.
+    """
+    if request.prompt is not None:
+        return request.prompt
+    name = request.prompt_name or section.default_prompt
+    if name is None:
+        return ""
+    if name not in section.prompts:
+        known = ", ".join(section.prompts) or "none"
+        raise InvalidRequest(
+            f"{model.name} has no prompt of that name; it has: {known}", field="prompt_name"
+        )
+    return section.prompts[name]
+
+
+def _unit(vector: Vector) -> Vector:
+    """The vector at length 1; one of zeros stays so."""
+    return np.asarray(vector / max(float(np.linalg.norm(vector)), 1e-12), dtype=np.float32)
 
 
 def _text_readers(
-    texts: Sequence[str], calls: EmbeddingCalls, limits: TaskLimits
+    texts: Sequence[str], prompt: str, calls: EmbeddingCalls, limits: TaskLimits
 ) -> tuple[Read | ServingError, ...]:
     """One reader per text; equal texts share a row.
 
@@ -129,8 +190,8 @@ def _text_readers(
         field = f"texts.{index}"
         if not text.strip():
             raise InvalidRequest(f"{field} is empty", field=field)
-        calls.add_text(text, field)
-        return text
+        calls.add_text(prompt + text, field)
+        return prompt + text
 
     valid = attempt_each(texts, added)
     rows = calls.batch_texts()

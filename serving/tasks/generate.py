@@ -170,7 +170,7 @@ class Generate(ServedTask[GenerateRequest, Section]):
         """One token."""
         return [generator_canary(model)]
 
-    def limits(self, limits: TaskLimits) -> Mapping[str, int]:
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
         """Outputs and stop strings."""
         return {
             "max_best_of": limits.max_best_of,

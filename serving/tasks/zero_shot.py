@@ -13,13 +13,14 @@ from serving.bundle import Role
 from serving.errors import InvalidRequest, ServingError
 from serving.planning.calls import Call, InferCall, Outcome
 from serving.planning.canaries import part_canary
-from serving.planning.embedding import EmbeddingCalls, Row, TextRows
+from serving.planning.embedding import EmbeddedTexts, EmbeddingCalls
 from serving.planning.embedding_cache import Embedded, Vector
 from serving.planning.image_inputs import ImageInput
 from serving.planning.items import attempt_each, in_place, unwrap
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
+from serving.planning.rows import Row
 from serving.planning.served_task import Plan, Section, ServedTask
 from triptych.messages import Usage
 from triptych.tasks import zero_shot as declared
@@ -60,7 +61,7 @@ class ZeroShotPlan(Plan):
     section: ZeroShotSection
     labels: tuple[str, ...]
     templates: tuple[str, ...]
-    texts: TextRows
+    texts: EmbeddedTexts
     images: tuple[Row | ServingError, ...]
     calls: tuple[InferCall, ...]
 
@@ -75,7 +76,7 @@ class ZeroShotPlan(Plan):
         labels = self._label_matrix(texts)
 
         def classified(index: int, row: Row | ServingError) -> Classification:
-            image = unwrap(row).vector(outcomes)
+            image = unwrap(row).read(outcomes, Role.EMBEDDING)
             return Classification(index=index, labels=self._ranked(image, labels))
 
         results = attempt_each(self.images, classified)
@@ -148,7 +149,7 @@ class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
         found = (part_canary(model, takes=role, returns=Role.EMBEDDING) for role in _TOWERS)
         return [call for call in found if call is not None]
 
-    def limits(self, limits: TaskLimits) -> Mapping[str, int]:
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
         """Labels."""
         return {"max_labels": MAX_LABELS}
 

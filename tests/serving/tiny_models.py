@@ -1,6 +1,7 @@
 """Small models for tasks: words are tokens, images have four pixels a side."""
 
 import io
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,11 +21,12 @@ from serving.generation import Generation
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.served_task import sections_of
 from serving.processing.detokenizer import Detokenizer
+from serving.processing.tokenizer import EncodedText
 from serving.tasks import TASKS
 
 
 class WordTokenizer:
-    """A word is a token; 0 pads, 1 ends, 2 starts with `add_special_tokens`."""
+    """A word is a token; 0 pads, 1 ends a text, 2 separates a pair. `##` begins a continuation."""
 
     def __init__(self) -> None:
         self.words = ["<pad>", "</s>", "<s>"]
@@ -35,6 +37,33 @@ class WordTokenizer:
                 self.words.append(word)
         ids = [self.words.index(word) for word in text.split()]
         return [*ids, 1] if add_special_tokens else ids
+
+    def encode_text(
+        self, text: str, second: str | None = None, *, with_offsets: bool = False
+    ) -> EncodedText:
+        first = self.encode(text, add_special_tokens=False)
+        offsets = [match.span() for match in re.finditer(r"\S+", text)]
+        if second is None:
+            places = [*offsets, (0, 0)] if with_offsets else ()
+            whole = [*first, 1]
+            return EncodedText(whole, [0] * len(whole), [*[0] * len(first), None], places)
+        other = self.encode(second, add_special_tokens=False)
+        return EncodedText(
+            [*first, 2, *other, 1],
+            [0] * (len(first) + 1) + [1] * (len(other) + 1),
+            [*[0] * len(first), None, *[1] * len(other), None],
+        )
+
+    def continues(self, text: str, encoded: EncodedText) -> list[bool]:
+        return [self.words[number].startswith("##") for number in encoded.ids]
+
+    def token_id(self, text: str) -> int | None:
+        ids = self.encode(text, add_special_tokens=False)
+        return ids[0] if len(ids) == 1 else None
+
+    def render(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        first = 3 if skip_special_tokens else 0
+        return " ".join(self.words[number] for number in ids if number >= first)
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(self.words[number] for number in ids if number > 2)

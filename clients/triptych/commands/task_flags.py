@@ -55,6 +55,9 @@ def input_flags(task: Task, *, is_required: bool) -> list[TaskFlag]:
     fields = fields_of(task.request)
     flags = []
     for place, name in enumerate(inputs):
+        if place and fields[name].is_message:
+            flags.append(field_flag(fields[name]))
+            continue
         read = _read_images if name == IMAGES else _read_texts
         text = IMAGES_HELP if name == IMAGES else f"{fields[name].description} - reads stdin."
         singular = _singular(name)

@@ -10,10 +10,18 @@ from triptych.messages import Chunk
 from triptych.operation import operation, stream_operation
 from triptych.tasks.caption import TASK as CAPTION
 from triptych.tasks.caption import CaptionResponse
+from triptych.tasks.classify import TASK as CLASSIFY
+from triptych.tasks.classify import ClassifyResponse
 from triptych.tasks.embed import TASK as EMBED
 from triptych.tasks.embed import EmbedResponse
+from triptych.tasks.fill_mask import TASK as FILL_MASK
+from triptych.tasks.fill_mask import FillMaskResponse
 from triptych.tasks.generate import TASK as GENERATE
 from triptych.tasks.generate import GenerateResponse
+from triptych.tasks.rerank import TASK as RERANK
+from triptych.tasks.rerank import RerankResponse
+from triptych.tasks.tag import TASK as TAG
+from triptych.tasks.tag import TagResponse
 from triptych.tasks.translate import TASK as TRANSLATE
 from triptych.tasks.translate import TranslateResponse
 from triptych.tasks.zero_shot import TASK as ZERO_SHOT
@@ -96,20 +104,29 @@ class BlockingMethods(BlockingClient):
             )
         )
 
-    def embed(
+    def classify(
         self,
         texts: str | Iterable[str] | None = None,
         *,
+        pairs: Iterable[tuple[str, str]] | None = None,
         images: Image | Iterable[Image] | None = None,
-        normalize: bool = True,
+        top_k: int = 5,
+        stride: int | None = None,
+        return_attention: bool | None = None,
         model: str | None = None,
-    ) -> EmbedResponse:
-        """Embed texts or images as vectors; their dot product is the cosine similarity.
+    ) -> ClassifyResponse:
+        """Classify texts, pairs of texts or images by the model's own labels, best first.
+
+        A text that is longer than the model takes is refused unless `stride` is given. The score of
+        a label is then the mean of its scores in all windows.
 
         Args:
-            texts: Texts to embed.
+            texts: Texts to classify.
+            pairs: Pairs of texts, each a list of two in JSON. Each is (first, second).
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            normalize: Scale embeddings to unit length; false only for models that do not do so.
+            top_k: Number of labels, at most.
+            stride: Divide texts that are too long into windows that share this many tokens.
+            return_attention: Return which parts of an image the class depends on.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -120,7 +137,85 @@ class BlockingMethods(BlockingClient):
         """
         return self.send(
             operation(
-                EMBED, EmbedResponse, texts=texts, images=images, normalize=normalize, model=model
+                CLASSIFY,
+                ClassifyResponse,
+                texts=texts,
+                pairs=pairs,
+                images=images,
+                top_k=top_k,
+                stride=stride,
+                return_attention=return_attention,
+                model=model,
+            )
+        )
+
+    def embed(
+        self,
+        texts: str | Iterable[str] | None = None,
+        *,
+        images: Image | Iterable[Image] | None = None,
+        normalize: bool = True,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        model: str | None = None,
+    ) -> EmbedResponse:
+        """Embed texts or images as vectors; their dot product is the cosine similarity.
+
+        Args:
+            texts: Texts to embed.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            normalize: Scale embeddings to unit length; false for models whose graphs do not.
+            prompt_name: The model's prompt of this name is put before each text.
+            prompt: Put before each text.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `texts`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(
+            operation(
+                EMBED,
+                EmbedResponse,
+                texts=texts,
+                images=images,
+                normalize=normalize,
+                prompt_name=prompt_name,
+                prompt=prompt,
+                model=model,
+            )
+        )
+
+    def fill_mask(
+        self,
+        texts: str | Iterable[str],
+        *,
+        targets: str | Iterable[str] | None = None,
+        top_k: int = 5,
+        model: str | None = None,
+    ) -> FillMaskResponse:
+        """Fill the masked tokens of texts, the most likely tokens first.
+
+        Each text holds the model's mask token once or several times; `GET /v1/models` lists it as
+        `mask_token`. Every masked token is scored by itself, with the other ones masked.
+
+        Args:
+            texts: Texts with the model's mask token.
+            targets: Score these tokens only; each is one token of the model.
+            top_k: Number of tokens for each mask, at most.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `texts`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(
+            operation(
+                FILL_MASK, FillMaskResponse, texts=texts, targets=targets, top_k=top_k, model=model
             )
         )
 
@@ -290,6 +385,87 @@ class BlockingMethods(BlockingClient):
                 logit_bias=logit_bias,
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
+                model=model,
+            )
+        )
+
+    def rerank(
+        self,
+        query: str | Iterable[str],
+        documents: str | Iterable[str],
+        *,
+        top_n: int | None = None,
+        return_documents: bool = False,
+        truncate: bool = False,
+        model: str | None = None,
+    ) -> RerankResponse:
+        """Rank documents by their relevance to a query, best first.
+
+        Args:
+            query: What is looked for.
+            documents: Texts to rank.
+            top_n: Return only this many, the best ones.
+            return_documents: Return the documents' texts.
+            truncate: Cut pairs that are too long, the longer text first.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `query`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(
+            operation(
+                RERANK,
+                RerankResponse,
+                query=query,
+                documents=documents,
+                top_n=top_n,
+                return_documents=return_documents,
+                truncate=truncate,
+                model=model,
+            )
+        )
+
+    def tag(
+        self,
+        texts: str | Iterable[str],
+        *,
+        aggregation: str = "none",
+        return_outside: bool = False,
+        stride: int | None = None,
+        model: str | None = None,
+    ) -> TagResponse:
+        """Label the tokens of texts: names, parts of speech and the like.
+
+        `aggregation` joins tokens to entities as the token-classification pipeline of
+        `transformers`: `none` labels tokens; `simple` joins adjacent tokens of one entity; `first`,
+        `average` and `max` first give each word the label of its first token, of its tokens'
+        average, or of its most certain token. A text that is longer than the model takes is refused
+        unless `stride` is given.
+
+        Args:
+            texts: Texts whose tokens are labelled.
+            aggregation: none, simple, first, average or max.
+            return_outside: Return tokens with the label O as well: those of no entity.
+            stride: Divide texts that are too long into windows that share this many tokens.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `texts`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(
+            operation(
+                TAG,
+                TagResponse,
+                texts=texts,
+                aggregation=aggregation,
+                return_outside=return_outside,
+                stride=stride,
                 model=model,
             )
         )
@@ -478,20 +654,29 @@ class AwaitableMethods(AwaitableClient):
             )
         )
 
-    async def embed(
+    async def classify(
         self,
         texts: str | Iterable[str] | None = None,
         *,
+        pairs: Iterable[tuple[str, str]] | None = None,
         images: Image | Iterable[Image] | None = None,
-        normalize: bool = True,
+        top_k: int = 5,
+        stride: int | None = None,
+        return_attention: bool | None = None,
         model: str | None = None,
-    ) -> EmbedResponse:
-        """Embed texts or images as vectors; their dot product is the cosine similarity.
+    ) -> ClassifyResponse:
+        """Classify texts, pairs of texts or images by the model's own labels, best first.
+
+        A text that is longer than the model takes is refused unless `stride` is given. The score of
+        a label is then the mean of its scores in all windows.
 
         Args:
-            texts: Texts to embed.
+            texts: Texts to classify.
+            pairs: Pairs of texts, each a list of two in JSON. Each is (first, second).
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
-            normalize: Scale embeddings to unit length; false only for models that do not do so.
+            top_k: Number of labels, at most.
+            stride: Divide texts that are too long into windows that share this many tokens.
+            return_attention: Return which parts of an image the class depends on.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -502,7 +687,85 @@ class AwaitableMethods(AwaitableClient):
         """
         return await self.send(
             operation(
-                EMBED, EmbedResponse, texts=texts, images=images, normalize=normalize, model=model
+                CLASSIFY,
+                ClassifyResponse,
+                texts=texts,
+                pairs=pairs,
+                images=images,
+                top_k=top_k,
+                stride=stride,
+                return_attention=return_attention,
+                model=model,
+            )
+        )
+
+    async def embed(
+        self,
+        texts: str | Iterable[str] | None = None,
+        *,
+        images: Image | Iterable[Image] | None = None,
+        normalize: bool = True,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        model: str | None = None,
+    ) -> EmbedResponse:
+        """Embed texts or images as vectors; their dot product is the cosine similarity.
+
+        Args:
+            texts: Texts to embed.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            normalize: Scale embeddings to unit length; false for models whose graphs do not.
+            prompt_name: The model's prompt of this name is put before each text.
+            prompt: Put before each text.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `texts`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(
+            operation(
+                EMBED,
+                EmbedResponse,
+                texts=texts,
+                images=images,
+                normalize=normalize,
+                prompt_name=prompt_name,
+                prompt=prompt,
+                model=model,
+            )
+        )
+
+    async def fill_mask(
+        self,
+        texts: str | Iterable[str],
+        *,
+        targets: str | Iterable[str] | None = None,
+        top_k: int = 5,
+        model: str | None = None,
+    ) -> FillMaskResponse:
+        """Fill the masked tokens of texts, the most likely tokens first.
+
+        Each text holds the model's mask token once or several times; `GET /v1/models` lists it as
+        `mask_token`. Every masked token is scored by itself, with the other ones masked.
+
+        Args:
+            texts: Texts with the model's mask token.
+            targets: Score these tokens only; each is one token of the model.
+            top_k: Number of tokens for each mask, at most.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `texts`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(
+            operation(
+                FILL_MASK, FillMaskResponse, texts=texts, targets=targets, top_k=top_k, model=model
             )
         )
 
@@ -672,6 +935,87 @@ class AwaitableMethods(AwaitableClient):
                 logit_bias=logit_bias,
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
+                model=model,
+            )
+        )
+
+    async def rerank(
+        self,
+        query: str | Iterable[str],
+        documents: str | Iterable[str],
+        *,
+        top_n: int | None = None,
+        return_documents: bool = False,
+        truncate: bool = False,
+        model: str | None = None,
+    ) -> RerankResponse:
+        """Rank documents by their relevance to a query, best first.
+
+        Args:
+            query: What is looked for.
+            documents: Texts to rank.
+            top_n: Return only this many, the best ones.
+            return_documents: Return the documents' texts.
+            truncate: Cut pairs that are too long, the longer text first.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `query`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(
+            operation(
+                RERANK,
+                RerankResponse,
+                query=query,
+                documents=documents,
+                top_n=top_n,
+                return_documents=return_documents,
+                truncate=truncate,
+                model=model,
+            )
+        )
+
+    async def tag(
+        self,
+        texts: str | Iterable[str],
+        *,
+        aggregation: str = "none",
+        return_outside: bool = False,
+        stride: int | None = None,
+        model: str | None = None,
+    ) -> TagResponse:
+        """Label the tokens of texts: names, parts of speech and the like.
+
+        `aggregation` joins tokens to entities as the token-classification pipeline of
+        `transformers`: `none` labels tokens; `simple` joins adjacent tokens of one entity; `first`,
+        `average` and `max` first give each word the label of its first token, of its tokens'
+        average, or of its most certain token. A text that is longer than the model takes is refused
+        unless `stride` is given.
+
+        Args:
+            texts: Texts whose tokens are labelled.
+            aggregation: none, simple, first, average or max.
+            return_outside: Return tokens with the label O as well: those of no entity.
+            stride: Divide texts that are too long into windows that share this many tokens.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `texts`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(
+            operation(
+                TAG,
+                TagResponse,
+                texts=texts,
+                aggregation=aggregation,
+                return_outside=return_outside,
+                stride=stride,
                 model=model,
             )
         )

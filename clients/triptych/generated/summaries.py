@@ -2,8 +2,12 @@
 
 SUMMARIES = {
     "caption": "Describe images in words.",
+    "classify": "Classify texts, pairs of texts or images by the model's own labels, best first.",
     "embed": "Embed texts or images as vectors; their dot product is the cosine similarity.",
+    "fill-mask": "Fill the masked tokens of texts, the most likely tokens first.",
     "generate": "Continue prompts, below an instruction and examples where given.",
+    "rerank": "Rank documents by their relevance to a query, best first.",
+    "tag": "Label the tokens of texts: names, parts of speech and the like.",
     "translate": "Translate texts; paragraphs keep their line breaks.",
     "zero-shot": "Classify images among labels given as text, best first.",
 }

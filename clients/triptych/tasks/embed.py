@@ -19,13 +19,21 @@ class EmbedRequest(Request):
     images: OneOrMany | None = Field(default=None, description="Base64 or data URIs.")
     normalize: bool = Field(
         default=True,
-        description="Scale embeddings to unit length; false only for models that do not do so.",
+        description="Scale embeddings to unit length; false for models whose graphs do not.",
     )
+    prompt_name: str | None = Field(
+        default=None, description="The model's prompt of this name is put before each text."
+    )
+    prompt: str | None = Field(default=None, description="Put before each text.")
 
     @model_validator(mode="after")
     def _one_kind_of_input(self) -> Self:
         if (self.texts is None) == (self.images is None):
             raise ValueError("give either texts or images")
+        if self.prompt is not None and self.prompt_name is not None:
+            raise ValueError("give either prompt or prompt_name")
+        if self.images is not None and (self.prompt is not None or self.prompt_name is not None):
+            raise ValueError("a prompt is for texts")
         return self
 
 

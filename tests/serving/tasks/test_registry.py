@@ -67,6 +67,7 @@ class Embeddings(ServedTask):
     """A task without a section: any bundle with one of the towers serves it."""
 
     declaration = DECLARED["zero-shot"]
+    is_implied = True
     needs = (TEXT_EMBEDDING | IMAGE_EMBEDDING,)
 
     @property

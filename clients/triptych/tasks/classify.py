@@ -1,0 +1,110 @@
+"""`classify`: labels of texts, pairs of texts or images, from the model's own classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from triptych.messages import Item, Message, OneOrMany, Request, Response
+from triptych.parameters import Stride
+from triptych.task import Command, Task
+
+DEFAULT_TOP_K = 5
+MAX_TOP_K = 1000
+
+
+class TextPair(Message):
+    """Two texts that are classified together; in JSON also a list of two."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    first: str
+    second: str
+
+
+def _as_pair(value: object) -> object:
+    """`["a", "b"]` stands for `{"first": "a", "second": "b"}`."""
+    if isinstance(value, list | tuple) and len(value) == 2:
+        return {"first": value[0], "second": value[1]}
+    return value
+
+
+_Two = Annotated[list[str], Field(min_length=2, max_length=2)]
+Pair = Annotated[TextPair, BeforeValidator(_as_pair, json_schema_input_type=_Two | TextPair)]
+
+
+class ClassifyRequest(Request):
+    """Request of `classify`: `texts`, `pairs` or `images`; as multipart, `images` are files.
+
+    A text that is longer than the model takes is refused unless `stride` is given. The score of a
+    label is then the mean of its scores in all windows.
+    """
+
+    texts: OneOrMany | None = Field(default=None, description="Texts to classify.")
+    pairs: list[Pair] | None = Field(
+        default=None, min_length=1, description="Pairs of texts, each a list of two in JSON."
+    )
+    images: OneOrMany | None = Field(default=None, description="Base64 or data URIs.")
+    top_k: int = Field(
+        default=DEFAULT_TOP_K, ge=1, le=MAX_TOP_K, description="Number of labels, at most."
+    )
+    stride: Stride | None = None
+    return_attention: bool | None = Field(
+        default=None, description="Return which parts of an image the class depends on."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind_of_input(self) -> Self:
+        if sum(given is not None for given in (self.texts, self.pairs, self.images)) != 1:
+            raise ValueError("give one of texts, pairs and images")
+        return self
+
+
+class ClassScore(Message):
+    """One of the model's labels."""
+
+    label: str
+    score: float
+
+
+class Classes(Item):
+    """The labels of one text, pair or image, best first."""
+
+    labels: list[ClassScore] | None = None
+    attention: list[list[float]] | None = Field(
+        default=None, description="Rows of image patches; the weights of all patches sum to 1."
+    )
+
+
+class ClassifyResponse(Response[Classes]):
+    """Response of `classify`."""
+
+
+def render(item: Classes, name: str | None) -> Iterator[str]:
+    """Score and label, one pair per line; above them the image's name among several."""
+    if name is not None:
+        yield name
+    for entry in item.labels or ():
+        yield f"{entry.score:8.4f}  {entry.label}"
+
+
+TASK = Task(
+    name="classify",
+    summary="Classify texts, pairs of texts or images by the model's own labels, best first.",
+    request=ClassifyRequest,
+    response=ClassifyResponse,
+    inputs=("texts", "pairs", "images"),
+    command=Command(
+        examples=(
+            'triptych classify "a calm morning by the sea"',
+            'triptych classify --pair "It rained all day. => The streets are wet."',
+            "triptych classify --images boat.png --top-k 3",
+            "triptych classify --file reviews.txt --output labels.jsonl --stride 64",
+        ),
+        short={"top_k": "k"},
+        render=render,
+    ),
+    sample={"texts": ["{sentence}"]},
+)

@@ -1,0 +1,75 @@
+"""`rerank`: documents in the order of their relevance to a query, by a cross-encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from triptych.messages import Item, ItemError, Message, OneOrMany, Request, Response
+from triptych.task import Command, Task
+
+MAX_DOCUMENTS = 1000
+
+
+class RerankRequest(Request):
+    """Request of `rerank`. Each query ranks all documents."""
+
+    query: OneOrMany = Field(description="What is looked for.")
+    documents: list[str] = Field(
+        min_length=1, max_length=MAX_DOCUMENTS, description="Texts to rank."
+    )
+    top_n: int | None = Field(
+        default=None, ge=1, le=MAX_DOCUMENTS, description="Return only this many, the best ones."
+    )
+    return_documents: bool = Field(default=False, description="Return the documents' texts.")
+    truncate: bool = Field(
+        default=False, description="Cut pairs that are too long, the longer text first."
+    )
+
+
+class RankedDocument(Message):
+    """One document: its position among `documents` and its score, or why it has none."""
+
+    index: int
+    score: float | None = None
+    text: str | None = None
+    error: ItemError | None = None
+
+
+class Ranking(Item):
+    """The documents for one query, best first; those that failed are last."""
+
+    results: list[RankedDocument] | None = None
+
+
+class RerankResponse(Response[Ranking]):
+    """Response of `rerank`."""
+
+
+def render(item: Ranking, name: str | None) -> Iterator[str]:
+    """Score and document, one per line; the position of a document whose text was not returned."""
+    for entry in item.results or ():
+        text = f"document {entry.index + 1}" if entry.text is None else entry.text
+        if entry.error is not None:
+            yield f"  failed  {text}: {entry.error.message}"
+        else:
+            yield f"{entry.score:8.4f}  {text}"
+
+
+TASK = Task(
+    name="rerank",
+    summary="Rank documents by their relevance to a query, best first.",
+    request=RerankRequest,
+    response=RerankResponse,
+    inputs="query",
+    command=Command(
+        examples=(
+            'triptych rerank "red things" --document "a red circle" --document "a blue square"',
+            'triptych rerank "red things" --documents-file texts.txt --top-n 3 --return-documents',
+        ),
+        short={"documents": "d", "top_n": "n"},
+        render=render,
+    ),
+    sample={"query": "{sentence}", "documents": ["a red circle", "a blue square", "a green ring"]},
+)

@@ -1,0 +1,48 @@
+"""Rows of batches: where the result of one input is in the outcomes of a plan's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from serving.bundle import Part, Role
+from serving.errors import ServingError
+from serving.planning.buckets import ROWS
+from serving.planning.calls import Array, InferCall, Outcome
+from serving.planning.items import unwrap
+from serving.processing.image import Pixels
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of one call."""
+
+    call: int
+    row: int
+
+    def read(self, outcomes: Sequence[Outcome], role: Role) -> Array:
+        """This row of an output, without the batch dimension.
+
+        Raises:
+            ServingError: its call failed.
+        """
+        outputs = unwrap(outcomes[self.call])
+        assert isinstance(outputs, Mapping)
+        row: Array = outputs[role][self.row]
+        return row
+
+
+def image_rows(
+    images: Sequence[Pixels | ServingError], part: Part, returns: Role, calls: list[InferCall]
+) -> tuple[Row | ServingError, ...]:
+    """Adds calls for the readable images to `calls`: each image's row, or its error."""
+    readable = [image for image in images if not isinstance(image, ServingError)]
+    rows: list[Row] = []
+    for start in range(0, len(readable), ROWS):
+        batch = readable[start : start + ROWS]
+        rows.extend(Row(len(calls), position) for position in range(len(batch)))
+        calls.append(InferCall.of(part, {Role.PIXELS: np.stack(batch)}, returns=(returns,)))
+    remaining = iter(rows)
+    return tuple(image if isinstance(image, ServingError) else next(remaining) for image in images)

@@ -1,0 +1,61 @@
+"""Texts longer than a model takes, as windows that overlap; and pairs cut to fit."""
+
+from __future__ import annotations
+
+from serving.errors import InvalidRequest
+from serving.processing.tokenizer import EncodedText
+
+
+def windows(text: EncodedText, limit: int, stride: int, field: str) -> list[list[int]]:
+    """Positions of the tokens of each window: as many as fit between the special tokens.
+
+    As tokenizers of `transformers` do with `return_overflowing_tokens`: every window has the
+    special tokens of the whole text, and begins `stride` tokens before the end of the last one.
+
+    Args:
+        text: One text, of any length.
+        limit: Tokens of a window, special tokens included.
+        stride: Tokens that two windows share.
+        field: The request's field that holds the stride.
+
+    Raises:
+        InvalidRequest: windows would not advance.
+    """
+    content = [i for i, sequence in enumerate(text.sequences) if sequence is not None]
+    room = limit - (len(text) - len(content))
+    if len(content) <= room:
+        return [list(range(len(text)))]
+    if stride >= room:
+        raise InvalidRequest(
+            f"{field} is {stride}, a window has {room} tokens of the text: give at most {room - 1}",
+            field=field,
+        )
+    first, last = content[0], content[-1]
+    before, after = range(first), range(last + 1, len(text))
+    starts = range(0, len(content) - stride, room - stride)
+    return [[*before, *content[start : start + room], *after] for start in starts]
+
+
+def truncated_pair(pair: EncodedText, limit: int) -> EncodedText:
+    """A pair cut at the ends of its texts until it fits, the longer text first.
+
+    The lengths are those of the strategy `longest_first` of `tokenizers`, which `transformers` and
+    cross-encoders truncate pairs with.
+    """
+    counts = [sum(sequence == which for sequence in pair.sequences) for which in (0, 1)]
+    room = limit - (len(pair) - sum(counts))
+    if sum(counts) <= room:
+        return pair
+    shorter, longer = min(counts), max(counts)
+    if shorter > room // 2:
+        shorter = room // 2
+    longer = room - shorter
+    keep = [shorter, longer] if counts[0] <= counts[1] else [longer, shorter]
+    positions, seen = [], [0, 0]
+    for position, sequence in enumerate(pair.sequences):
+        if sequence is not None:
+            seen[sequence] += 1
+            if seen[sequence] > keep[sequence]:
+                continue
+        positions.append(position)
+    return pair.at(positions)

@@ -1,0 +1,189 @@
+"""`rerank`: documents by their relevance to a query, scored together by a cross-encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from serving.bundle import Role
+from serving.errors import InvalidRequest, ServingError, TooLong
+from serving.planning.calls import Call, InferCall, Outcome
+from serving.planning.canaries import part_canary
+from serving.planning.image_inputs import ImageInput
+from serving.planning.items import attempt_each, in_place, item_error, unwrap
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.planning.needs import SPANS, scores
+from serving.planning.rows import Row
+from serving.planning.scores import activated
+from serving.planning.served_task import Plan, Section, ServedTask
+from serving.planning.text_rows import TextRows
+from serving.planning.windows import truncated_pair
+from serving.processing.tokenizer import EncodedText
+from triptych.messages import Usage
+from triptych.tasks import rerank as declared
+from triptych.tasks.rerank import (
+    MAX_DOCUMENTS,
+    RankedDocument,
+    Ranking,
+    RerankRequest,
+    RerankResponse,
+)
+
+
+class RerankSection(Section):
+    """How the one logit of a pair becomes its score."""
+
+    activation: Literal["sigmoid", "none"]
+
+
+Pairs = tuple[Row | ServingError, ...]
+"""One query's documents: the row of each pair, or its error."""
+
+
+@dataclass(frozen=True)
+class RerankPlan(Plan):
+    """Calls that score the pairs of each query with all documents."""
+
+    model: LoadedModel
+    section: RerankSection
+    request: RerankRequest
+    queries: tuple[Pairs | ServingError, ...]
+    calls: tuple[InferCall, ...]
+    prompt_tokens: int
+
+    def finish(self, outcomes: Sequence[Outcome]) -> RerankResponse:
+        """The documents of each query, best first.
+
+        Raises:
+            ServingError: no query could be served; the first one's error.
+        """
+
+        def ranking(index: int, pairs: Pairs | ServingError) -> Ranking:
+            def scored(position: int, row: Row | ServingError) -> RankedDocument:
+                logits = unwrap(row).read(outcomes, Role.LOGITS)
+                score = activated(logits, self.section.activation)[0]
+                return RankedDocument(index=position, score=float(score), text=self._text(position))
+
+            return Ranking(index=index, results=self._ranked(attempt_each(unwrap(pairs), scored)))
+
+        results = attempt_each(self.queries, ranking)
+        return RerankResponse(
+            model=self.model.name,
+            data=in_place(results, Ranking),
+            usage=Usage(prompt_tokens=self.prompt_tokens),
+        )
+
+    def _ranked(self, documents: Sequence[RankedDocument | ServingError]) -> list[RankedDocument]:
+        """The best documents, then all that failed."""
+        good = [each for each in documents if isinstance(each, RankedDocument)]
+        good.sort(key=lambda document: -(document.score or 0.0))
+        failed = [
+            RankedDocument(index=position, text=self._text(position), error=item_error(each))
+            for position, each in enumerate(documents)
+            if isinstance(each, ServingError)
+        ]
+        return [*good[: self.request.top_n], *failed]
+
+    def _text(self, position: int) -> str | None:
+        return self.request.documents[position] if self.request.return_documents else None
+
+
+class Rerank(ServedTask[RerankRequest, RerankSection]):
+    """Cross-encoders: sequence classifiers with one label."""
+
+    declaration = declared.TASK
+    section = RerankSection
+    needs = (scores(takes=Role.TOKENS, shape="(B, C)") & SPANS,)
+
+    def prepare(
+        self,
+        request: RerankRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> RerankPlan:
+        """Calls for the pairs.
+
+        Raises:
+            InvalidRequest: too many queries or pairs.
+            ServingError: no pair is valid; the first one's error.
+        """
+        limits.check_batch(len(request.query), "query")
+        if (pairs := len(request.query) * len(request.documents)) > MAX_DOCUMENTS:
+            raise InvalidRequest(
+                f"{len(request.query)} queries and {len(request.documents)} documents are {pairs} "
+                f"pairs, at most {MAX_DOCUMENTS}: send several requests",
+                field="documents",
+            )
+        rows = TextRows(model)
+
+        def numbered(index: int, query: str) -> tuple[int | ServingError, ...]:
+            def added(position: int, document: str) -> int:
+                return rows.add(_pair(request, index, position, model, limits))
+
+            return attempt_each(request.documents, added)
+
+        numbers = attempt_each(request.query, numbered)
+        calls: list[InferCall] = []
+        part = model.part(takes=Role.TOKENS, returns=Role.LOGITS)
+        found = rows.batch(part, (Role.LOGITS,), calls)
+        queries = tuple(
+            query
+            if isinstance(query, ServingError)
+            else tuple(n if isinstance(n, ServingError) else found[n] for n in query)
+            for query in numbers
+        )
+        return RerankPlan(
+            model,
+            self.section_of(model),
+            request,
+            queries,
+            tuple(calls),
+            prompt_tokens=sum(map(len, rows.texts)),
+        )
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """A batch of one."""
+        call = part_canary(model, takes=Role.TOKENS, returns=Role.LOGITS)
+        return [] if call is None else [call]
+
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+        """Documents, times queries."""
+        return {"max_documents": MAX_DOCUMENTS}
+
+    def size(self, request: RerankRequest) -> int:
+        """Characters of all pairs."""
+        documents, queries = sum(map(len, request.documents)), sum(map(len, request.query))
+        return documents * len(request.query) + queries * len(request.documents)
+
+
+def _pair(
+    request: RerankRequest, index: int, position: int, model: LoadedModel, limits: TaskLimits
+) -> EncodedText:
+    """One query with one document.
+
+    Raises:
+        InvalidRequest: one of them is empty; names it.
+        TooLong: the pair does not fit, and is not to be cut; names the document.
+    """
+    query, field = request.query[index], f"documents.{position}"
+    if not query.strip():
+        raise InvalidRequest(f"query.{index} is empty", field=f"query.{index}")
+    limit = model.text_limit(limits)
+    pair = model.encode_text(
+        query, field, limits, second=request.documents[position], is_whole=False
+    )
+    if request.truncate:
+        return truncated_pair(pair, limit)
+    if len(pair) > limit:
+        raise TooLong(
+            f"{field} has {len(pair)} tokens with its query, {model.name} takes at most {limit}: "
+            "shorten it, or set truncate",
+            field=field,
+        )
+    return pair
+
+
+TASK = Rerank()
