@@ -84,6 +84,8 @@ class Architecture:
         details: Network → further manifest fields.
         tasks_of: Configuration → those of `tasks` that this checkpoint serves, where its head
             decides; the first is the default. None: all of them.
+        attention: Network that `graphs` prepared, image recipe → the graph of its attention
+            pictures, a further part exported on request; None where there are none.
     """
 
     name: str
@@ -97,3 +99,4 @@ class Architecture:
     image_size: Callable[[Any], tuple[int, int]] | None = None
     details: Callable[[Any], Mapping[str, Any]] = lambda network: {}
     tasks_of: Callable[[Any], Sequence[str]] | None = None
+    attention: Callable[[Any, ImageSpec], Lowering] | None = None

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from export.architecture import Architecture
 from export.checkpoint import Checkpoint, load, open_checkpoint
+from export.image_graphs import with_attention
 from export.int8_parity import lower_precision
 from export.manifest import (
     Request,
@@ -58,13 +59,21 @@ def export(
             help="int8: smaller and faster; int8-fast: faster still, not batch-invariant."
         ),
     ] = Precision.FP32,
+    attention: Annotated[
+        bool,
+        typer.Option(
+            "--attention",
+            help="Also a part that returns where an image model attends: attention roll-out.",
+        ),
+    ] = False,
 ) -> None:
     """Exports a checkpoint as a verified bundle that Triton can load."""
     try:
         checkpoint = open_checkpoint(source)
         bundle = bundle_name(name, checkpoint)
         is_default = is_published_default(repository, bundle) if default is None else default
-        _export(checkpoint, Request(bundle, task, is_default, precision), repository)
+        request = Request(bundle, task, is_default, precision, attention)
+        _export(checkpoint, request, repository)
     except (SetupError, OSError) as error:  # a full disk, a folder that may not be written
         Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
@@ -107,6 +116,8 @@ def _build(
         network = declared.build(config).eval()
         load(network, checkpoint, declared.rename(config))
         graphs = declared.graphs(network, prepared.image)
+        if request.has_attention:
+            graphs = with_attention(declared, network, graphs, prepared.image)
     parts = {part: request.name + suffix for part, suffix in graphs.parts.items()}
     version = next_version(repository, parts)
     manifest, warnings = build_manifest(

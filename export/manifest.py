@@ -33,6 +33,8 @@ class Request:
     task: str | None = None
     is_default: bool = False
     precision: Precision = Precision.FP32
+    has_attention: bool = False
+    """Whether attention pictures are a further part."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preproc
 def content_hash(checkpoint: Checkpoint, request: Request) -> str:
     """SHA-256 over the checkpoint's files, the options, and the exporter's own source."""
     digest = hashlib.sha256(checkpoint.content_hash().encode())
-    options = [request.name, request.task, request.is_default, request.precision]
+    options: list[object] = [request.name, request.task, request.is_default, request.precision]
+    options += ["attention"] * request.has_attention
     digest.update(json.dumps(options).encode())
     package = Path(__file__).parent
     for path in sorted(

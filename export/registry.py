@@ -11,6 +11,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "marian": "export.models.marian",
     "vision-encoder-decoder": "export.models.vision_encoder_decoder",
     "clip": "export.models.clip",
+    "vit": "export.models.vit_classifier",
     "gpt2": "export.models.gpt2_lm",
     "bert": "export.models.bert",
     "bahdanau": "export.models.bahdanau",

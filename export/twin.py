@@ -28,12 +28,15 @@ class Twin:
             configuration may name its own `model_type`, where several share the network.
         outputs: Stateless models: graph → the field of the reference's output that it equals.
         references: Configuration → its own `reference`, where a head decides the class.
+        images: Configuration → (height, width) that its image recipe gives, where that is not the
+            checkpoint's own image size.
     """
 
     reference: str
     configs: Mapping[str, Mapping[str, Any]]
     outputs: Mapping[str, str] = field(default_factory=dict)
     references: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert EXPORTED in self.configs, f"a twin needs a configuration called {EXPORTED!r}"

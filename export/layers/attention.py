@@ -89,6 +89,12 @@ class SelfAttention(Attention):
         visible = self._visible(x.shape[1], lengths)
         return self.out(self.join(attend(self.heads, query, key, value, visible, bias)))
 
+    def weights(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, T, D) → (B, T, T): each position's attention to every other, mean over heads."""
+        query, key, _ = self._projected(x)
+        visible = self._visible(x.shape[1], lengths)
+        return attention_weights(self.heads, query, key, visible).mean(dim=1)
+
     def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, K), keys and values (B, G, T, K), rotated."""
         query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))

@@ -55,6 +55,10 @@ class EncoderBlock(Block):
         x = self.after(self.attention_norm, x + attended)
         return self.after(self.mlp_norm, x + self.mlp(self.before(self.mlp_norm, x)))
 
+    def attention_weights(self, x: Tensor) -> Tensor:
+        """The attention of this block's input `x` (B, T, D) to itself: (B, T, T)."""
+        return self.attention.weights(self.before(self.attention_norm, x))
+
 
 class DecoderBlock(Block):
     """Causal self-attention on a cache, cross-attention where there is a source, MLP."""

@@ -1,9 +1,14 @@
-"""What image towers share: pixels to patches, and the recipe's normalisation inside the graph."""
+"""What image towers share: pixels to patches, their positions, and normalisation in the graph.
+
+Legend: B batch, N patches, F tokens in front of the patches, D width.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.onnx import is_in_onnx_export
 
 from serving.bundle import ImageSpec
 from serving.errors import CheckpointError
@@ -42,9 +47,66 @@ class PatchEmbedding(nn.Module):
         return self.projection(image).flatten(2).transpose(1, 2)
 
 
+class GridPositions(nn.Module):
+    """Learned positions of a grid of patches, and of the tokens in front of them.
+
+    For an image of another size than the checkpoint's, the grid is interpolated as in DINO's
+    published code (Caron et al. 2021, arXiv 2104.14294) and in `transformers`: bicubic, corners not
+    aligned. A graph holds the result: operators of ONNX would round it differently.
+    """
+
+    packed: Tensor
+
+    def __init__(self, width: int, grid: tuple[int, int], leading: int) -> None:
+        super().__init__()
+        self.leading = leading
+        self.trained_grid = grid
+        self.grid = grid
+        self.table = nn.Parameter(torch.zeros(1, leading + grid[0] * grid[1], width))
+
+    def resize(self, grid: tuple[int, int]) -> None:
+        """Uses a grid of that many rows and columns from now on.
+
+        Raises:
+            CheckpointError: the checkpoint's own grid is not square; interpolation is defined for
+                square ones.
+        """
+        rows, columns = self.trained_grid
+        if grid != self.trained_grid and rows != columns:
+            raise CheckpointError(
+                f"the image recipe gives {grid[0]} x {grid[1]} patches, the checkpoint has "
+                f"positions for {rows} x {columns}: only square grids are interpolated"
+            )
+        self.grid = grid
+
+    def forward(self) -> Tensor:
+        """(1, F + N, D)."""
+        return self.packed if is_in_onnx_export() else self._interpolated()
+
+    def pack(self) -> None:
+        """Stores the positions of the image's grid; called once before export."""
+        self.register_buffer("packed", self._interpolated().detach().clone(), persistent=False)
+
+    def _interpolated(self) -> Tensor:
+        if self.grid == self.trained_grid:
+            return self.table
+        front, patches = self.table[:, : self.leading], self.table[:, self.leading :]
+        trained = patches.unflatten(1, self.trained_grid).permute(0, 3, 1, 2)
+        resized = functional.interpolate(
+            trained, size=self.grid, mode="bicubic", align_corners=False
+        )
+        return torch.cat([front, resized.permute(0, 2, 3, 1).flatten(1, 2)], dim=1)
+
+
+def patch_grid(image: tuple[int, int], patch: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of whole patches; what is left over at the edges is not read."""
+    return image[0] // patch[0], image[1] // patch[1]
+
+
 def patch_count(image: tuple[int, int], patch: tuple[int, int]) -> int:
-    """N: whole patches; what is left over at the edges is not seen."""
-    return (image[0] // patch[0]) * (image[1] // patch[1])
+    """N: whole patches."""
+    rows, columns = patch_grid(image, patch)
+    return rows * columns
 
 
 def check_recipe(image: ImageSpec, size: tuple[int, int]) -> None:

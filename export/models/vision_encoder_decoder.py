@@ -24,6 +24,7 @@ from export.config_reader import ConfigReader
 from export.decoding.source import image_source
 from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
 from export.layers.decoder import TransformerDecoder
+from export.layers.vision import check_recipe
 from export.models import bert_decoder, gpt2, trocr, vit
 from export.rename import Entry, Rename
 from export.twin import Twin
@@ -201,6 +202,7 @@ def rename(config: Config) -> Rename:
 def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic), `step` (R, T, P, B dynamic; in place) and `align` (T dynamic)."""
     assert image is not None
+    check_recipe(image, model.config.encoder.image)
     model.encoder.network.prepare(image)
     source = image_source(image.shape, model.config.encoder.positions)
     return encoder_decoder_graphs(model.encoder, model.decoder, source)

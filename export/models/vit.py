@@ -1,12 +1,13 @@
 """Vision Transformer, as an image encoder.
 
 Paper: Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words", §3.1 (arXiv 2010.11929).
-Checkpoints: the encoder of `model_type: vision-encoder-decoder` folders (`model_type: vit`).
+Checkpoints: the network of `vit_classifier.py` and `deit.py`, and the encoder of
+`model_type: vision-encoder-decoder` folders (`model_type: vit`).
 
-Legend: B batch, N patches, D width.
+Legend: B batch, N patches, F tokens in front of them, D width.
 
-Differences from `transformers`: one image size, that of the checkpoint (no interpolation of
-positions); the pooler, which no decoder reads, is left out.
+Differences from `transformers`: positions are interpolated whenever the image recipe's size is not
+the checkpoint's, once, before export; the pooler, which no decoder reads, is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
+from export.layers.vision import GridPositions, PatchEmbedding, PixelNorm, patch_grid
 from export.rename import Entry, Rename
 from serving.bundle import ImageSpec
 
@@ -49,12 +50,12 @@ class Config:
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches."""
-        return self.image[0] // self.patch[0], self.image[1] // self.patch[1]
+        return patch_grid(self.image, self.patch)
 
     @property
     def positions(self) -> int:
         """Patches and the class token."""
-        return patch_count(self.image, self.patch) + 1
+        return self.grid[0] * self.grid[1] + 1
 
 
 def read_config(reader: ConfigReader) -> Config:
@@ -95,13 +96,13 @@ def block(config: Config) -> EncoderBlock:
 class ViT(nn.Module):
     """Pixels → one vector a patch, and one for the class token in front."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, leading: int = 1) -> None:
         super().__init__()
         self.config = config
         self.pixel_norm: nn.Module = nn.Identity()
         self.patches = PatchEmbedding(config.width, config.patch, bias=True)
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.width))
-        self.positions = nn.Parameter(torch.zeros(1, config.positions, config.width))
+        self.positions = GridPositions(config.width, config.grid, leading)
         self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
 
@@ -109,19 +110,27 @@ class ViT(nn.Module):
         """Takes prepared uint8 pixels from now on, not a normalised image.
 
         Raises:
-            CheckpointError: the recipe gives another size.
+            CheckpointError: positions cannot be interpolated to the recipe's size.
         """
-        check_recipe(image, self.config.image)
+        self.positions.resize(patch_grid(image.shape[:2], self.config.patch))
         self.pixel_norm = PixelNorm(image)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """(B, height, width, 3) uint8, or (B, 3, height, width) normalised → (B, N + 1, D)."""
-        patches = self.patches(self.pixel_norm(pixels))
-        class_token = self.class_token.expand(patches.shape[0], -1, -1)
-        x = torch.cat([class_token, patches], dim=1) + self.positions
+        """(B, height, width, 3) uint8, or (B, 3, height, width) normalised → (B, F + N, D)."""
+        x = self.embed(pixels)
         for block in self.blocks:
             x = block(x)
         return self.norm(x)
+
+    def embed(self, pixels: Tensor) -> Tensor:
+        """The blocks' input, (B, F + N, D)."""
+        patches = self.patches(self.pixel_norm(pixels))
+        leading = self.leading_tokens().expand(patches.shape[0], -1, -1)
+        return torch.cat([leading, patches], dim=1) + self.positions()
+
+    def leading_tokens(self) -> Tensor:
+        """The learned tokens in front of the patches, (1, F, D)."""
+        return self.class_token
 
 
 # ---------------------------------------------------------------------------------------- rename
@@ -131,7 +140,7 @@ _BLOCK = "encoder.layer.*"
 RENAME = Rename(
     {
         "embeddings.cls_token": "class_token",
-        "embeddings.position_embeddings": "positions",
+        "embeddings.position_embeddings": "positions.table",
         "embeddings.mask_token": None,
         "embeddings.patch_embeddings.projection": "patches.projection",
         f"{_BLOCK}.layernorm_before": "blocks.*.attention_norm",

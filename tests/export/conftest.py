@@ -44,6 +44,15 @@ class TwinPair:
         """Graphs over a copy of the network."""
         return self.architecture.graphs(copy.deepcopy(self.network), self.prepared.image)
 
+    @property
+    def is_resized(self) -> bool:
+        """Whether the image recipe gives another size than the checkpoint's."""
+        declared = self.architecture
+        assert declared.image_size is not None
+        assert self.prepared.image is not None
+        size = declared.image_size(declared.read_config(self.checkpoint.config))
+        return self.prepared.image.shape[:2] != size
+
     @staticmethod
     def vocabulary_size(graphs: Graphs) -> int:
         """Tokens that a generator scores."""
@@ -86,7 +95,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
         network = declared.build(parsed).eval()
         load(network, checkpoint, declared.rename(parsed))
         tokenizer = TokenizerSpec(kind="tokenizers", pad_token_id=0, eos_token_id=63, files={})
-        image = image_recipe(declared, parsed)
+        image = image_recipe(declared, config, parsed)
         prepared = Preprocessing(tokenizer, {}, image)
         return TwinPair(reference, checkpoint, declared, network, prepared)
 

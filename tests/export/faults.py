@@ -123,7 +123,7 @@ CAPTIONER: dict[str, Fault] = {
         )
     ),
     "the class token has no position": _change(
-        lambda net: net.encoder.network.positions[:, 0].zero_()
+        lambda net: net.encoder.network.positions.table[:, 0].zero_()
     ),
 }
 

@@ -7,6 +7,7 @@ inputs and outputs: no architecture is named.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -185,9 +186,9 @@ def _stateless(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
 
 def _reference_inputs(
     pair: TwinPair, inputs: Mapping[Role, Tensor], roles: set[Role | None]
-) -> dict[str, Tensor]:
+) -> dict[str, Any]:
     """Inputs of a stateless reference; without segments it takes all for 0."""
-    wanted: dict[str, Tensor] = {}
+    wanted: dict[str, Any] = {}
     if Role.TOKENS in roles:
         tokens = inputs[Role.TOKENS]
         inside = within(inputs[Role.LENGTHS], tokens.shape[1])
@@ -197,6 +198,8 @@ def _reference_inputs(
     if Role.PIXELS in roles:
         assert pair.prepared.image is not None
         wanted["pixel_values"] = normalised(inputs[Role.PIXELS], pair.prepared.image)
+        if "interpolate_pos_encoding" in inspect.signature(pair.reference.forward).parameters:
+            wanted["interpolate_pos_encoding"] = pair.is_resized
     return wanted
 
 
@@ -216,6 +219,8 @@ def wanted_outputs(
             outputs = {role: reference.seq_relationship_logits}
         else:
             outputs = {role: reference[field or _FIELDS[role]]}
+            if role is Role.EMBEDDING:
+                outputs[role] = nn.functional.normalize(outputs[role], dim=-1)
     return {port.name: outputs[port.role] for port in graph.outputs if port.role is not None}
 
 

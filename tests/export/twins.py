@@ -25,7 +25,7 @@ from export.registry import architecture, families
 from export.twin import EXPORTED
 from serving.bundle import Growth, ImageSpec, Role
 
-_NORMS = nn.LayerNorm | nn.BatchNorm2d  # the latter's mean and variance too
+_NORMS = nn.LayerNorm | nn.BatchNorm2d | nn.BatchNorm1d  # the latters' mean and variance too
 
 
 def make_twin(name: str, config: str, folder: Path) -> Any:
@@ -70,13 +70,18 @@ def is_norm(module: nn.Module) -> bool:
     return isinstance(module, _NORMS) or type(module).__name__.endswith("RMSNorm")
 
 
-def image_recipe(declared: Architecture, config: Any) -> ImageSpec | None:
-    """A recipe of a configuration's image size, with numbers that differ everywhere."""
+def image_recipe(declared: Architecture, name: str, config: Any) -> ImageSpec | None:
+    """A recipe of a configuration's image size, with numbers that differ everywhere.
+
+    Args:
+        name: Of the twin's configuration.
+        config: What `read_config` made of it.
+    """
     if declared.image_size is None:
         return None
     return ImageSpec(
         resize="exact",
-        size=declared.image_size(config),
+        size=declared.twin.images.get(name) or declared.image_size(config),
         resample=2,
         mean=(0.5, 0.4, 0.3),
         std=(0.2, 0.25, 0.3),
@@ -93,7 +98,7 @@ def every_config() -> list[tuple[str, str]]:
 def interface(name: str, config: str = EXPORTED) -> Graphs:
     """The graphs of a twin's network, for their inputs, outputs and states; weights as built."""
     parsed, network = build(name, config)
-    return architecture(name).graphs(network, image_recipe(architecture(name), parsed))
+    return architecture(name).graphs(network, image_recipe(architecture(name), config, parsed))
 
 
 def build(name: str, config: str = EXPORTED) -> tuple[Any, nn.Module]:
