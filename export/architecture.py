@@ -86,6 +86,8 @@ class Architecture:
             decides; the first is the default. None: all of them.
         attention: Network that `graphs` prepared, image recipe → the graph of its attention
             pictures, a further part exported on request; None where there are none.
+        generation: Checkpoint → the generation parameters that apply to it, where they are neither
+            in `generation_config.json` nor at the top of `config.json`. None: they are there.
     """
 
     name: str
@@ -100,3 +102,4 @@ class Architecture:
     details: Callable[[Any], Mapping[str, Any]] = lambda network: {}
     tasks_of: Callable[[Any], Sequence[str]] | None = None
     attention: Callable[[Any, ImageSpec], Lowering] | None = None
+    generation: Callable[[Checkpoint], Mapping[str, Any]] | None = None

@@ -57,18 +57,23 @@ DEFAULT_TOP_K = 50
 
 
 def generation_defaults(
-    checkpoint: Checkpoint, limits: Limits, *, has_source: bool = True
+    checkpoint: Checkpoint,
+    limits: Limits,
+    *,
+    has_source: bool = True,
+    values: Mapping[str, Any] | None = None,
 ) -> tuple[Generation, list[str]]:
     """The checkpoint's generation parameters, and one line for each unsupported one.
 
     Args:
         has_source: Decoder-only models have none: they start from the prompt, not from a token.
+        values: The parameters, where they are not in the usual files.
 
     Raises:
         CheckpointError: the decoder's start or padding token is nowhere given, or a value is
             impossible.
     """
-    values = _values(checkpoint)
+    values = _values(checkpoint) if values is None else values
     names = ("decoder_start_token_id", "bos_token_id") if has_source else ()
     start = _ids(_first(values, *names))
     ends = _ids(values.get("eos_token_id"))

@@ -125,8 +125,12 @@ def build_manifest(
     fields: dict[str, Any] = dict(architecture.details(network))
     warnings: list[str] = []
     if "step" in graphs.lowerings:
+        own = architecture.generation
         fields["generation"], warnings = generation_defaults(
-            checkpoint, limits, has_source="admit" in graphs.lowerings
+            checkpoint,
+            limits,
+            has_source="admit" in graphs.lowerings,
+            values=None if own is None else own(checkpoint),
         )
         fields["vocabulary_size"] = network.decoder.vocabulary_size
         fields["source_vocabulary_size"] = graphs.source_vocabulary

@@ -10,6 +10,7 @@ from serving.errors import CheckpointError
 ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHITECTURE
     "marian": "export.models.marian",
     "vision-encoder-decoder": "export.models.vision_encoder_decoder",
+    "blip": "export.models.blip",
     "clip": "export.models.clip",
     "vit": "export.models.vit_classifier",
     "gpt2": "export.models.gpt2_lm",

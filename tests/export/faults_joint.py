@@ -9,6 +9,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
+from export.layers.attention import CrossAttention
 from export.models.bert_decoder import BertDecoder
 from export.models.trocr import LearnedPositions, SinusoidalPositions
 from tests.export.faults import Fault
@@ -38,6 +39,7 @@ def _swap_modules(owner: Any, first: str, second: str) -> None:
 
 
 _POSITIONS = BertDecoder.embed
+_PROJECT = CrossAttention.project_kv
 _LEARNED, _SINES = LearnedPositions.places, SinusoidalPositions.places
 
 BERT_DECODER: dict[str, Fault] = {
@@ -102,7 +104,24 @@ TROCR_SINES: dict[str, Fault] = {
     ),
 }
 
+BLIP: dict[str, Fault] = {
+    "image queries and keys are swapped": _change(
+        lambda net: _swap_modules(net.encoder.blocks[0].attention, "query", "key")
+    ),
+    "the image's norm is missing": _change(lambda net: setattr(net.encoder, "norm", nn.Identity())),
+    "the image's first token is left out of cross-attention": lambda net: patch.object(
+        CrossAttention,
+        "project_kv",
+        lambda own, source: _PROJECT(own, torch.cat([source[:, 1:], source[:, -1:]], dim=1)),
+    ),
+    "the output transformation is skipped": BERT_DECODER["the output transformation is skipped"],
+    "the output has no bias": BERT_DECODER["the output has no bias"],
+    "norms are in front": BERT_DECODER["norms are in front"],
+    "positions are counted from 1": BERT_DECODER["positions are counted from 1"],
+}
+
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
+    ("blip", "odd"): BLIP,
     ("vision-encoder-decoder", "bert"): BERT_DECODER,
     ("vision-encoder-decoder", "roberta"): ROBERTA_DECODER,
     ("vision-encoder-decoder", "trocr"): TROCR,

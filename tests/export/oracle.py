@@ -139,8 +139,9 @@ def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) ->
     image = pair.prepared.image
     if pair.architecture.twin.is_transformers:
         named = transformers_inputs(source, image)
-        tokens = {"decoder_input_ids" if named else "input_ids": target[None]}
-        return pair.reference(**named, **tokens).logits[0], None, None
+        tokens = {target_name(pair.reference): target[None]}
+        logits = pair.reference(**named, **tokens).logits[0]
+        return logits[-len(target) :], None, None  # image positions may precede the text's
     if Role.PIXELS in source:
         assert image is not None
         pixels = normalised(source[Role.PIXELS], image)[0]
@@ -153,6 +154,12 @@ def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) ->
         torch.from_numpy(value).float() for value in (logits, attention, annotations)
     )
     return logits, attention, annotations
+
+
+def target_name(reference: Any) -> str:
+    """The name of the decoder's input tokens in `transformers`."""
+    names = inspect.signature(reference.forward).parameters
+    return "decoder_input_ids" if "decoder_input_ids" in names else "input_ids"
 
 
 def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) -> dict[str, Any]:

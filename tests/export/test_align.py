@@ -14,7 +14,7 @@ from export.decoding.transformer import alignment_layer
 from export.verify import TOLERANCE, ParityError, bundle_path, verify
 from serving.bundle import Role
 from tests.export.conftest import Bundles, TwinPair, Twins
-from tests.export.oracle import difference, transformers_inputs
+from tests.export.oracle import difference, target_name, transformers_inputs
 from tests.export.twins import every_config, generators
 
 ALIGNED = generators(is_transformers=True, graph="align")
@@ -42,7 +42,11 @@ def _transformers(twin: TwinPair, inputs: dict[Role, torch.Tensor], layer: int) 
     reference.set_attn_implementation("eager")  # the others do not return their weights
     source = transformers_inputs(inputs, twin.prepared.image)
     with torch.no_grad():
-        output = reference(**source, decoder_input_ids=inputs[Role.TOKENS], output_attentions=True)
+        if hasattr(reference, "text_decoder"):  # BLIP returns its image tower's attentions only
+            reference, image = reference.text_decoder, reference.vision_model(**source)
+            source = {"encoder_hidden_states": image.last_hidden_state}
+        tokens = {target_name(reference): inputs[Role.TOKENS]}
+        output = reference(**source, **tokens, output_attentions=True)
     return output.cross_attentions[layer].mean(dim=1)
 
 

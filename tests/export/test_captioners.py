@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,13 @@ from export.torch_runner import TorchRunner
 from export.verify import TOLERANCE, verify
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.errors import CheckpointError
-from tests.export.captions import RULES, check_captions, unexported
+from tests.export.captions import RULES, check_captions, generated, requests, unexported
 from tests.export.conftest import Bundles, Twins, lowered
 
 CAPTIONERS = [
     ("vision-encoder-decoder", config)
     for config in ("odd", "bert", "bert-untied", "roberta", "trocr", "trocr-sinusoidal")
-]
+] + [("blip", "odd")]
 
 
 @pytest.mark.parametrize("rules", RULES)
@@ -47,6 +48,31 @@ def test_int8_captioner_passes_its_gate(
 ) -> None:
     low = lowered(bundles(name, config), twins(name, config), tmp_path)
     assert OrtRunner(low, threads=1).vocabulary_size == low.manifest.vocabulary_size
+
+
+def test_blip_starts_and_ends_as_its_own_generate(twins: Twins) -> None:
+    generation = unexported(twins("blip", "odd")).manifest.generation
+    assert generation is not None
+    assert generation.decoder_start_ids == (62,)
+    assert generation.eos_token_ids == (1,)  # the separator; config.json's eos_token_id is 2
+
+
+def test_prompt_that_keeps_its_end_token_gives_other_captions(twins: Twins) -> None:
+    twin = twins("blip", "odd")
+    bundle = unexported(twin)
+    runner = TorchRunner(twin.graphs(), bundle.manifest)
+    prompted = [each for each in requests(bundle, RULES["greedy"]) if each.prompt_ids]
+    kept = [
+        replace(each, prompt_ids=(*each.prompt_ids, *each.rules.eos_token_ids)) for each in prompted
+    ]
+    assert generated(runner, kept) != generated(runner, prompted)
+
+
+def test_blip_of_another_head_is_refused_by_name(twins: Twins) -> None:
+    twin = twins("blip", "odd")
+    values = {**twin.checkpoint.config, "architectures": ["BlipForQuestionAnswering"]}
+    with pytest.raises(CheckpointError, match="BlipForQuestionAnswering is not supported"):
+        twin.architecture.read_config(values)
 
 
 @pytest.mark.parametrize(
