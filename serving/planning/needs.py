@@ -48,6 +48,18 @@ def scores(*, takes: Role, shape: str) -> Need:
     return Need(f"a part that takes {takes} and returns {Role.LOGITS} {shape}", is_met)
 
 
+def labelled(section: str) -> Need:
+    """As many labels in a section as the graph has scores; the section itself is checked later."""
+
+    def is_met(manifest: Manifest) -> bool:
+        labels = manifest.tasks.get(section, {}).get("labels")
+        outputs = (graph.output(Role.LOGITS) for graph in manifest.graphs.values())
+        sizes = [output.shape[-1] for output in outputs if output is not None]
+        return labels is None or all(size == len(labels) for size in sizes)
+
+    return Need("one label for each of its scores", is_met)
+
+
 def _generates(manifest: Manifest) -> bool:
     return manifest.generator is not None and manifest.generation is not None
 

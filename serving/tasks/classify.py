@@ -17,7 +17,7 @@ from serving.planning.image_inputs import ImageInput, prepare_images
 from serving.planning.items import attempt_each, in_place, unwrap
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
-from serving.planning.needs import IMAGE_RECIPE, SPANS, scores
+from serving.planning.needs import IMAGE_RECIPE, SPANS, labelled, scores
 from serving.planning.rows import Row, image_rows
 from serving.planning.scores import Activation, Scores, activated, best_first
 from serving.planning.served_task import Plan, Section, ServedTask
@@ -108,7 +108,7 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
 
     declaration = declared.TASK
     section = ClassifySection
-    needs = (_TEXT_SCORES | _IMAGE_SCORES,)
+    needs = (_TEXT_SCORES | _IMAGE_SCORES, labelled(declared.TASK.name))
 
     def prepare(
         self,

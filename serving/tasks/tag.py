@@ -16,7 +16,7 @@ from serving.planning.image_inputs import ImageInput
 from serving.planning.items import attempt_each, in_place, unwrap
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
-from serving.planning.needs import SPANS, scores
+from serving.planning.needs import SPANS, labelled, scores
 from serving.planning.rows import Row
 from serving.planning.scores import Scores, activated
 from serving.planning.served_task import Plan, Section, ServedTask
@@ -111,7 +111,7 @@ class Tag(ServedTask[TagRequest, TagSection]):
 
     declaration = declared.TASK
     section = TagSection
-    needs = (scores(takes=Role.TOKENS, shape="(B, T, C)") & SPANS,)
+    needs = (scores(takes=Role.TOKENS, shape="(B, T, C)") & SPANS, labelled(declared.TASK.name))
 
     def prepare(
         self,
