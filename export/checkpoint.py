@@ -128,6 +128,7 @@ def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
     """
     wanted = model.state_dict(keep_vars=True)  # tied weights under each of their names
     loaded: set[int] = set()  # tensors, by identity
+    spare: list[tuple[str, str, Tensor]] = []
     problems: list[str] = []
     for name, tensor in checkpoint.tensors():
         try:
@@ -136,6 +137,12 @@ def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
             problems.append(f"unexpected: {name} {_shape(tensor)}")
             continue
         for ours, piece in layout.pieces(tensor):
+            if layout.is_spare:
+                spare.append((name, ours, piece))
+            else:
+                problems += _place(wanted, loaded, name, ours, piece)
+    for name, ours, piece in spare:
+        if id(wanted.get(ours)) not in loaded:
             problems += _place(wanted, loaded, name, ours, piece)
     problems += [
         f"missing: {rename.origin(ours)} {_shape(tensor)}"

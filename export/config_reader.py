@@ -32,6 +32,14 @@ class ConfigReader:
             raise CheckpointError(f"{self.place}: {name} must be a whole number ≥ 1, not {value!r}")
         return value
 
+    def index(self, name: str, default: int) -> int:
+        """A whole number that counts from 0, such as a token's id."""
+        value = self.values.get(name)
+        value = default if value is None else value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise CheckpointError(f"{self.place}: {name} must be a whole number ≥ 0, not {value!r}")
+        return value
+
     def number(self, name: str, default: float) -> float:
         """A number."""
         value = self.values.get(name, default)

@@ -15,6 +15,12 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "vit": "export.models.vit_classifier",
     "gpt2": "export.models.gpt2_lm",
     "bert": "export.models.bert",
+    "roberta": "export.models.roberta",
+    "xlm-roberta": "export.models.roberta",
+    "camembert": "export.models.roberta",
+    "distilbert": "export.models.distilbert",
+    "albert": "export.models.albert",
+    "mpnet": "export.models.mpnet",
     "bahdanau": "export.models.bahdanau",
     "show-attend-tell": "export.models.show_attend_tell",
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -23,11 +23,13 @@ class WeightLayout:
         targets: Our names, in the order in which they are stacked along the output dimension.
         is_transposed: Weights are stored (in, out), as OpenAI's GPT-2 does (`Conv1D`).
         is_squeezed: Leading dimensions of size one are to be dropped.
+        is_spare: Used only where no other tensor of the checkpoint has these targets.
     """
 
     targets: tuple[str, ...]
     is_transposed: bool = False
     is_squeezed: bool = False
+    is_spare: bool = False
 
     def pieces(self, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Our tensors, with their names."""
@@ -79,7 +81,7 @@ class Rename:
             entry, suffix = self.table[module], f".{self.leaves.get(leaf, leaf)}"
         layout = entry if isinstance(entry, WeightLayout) else WeightLayout(_plain(entry))
         targets = tuple(_numbered(target, numbers) + suffix for target in layout.targets)
-        return WeightLayout(targets, layout.is_transposed, layout.is_squeezed)
+        return replace(layout, targets=targets)
 
     def origin(self, ours: str) -> str:
         """The checkpoint's name for one of our tensors, for messages."""
@@ -105,6 +107,11 @@ def projections(theirs: str, ours: str) -> dict[str, Entry]:
     return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in names.items()}
 
 
+def with_and_without(prefix: str, table: Mapping[str, Entry]) -> dict[str, Entry]:
+    """A table whose names may have a prefix: a model with a head has it, a bare one does not."""
+    return {**{f"{prefix}{name}": entry for name, entry in table.items()}, **table}
+
+
 def _plain(target: str | None) -> tuple[str, ...]:
     return () if target is None else (target,)
 
@@ -121,4 +128,4 @@ def _prefix(entry: Entry, prefix: str) -> Entry:
     if isinstance(entry, str):
         return prefix + entry
     targets = tuple(prefix + target for target in entry.targets)
-    return WeightLayout(targets, entry.is_transposed, entry.is_squeezed)
+    return replace(entry, targets=targets)

@@ -8,8 +8,9 @@ from typing import Any
 from export.architecture import Architecture, Section
 from export.checkpoint import Checkpoint
 from export.encoding.graphs import text_graphs
+from export.encoding.heads import HeadConfig
 from export.encoding.network import TextModel
-from export.rename import Rename
+from export.rename import Entry, Rename, WeightLayout
 from export.tokenizer import mask_token
 from export.twin import EXPORTED, Twin
 
@@ -51,11 +52,29 @@ TASKS: dict[str, Section] = {
 }
 
 
-def text_twin(configs: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Twin:
+def masked_names(head: HeadConfig, prefix: str, *, dense: str, norm: str) -> dict[str, Entry]:
+    """The table of a masked-word head, whose tensors are skipped where another head is exported.
+
+    Its bias has two names. An untied head of `transformers` 5 has both and uses `decoder.bias`; of
+    tied and of older ones, one name is in the file.
+    """
+    used = head.fills_masks
+    return {
+        f"{prefix}.{dense}": "masked.dense" if used else None,
+        f"{prefix}.{norm}": "masked.norm" if used else None,
+        f"{prefix}.decoder": "masked.output" if used else None,
+        f"{prefix}.bias": WeightLayout(("masked.output.bias",), is_spare=True) if used else None,
+    }
+
+
+def text_twin(
+    configs: Mapping[str, tuple[str, Mapping[str, Any]]], outputs: Mapping[str, str] | None = None
+) -> Twin:
     """A twin whose configurations have different heads.
 
     Args:
         configs: Name → class of `transformers` and the fields of `config.json`.
+        outputs: As of `Twin`.
     """
     return Twin(
         reference=f"transformers:{configs[EXPORTED][0]}",
@@ -63,6 +82,7 @@ def text_twin(configs: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Twin:
             name: {**fields, "architectures": [reference]}
             for name, (reference, fields) in configs.items()
         },
+        outputs=outputs or {},
         references={name: f"transformers:{reference}" for name, (reference, _) in configs.items()},
     )
 

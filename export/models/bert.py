@@ -21,14 +21,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import text_architecture, text_twin
+from export.encoding.declaration import masked_names, text_architecture, text_twin
 from export.encoding.heads import HeadConfig, HeadKind, read_head
 from export.encoding.network import MaskedTokens, SequenceClassifier, TextEncoder, TextModel
 from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.rename import Entry, Rename
+from export.rename import Entry, Rename, with_and_without
 from serving.bundle import Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -62,22 +62,26 @@ class Config:
 def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; defaults are `transformers`' own."""
     reader = ConfigReader(values)
+    return Config(**read_fields(reader), head=read_head(reader, "Bert", tuple(HeadKind)))
+
+
+def read_fields(reader: ConfigReader) -> dict[str, Any]:
+    """The fields of `Config` but the head, which relatives of BERT have too."""
     reader.refuse_unless(
         is_decoder=False, add_cross_attention=False, position_embedding_type="absolute"
     )
     width, heads = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", 12)
     reader.divide(width, heads)
-    return Config(
-        vocabulary_size=reader.integer("vocab_size", 30522),
-        positions=reader.integer("max_position_embeddings", 512),
-        segment_types=reader.integer("type_vocab_size", 2),
-        layers=reader.integer("num_hidden_layers", 12),
-        heads=Heads(width, heads),
-        mlp_width=reader.integer("intermediate_size", 3072),
-        activation=reader.text("hidden_act", "gelu"),
-        norm_epsilon=reader.number("layer_norm_eps", 1e-12),
-        head=read_head(reader, "Bert", tuple(HeadKind)),
-    )
+    return {
+        "vocabulary_size": reader.integer("vocab_size", 30522),
+        "positions": reader.integer("max_position_embeddings", 512),
+        "segment_types": reader.integer("type_vocab_size", 2),
+        "layers": reader.integer("num_hidden_layers", 12),
+        "heads": Heads(width, heads),
+        "mlp_width": reader.integer("intermediate_size", 3072),
+        "activation": reader.text("hidden_act", "gelu"),
+        "norm_epsilon": reader.number("layer_norm_eps", 1e-12),
+    }
 
 
 # --------------------------------------------------------------------------------------- network
@@ -90,30 +94,38 @@ class Encoder(TextEncoder):
         super().__init__()
         self.width = config.width
         self.segment_types = config.segment_types
-        norm = partial(nn.LayerNorm, config.width, eps=config.norm_epsilon)
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
-        self.segments = nn.Embedding(config.segment_types, config.width)
-        self.norm = norm()
-        blocks = (
-            EncoderBlock(
-                SelfAttention(config.heads),
-                MLP(config.width, config.mlp_width, config.activation),
-                norm,
-                is_norm_first=False,
-            )
-            for _ in range(config.layers)
-        )
-        self.blocks = nn.ModuleList(blocks)
+        if config.segment_types:
+            self.segments = nn.Embedding(config.segment_types, config.width)
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
         """(B, T), (B,), (B, T) → (B, T, D)."""
-        segment = self.segments.weight[0] if segments is None else self.segments(segments)
-        positions = self.positions.weight[: token_ids.shape[1]]
-        x = self.norm(self.tokens(token_ids) + segment + positions)
-        for block in self.blocks:
-            x = block(x, lengths)
+        x = self.tokens(token_ids) + self.position_vectors(token_ids)
+        if segments is not None:
+            x = x + self.segments(segments)
+        elif self.segment_types:
+            x = x + self.segments.weight[0]
+        x = self.norm(x)
+        for each in self.blocks:
+            x = each(x, lengths)
         return x
+
+    def position_vectors(self, token_ids: Tensor) -> Tensor:
+        """(B, T) → (T, D)."""
+        return self.positions.weight[: token_ids.shape[1]]
+
+
+def block(config: Config) -> EncoderBlock:
+    """Self-attention and MLP, each with its norm behind."""
+    return EncoderBlock(
+        SelfAttention(config.heads),
+        MLP(config.width, config.mlp_width, config.activation),
+        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
+        is_norm_first=False,
+    )
 
 
 def build(config: Config) -> TextModel:
@@ -141,43 +153,39 @@ _LEAVES = {"gamma": "weight", "beta": "bias"}
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours; what another head left in the file is skipped."""
-    encoder = encoder_names("")
-    prefixed = {f"bert.{theirs}": ours for theirs, ours in encoder.items()}
-    return Rename(encoder | prefixed | _head_names(config.head), leaves=_LEAVES)
+    table = with_and_without("bert.", encoder_names() | pooler_names(config.head))
+    return Rename(table | _head_names(config.head), leaves=_LEAVES)
 
 
-def encoder_names(prefix: str) -> dict[str, Entry]:
+def encoder_names() -> dict[str, Entry]:
     """The encoder's table."""
-    block, ours = f"{prefix}encoder.layer.*", "encoder.blocks.*"
+    theirs, ours = "encoder.layer.*", "encoder.blocks.*"
     return {
-        f"{prefix}embeddings.word_embeddings": "encoder.tokens",
-        f"{prefix}embeddings.position_embeddings": "encoder.positions",
-        f"{prefix}embeddings.token_type_embeddings": "encoder.segments",
-        f"{prefix}embeddings.LayerNorm": "encoder.norm",
-        f"{prefix}embeddings.position_ids": None,
-        f"{block}.attention.self.query": f"{ours}.attention.query",
-        f"{block}.attention.self.key": f"{ours}.attention.key",
-        f"{block}.attention.self.value": f"{ours}.attention.value",
-        f"{block}.attention.output.dense": f"{ours}.attention.out",
-        f"{block}.attention.output.LayerNorm": f"{ours}.attention_norm",
-        f"{block}.intermediate.dense": f"{ours}.mlp.up",
-        f"{block}.output.dense": f"{ours}.mlp.down",
-        f"{block}.output.LayerNorm": f"{ours}.mlp_norm",
+        "embeddings.word_embeddings": "encoder.tokens",
+        "embeddings.position_embeddings": "encoder.positions",
+        "embeddings.token_type_embeddings": "encoder.segments",
+        "embeddings.LayerNorm": "encoder.norm",
+        "embeddings.position_ids": None,
+        f"{theirs}.attention.self.query": f"{ours}.attention.query",
+        f"{theirs}.attention.self.key": f"{ours}.attention.key",
+        f"{theirs}.attention.self.value": f"{ours}.attention.value",
+        f"{theirs}.attention.output.dense": f"{ours}.attention.out",
+        f"{theirs}.attention.output.LayerNorm": f"{ours}.attention_norm",
+        f"{theirs}.intermediate.dense": f"{ours}.mlp.up",
+        f"{theirs}.output.dense": f"{ours}.mlp.down",
+        f"{theirs}.output.LayerNorm": f"{ours}.mlp_norm",
     }
+
+
+def pooler_names(head: HeadConfig) -> dict[str, Entry]:
+    """The hidden layer of classifiers, which other heads do not use."""
+    return {"pooler.dense": "classifier.dense" if head.classifies else None}
 
 
 def _head_names(head: HeadConfig) -> dict[str, Entry]:
-    masked = head.fills_masks
-    pooler = "classifier.dense" if head.classifies else None
-    table: dict[str, Entry] = {
-        "bert.pooler.dense": pooler,
-        "pooler.dense": pooler,
-        "cls.predictions.transform.dense": "masked.dense" if masked else None,
-        "cls.predictions.transform.LayerNorm": "masked.norm" if masked else None,
-        "cls.predictions.decoder": "masked.output" if masked else None,
-        "cls.predictions.bias": "masked.output.bias" if masked else None,
-        "cls.seq_relationship": "classifier.output" if head.relates_sentences else None,
-    }
+    names = {"dense": "transform.dense", "norm": "transform.LayerNorm"}
+    table = masked_names(head, "cls.predictions", **names)
+    table["cls.seq_relationship"] = "classifier.output" if head.relates_sentences else None
     if head.kind is HeadKind.SEQUENCE:
         table["classifier"] = "classifier.output"
     if head.kind is HeadKind.TOKENS:
@@ -216,7 +224,9 @@ TWIN = text_twin(
             _TINY | {"type_vocab_size": 1, "hidden_act": "relu"},
         ),
         "tags": ("BertForTokenClassification", _TINY | {"num_labels": 5}),
-    }
+        "untied": ("BertForMaskedLM", _TINY | {"tie_word_embeddings": False}),
+    },
+    outputs={"pair": "seq_relationship_logits"},
 )
 
 

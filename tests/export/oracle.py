@@ -222,8 +222,6 @@ def wanted_outputs(
         field = pair.architecture.twin.outputs.get(key)
         if role is Role.EMBEDDING and field is None and graph.input(Role.TOKENS):
             outputs = {role: _pooled(reference.last_hidden_state, inputs[Role.LENGTHS])}
-        elif field is None and role is Role.LOGITS and "seq_relationship_logits" in reference:
-            outputs = {role: reference.seq_relationship_logits}
         else:
             outputs = {role: reference[field or _FIELDS[role]]}
             if role is Role.EMBEDDING:

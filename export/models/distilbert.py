@@ -1,0 +1,124 @@
+"""DistilBERT: BERT with half of the layers, without segments and pooler, trained to imitate it.
+
+Paper: Sanh et al. 2019, "DistilBERT, a distilled version of BERT", §3 (arXiv 1910.01108).
+Checkpoints: `model_type: distilbert`.
+
+Differences from `transformers`: as of BERT (`bert.py`), whose encoder this is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from export.config_reader import ConfigReader
+from export.encoding.declaration import text_architecture, text_twin
+from export.encoding.heads import HeadKind, read_head
+from export.encoding.network import MaskedTokens, SequenceClassifier, TextModel
+from export.layers.heads import Heads
+from export.models.bert import Config, Encoder
+from export.rename import Entry, Rename, with_and_without
+
+# ---------------------------------------------------------------------------------------- config
+
+HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
+NORM_EPSILON = 1e-12
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; sinusoidal positions need no mention, the file contains their table."""
+    reader = ConfigReader(values)
+    width, heads = reader.integer("dim", 768), reader.integer("n_heads", 12)
+    reader.divide(width, heads)
+    return Config(
+        vocabulary_size=reader.integer("vocab_size", 30522),
+        positions=reader.integer("max_position_embeddings", 512),
+        segment_types=0,
+        layers=reader.integer("n_layers", 6),
+        heads=Heads(width, heads),
+        mlp_width=reader.integer("hidden_dim", 3072),
+        activation=reader.text("activation", "gelu"),
+        norm_epsilon=NORM_EPSILON,
+        head=read_head(reader, "DistilBert", HEADS),
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+def build(config: Config) -> TextModel:
+    """The encoder with its head."""
+    encoder = Encoder(config)
+    return TextModel(
+        encoder,
+        config.head,
+        masked=lambda: MaskedTokens(
+            encoder.tokens,
+            config.width,
+            config.activation,
+            NORM_EPSILON,
+            is_tied=config.head.is_tied,
+        ),
+        classifier=lambda classes: SequenceClassifier(config.width, classes, "relu"),
+    )
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    theirs, ours = "transformer.layer.*", "encoder.blocks.*"
+    encoder: dict[str, Entry] = {
+        "embeddings.word_embeddings": "encoder.tokens",
+        "embeddings.position_embeddings": "encoder.positions",
+        "embeddings.LayerNorm": "encoder.norm",
+        "embeddings.position_ids": None,
+        f"{theirs}.attention.q_lin": f"{ours}.attention.query",
+        f"{theirs}.attention.k_lin": f"{ours}.attention.key",
+        f"{theirs}.attention.v_lin": f"{ours}.attention.value",
+        f"{theirs}.attention.out_lin": f"{ours}.attention.out",
+        f"{theirs}.sa_layer_norm": f"{ours}.attention_norm",
+        f"{theirs}.ffn.lin1": f"{ours}.mlp.up",
+        f"{theirs}.ffn.lin2": f"{ours}.mlp.down",
+        f"{theirs}.output_layer_norm": f"{ours}.mlp_norm",
+    }
+    head, masked = config.head.kind, config.head.fills_masks
+    heads: dict[str, Entry] = {
+        "vocab_transform": "masked.dense" if masked else None,
+        "vocab_layer_norm": "masked.norm" if masked else None,
+        "vocab_projector": "masked.output" if masked else None,
+    }
+    if head is HeadKind.SEQUENCE:
+        heads |= {"pre_classifier": "classifier.dense", "classifier": "classifier.output"}
+    if head is HeadKind.TOKENS:
+        heads["classifier"] = "tagger"
+    return Rename(with_and_without("distilbert.", encoder) | heads)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "dim": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "hidden_dim": 48,
+    "max_position_embeddings": 16,
+}
+_ODD = _TINY | {"dim": 30, "n_heads": 3, "n_layers": 1, "activation": "relu"}
+TWIN = text_twin(
+    {
+        "odd": ("DistilBertModel", _ODD),
+        "plain": ("DistilBertModel", _TINY | {"sinusoidal_pos_embds": True}),
+        "tags": ("DistilBertForTokenClassification", _ODD | {"num_labels": 5}),
+        "masked": ("DistilBertForMaskedLM", _ODD),
+        "untied": ("DistilBertForMaskedLM", _TINY | {"tie_word_embeddings": False}),
+        "classes": ("DistilBertForSequenceClassification", _TINY | {"num_labels": 3}),
+    }
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = text_architecture("distilbert", read_config, build, rename, TWIN)
