@@ -21,6 +21,12 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "distilbert": "export.models.distilbert",
     "albert": "export.models.albert",
     "mpnet": "export.models.mpnet",
+    "llama": "export.models.llama",
+    "mistral": "export.models.llama",
+    "qwen2": "export.models.qwen2",
+    "qwen3": "export.models.qwen3",
+    "gemma2": "export.models.gemma2",
+    "gemma3_text": "export.models.gemma3",
     "bahdanau": "export.models.bahdanau",
     "show-attend-tell": "export.models.show_attend_tell",
 }

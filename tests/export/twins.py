@@ -50,7 +50,9 @@ def randomise(model: nn.Module, seed: int = 0) -> None:
     """Draws every parameter and saved buffer anew."""
     generator = torch.Generator().manual_seed(seed)
     norms = {name for name, module in model.named_modules() if is_norm(module)}
-    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    saved = model.state_dict()  # rotary frequencies and masks are computed, not saved
+    buffers = {name: tensor for name, tensor in model.named_buffers() if name in saved}
+    tensors = dict(model.named_parameters()) | buffers
     with torch.no_grad():
         for name, tensor in tensors.items():
             if not tensor.is_floating_point() or "embed_positions" in name:

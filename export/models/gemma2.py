@@ -1,0 +1,299 @@
+"""Gemma 2, and what Gemma 3 shares with it.
+
+Paper: Gemma Team 2024, "Gemma 2", §2 (arXiv 2408.00118): norms in front of and behind each
+sub-layer, soft caps of scores and logits, every second layer with a window; embeddings are scaled
+by √D, and norms store their weights' distance from 1.
+Checkpoints: `model_type: gemma2`. The language model of Gemma 3 is in `gemma3.py`.
+
+Legend: R rows, T new positions, P past positions, D width, V vocabulary.
+
+Differences from `transformers`: inference only; attention to later positions
+(`use_bidirectional_attention`) is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Graphs, no_section
+from export.config_reader import ConfigReader
+from export.decoding.transformer import language_model_graphs
+from export.layers.attention import CachedAttention
+from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.heads import Heads, KeyValue, Rows
+from export.layers.mlp import GatedMLP
+from export.layers.norm import RMSNorm
+from export.models import llama
+from export.rename import Entry, Rename
+from export.twin import Twin
+from serving.bundle import ImageSpec, Limits
+
+# ---------------------------------------------------------------------------------------- config
+
+POSITIONS = 8192
+"""Default of `max_position_embeddings`."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The network's part of `config.json`."""
+
+    vocabulary_size: int
+    positions: int
+    layers: tuple[Heads, ...]
+    """Of each layer; they differ in window and rotary positions only."""
+    mlp_width: int
+    activation: str
+    norm_epsilon: float
+    logits_cap: float | None
+    """Logits l become c · tanh(l / c)."""
+    has_head_norms: bool
+    has_tied_output: bool
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.layers[0].model_width
+
+    @property
+    def limits(self) -> Limits:
+        """Positions bound prompt and answer together; one place is for the answer."""
+        return Limits(max_input_tokens=self.positions - 1, max_total_tokens=self.positions)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; unsupported fields that would change the network are refused."""
+    reader = ConfigReader(values)
+    heads = read_heads(reader, POSITIONS)
+    heads = replace(heads, soft_cap=cap(reader, "attn_logit_softcapping", 50.0))
+    window = reader.integer("sliding_window", 4096)
+    sliding = llama.sliding_layers(reader, lambda layer: layer % 2 == 0)
+    layers = tuple(replace(heads, window=window) if slides else heads for slides in sliding)
+    return read_shape(reader, layers, POSITIONS, logits_cap=30.0)
+
+
+def read_heads(reader: ConfigReader, positions: int) -> Heads:
+    """What the attention of all layers has in common.
+
+    Args:
+        positions: Default of `max_position_embeddings`.
+    """
+    bias = reader.flag("attention_bias", False)
+    heads = llama.read_heads(
+        reader, bias=bias, out_bias=bias, head_width=256, groups=4, positions=positions
+    )
+    return replace(heads, scale=reader.number("query_pre_attn_scalar", 256) ** -0.5)
+
+
+def read_shape(
+    reader: ConfigReader,
+    layers: tuple[Heads, ...],
+    positions: int,
+    *,
+    logits_cap: float | None,
+    has_head_norms: bool = False,
+) -> Config:
+    """The configuration around the heads.
+
+    Args:
+        positions: Default of `max_position_embeddings`.
+        logits_cap: Default of `final_logit_softcapping`.
+    """
+    for name in ("use_bidirectional_attention", "mlp_bias"):
+        if reader.values.get(name) is not None:
+            reader.refuse_unless(**{name: False})
+    return Config(
+        vocabulary_size=reader.integer("vocab_size"),
+        positions=reader.integer("max_position_embeddings", positions),
+        layers=layers,
+        mlp_width=reader.integer("intermediate_size"),
+        activation=reader.text("hidden_activation", "gelu_pytorch_tanh"),
+        norm_epsilon=reader.number("rms_norm_eps", 1e-6),
+        logits_cap=cap(reader, "final_logit_softcapping", logits_cap),
+        has_head_norms=has_head_norms,
+        has_tied_output=reader.flag("tie_word_embeddings", True),
+    )
+
+
+def cap(reader: ConfigReader, name: str, default: float | None) -> float | None:
+    """A soft cap; null switches it off."""
+    if reader.values.get(name, default) is None:
+        return None
+    return reader.number(name, default or 0.0)
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+class Block(nn.Module):
+    """Causal self-attention and gated MLP, each between two norms (§2, table 1)."""
+
+    def __init__(self, config: Config, heads: Heads) -> None:
+        super().__init__()
+        norm = partial(RMSNorm, eps=config.norm_epsilon, offset=1.0)
+        self.attention_norm = norm(config.width)
+        self.attention = CachedAttention(heads, norm if config.has_head_norms else None)
+        self.attention_out_norm = norm(config.width)
+        self.mlp_norm = norm(config.width)
+        self.mlp = GatedMLP(config.width, config.mlp_width, config.activation)
+        self.mlp_out_norm = norm(config.width)
+
+    def forward(
+        self,
+        x: Tensor,
+        rows: Rows,
+        past: KeyValue,
+        cross: KeyValue | None = None,
+        source: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> tuple[Tensor, KeyValue]:
+        """(R, T, D) → (R, T, D) and the layer's cache; there is no source to attend to."""
+        attended, present = self.attention(self.attention_norm(x), past, rows, bias)
+        x = x + self.attention_out_norm(attended)
+        return x + self.mlp_out_norm(self.mlp(self.mlp_norm(x))), present
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Gemma(TransformerDecoder):
+    """Tokens → scores of the next token; positions are in the attention."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.heads = config.layers[0]
+        self.vocabulary_size = config.vocabulary_size
+        self.scale = config.width**0.5
+        self.logits_cap = config.logits_cap
+        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
+        self.blocks = nn.ModuleList(Block(config, heads) for heads in config.layers)
+        self.norm = RMSNorm(config.width, config.norm_epsilon, offset=1.0)
+        self.output = self.tokens.weight
+        if not config.has_tied_output:
+            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(R, T) → (R, T, D)."""
+        return self.tokens(tokens) * self.scale
+
+    def finish(self, x: Tensor) -> Tensor:
+        """(R, T, D) → (R, T, D): the norm behind the last block."""
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V)."""
+        logits = tied_logits(hidden, self.output)
+        return logits if self.logits_cap is None else soft_capped(logits, self.logits_cap)
+
+
+def soft_capped(logits: Tensor, limit: float) -> Tensor:
+    """Logits between -limit and limit, their order kept."""
+    return limit * (logits / limit).tanh()
+
+
+class LanguageModel(nn.Module):
+    """The decoder, under the name that every generator has for it."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.decoder = Gemma(config)
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    theirs, ours = "model.layers.*", "decoder.blocks.*"
+    table: dict[str, Entry] = {
+        "model.embed_tokens": "decoder.tokens",
+        "lm_head.weight": "decoder.tokens.weight" if config.has_tied_output else "decoder.output",
+        f"{theirs}.input_layernorm": f"{ours}.attention_norm",
+        f"{theirs}.self_attn.q_proj": f"{ours}.attention.query",
+        f"{theirs}.self_attn.k_proj": f"{ours}.attention.key",
+        f"{theirs}.self_attn.v_proj": f"{ours}.attention.value",
+        f"{theirs}.self_attn.o_proj": f"{ours}.attention.out",
+        f"{theirs}.self_attn.q_norm": f"{ours}.attention.query_norm",
+        f"{theirs}.self_attn.k_norm": f"{ours}.attention.key_norm",
+        f"{theirs}.post_attention_layernorm": f"{ours}.attention_out_norm",
+        f"{theirs}.pre_feedforward_layernorm": f"{ours}.mlp_norm",
+        f"{theirs}.mlp.gate_proj": f"{ours}.mlp.gate",
+        f"{theirs}.mlp.up_proj": f"{ours}.mlp.up",
+        f"{theirs}.mlp.down_proj": f"{ours}.mlp.down",
+        f"{theirs}.post_feedforward_layernorm": f"{ours}.mlp_out_norm",
+        "model.norm": "decoder.norm",
+    }
+    return Rename(table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
+    """`step` (R, T, P dynamic; self-attention in place)."""
+    return language_model_graphs(model.decoder)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+TINY = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "query_pre_attn_scalar": 20,
+    "sliding_window": 3,
+    "max_position_embeddings": 32,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+}
+TWIN = Twin(
+    reference="transformers:Gemma2ForCausalLM",
+    configs={
+        "plain": TINY | {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 4.0},
+        "odd": TINY
+        | {
+            "hidden_size": 36,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 3,
+            "head_dim": 10,
+            "rms_norm_eps": 1e-3,
+            "attn_logit_softcapping": 1.5,
+            "final_logit_softcapping": 4.0,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+        },
+        "uncapped": TINY
+        | {
+            "attn_logit_softcapping": None,
+            "final_logit_softcapping": None,
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+            "layer_types": ["full_attention", "sliding_attention"],
+            "eos_token_id": [1, 3],
+        },
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="gemma2",
+    tasks={"generate": no_section},
+    read_config=read_config,
+    build=LanguageModel,
+    rename=rename,
+    graphs=graphs,
+    tokenizer="tokenizers",
+    twin=TWIN,
+)

@@ -1,0 +1,323 @@
+"""Llama, and the language models of its shape.
+
+Papers: Touvron et al. 2023, "LLaMA", §2.2 (arXiv 2302.13971): RMS norms in front of each sub-layer,
+a gated MLP and rotary positions; Touvron et al. 2023, "Llama 2", §2.2 (arXiv 2307.09288): grouped
+heads; Jiang et al. 2023, "Mistral 7B", §2 (arXiv 2310.06825): every layer attends to a window.
+Checkpoints: `model_type: llama` (Llama 1 to 3, SmolLM2, TinyLlama) and `mistral`. Qwen and Gemma
+build on this file's network.
+
+Legend: R rows, T new positions, D width, V vocabulary.
+
+Differences from `transformers`: inference only. Rotary scaling is refused where it is none of
+`default`, `linear`, `dynamic` and `llama3`; dynamic scaling begins behind the last position that
+is served, so it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Graphs, no_section
+from export.config_reader import ConfigReader
+from export.decoding.transformer import language_model_graphs
+from export.layers.attention import CachedAttention
+from export.layers.blocks import DecoderBlock
+from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.heads import Heads
+from export.layers.mlp import GatedMLP
+from export.layers.norm import RMSNorm
+from export.layers.rotary_config import read_rotary
+from export.rename import Entry, Rename
+from export.twin import Twin
+from serving.bundle import ImageSpec, Limits
+from serving.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config:
+    """The network's part of `config.json`."""
+
+    vocabulary_size: int
+    positions: int
+    layers: tuple[Heads, ...]
+    """Of each layer; they differ in window and rotary positions only."""
+    mlp_width: int
+    activation: str
+    norm_epsilon: float
+    has_mlp_bias: bool
+    has_head_norms: bool
+    """Whether each head's queries and keys are normalised before they rotate."""
+    has_tied_output: bool
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.layers[0].model_width
+
+    @property
+    def limits(self) -> Limits:
+        """Positions bound prompt and answer together; one place is for the answer."""
+        return Limits(max_input_tokens=self.positions - 1, max_total_tokens=self.positions)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; unsupported fields that would change the network are refused."""
+    reader = ConfigReader(values)
+    if values.get("model_type") != "mistral":
+        bias = reader.flag("attention_bias", False)
+        return read_shape(reader, read_heads(reader, bias=bias, out_bias=bias))
+    heads = read_heads(reader, bias=False, out_bias=False, positions=131072, groups=8)
+    if reader.values.get("sliding_window", 4096) is not None:
+        heads = replace(heads, window=reader.integer("sliding_window", 4096))
+    reader.refuse_unless(layer_types=None)
+    return read_shape(reader, heads, positions=131072)
+
+
+def read_heads(
+    reader: ConfigReader,
+    *,
+    bias: bool,
+    out_bias: bool,
+    head_width: int | None = None,
+    groups: int | None = None,
+    positions: int = 2048,
+) -> Heads:
+    """What the attention of all layers has in common.
+
+    Args:
+        head_width: Default of `head_dim`; D / H when not given.
+        groups: Default of `num_key_value_heads`; H when not given.
+        positions: Default of `max_position_embeddings`.
+
+    Raises:
+        CheckpointError: query heads cannot share key heads evenly.
+    """
+    width, count = reader.integer("hidden_size"), reader.integer("num_attention_heads")
+    shared = reader.integer("num_key_value_heads", groups or count)
+    if count % shared:
+        raise CheckpointError(
+            f"{reader.place}: num_attention_heads = {count} is not a multiple of "
+            f"num_key_value_heads = {shared}"
+        )
+    if head_width is None and reader.values.get("head_dim") is None:
+        reader.divisible("hidden_size", "num_attention_heads")
+    inner = reader.integer("head_dim", head_width or width // count)
+    rotary = read_rotary(reader, inner, reader.integer("max_position_embeddings", positions))
+    return Heads(
+        width,
+        count,
+        bias=bias,
+        key_value_count=shared,
+        head_width=inner,
+        out_bias=out_bias,
+        rotary=rotary,
+    )
+
+
+def read_shape(
+    reader: ConfigReader,
+    heads: Heads | Sequence[Heads],
+    *,
+    positions: int = 2048,
+    has_head_norms: bool = False,
+) -> Config:
+    """The configuration around the heads, which are of all layers or of each."""
+    count = reader.integer("num_hidden_layers")
+    return Config(
+        vocabulary_size=reader.integer("vocab_size"),
+        positions=reader.integer("max_position_embeddings", positions),
+        layers=(heads,) * count if isinstance(heads, Heads) else tuple(heads),
+        mlp_width=reader.integer("intermediate_size"),
+        activation=reader.text("hidden_act", "silu"),
+        norm_epsilon=reader.number("rms_norm_eps", 1e-6),
+        has_mlp_bias=reader.flag("mlp_bias", False),
+        has_head_norms=has_head_norms,
+        has_tied_output=reader.flag("tie_word_embeddings", False),
+    )
+
+
+def sliding_layers(reader: ConfigReader, is_sliding: Callable[[int], bool]) -> tuple[bool, ...]:
+    """Which layers attend to a window only, from `layer_types`.
+
+    Args:
+        is_sliding: Layer, from 0 → what applies where the checkpoint has no `layer_types`.
+
+    Raises:
+        CheckpointError: another kind of attention, or not one entry a layer.
+    """
+    count = reader.integer("num_hidden_layers")
+    kinds = reader.values.get("layer_types")
+    if kinds is None:
+        return tuple(is_sliding(layer) for layer in range(count))
+    allowed = {"sliding_attention": True, "full_attention": False}
+    if not isinstance(kinds, list) or len(kinds) != count or not set(kinds) <= set(allowed):
+        raise CheckpointError(
+            f"{reader.place}: layer_types must have one of {', '.join(allowed)} for each of "
+            f"{count} layers, not {kinds!r}"
+        )
+    return tuple(allowed[kind] for kind in kinds)
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+def block(config: Config, heads: Heads) -> DecoderBlock:
+    """Causal self-attention and gated MLP, behind norms."""
+    norm = partial(RMSNorm, eps=config.norm_epsilon)
+    return DecoderBlock(
+        CachedAttention(heads, norm if config.has_head_norms else None),
+        GatedMLP(config.width, config.mlp_width, config.activation, bias=config.has_mlp_bias),
+        partial(norm, config.width),
+        is_norm_first=True,
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Llama(TransformerDecoder):
+    """Tokens → scores of the next token; positions are in the attention."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.heads = config.layers[0]
+        self.vocabulary_size = config.vocabulary_size
+        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
+        self.blocks = nn.ModuleList(block(config, heads) for heads in config.layers)
+        self.norm = RMSNorm(config.width, config.norm_epsilon)
+        self.output = self.tokens.weight
+        if not config.has_tied_output:
+            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(R, T) → (R, T, D)."""
+        return self.tokens(tokens)
+
+    def finish(self, x: Tensor) -> Tensor:
+        """(R, T, D) → (R, T, D): the norm behind the last block."""
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V)."""
+        return tied_logits(hidden, self.output)
+
+
+class LanguageModel(nn.Module):
+    """The decoder, under the name that every generator has for it."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.decoder = Llama(config)
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    theirs, ours = "model.layers.*", "decoder.blocks.*"
+    table: dict[str, Entry] = {
+        "model.embed_tokens": "decoder.tokens",
+        "lm_head.weight": "decoder.tokens.weight" if config.has_tied_output else "decoder.output",
+        f"{theirs}.input_layernorm": f"{ours}.attention_norm",
+        f"{theirs}.self_attn.q_proj": f"{ours}.attention.query",
+        f"{theirs}.self_attn.k_proj": f"{ours}.attention.key",
+        f"{theirs}.self_attn.v_proj": f"{ours}.attention.value",
+        f"{theirs}.self_attn.o_proj": f"{ours}.attention.out",
+        f"{theirs}.self_attn.q_norm": f"{ours}.attention.query_norm",
+        f"{theirs}.self_attn.k_norm": f"{ours}.attention.key_norm",
+        f"{theirs}.self_attn.rotary_emb.inv_freq": None,  # which old versions stored
+        f"{theirs}.post_attention_layernorm": f"{ours}.mlp_norm",
+        f"{theirs}.mlp.gate_proj": f"{ours}.mlp.gate",
+        f"{theirs}.mlp.up_proj": f"{ours}.mlp.up",
+        f"{theirs}.mlp.down_proj": f"{ours}.mlp.down",
+        "model.norm": "decoder.norm",
+    }
+    return Rename(table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
+    """`step` (R, T, P dynamic; self-attention in place)."""
+    return language_model_graphs(model.decoder)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8,
+}
+TWIN = Twin(
+    reference="transformers:LlamaForCausalLM",
+    configs={
+        "plain": _TINY,
+        "odd": _TINY
+        | {
+            "hidden_size": 30,
+            "num_attention_heads": 6,
+            "head_dim": 10,
+            "rms_norm_eps": 1e-3,
+            "rope_parameters": _LLAMA3,
+            "tie_word_embeddings": True,
+        },
+        "biased": _TINY
+        | {
+            "attention_bias": True,
+            "mlp_bias": True,
+            "num_key_value_heads": 1,
+            "hidden_act": "gelu",
+            "eos_token_id": [2, 3],
+        },
+        "rotated by the operator": _TINY | {"head_dim": 16, "num_key_value_heads": None},
+        "linear": _TINY
+        | {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}},
+        "dynamic": _TINY
+        | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 3.0}},
+        "mistral": _TINY | {"model_type": "mistral", "sliding_window": 3, "head_dim": 10},
+        "mistral without a window": _TINY | {"model_type": "mistral", "sliding_window": None},
+    },
+    references={
+        "mistral": "transformers:MistralForCausalLM",
+        "mistral without a window": "transformers:MistralForCausalLM",
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="llama",
+    tasks={"generate": no_section},
+    read_config=read_config,
+    build=LanguageModel,
+    rename=rename,
+    graphs=graphs,
+    tokenizer="tokenizers",
+    twin=TWIN,
+)

@@ -1,0 +1,77 @@
+"""Qwen3: Llama's shape with norms of each head's queries and keys.
+
+Paper: Yang et al. 2025, "Qwen3 Technical Report", §2 (arXiv 2505.09388); the norms are those of
+Dehghani et al. 2023 (arXiv 2302.05442). The network is in `llama.py`.
+Checkpoints: `model_type: qwen3`.
+
+Differences from `transformers`: see `llama.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from export.architecture import Architecture, no_section
+from export.config_reader import ConfigReader
+from export.models import llama, qwen2
+from export.twin import Twin
+
+# ---------------------------------------------------------------------------------------- config
+
+HEAD_WIDTH = 128
+"""Default of `head_dim`."""
+
+
+def read_config(values: Mapping[str, Any]) -> llama.Config:
+    """The configuration; unsupported fields that would change the network are refused."""
+    reader = ConfigReader(values)
+    reader.refuse_unless(mlp_bias=False)
+    bias = reader.flag("attention_bias", False)
+    heads = llama.read_heads(
+        reader, bias=bias, out_bias=bias, head_width=HEAD_WIDTH, positions=qwen2.POSITIONS
+    )
+    layers = qwen2.windowed(reader, heads)
+    return llama.read_shape(reader, layers, positions=qwen2.POSITIONS, has_head_norms=True)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+TWIN = Twin(
+    reference="transformers:Qwen3ForCausalLM",
+    configs={
+        "plain": qwen2.TINY | {"head_dim": 16},
+        "odd": qwen2.TINY
+        | {
+            "hidden_size": 36,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 3,
+            "head_dim": 10,
+            "rms_norm_eps": 1e-3,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+        },
+        "biased": qwen2.TINY
+        | {
+            "attention_bias": True,
+            "head_dim": 12,
+            "tie_word_embeddings": True,
+            "use_sliding_window": True,
+            "sliding_window": 3,
+            "max_window_layers": 1,
+        },
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="qwen3",
+    tasks={"generate": no_section},
+    read_config=read_config,
+    build=llama.LanguageModel,
+    rename=llama.rename,
+    graphs=llama.graphs,
+    tokenizer="tokenizers",
+    twin=TWIN,
+)
