@@ -34,7 +34,7 @@ class _Planted:
     def __exit__(self, *error: object) -> None: ...
 
 
-def _change(action: Callable[[Any], object]) -> Fault:
+def change(action: Callable[[Any], object]) -> Fault:
     def plant(network: Any) -> _Planted:
         with torch.no_grad():
             action(network)
@@ -49,7 +49,7 @@ def _swap(first: Any, second: Any) -> None:
     second.copy_(held)
 
 
-def _swap_modules(owner: Any, first: str, second: str) -> None:
+def swap_modules(owner: Any, first: str, second: str) -> None:
     held = getattr(owner, first)
     setattr(owner, first, getattr(owner, second))
     setattr(owner, second, held)
@@ -67,24 +67,24 @@ def _unmasked(
 
 
 MARIAN: dict[str, Fault] = {
-    "a bias is dropped": _change(lambda net: net.decoder.blocks[0].mlp.up.bias.zero_()),
-    "two norms are swapped": _change(
-        lambda net: _swap_modules(net.decoder.blocks[0], "attention_norm", "cross_norm")
+    "a bias is dropped": change(lambda net: net.decoder.blocks[0].mlp.up.bias.zero_()),
+    "two norms are swapped": change(
+        lambda net: swap_modules(net.decoder.blocks[0], "attention_norm", "cross_norm")
     ),
-    "query and key are swapped": _change(
-        lambda net: _swap_modules(net.decoder.blocks[0].attention, "query", "key")
+    "query and key are swapped": change(
+        lambda net: swap_modules(net.decoder.blocks[0].attention, "query", "key")
     ),
-    "cross key and value are swapped": _change(
-        lambda net: _swap_modules(net.decoder.blocks[0].cross, "key", "value")
+    "cross key and value are swapped": change(
+        lambda net: swap_modules(net.decoder.blocks[0].cross, "key", "value")
     ),
-    "another activation": _change(
+    "another activation": change(
         lambda net: setattr(net.decoder.blocks[1].mlp, "activation", nn.functional.gelu)
     ),
-    "the embedding scale is forgotten": _change(
+    "the embedding scale is forgotten": change(
         lambda net: setattr(net.decoder.embedding, "scale", 1.0)
     ),
-    "the logits bias is dropped": _change(lambda net: net.decoder.output_bias.zero_()),
-    "sines and cosines are interleaved": _change(
+    "the logits bias is dropped": change(lambda net: net.decoder.output_bias.zero_()),
+    "sines and cosines are interleaved": change(
         lambda net: net.encoder.embedding.positions.copy_(
             net.encoder.embedding.positions.unflatten(1, (2, -1)).mT.flatten(1)
         )
@@ -97,32 +97,32 @@ MARIAN: dict[str, Fault] = {
     "padding of the source is seen": lambda net: patch.object(
         attention, "within", lambda lengths, size: within(torch.full_like(lengths, size), size)
     ),
-    "a block is skipped": _change(lambda net: setattr(net.encoder.blocks, "0", _Identity())),
+    "a block is skipped": change(lambda net: setattr(net.encoder.blocks, "0", _Identity())),
 }
 
 CAPTIONER: dict[str, Fault] = {
-    "erf for tanh in GELU": _change(
+    "erf for tanh in GELU": change(
         lambda net: setattr(net.decoder.blocks[0].mlp, "activation", nn.functional.gelu)
     ),
-    "another epsilon in the norms": _change(
+    "another epsilon in the norms": change(
         lambda net: setattr(net.decoder.blocks[0].mlp_norm, "eps", 1e-5)
     ),
-    "the final norm is missing": _change(lambda net: setattr(net.decoder, "norm", _Identity())),
-    "the image's norm is missing": _change(
+    "the final norm is missing": change(lambda net: setattr(net.decoder, "norm", _Identity())),
+    "the image's norm is missing": change(
         lambda net: setattr(net.encoder.network, "norm", _Identity())
     ),
-    "the projection is not biased": _change(lambda net: net.encoder.projection.bias.zero_()),
-    "height and width of a patch are swapped": _change(
+    "the projection is not biased": change(lambda net: net.encoder.projection.bias.zero_()),
+    "height and width of a patch are swapped": change(
         lambda net: net.encoder.network.patches.projection.weight.copy_(
             net.encoder.network.patches.projection.weight.flip(2)
         )
     ),
-    "red and blue are swapped": _change(
+    "red and blue are swapped": change(
         lambda net: net.encoder.network.patches.projection.weight.copy_(
             net.encoder.network.patches.projection.weight.flip(1)
         )
     ),
-    "the class token has no position": _change(
+    "the class token has no position": change(
         lambda net: net.encoder.network.positions.table[:, 0].zero_()
     ),
 }
@@ -132,17 +132,17 @@ GPT2: dict[str, Fault] = {
     "erf for tanh in GELU": CAPTIONER["erf for tanh in GELU"],
     "another epsilon in the norms": CAPTIONER["another epsilon in the norms"],
     "the final norm is missing": CAPTIONER["the final norm is missing"],
-    "the norms of a block are swapped": _change(
-        lambda net: _swap_modules(net.decoder.blocks[1], "attention_norm", "mlp_norm")
+    "the norms of a block are swapped": change(
+        lambda net: swap_modules(net.decoder.blocks[1], "attention_norm", "mlp_norm")
     ),
-    "key and value are swapped": _change(
-        lambda net: _swap_modules(net.decoder.blocks[0].attention, "key", "value")
+    "key and value are swapped": change(
+        lambda net: swap_modules(net.decoder.blocks[0].attention, "key", "value")
     ),
-    "a bias is dropped": _change(lambda net: net.decoder.blocks[1].attention.out.bias.zero_()),
+    "a bias is dropped": change(lambda net: net.decoder.blocks[1].attention.out.bias.zero_()),
     "positions are off by one": MARIAN["positions are off by one"],
     "scores are not scaled": MARIAN["scores are not scaled"],
     "nothing is masked": MARIAN["nothing is masked"],
-    "a block is skipped": _change(lambda net: setattr(net.decoder.blocks, "1", _Idle())),
+    "a block is skipped": change(lambda net: setattr(net.decoder.blocks, "1", _Idle())),
 }
 
 
@@ -194,19 +194,19 @@ BAHDANAU: dict[str, Fault] = {
     "the alignment is one word off": lambda net: patch.object(
         AdditiveAttention, "forward", _misaligned
     ),
-    "both directions are swapped": _change(
-        lambda net: _swap_modules(net.encoder.gru, "rightward", "leftward")
+    "both directions are swapped": change(
+        lambda net: swap_modules(net.encoder.gru, "rightward", "leftward")
     ),
     "the decoder starts from the last word": lambda net: patch.object(
         Decoder, "initial_states", _from_rightward
     ),
     "maxout takes halves for pairs": lambda net: patch.object(Decoder, "logits", _halves),
-    "gates z and r are swapped": _change(
+    "gates z and r are swapped": change(
         lambda net: net.decoder.unit.gates.weight.copy_(
             net.decoder.unit.gates.weight.unflatten(0, (2, -1)).flip(0).flatten(0, 1)
         )
     ),
-    "a readout's bias is dropped": _change(lambda net: net.decoder.readout.bias.zero_()),
+    "a readout's bias is dropped": change(lambda net: net.decoder.readout.bias.zero_()),
 }
 
 
@@ -245,30 +245,30 @@ SHOW_ATTEND_TELL: dict[str, Fault] = {
     "the state starts from one cell": lambda net: patch.object(
         show_attend_tell.Decoder, "initial_states", _from_first_cell
     ),
-    "input and forget gates are swapped": _change(
+    "input and forget gates are swapped": change(
         lambda net: _swap_gates(net.decoder.lstm.gates, 0, 1)
     ),
-    "output gate and candidate are swapped": _change(
+    "output gate and candidate are swapped": change(
         lambda net: _swap_gates(net.decoder.lstm.gates, 2, 3)
     ),
-    "first state and first memory are swapped": _change(
-        lambda net: _swap_modules(net.decoder, "initial_hidden", "initial_cell")
+    "first state and first memory are swapped": change(
+        lambda net: swap_modules(net.decoder, "initial_hidden", "initial_cell")
     ),
-    "the context is not gated": _change(lambda net: net.decoder.gate.bias.fill_(50)),
+    "the context is not gated": change(lambda net: net.decoder.gate.bias.fill_(50)),
     "the attention is one cell off": BAHDANAU["the alignment is one word off"],
-    "cells have no position": _change(lambda net: net.encoder.positions.zero_()),
-    "another epsilon in batch normalisation": _change(
+    "cells have no position": change(lambda net: net.encoder.positions.zero_()),
+    "another epsilon in batch normalisation": change(
         lambda net: setattr(net.encoder.convolutions[1].norm, "eps", 1e-3)
     ),
-    "pictures are normalised by their batch": _change(
+    "pictures are normalised by their batch": change(
         lambda net: net.encoder.convolutions[0].norm.train()
     ),
-    "red and blue are swapped": _change(
+    "red and blue are swapped": change(
         lambda net: net.encoder.convolutions[0].filter.weight.copy_(
             net.encoder.convolutions[0].filter.weight.flip(1)
         )
     ),
-    "the context's bias is dropped": _change(lambda net: net.decoder.from_context.bias.zero_()),
+    "the context's bias is dropped": change(lambda net: net.decoder.from_context.bias.zero_()),
 }
 
 

@@ -1,0 +1,106 @@
+"""`config.json` of decoder-only models: today's and older fields, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from export.layers.rotary import Rotary
+from export.registry import architecture
+from export.twin import EXPORTED
+from serving.errors import CheckpointError
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8,
+}
+SCALED: dict[str, dict[str, Any]] = {
+    "default": {},
+    "base": {"rope_theta": 500000.0},
+    "Llama 3": {"rope_theta": 500000.0, "rope_scaling": LLAMA3},
+    "linear, as it was first written": {"rope_scaling": {"type": "linear", "factor": 4.0}},
+    "dynamic": {"rope_scaling": {"type": "dynamic", "factor": 4.0}},
+}
+
+
+def _values(name: str) -> dict[str, Any]:
+    """A configuration as of a checkpoint saved with `transformers` 4: no `rope_parameters`."""
+    values = {"model_type": name, **architecture(name).twin.configs[EXPORTED]}
+    values.pop("rope_parameters", None)
+    return values
+
+
+def _rotary(name: str, values: dict[str, Any], layer: int = 0) -> Rotary:
+    rotary = architecture(name).read_config(values).layers[layer].rotary
+    assert isinstance(rotary, Rotary)
+    return rotary
+
+
+def _tables(cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    """Of `transformers`, which repeats each half: (2, positions, w / 2)."""
+    width = cosine.shape[-1] // 2
+    return torch.stack([cosine[0, :, :width], sine[0, :, :width]])
+
+
+@pytest.mark.parametrize("case", SCALED)
+def test_older_rope_fields_mean_what_transformers_reads(case: str) -> None:
+    values = _values("llama") | SCALED[case]
+    config = transformers.LlamaConfig(**{k: v for k, v in values.items() if k != "model_type"})
+    theirs = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.arange(32)[None])
+    ours = _rotary("llama", values)
+    assert ours.positions == 32
+    assert torch.allclose(_tables(*theirs), torch.stack(ours.tables), atol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["Llama 3", "linear, as it was first written", "default"])
+def test_gemma_3_rotates_by_two_bases_in_older_fields(case: str) -> None:
+    values = _values("gemma3_text") | SCALED[case] | {"rope_local_base_freq": 77.0}
+    config = transformers.Gemma3TextConfig(**{k: v for k, v in values.items() if k != "model_type"})
+    rotary = Gemma3RotaryEmbedding(config)
+    for layer, kind in enumerate(values["layer_types"]):
+        theirs = rotary(torch.zeros(1), torch.arange(32)[None], kind)
+        ours = _rotary("gemma3_text", values, layer)
+        assert torch.allclose(_tables(*theirs), torch.stack(ours.tables), atol=1e-6), kind
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type = 'yarn'"),
+    ("llama", {"rope_scaling": {"rope_type": "longrope"}}, "rope_type = 'longrope'"),
+    ("llama", {"rope_scaling": {"rope_type": "linear"}}, "factor is missing"),
+    ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    ("llama", {"num_key_value_heads": 4}, "num_key_value_heads = 4"),
+    ("llama", {"hidden_act": "sine"}, "'sine'"),
+    ("llama", {"head_dim": 9}, "width 9"),
+    ("mistral", {"layer_types": ["full_attention"] * 2}, "layer_types"),
+    ("qwen2", {"layer_types": ["full_attention"]}, "layer_types"),
+    ("qwen3", {"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
+    ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+    ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
+    ("opt", {"num_attention_heads": 7}, "num_attention_heads"),
+    ("gpt_neo", {"attention_types": [[["global", "sparse"], 1]]}, "attention_types"),
+    ("gpt_neo", {"attention_types": [[["global"], 1]]}, "attention_types"),
+    ("openai-gpt", {"afn": "tanh"}, "afn = 'tanh'"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "reason"), REFUSED)
+def test_unsupported_fields_are_refused_by_name(
+    name: str, change: dict[str, Any], reason: str
+) -> None:
+    values = _values("llama" if name == "mistral" else name) | {"model_type": name}
+    with pytest.raises(CheckpointError, match=reason):
+        architecture(name).build(architecture(name).read_config(values | change))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "opt", "gpt_neo", "openai-gpt"])
+def test_prompt_limit_reserves_a_position_for_the_answer(name: str) -> None:
+    limits = architecture(name).read_config(_values(name)).limits
+    assert (limits.max_input_tokens, limits.max_total_tokens) == (31, 32)
