@@ -67,12 +67,24 @@ Bundles = Callable[[str, str], Bundle]
 
 EXPORTS = {"bundles", "layers"}
 """Fixtures that export graphs: seconds each, so the tests that use them are no unit tests."""
+SIBLINGS = {"openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma2"}
+"""Architectures that share every layer with another one. In `make test` their graphs pass the gate;
+their further tests on exported graphs are for `make test-all`."""
+GATE = "test_graphs_compute_what_the_network_computes"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if EXPORTS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+            if _name(item) in SIBLINGS and not item.name.startswith(GATE):
+                item.add_marker(pytest.mark.full)
+
+
+def _name(item: pytest.Item) -> str | None:
+    """The architecture that a test is parametrised with."""
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    return parameters.get("name")
 
 
 @pytest.fixture(scope="session", autouse=True)
