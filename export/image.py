@@ -12,6 +12,8 @@ from serving.errors import CheckpointError
 FILE = "preprocessor_config.json"
 COMBINED_FILE = "processor_config.json"  # newer checkpoints: tokenizer and images together
 BILINEAR, BICUBIC = 2, 3
+RESAMPLING = {"ViT": BILINEAR, "CLIP": BICUBIC, "Blip": BICUBIC, "Siglip": BICUBIC}
+"""Kind of processor → its filter where the file names none."""
 
 
 def image_spec(checkpoint: Checkpoint) -> ImageSpec:
@@ -23,7 +25,8 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
     values = checkpoint.json(FILE) or checkpoint.json(COMBINED_FILE).get("image_processor")
     if not values:
         raise CheckpointError(f"{checkpoint.folder} has no {FILE}")
-    is_clip = _kind(values) == "CLIP"
+    kind = _kind(values)
+    is_clip = kind == "CLIP"
     if values.get("do_resize", True) is not True:
         raise CheckpointError(f"{FILE}: do_resize = false is not supported")
     resize, size = _size(values, is_clip)
@@ -35,7 +38,7 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
         resize=resize,
         size=size,
         crop=_pair(values.get("crop_size"), "crop_size") if has_crop else None,
-        resample=values.get("resample", BICUBIC if is_clip else BILINEAR),
+        resample=values.get("resample", RESAMPLING[kind]),
         mean=_channels(values, "image_mean") if normalises else (0.0, 0.0, 0.0),
         std=_channels(values, "image_std") if normalises else (1.0, 1.0, 1.0),
         rescale=values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0,
@@ -44,7 +47,7 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
 
 def _kind(values: Mapping[str, Any]) -> str:
     name = str(values.get("image_processor_type") or values.get("feature_extractor_type") or "")
-    for kind in ("ViT", "CLIP"):
+    for kind in RESAMPLING:
         if name.startswith((f"{kind}ImageProcessor", f"{kind}FeatureExtractor")):
             return kind
     raise CheckpointError(f"{FILE}: {name or 'an unnamed processor'} is not supported")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.bundle import Graph, Growth, Manifest, Role, State, Tensor
+from serving.planning.buckets import fixed_width
 
 Array = NDArray[Any]
 Feeds = dict[str, Array]
@@ -240,9 +241,10 @@ def stateless_feeds(
         if port.role is Role.PIXELS:
             feeds[port.name] = probe.pixels(count, [int(size) for size in port.shape[1:]])
         elif port.role is Role.TOKENS:
-            tokens = probe.tokens(count, length, probe.source_vocabulary)
+            size = fixed_width(graph) or length
+            tokens = probe.tokens(count, size, probe.source_vocabulary)
             end = manifest.tokenizer.eos_token_id if manifest.tokenizer else None
-            if end is not None:
+            if end is not None and size == length:
                 tokens[np.arange(count), lengths - 1] = end
             feeds[port.name] = tokens
         elif port.role is Role.PIXEL_MASK:

@@ -12,6 +12,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "vision-encoder-decoder": "export.models.vision_encoder_decoder",
     "blip": "export.models.blip",
     "clip": "export.models.clip",
+    "siglip": "export.models.siglip",
     "vit": "export.models.vit_classifier",
     "gpt2": "export.models.gpt2_lm",
     "bert": "export.models.bert",

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from serving.bundle import Graph, Role
+
 ROWS = 8
 """Maximum rows of one call: ONNX Runtime is most efficient there, and every part takes as many."""
 
@@ -25,21 +27,31 @@ class Bucket:
     lengths: npt.NDArray[np.int32]  # (B,)
 
 
-def buckets(sequences: Sequence[Sequence[int]], pad: int, limit: int | None) -> Iterator[Bucket]:
+def buckets(
+    sequences: Sequence[Sequence[int]], pad: int, limit: int | None, width: int | None = None
+) -> Iterator[Bucket]:
     """Sequences grouped by padded length, at most `ROWS` in a group.
 
     Args:
         sequences: Token ids, none longer than `limit`.
         pad: The padding token.
         limit: The model's maximum length.
+        width: The length that all are padded to, where the graph takes one only.
     """
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for row, sequence in enumerate(sequences):
-        width = -(-len(sequence) // _WIDTH) * _WIDTH
-        groups[min(width, limit) if limit else width].append(row)
-    for width, rows in sorted(groups.items()):
+        rounded = -(-len(sequence) // _WIDTH) * _WIDTH
+        groups[width or (min(rounded, limit) if limit else rounded)].append(row)
+    for length, rows in sorted(groups.items()):
         for start in range(0, len(rows), ROWS):
-            yield _padded(rows[start : start + ROWS], sequences, width, pad)
+            yield _padded(rows[start : start + ROWS], sequences, length, pad)
+
+
+def fixed_width(graph: Graph) -> int | None:
+    """T of a graph whose texts are all padded to it; None where texts differ in length."""
+    tokens = graph.input(Role.TOKENS)
+    size = tokens.shape[1] if tokens else None
+    return size if isinstance(size, int) else None
 
 
 def _padded(rows: list[int], sequences: Sequence[Sequence[int]], width: int, pad: int) -> Bucket:

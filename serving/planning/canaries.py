@@ -7,6 +7,7 @@ import numpy as np
 from serving.bundle import Role
 from serving.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from serving.generation import Overrides
+from serving.planning.buckets import fixed_width
 from serving.planning.calls import Array, GenerateCall, InferCall
 from serving.planning.loaded_model import LoadedModel
 
@@ -39,11 +40,14 @@ def part_canary(model: LoadedModel, *, takes: Role, returns: Role) -> InferCall 
     if takes is Role.PIXELS:
         inputs = {Role.PIXELS: np.zeros((1, *model.image.shape), np.uint8)}
     else:
-        ids = np.array([model.tokenizer.encode(_TEXT)], dtype=np.int64)
+        encoded = model.tokenizer.encode(_TEXT)
+        width = fixed_width(part.graph) or len(encoded)
+        ids = np.full((1, width), model.pad_token_id, dtype=np.int64)
+        ids[0, : len(encoded)] = encoded
         one = np.zeros((1, 1), dtype=np.int64)
         text: dict[Role, Array] = {
             Role.TOKENS: ids,
-            Role.LENGTHS: np.array([ids.shape[1]], dtype=np.int32),
+            Role.LENGTHS: np.array([len(encoded)], dtype=np.int32),
             Role.SEGMENTS: np.zeros_like(ids),
             Role.POSITIONS: one,
             Role.CHOICES: one,

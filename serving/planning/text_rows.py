@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from serving.bundle import Part, Role
-from serving.planning.buckets import Bucket, buckets
+from serving.planning.buckets import Bucket, buckets, fixed_width
 from serving.planning.calls import Array, InferCall
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.rows import Row
@@ -57,7 +57,8 @@ class TextRows:
         rows: dict[int, Row] = {}
         sequences = [text.ids for text in self.texts]
         limit = self.model.manifest.limits.max_input_tokens
-        for bucket in buckets(sequences, self.model.pad_token_id, limit):
+        width = fixed_width(part.graph)
+        for bucket in buckets(sequences, self.model.pad_token_id, limit, width):
             for position, number in enumerate(bucket.rows):
                 rows[number] = Row(len(calls), position)
             calls.append(InferCall.of(part, self._inputs(part, bucket, further), returns))

@@ -7,9 +7,11 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 from export.layers.attention import CrossAttention
+from export.models import siglip
 from export.models.bert_decoder import BertDecoder
 from export.models.trocr import LearnedPositions, SinusoidalPositions
 from tests.export.faults import Fault
@@ -36,6 +38,32 @@ def _swap_modules(owner: Any, first: str, second: str) -> None:
     held = getattr(owner, first)
     setattr(owner, first, getattr(owner, second))
     setattr(owner, second, held)
+
+
+def _first_position(tower: siglip.TextTower, token_ids: Tensor) -> Tensor:
+    x = tower.tokens(token_ids) + tower.positions
+    for block in tower.blocks:
+        x = block(x)
+    return functional.normalize(tower.projection(tower.norm(x[:, 0])), dim=-1)
+
+
+def _pooled_backwards(pooling: siglip.AttentionPooling, patches: Tensor) -> Tensor:
+    query = pooling.query.expand(patches.shape[0], -1, -1)
+    pooled = pooling.attention(patches[:, :1], pooling.attention.project_kv(query))
+    return (pooled + pooling.mlp(pooling.norm(pooled))).squeeze(1)
+
+
+def _without_residual(pooling: siglip.AttentionPooling, patches: Tensor) -> Tensor:
+    query = pooling.query.expand(patches.shape[0], -1, -1)
+    pooled = pooling.attention(query, pooling.attention.project_kv(patches))
+    return pooling.mlp(pooling.norm(pooled)).squeeze(1)
+
+
+def _normed_last(tower: siglip.ImageTower, pixels: Tensor) -> Tensor:
+    x = tower.patches(tower.pixel_norm(pixels)) + tower.positions
+    for block in tower.blocks:
+        x = block(x)
+    return functional.normalize(tower.norm(tower.pooling(x)), dim=-1)
 
 
 _POSITIONS = BertDecoder.embed
@@ -120,8 +148,34 @@ BLIP: dict[str, Fault] = {
     "positions are counted from 1": BERT_DECODER["positions are counted from 1"],
 }
 
+SIGLIP: dict[str, Fault] = {
+    "the first text position is pooled": lambda net: patch.object(
+        siglip.TextTower, "forward", _first_position
+    ),
+    "texts are causal": _change(
+        lambda net: [setattr(block.attention, "is_causal", True) for block in net.text.blocks]
+    ),
+    "the text's head has no bias": _change(lambda net: net.text.projection.bias.zero_()),
+    "patches query the learned vector": lambda net: patch.object(
+        siglip.AttentionPooling, "forward", _pooled_backwards
+    ),
+    "the pooling's MLP has no residual": lambda net: patch.object(
+        siglip.AttentionPooling, "forward", _without_residual
+    ),
+    "keys and values of the pooling are swapped": _change(
+        lambda net: _swap_modules(net.image.pooling.attention, "key", "value")
+    ),
+    "the image's norm comes behind the pooling": lambda net: patch.object(
+        siglip.ImageTower, "forward", _normed_last
+    ),
+    "patches are averaged": lambda net: patch.object(
+        siglip.AttentionPooling, "forward", lambda own, patches: patches.mean(dim=1)
+    ),
+}
+
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("blip", "odd"): BLIP,
+    ("siglip", "odd"): SIGLIP,
     ("vision-encoder-decoder", "bert"): BERT_DECODER,
     ("vision-encoder-decoder", "roberta"): ROBERTA_DECODER,
     ("vision-encoder-decoder", "trocr"): TROCR,

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from export.architecture import Graphs
 from export.layers.scores import within
 from serving.bundle import Graph, Growth, ImageSpec, Role
+from serving.planning.buckets import fixed_width
 from tests.export.conftest import TwinPair
 
 Expected = tuple[Tensor, Tensor | None, Tensor | None]
@@ -88,6 +89,14 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         Role.POSITIONS: torch.tensor([[0, 6, 3, 3], [3, 0, 1, 2], [0, 0, 0, 0]]),
         Role.CHOICES: torch.randint(0, 60, (len(lengths), 3), generator=generator),
     }
+    for lowering in graphs.lowerings.values():
+        width = fixed_width(lowering.graph)
+        if width is not None:  # every text is padded to it
+            assert pair.prepared.tokenizer is not None
+            tokens[~within(lengths, shape[1])] = pair.prepared.tokenizer.pad_token_id
+            padding = (0, width - shape[1])
+            pad_token = pair.prepared.tokenizer.pad_token_id
+            by_role[Role.TOKENS] = nn.functional.pad(tokens, padding, value=pad_token)
     image = pair.prepared.image
     if image is not None:
         by_role[Role.PIXELS] = torch.randint(
@@ -198,8 +207,10 @@ def _reference_inputs(
     wanted: dict[str, Any] = {}
     if Role.TOKENS in roles:
         tokens = inputs[Role.TOKENS]
-        inside = within(inputs[Role.LENGTHS], tokens.shape[1])
-        wanted |= {"input_ids": tokens, "attention_mask": inside.long()}
+        wanted["input_ids"] = tokens
+    if Role.LENGTHS in roles:  # without them, padding is attended to
+        inside = within(inputs[Role.LENGTHS], inputs[Role.TOKENS].shape[1])
+        wanted["attention_mask"] = inside.long()
     if Role.SEGMENTS in roles:
         wanted["token_type_ids"] = inputs[Role.SEGMENTS]
     if Role.PIXELS in roles:

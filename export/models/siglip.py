@@ -1,0 +1,331 @@
+"""SigLIP: one embedding space for images and texts, trained with a sigmoid for each pair.
+
+Paper: Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training", §3 (arXiv 2303.15343); the
+image tower pools by attention with one learned query (Zhai et al. 2021, "Scaling Vision
+Transformers", §3.1, arXiv 2106.04560).
+Checkpoints: `model_type: siglip` (`google/siglip-*`, and those of SigLIP 2 with a fixed size).
+
+Legend: B batch, T text positions, N patches, D width of a tower, E width of the common space.
+
+Differences from `transformers`: the towers are two graphs, each ending in normalised embeddings;
+pixels come as uint8. Texts are padded to all T positions and have no mask: attention is not causal,
+padding is attended to, and the last position is the text's embedding, as the model was trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.architecture import Architecture, Graphs, Lowering
+from export.checkpoint import Checkpoint
+from export.config_reader import ConfigReader
+from export.layers.attention import CrossAttention, SelfAttention
+from export.layers.blocks import EncoderBlock
+from export.layers.heads import Heads
+from export.layers.mlp import MLP
+from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
+from export.rename import Entry, Rename, WeightLayout, projections
+from export.twin import Twin
+from serving.bundle import Graph, ImageSpec, Limits, Role
+from serving.bundle import Tensor as Port
+from serving.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class TowerConfig:
+    """What both towers have."""
+
+    layers: int
+    heads: Heads
+    mlp_width: int
+    activation: str
+    norm_epsilon: float
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.heads.model_width
+
+
+@dataclass(frozen=True)
+class Config:
+    """Both towers; the image tower's width is E."""
+
+    image_tower: TowerConfig
+    text_tower: TowerConfig
+    image: tuple[int, int]
+    patch: tuple[int, int]
+    vocabulary_size: int
+    positions: int
+    """T: every text is padded to so many."""
+
+    @property
+    def limits(self) -> Limits:
+        """The text tower's position table."""
+        return Limits(max_input_tokens=self.positions)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own."""
+    heads = values.get("architectures") or ["SiglipModel"]
+    if "SiglipModel" not in heads:
+        raise CheckpointError(f"config.json: {heads[0]} is not supported, only SiglipModel is")
+    reader = ConfigReader(values)
+    image, text = reader.section("vision_config"), reader.section("text_config")
+    image.refuse_unless(num_channels=3, vision_use_head=True)
+    width = image.integer("hidden_size", 768)
+    text.refuse_unless(projection_size=width)
+    if text.values.get("projection_size") is None and text.integer("hidden_size", 768) != width:
+        raise CheckpointError(f"{text.place}: projection_size must be the image tower's {width}")
+    return Config(
+        image_tower=_read_tower(image),
+        text_tower=_read_tower(text),
+        image=image.pair("image_size", 224),
+        patch=image.pair("patch_size", 16),
+        vocabulary_size=text.integer("vocab_size", 32000),
+        positions=text.integer("max_position_embeddings", 64),
+    )
+
+
+def _read_tower(reader: ConfigReader) -> TowerConfig:
+    width, heads = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", 12)
+    if width % heads:
+        raise CheckpointError(f"{reader.place}: {heads} heads do not share out width {width}")
+    return TowerConfig(
+        layers=reader.integer("num_hidden_layers", 12),
+        heads=Heads(width, heads),
+        mlp_width=reader.integer("intermediate_size", 3072),
+        activation=reader.text("hidden_act", "gelu_pytorch_tanh"),
+        norm_epsilon=reader.number("layer_norm_eps", 1e-6),
+    )
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+def block(config: TowerConfig) -> EncoderBlock:
+    """Self-attention and MLP behind norms; no position is hidden from another."""
+    return EncoderBlock(
+        SelfAttention(config.heads),
+        _mlp(config),
+        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
+        is_norm_first=True,
+    )
+
+
+def _mlp(config: TowerConfig) -> MLP:
+    return MLP(config.width, config.mlp_width, config.activation)
+
+
+class AttentionPooling(nn.Module):
+    """One learned query attends to all patches; an MLP with a residual follows."""
+
+    def __init__(self, config: TowerConfig) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.zeros(1, 1, config.width))
+        self.attention = CrossAttention(config.heads)
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.mlp = _mlp(config)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, N, D) → (B, D)."""
+        query = self.query.expand(patches.shape[0], -1, -1)
+        pooled = self.attention(query, self.attention.project_kv(patches))
+        return (pooled + self.mlp(self.norm(pooled))).squeeze(1)
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class ImageTower(nn.Module):
+    """A ViT without a class token, pooled by attention."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        tower = config.image_tower
+        self.size = config.image
+        self.pixel_norm: nn.Module = nn.Identity()
+        self.patches = PatchEmbedding(tower.width, config.patch, bias=True)
+        count = patch_count(config.image, config.patch)
+        self.positions = nn.Parameter(torch.zeros(count, tower.width))
+        self.blocks = nn.ModuleList(block(tower) for _ in range(tower.layers))
+        self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
+        self.pooling = AttentionPooling(tower)
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Takes prepared uint8 pixels from now on, not a normalised image.
+
+        Raises:
+            CheckpointError: the recipe gives another size.
+        """
+        check_recipe(image, self.size)
+        self.pixel_norm = PixelNorm(image)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, E), of length one."""
+        x = self.patches(self.pixel_norm(pixels)) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return functional.normalize(self.pooling(self.norm(x)), dim=-1)
+
+
+class TextTower(nn.Module):
+    """An encoder whose last position represents the text."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        tower = config.text_tower
+        self.tokens = nn.Embedding(config.vocabulary_size, tower.width)
+        self.positions = nn.Parameter(torch.zeros(config.positions, tower.width))
+        self.blocks = nn.ModuleList(block(tower) for _ in range(tower.layers))
+        self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
+        self.projection = nn.Linear(tower.width, config.image_tower.width)
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """(B, T), padded to all positions → (B, E), of length one."""
+        x = self.tokens(token_ids) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return functional.normalize(self.projection(self.norm(x[:, -1])), dim=-1)
+
+
+class SigLIP(nn.Module):
+    """Both towers, the trained temperature and bias."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.image = ImageTower(config)
+        self.text = TextTower(config)
+        self.logit_scale = nn.Parameter(torch.zeros(1))
+        self.logit_bias = nn.Parameter(torch.zeros(1))
+        self.positions = config.positions
+        self.embedding_width = config.image_tower.width
+
+
+def zero_shot_section(model: SigLIP, checkpoint: Checkpoint) -> dict[str, Any]:
+    """How cosines become each pair's own probability (Zhai 2023 §3.2)."""
+    return {
+        "logit_scale": model.logit_scale.exp().item(),
+        "logit_bias": model.logit_bias.item(),
+        "activation": "sigmoid",
+    }
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    head, pooling = "vision_model.head", "image.pooling"
+    packed = tuple(f"{pooling}.attention.{part}" for part in ("query", "key", "value"))
+    table: dict[str, Entry] = {
+        "vision_model.embeddings.patch_embedding": "image.patches.projection",
+        "vision_model.embeddings.position_embedding.weight": "image.positions",
+        "vision_model.embeddings.position_ids": None,
+        "vision_model.post_layernorm": "image.norm",
+        f"{head}.probe": f"{pooling}.query",
+        f"{head}.attention.in_proj_weight": WeightLayout(tuple(f"{p}.weight" for p in packed)),
+        f"{head}.attention.in_proj_bias": WeightLayout(tuple(f"{p}.bias" for p in packed)),
+        f"{head}.attention.out_proj": f"{pooling}.attention.out",
+        f"{head}.layernorm": f"{pooling}.norm",
+        f"{head}.mlp.fc1": f"{pooling}.mlp.up",
+        f"{head}.mlp.fc2": f"{pooling}.mlp.down",
+        "text_model.embeddings.token_embedding": "text.tokens",
+        "text_model.embeddings.position_embedding.weight": "text.positions",
+        "text_model.embeddings.position_ids": None,
+        "text_model.final_layer_norm": "text.norm",
+        "text_model.head": "text.projection",
+        "logit_scale": "logit_scale",
+        "logit_bias": "logit_bias",
+    }
+    for tower, own in (("vision_model", "image"), ("text_model", "text")):
+        layer, ours = f"{tower}.encoder.layers.*", f"{own}.blocks.*"
+        table |= projections(f"{layer}.self_attn", f"{ours}.attention")
+        table |= {
+            f"{layer}.layer_norm1": f"{ours}.attention_norm",
+            f"{layer}.layer_norm2": f"{ours}.mlp_norm",
+            f"{layer}.mlp.fc1": f"{ours}.mlp.up",
+            f"{layer}.mlp.fc2": f"{ours}.mlp.down",
+        }
+    return Rename(table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: SigLIP, image: ImageSpec | None) -> Graphs:
+    """One graph a tower (B dynamic, T fixed), each its own Triton model."""
+    assert image is not None
+    model.image.prepare(image)
+    shape = ("B", model.embedding_width)
+    embedding = Port(name="embedding", dtype="float32", shape=shape, role=Role.EMBEDDING)
+    pixels = Port(name="pixels", dtype="uint8", shape=("B", *image.shape), role=Role.PIXELS)
+    texts = Port(name="token_ids", dtype="int64", shape=("B", model.positions), role=Role.TOKENS)
+    lowerings = {
+        part: Lowering(module, Graph(file="model.onnx", inputs=(port,), outputs=(embedding,)))
+        for part, module, port in (("image", model.image, pixels), ("text", model.text, texts))
+    }
+    vocabulary = model.text.tokens.num_embeddings
+    return Graphs(lowerings, parts={"image": "", "text": "-text"}, source_vocabulary=vocabulary)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY_TEXT = {
+    "vocab_size": 64,
+    "hidden_size": 24,
+    "intermediate_size": 44,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 12,
+    "layer_norm_eps": 1e-3,
+}
+_TINY_IMAGE = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "image_size": 32,
+    "patch_size": 8,
+    "layer_norm_eps": 1e-3,
+}
+TWIN = Twin(
+    reference="transformers:SiglipModel",
+    configs={
+        "plain": {"text_config": _TINY_TEXT, "vision_config": _TINY_IMAGE},
+        "odd": {
+            "text_config": _TINY_TEXT
+            | {"hidden_size": 30, "num_attention_heads": 3, "projection_size": 36},
+            "vision_config": _TINY_IMAGE | {"hidden_size": 36, "patch_size": 12},
+        },
+        "other-activations": {
+            "text_config": _TINY_TEXT | {"hidden_act": "gelu", "num_hidden_layers": 1},
+            "vision_config": _TINY_IMAGE | {"hidden_act": "relu", "num_attention_heads": 3},
+        },
+    },
+    outputs={"image": "image_embeds", "text": "text_embeds"},
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="siglip",
+    tasks={"zero-shot": zero_shot_section},
+    read_config=read_config,
+    build=SigLIP,
+    rename=rename,
+    graphs=graphs,
+    tokenizer="tokenizers",
+    twin=TWIN,
+    image_size=lambda config: config.image,
+)
