@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ class Checkpoint:
     name: str
     config: Mapping[str, Any]
     revision: str | None = None
+    location: str | None = None
+    """Absolute path, or the name on the hub."""
 
     def json(self, file: str) -> dict[str, Any]:
         """Another JSON file of the folder; empty if there is none.
@@ -62,6 +65,10 @@ class Checkpoint:
 
     def content_hash(self) -> str:
         """SHA-256 over names and contents of the folder's files."""
+        return self._content_hash
+
+    @cached_property
+    def _content_hash(self) -> str:
         digest = hashlib.sha256()
         for path in sorted(path for path in self.folder.iterdir() if path.is_file()):
             digest.update(path.name.encode())
@@ -90,19 +97,23 @@ class Checkpoint:
         raise CheckpointError(f"{self.folder} has no weights: expected {WEIGHTS} or {INDEX}")
 
 
-def open_checkpoint(source: str) -> Checkpoint:
+def open_checkpoint(source: str, revision: str | None = None) -> Checkpoint:
     """A folder, or a name on the Hugging Face hub, as a checkpoint.
+
+    Args:
+        revision: Commit on the hub; of a folder, None.
 
     Raises:
         CheckpointError: no such folder, the hub cannot be reached, or `config.json` is damaged.
     """
-    folder, revision = Path(source), None
+    folder, commit = Path(source), None
     if not folder.is_dir():
-        folder, revision = _download(source)
+        folder, commit = _download(source, revision)
     if not (folder / CONFIG).is_file():
         raise CheckpointError(f"{source} is not a checkpoint: it has no {CONFIG}")
-    name = folder.resolve().name if revision is None else source.rsplit("/", 1)[-1]
-    return Checkpoint(folder, name, read_json(folder / CONFIG), revision)
+    name = folder.resolve().name if commit is None else source.rsplit("/", 1)[-1]
+    location = str(folder.resolve()) if commit is None else source
+    return Checkpoint(folder, name, read_json(folder / CONFIG), commit, location)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -198,7 +209,7 @@ def _read_safetensors(path: Path, expected: set[str] | None) -> Iterator[tuple[s
         raise CheckpointError(f"{path} is damaged or truncated: {error}") from error
 
 
-def _download(source: str) -> tuple[Path, str]:
+def _download(source: str, revision: str | None) -> tuple[Path, str]:
     """A hub checkpoint's local folder and its commit.
 
     Raises:
@@ -209,7 +220,7 @@ def _download(source: str) -> tuple[Path, str]:
     from huggingface_hub import snapshot_download
 
     try:
-        folder = Path(snapshot_download(source, allow_patterns=HUB_FILES))
+        folder = Path(snapshot_download(source, revision=revision, allow_patterns=HUB_FILES))
     except Exception as error:  # the hub's client raises what its transport raises
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(

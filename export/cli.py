@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from export.publish import next_version, publish, published, staging
 from export.quantize import Precision
 from export.registry import architecture
 from export.registry import tasks as registered_tasks
+from export.report.checksums import checksums
 from export.to_onnx import to_onnx
 from export.verify import Report, summary, verify
 from serving.bundle import Bundle, Manifest, newest_bundle, versions
@@ -137,6 +139,7 @@ def _build(
                 staged = Bundle(folder, manifest)
                 manifest = lower_precision(report, graphs, staged, request.precision)
         report.warnings = warnings
+        report.files = checksums(Bundle(folder, manifest))
         text = json.dumps(report.as_json(), indent=2, ensure_ascii=False)
         (folder / manifest.report).write_text(text + "\n", encoding="utf-8")
         with phase("publishing"):
@@ -146,10 +149,12 @@ def _build(
 
 @contextmanager
 def phase(title: str) -> Iterator[None]:
-    """A spinner while a phase runs, a tick when it is done."""
+    """A spinner while a phase runs, a tick and its duration when it is done."""
+    started_s = time.perf_counter()
     with console.status(f"{title} …"):
         yield
-    console.print(f"[green]✓[/green] {title}")
+    seconds = time.perf_counter() - started_s
+    console.print(f"[green]✓[/green] {title} ({seconds:.1f} s)", soft_wrap=True)
 
 
 if __name__ == "__main__":

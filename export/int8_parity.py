@@ -107,7 +107,7 @@ def _lower_cache(
     lowered = quantize_cache(files["step"], manifest, scales)
     given = calibration_runs(lowered, open_sessions(files), _HELD_OUT, follow=wanted)
     parity.cache_cosine = min(
-        float(_cosines(np.concatenate(want.logits), np.concatenate(got.logits)).min())
+        float(row_cosines(np.concatenate(want.logits), np.concatenate(got.logits)).min())
         for want, got in zip(wanted, given, strict=True)
     )
     parity.cache_clipped = _clipped(given)
@@ -140,12 +140,12 @@ class BatchInvarianceCheck:
             ParityError: a sequence alone gives other bits.
         """
         together = self._run(key, feeds)
-        compared = _compared_outputs(self._graphs[key])
+        compared = compared_outputs(self._graphs[key])
         count = min(len(value) for value in feeds.values() if value.ndim)
         for index in range(count if count > 1 else 0):
-            alone = self._run(key, {n: _share(v, index, count) for n, v in feeds.items()})
+            alone = self._run(key, {n: share(v, index, count) for n, v in feeds.items()})
             for name in compared:
-                if not np.array_equal(alone[name], _share(together[name], index, count)):
+                if not np.array_equal(alone[name], share(together[name], index, count)):
                     raise ParityError(
                         f"{key}: {name} of row {index} depends on its neighbours; "
                         "nothing was published"
@@ -175,13 +175,13 @@ def _refuse_dependent_tokens(parity: Int8Parity, graphs: Graphs, bundle: Bundle)
     runner.close()
 
 
-def _compared_outputs(graph: Graph) -> list[str]:
+def compared_outputs(graph: Graph) -> list[str]:
     """Outputs without the caches, whose cells beyond a row's length are undefined."""
     kept = {port.name for port in graph.inputs if port.role is Role.STATE}
     return [p.name for p in graph.outputs if p.role is not Role.STATE or not kept]
 
 
-def _share(value: Array, index: int, count: int) -> Array:
+def share(value: Array, index: int, count: int) -> Array:
     """The rows of one of `count` sequences; scalars belong to all."""
     if not value.ndim:
         return value
@@ -193,7 +193,7 @@ def _compare(parity: Int8Parity, wanted: list[Observation], given: list[Observat
     cosines, same = [], []
     for want, got in zip(wanted, given, strict=True):
         a, b = (value.value.reshape(-1, value.value.shape[-1]) for value in (want, got))
-        cosines.append(_cosines(a, b))
+        cosines.append(row_cosines(a, b))
         worst = float(cosines[-1].min())
         if not worst >= LEAST_COSINE:  # NaN must fail
             raise ParityError(
@@ -207,7 +207,8 @@ def _compare(parity: Int8Parity, wanted: list[Observation], given: list[Observat
     parity.same_best = float(np.concatenate(same).mean()) if same else None
 
 
-def _cosines(a: Array, b: Array) -> Array:
+def row_cosines(a: Array, b: Array) -> Array:
+    """`cosine` in float64."""
     return cosine(a.astype(np.float64), b.astype(np.float64))
 
 

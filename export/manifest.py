@@ -133,7 +133,7 @@ def build_manifest(
             values=None if own is None else own(checkpoint),
         )
         fields["vocabulary_size"] = network.decoder.vocabulary_size
-        fields["source_vocabulary_size"] = graphs.source_vocabulary
+    fields["source_vocabulary_size"] = graphs.source_vocabulary
     manifest = Manifest(
         name=request.name,
         version=version,
@@ -142,6 +142,8 @@ def build_manifest(
             name=checkpoint.name,
             revision=checkpoint.revision,
             content_hash=content_hash(checkpoint, request),
+            location=checkpoint.location,
+            checkpoint_hash=checkpoint.content_hash(),
         ),
         licence=_licence(checkpoint),
         precision=request.precision.value,

@@ -6,6 +6,7 @@ through the very engine that serves, batched and alone (`docs/architecture.md`, 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -53,6 +54,8 @@ class Report:
     worst_difference: float = 0.0
     """Relative, over all observations of logits, states and embeddings."""
     observations: int = 0
+    outputs: dict[str, float] = field(default_factory=dict)
+    """Graph and output → its worst relative difference."""
     tokens: dict[str, Any] = field(default_factory=dict)
     graph_bytes: dict[str, int] = field(default_factory=dict)
     milliseconds: dict[str, float] = field(default_factory=dict)
@@ -60,23 +63,35 @@ class Report:
     """Comparison of int8 with float32 (`Int8Parity`); the parity above is of the float32 graphs."""
     warnings: list[str] = field(default_factory=list)
     """Generation defaults of the checkpoint that serving does not support."""
+    files: dict[str, str] = field(default_factory=dict)
+    """`<model>/<file>` → SHA-256 of what was published."""
     tools: dict[str, str] = field(default_factory=dict)
+
+    def fail(self, message: str) -> None:
+        """Ends the gate.
+
+        Raises:
+            ParityError: always; a report that collects failures returns instead.
+        """
+        raise ParityError(f"{message}; nothing was published")
 
     def as_json(self) -> dict[str, Any]:
         """For `report.json`."""
         return asdict(self)
 
 
-def verify(graphs: Graphs, bundle: Bundle) -> Report:
+def verify(graphs: Graphs, bundle: Bundle, report: Report | None = None) -> Report:
     """Compares the bundle's ONNX files against the modules that they were exported from.
 
     Args:
-        bundle: Staged, its files in place.
+        bundle: Staged or published, its files in place.
+        report: Where results are added; a new one if left out.
 
     Raises:
         ParityError: names the first place that differs and by how much.
     """
-    report = Report(tools={"torch": torch.__version__, "onnxruntime": onnxruntime.__version__})
+    report = report or Report()
+    report.tools = tools()
     files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
     runs = torch_run(graphs), open_sessions(files)
     for want, got in zip(*(observe(graphs, bundle, run) for run in runs), strict=True):
@@ -87,22 +102,38 @@ def verify(graphs: Graphs, bundle: Bundle) -> Report:
     else:
         parity = compare_tokens(graphs, bundle)
         report.tokens = asdict(parity)
-        _refuse_different_tokens(parity)
+        _refuse_different_tokens(report, parity)
     return report
+
+
+def tools() -> dict[str, str]:
+    """Versions of the libraries that compute both sides."""
+    return {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__}
 
 
 def measure(report: Report, graphs: Graphs, bundle: Bundle) -> None:
     """Records size and speed of the files as they are now."""
     files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
-    report.graph_bytes = {key: path.stat().st_size for key, path in files.items()}
+    report.graph_bytes = {key: file_bytes(path) for key, path in files.items()}
     report.milliseconds = _timings(graphs, bundle, open_sessions(files))
 
 
 def bundle_path(bundle: Bundle, key: str) -> Path:
-    """Where one graph's file lies; parts are siblings of the manifest's folder."""
+    """Path of one graph's file, in a staged bundle (`<model>/`) or a published one.
+
+    A published bundle has a version folder below each of its Triton models.
+    """
     manifest = bundle.manifest
-    part = manifest.parts.get(key, manifest.name)
-    return bundle.folder.parent / part / manifest.graphs[key].file
+    part, file = manifest.parts.get(key, manifest.name), manifest.graphs[key].file
+    if bundle.folder.parent.name == manifest.name:
+        return bundle.folder.parents[1] / part / bundle.folder.name / file
+    return bundle.folder.parent / part / file
+
+
+def file_bytes(path: Path) -> int:
+    """Size of a graph, weights that lie beside it included."""
+    data = path.with_name(f"{path.name}.data")
+    return path.stat().st_size + (data.stat().st_size if data.is_file() else 0)
 
 
 def torch_run(graphs: Graphs) -> Run:
@@ -167,19 +198,29 @@ def _compare_alone(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> 
 
 
 def _compare(report: Report, want: Observation, got: Observation) -> None:
-    """Adds one observation to the report.
-
-    Raises:
-        ParityError: it differs by more than the tolerance.
-    """
+    """Adds one observation to the report, and fails it where it exceeds the tolerance."""
     difference = relative_difference(want.value, got.value)
+    output = output_of(want.place)
     report.observations += 1
-    report.worst_difference = max(report.worst_difference, difference)
+    report.worst_difference = worse(report.worst_difference, difference)
+    report.outputs[output] = worse(report.outputs.get(output, 0.0), difference)
     if not difference <= TOLERANCE:  # NaN must fail
-        raise ParityError(
+        report.fail(
             f"ONNX differs from PyTorch at {want.place}: by {difference:.1e} of the largest value, "
-            f"{TOLERANCE:.0e} is allowed; nothing was published"
+            f"{TOLERANCE:.0e} is allowed"
         )
+
+
+def output_of(place: str) -> str:
+    """Graph and output of a place: `step logits` for `step 2 B=3 S=9 T=4 W=2`."""
+    graph, *_, last = place.split()
+    is_output = "=" not in last and not last.isdigit()
+    return f"{graph} {last if is_output else 'logits'}"
+
+
+def worse(one: float, other: float) -> float:
+    """The larger difference; NaN is larger than any."""
+    return max(one, other, key=lambda value: (math.isnan(value), value))
 
 
 def relative_difference(want: Array, got: Array) -> float:
@@ -191,11 +232,11 @@ def relative_difference(want: Array, got: Array) -> float:
     return float(np.abs(want - got).max() / max(np.abs(want).max(), 1e-30))
 
 
-def _refuse_different_tokens(parity: TokenParity) -> None:
+def _refuse_different_tokens(report: Report, parity: TokenParity) -> None:
     if parity.differences:
-        raise ParityError(
+        report.fail(
             f"ONNX generates other tokens than PyTorch: {parity.differences[0]} "
-            f"({len(parity.differences)} of {parity.compared} differ); nothing was published"
+            f"({len(parity.differences)} of {parity.compared} differ)"
         )
 
 

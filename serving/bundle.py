@@ -194,6 +194,10 @@ class SourceInfo(_Frozen):
     revision: str | None = None
     content_hash: str
     """SHA-256 over the checkpoint's files and our exporter's version of the graphs."""
+    location: str | None = None
+    """Folder or hub name that it was exported from, for `triptych verify`."""
+    checkpoint_hash: str | None = None
+    """SHA-256 over the checkpoint's files alone."""
 
 
 class Manifest(_Frozen):
@@ -226,7 +230,7 @@ class Manifest(_Frozen):
     vocabulary_size: int | None = None
     """Number of tokens that a decoder scores."""
     source_vocabulary_size: int | None = None
-    """Number of tokens of a text encoder, where it differs from the decoder's."""
+    """Number of tokens of a text encoder; None for a decoder's own."""
     report: str = "report.json"
     """The verification report's file name."""
 

@@ -19,6 +19,7 @@ from triptych.commands.gateway import gateway
 from triptych.commands.models import models
 from triptych.commands.serve import serve
 from triptych.commands.triton import triton
+from triptych.commands.verify import verify
 from triptych.commands.versions import reload, rollback
 from triptych.errors import TriptychError
 from triptych.generated.summaries import SUMMARIES
@@ -71,6 +72,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command(add_help_option=False, context_settings=FORWARDED)(export)
+app.command(add_help_option=False, context_settings=FORWARDED)(verify)
 app.command()(serve)
 app.command()(triton)
 app.command(add_help_option=False, context_settings=FORWARDED)(gateway)

@@ -12,7 +12,7 @@ import pytest
 from tests.clients.fake_gateway import fake_gateway
 from triptych import cli
 
-COMMANDS = "export serve triton gateway models translate caption zero-shot generate".split()
+COMMANDS = "export verify serve triton gateway models translate caption zero-shot generate".split()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""`triptych verify`: the gate on a published bundle, and the report of its results."""

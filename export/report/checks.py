@@ -1,0 +1,374 @@
+"""The gate on a published bundle: what its files alone can show, and what a checkpoint adds."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from export.architecture import Graphs
+from export.checkpoint import Checkpoint, load
+from export.int8_parity import LEAST_COSINE, row_cosines
+from export.probe import (
+    Array,
+    Observation,
+    Probe,
+    Run,
+    observe_alignment,
+    observe_decoder,
+    observe_stateless,
+)
+from export.quantize import Precision
+from export.registry import architecture
+from export.report.checksums import changed_files
+from export.report.findings import Check, CollectingReport, Findings, Status
+from export.report.interface import interface_problem
+from export.report.latency import generator_latencies, stateless_latencies
+from export.report.rows import Failure, RowsAlone
+from export.token_parity import BEAMS, SCORE_TOLERANCE, mixed_requests
+from export.torch_runner import TorchRunner
+from export.verify import (
+    TOLERANCE,
+    bundle_path,
+    file_bytes,
+    onnx_run,
+    output_of,
+    tools,
+    torch_run,
+    verify,
+)
+from serving.bundle import Bundle, Manifest
+from serving.engine.decoder import decode
+from serving.engine.runners.ort.runner import OrtRunner
+from serving.processing.text import load_tokenizer
+
+SAMPLES = ("a", "The quick brown fox.", "Grüße, 世界! 👩‍🚀", "")
+_UNKNOWN_VOCABULARY = 16
+"""Token ids that every table has; for bundles whose manifest has no size."""
+
+
+class Unrepeatable(Exception):
+    """A check cannot be repeated here; the message says why."""
+
+
+class Verification:
+    """All checks of one bundle, each run once and in order.
+
+    Args:
+        bundle: Published.
+        checkpoint: Its origin; None where it is not available.
+        missing: Why there is no checkpoint.
+        original: The float32 bundle of the same checkpoint, for an int8 bundle without checkpoint.
+        listener: Called with every finished check.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        checkpoint: Checkpoint | None,
+        *,
+        missing: str = "no checkpoint",
+        original: Bundle | None = None,
+        listener: Callable[[Check], None] = lambda check: None,
+    ) -> None:
+        manifest = bundle.manifest
+        self.bundle = bundle
+        self.manifest = manifest
+        self.checkpoint = checkpoint
+        self.findings = Findings(
+            name=manifest.name,
+            version=bundle.version,
+            architecture=manifest.architecture,
+            precision=manifest.precision,
+            tasks=tuple(manifest.tasks),
+            source=manifest.source.model_dump(),
+            checkpoint=checkpoint.location if checkpoint else None,
+            tools=tools(),
+        )
+        self._missing = missing
+        self._original = original
+        self._listener = listener
+        self._sessions: dict[str, onnxruntime.InferenceSession] = {}
+
+    def run(self) -> Findings:
+        """Every check; those that depend on a failed one are reported as not repeated."""
+        self._check("files are those that were verified at export", self._files)
+        self._check("graphs load with the manifest's inputs and outputs", self._graphs_load)
+        self._check("tokenizer loads and stays inside the vocabulary", self._tokenizer)
+        self._check("outputs are finite, and a row alone equals its row in a batch", self._rows)
+        if self._is_generator:
+            self._check("tokens of a request alone equal those in a batch", self._tokens_alone)
+        self._check("the checkpoint is the one that was exported", self._same_checkpoint)
+        if self._is_lowered:
+            self._check(f"{self.manifest.precision} stays close to float32", self._int8)
+        else:
+            self._check("outputs equal PyTorch's", self._parity)
+            if self._is_generator:
+                self._check("greedy and beam tokens equal PyTorch's", self._tokens)
+        self._check("latency is measured", self._latency)
+        return self.findings
+
+    @property
+    def _is_generator(self) -> bool:
+        return "step" in self.manifest.graphs
+
+    @property
+    def _is_lowered(self) -> bool:
+        return self.manifest.precision != Precision.FP32
+
+    def _check(self, title: str, check: Callable[[], str]) -> None:
+        """Runs one check; whatever goes wrong in it fails it."""
+        started_s = time.perf_counter()
+        try:
+            status, detail = Status.PASSED, check()
+        except Unrepeatable as reason:
+            status, detail = Status.NOT_REPEATED, str(reason)
+        except Failure as failure:
+            status, detail = Status.FAILED, str(failure)
+        except Exception as error:  # ONNX Runtime and tokenizers raise classes of their own
+            status, detail = Status.FAILED, " ".join(f"{type(error).__name__}: {error}".split())
+        done = Check(title, status, detail, round(time.perf_counter() - started_s, 3))
+        self.findings.checks.append(done)
+        self._listener(done)
+
+    # ------------------------------------------------------------------------ without a checkpoint
+
+    def _files(self) -> str:
+        self._read_report()
+        recorded = self.findings.recorded.get("files")
+        if not recorded:
+            raise Unrepeatable("this bundle was exported before checksums were recorded")
+        if changed := changed_files(self.bundle, recorded):
+            raise Failure(f"changed since the export: {', '.join(changed)}")
+        return f"{len(recorded)} files have their recorded checksums"
+
+    def _read_report(self) -> None:
+        path = self.bundle.path(self.manifest.report)
+        try:
+            recorded = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise Failure(f"cannot read {path.name}: {error}") from error
+        self.findings.recorded = recorded if isinstance(recorded, dict) else {}
+
+    def _graphs_load(self) -> str:
+        sessions = {}
+        for key, graph in self.manifest.graphs.items():
+            path = bundle_path(self.bundle, key)
+            self.findings.graph_bytes[key] = file_bytes(path)
+            sessions[key] = onnxruntime.InferenceSession(str(path))
+            if problem := interface_problem(sessions[key], graph):
+                raise Failure(f"{graph.file}: {problem}")
+        self._sessions = sessions
+        return f"{len(sessions)} graphs: {', '.join(sessions)}"
+
+    def _run(self) -> Run:
+        """The published graphs.
+
+        Raises:
+            Unrepeatable: they do not load.
+        """
+        if not self._sessions:
+            raise Unrepeatable("the graphs do not load")
+        return onnx_run(self._sessions)
+
+    def _tokenizer(self) -> str:
+        tokenizer = load_tokenizer(self.bundle)
+        if tokenizer is None:
+            raise Unrepeatable("a model without text has none")
+        size = self.manifest.source_vocabulary_size or self.manifest.vocabulary_size
+        highest = max(max(tokenizer.encode(text), default=0) for text in SAMPLES)
+        if size is not None and highest >= size:
+            raise Failure(f"token {highest} is beyond the vocabulary of {size}")
+        tokenizer.decode(tokenizer.encode(SAMPLES[1]))
+        return f"{len(SAMPLES)} sample texts"
+
+    def _rows(self) -> str:
+        run = self._run()
+        if self.manifest.precision == Precision.INT8_FAST:
+            for observation in self._observe(run):
+                _refuse_not_finite(observation)
+            raise Unrepeatable("int8-fast does not promise it; all outputs are finite")
+        rows = RowsAlone(run, self.manifest, 0.0 if self._is_lowered else TOLERANCE)
+        for observation in self._observe(rows):
+            _refuse_not_finite(observation)
+        if not self._is_generator and not self._is_lowered:
+            rows.compare_without_padding(self._probe)
+        how = "bit for bit" if self._is_lowered else f"within {rows.worst:.1e} of the largest value"
+        return f"{rows.compared} rows, {how}"
+
+    def _tokens_alone(self) -> str:
+        self._run()
+        if self.manifest.precision == Precision.INT8_FAST:
+            raise Unrepeatable("int8-fast does not promise it")
+        runner = OrtRunner(self.bundle, threads=1)
+        compared = 0
+        for beams in BEAMS:
+            requests = mixed_requests(self._drawn_from, self.manifest, beams)
+            for request, together in zip(requests, decode(runner, requests), strict=True):
+                (alone,) = decode(runner, [request])
+                for one, other in zip(together.hypotheses, alone.hypotheses, strict=True):
+                    is_tie = abs(one.score - other.score) <= SCORE_TOLERANCE
+                    if one.token_ids != other.token_ids and (self._is_lowered or not is_tie):
+                        raise Failure(f"tokens depend on the batch ({beams} beams)")
+                    compared += 1
+        runner.close()
+        return f"{compared} hypotheses"
+
+    def _latency(self) -> str:
+        run = self._run()
+        self.findings.latency_ms = (
+            generator_latencies(self.bundle, self._drawn_from)
+            if self._is_generator
+            else stateless_latencies(run, self.manifest, self._probe)
+        )
+        return ", ".join(self.findings.latency_ms)
+
+    @property
+    def _drawn_from(self) -> Graphs:
+        """What random requests read of the graphs: the size of the source's vocabulary."""
+        return Graphs({}, source_vocabulary=self.manifest.source_vocabulary_size)
+
+    @property
+    def _probe(self) -> Probe:
+        """The same inputs at every call."""
+        vocabulary = self.manifest.vocabulary_size or self.manifest.source_vocabulary_size
+        vocabulary = vocabulary or _UNKNOWN_VOCABULARY
+        return Probe(self.manifest.source_vocabulary_size or vocabulary, vocabulary)
+
+    def _observe(self, run: Run, manifest: Manifest | None = None) -> list[Observation]:
+        manifest = manifest or self.manifest
+        if not self._is_generator:
+            return list(observe_stateless(run, manifest, self._probe))
+        return [
+            *observe_decoder(run, manifest, self._probe),
+            *observe_alignment(run, manifest, self._probe),
+        ]
+
+    # --------------------------------------------------------------------------- with a checkpoint
+
+    def _same_checkpoint(self) -> str:
+        checkpoint = self._require_checkpoint()
+        recorded = self.manifest.source.checkpoint_hash
+        if recorded is None:
+            raise Unrepeatable("the manifest has no checksum of its checkpoint")
+        if checkpoint.content_hash() != recorded:
+            raise Failure(f"{checkpoint.folder} has other files than were exported")
+        return str(checkpoint.location)
+
+    def _require_checkpoint(self) -> Checkpoint:
+        if self.checkpoint is None:
+            raise Unrepeatable(self._missing)
+        return self.checkpoint
+
+    @cached_property
+    def _reference(self) -> Graphs:
+        """The PyTorch modules, weights loaded."""
+        checkpoint = self._require_checkpoint()
+        declared = architecture(checkpoint.config.get("model_type"))
+        config = declared.read_config(checkpoint.config)
+        network = declared.build(config).eval()
+        load(network, checkpoint, declared.rename(config))
+        return declared.graphs(network, self.manifest.image)
+
+    @cached_property
+    def _gate(self) -> CollectingReport:
+        """The gate's results, without its tokens' failures raised."""
+        self._require_checkpoint()
+        self._run()
+        report = CollectingReport()
+        verify(self._reference, self.bundle, report)
+        return report
+
+    def _parity(self) -> str:
+        report = self._gate
+        self.findings.outputs = report.outputs
+        if not report.worst_difference <= TOLERANCE:  # NaN must fail
+            raise Failure(_first_of(report.failures))
+        return (
+            f"{report.observations} comparisons, worst difference "
+            f"{report.worst_difference:.1e} of the largest value"
+        )
+
+    def _tokens(self) -> str:
+        tokens = self._gate.tokens
+        self.findings.tokens = tokens
+        if tokens["differences"]:
+            raise Failure(
+                f"{len(tokens['differences'])} of {tokens['compared']} hypotheses differ: "
+                f"{tokens['differences'][0]}"
+            )
+        return f"{tokens['compared']} hypotheses, {tokens['ties']} of them equal by a tie"
+
+    def _int8(self) -> str:
+        run = self._run()
+        wanted, origin = self._float32_outputs()
+        for want, got in zip(wanted, self._observe(run), strict=True):
+            cosines = row_cosines(_rows_of(want.value), _rows_of(got.value))
+            output = output_of(want.place)
+            least = min(self.findings.int8.get(output, 1.0), float(cosines.min()))
+            self.findings.int8[output] = least if not np.isnan(cosines).any() else float("nan")
+        if self.checkpoint is not None and self._is_generator:
+            self.findings.tokens = self._equal_tokens()
+        least = min(self.findings.int8.values())
+        place = min(self.findings.int8, key=lambda key: self.findings.int8[key])
+        if not all(value >= LEAST_COSINE for value in self.findings.int8.values()):  # NaN fails
+            raise Failure(f"cosine {least:.4f} at {place}, {LEAST_COSINE} is required")
+        return f"cosine at least {least:.5f} ({place}), against {origin}"
+
+    def _equal_tokens(self) -> dict[str, Any]:
+        """How many hypotheses have PyTorch's tokens; at lower precision a figure, not a check."""
+        reference = TorchRunner(self._reference, self._float32_manifest)
+        runner = OrtRunner(self.bundle, threads=1)
+        compared, differences = 0, []
+        for beams in BEAMS:
+            requests = mixed_requests(self._drawn_from, self.manifest, beams)
+            pairs = zip(decode(reference, requests), decode(runner, requests), strict=True)
+            for index, (want, got) in enumerate(pairs):
+                for one, other in zip(want.hypotheses, got.hypotheses, strict=True):
+                    compared += 1
+                    if one.token_ids != other.token_ids:
+                        differences.append(f"{beams} beams, request {index}")
+        runner.close()
+        return {"compared": compared, "ties": 0, "differences": differences}
+
+    @cached_property
+    def _float32_manifest(self) -> Manifest:
+        """The manifest as it was before the graphs were lowered."""
+        graphs = {key: lowering.graph for key, lowering in self._reference.lowerings.items()}
+        return self.manifest.model_copy(update={"states": self._reference.states, "graphs": graphs})
+
+    def _float32_outputs(self) -> tuple[list[Observation], str]:
+        """Outputs of PyTorch, or of the float32 bundle of the same checkpoint."""
+        if self.checkpoint is not None:
+            outputs = self._observe(torch_run(self._reference), self._float32_manifest)
+            return outputs, "PyTorch"
+        if self._original is None:
+            raise Unrepeatable(
+                f"{self._missing}, and the repository has no fp32 bundle of the same checkpoint"
+            )
+        original = self._original
+        sessions = {
+            key: onnxruntime.InferenceSession(str(bundle_path(original, key)))
+            for key in original.manifest.graphs
+        }
+        outputs = self._observe(onnx_run(sessions), original.manifest)
+        return outputs, f"{original.manifest.name} version {original.version} (fp32)"
+
+
+def _refuse_not_finite(observation: Observation) -> None:
+    if not np.isfinite(observation.value).all():
+        raise Failure(f"{observation.place}: NaN or infinity")
+
+
+def _rows_of(value: Array) -> Array:
+    return value.reshape(-1, value.shape[-1])
+
+
+def _first_of(messages: list[str]) -> str:
+    more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
+    return messages[0] + more

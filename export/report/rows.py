@@ -1,0 +1,70 @@
+"""Batch invariance of published graphs: every row again, alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from export.int8_parity import compared_outputs, share
+from export.probe import Array, Feeds, Probe, Run, output_row, single_row, stateless_feeds
+from export.verify import TOLERANCE, relative_difference, worse
+from serving.bundle import Manifest
+
+
+class Failure(Exception):
+    """A check found what it must not find."""
+
+
+class RowsAlone:
+    """A `Run` that repeats every call one sequence at a time.
+
+    Args:
+        tolerance: Largest relative difference; 0 for equal bits.
+    """
+
+    def __init__(self, run: Run, manifest: Manifest, tolerance: float) -> None:
+        self._run = run
+        self._manifest = manifest
+        self._tolerance = tolerance
+        self.compared = 0
+        self.worst = 0.0
+
+    def __call__(self, key: str, feeds: Feeds) -> dict[str, Array]:
+        """The outputs of the whole batch.
+
+        Raises:
+            Failure: a sequence alone gives another result.
+        """
+        together = self._run(key, feeds)
+        names = compared_outputs(self._manifest.graphs[key])
+        count = min(len(value) for value in feeds.values() if value.ndim)
+        for index in range(count if count > 1 else 0):
+            alone = self._run(key, {n: share(v, index, count) for n, v in feeds.items()})
+            want = {name: share(together[name], index, count) for name in names}
+            self._compare(f"{key} row {index}", want, alone)
+        return together
+
+    def compare_without_padding(self, probe: Probe) -> None:
+        """Rows of a ragged batch against the same rows without padding.
+
+        Raises:
+            Failure: padding changes a result.
+        """
+        for key, graph in self._manifest.graphs.items():
+            feeds = stateless_feeds(graph, self._manifest, probe, 4, 6)
+            together = self._run(key, feeds)
+            for row in range(4):
+                alone = self._run(key, single_row(graph, feeds, row))
+                want = {p.name: output_row(graph, feeds, p, together[p.name], row)
+                        for p in graph.outputs}  # fmt: skip
+                self._compare(f"{key} row {row} without padding", want, alone, TOLERANCE)
+
+    def _compare(
+        self, place: str, want: Feeds, alone: Mapping[str, Array], tolerance: float | None = None
+    ) -> None:
+        tolerance = self._tolerance if tolerance is None else tolerance
+        for name, value in want.items():
+            difference = relative_difference(value, alone[name])
+            self.worst = worse(self.worst, difference)
+            if not difference <= tolerance:  # NaN must fail
+                raise Failure(f"{place}: {name} alone differs by {difference:.1e} from the batch")
+        self.compared += 1
