@@ -209,7 +209,7 @@ class _Rewrite:
         """Rows of an int8 table, each times its own scale."""
         table, scale = self._table(node.input[0])
         axis = self._constant("int8_last_axis", np.array([-1], np.int64))
-        rows = self._node("Gather", [table, node.input[1]], f"{node.output[0]}_int8")
+        rows = self._node("Gather", [table, node.input[1]], f"{node.output[0]}_rows_int8")
         values = self._node("Cast", [rows], f"{node.output[0]}_values", to=onnx.TensorProto.FLOAT)
         scales = self._node("Gather", [scale, node.input[1]], f"{node.output[0]}_scales")
         column = self._node("Unsqueeze", [scales, axis], f"{node.output[0]}_column")

@@ -192,7 +192,7 @@ _TINY = {
     "num_attention_heads": 4,
     "max_position_embeddings": 32,
     "word_embed_proj_dim": 32,
-    "pad_token_id": 1,
+    "pad_token_id": 63,
     "bos_token_id": 2,
     "eos_token_id": 2,
 }
