@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from export.probe import Admitted, Array, Probe, Run, StepLoop
 from export.quantize import LARGEST
+from export.stored_arrays import StoredArrays
 from serving.bundle import Growth, Manifest
 
 HEADROOM = 2.0
@@ -47,7 +48,7 @@ class CalibrationRun:
     """
 
     tokens: list[NDArray[np.int64]]
-    logits: list[Array]
+    logits: StoredArrays
     caches: dict[str, Array]
 
 
@@ -95,7 +96,7 @@ def _continued(
         tokens = probe.tokens(ROWS, 1, probe.vocabulary)
     longest = min(tokens.shape[1] + NEW_TOKENS, _positions(manifest))
     call = _start(manifest, run, probe, ROWS, longest)
-    done = CalibrationRun([], [], {})
+    done = CalibrationRun([], StoredArrays(), {})
     length = 0
     while length < longest:
         if forced is not None:
@@ -123,7 +124,7 @@ def _random_prompt(manifest: Manifest, run: Run, seed: int) -> CalibrationRun:
     length = _positions(manifest)
     call = _start(manifest, run, probe, 1, length)
     tokens = probe.tokens(1, length, probe.vocabulary)
-    done = CalibrationRun([], [], {})
+    done = CalibrationRun([], StoredArrays(), {})
     for start in range(0, length, _CHUNK):
         chunk = tokens[:, start : start + _CHUNK]
         stop = start + chunk.shape[1]

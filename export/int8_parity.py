@@ -7,21 +7,29 @@ float32.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 
 from export.architecture import Graphs
 from export.calibrate import CalibrationRun, Scales, cache_scales, calibration_runs
 from export.probe import Array, Feeds, Observation, Run
 from export.quantize import LARGEST, Precision, quantize
 from export.quantize_cache import quantize_cache
-from export.to_onnx import save
 from export.token_parity import BEAMS, mixed_requests
-from export.verify import ParityError, Report, bundle_path, measure, observe, open_sessions
+from export.verify import (
+    ParityError,
+    Report,
+    bundle_path,
+    file_bytes,
+    measure,
+    observe,
+    open_sessions,
+)
 from serving.bundle import Bundle, Graph, Manifest, Role
 from serving.engine.decoder import decode
 from serving.engine.runners.ort.runner import OrtRunner
@@ -77,24 +85,27 @@ def lower_precision(
         ParityError: logits differ too much, or a row depends on its neighbours.
     """
     files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
-    parity = Int8Parity(precision, original_bytes=sum(f.stat().st_size for f in files.values()))
+    parity = Int8Parity(precision, original_bytes=sum(map(file_bytes, files.values())))
     original = open_sessions(files)
     wanted = list(observe(graphs, bundle, original))
     scales = cache_scales(bundle.manifest, original)
+    original.close()
     for file in files.values():
         done = quantize(file, precision)
         parity.layers += done.layers
         parity.tables += done.tables
     if scales:
         bundle = replace(bundle, manifest=_lower_cache(parity, bundle.manifest, files, scales))
-    run = open_sessions(files)
+    sessions = open_sessions(files)
+    run: Run = sessions
     if precision.is_batch_invariant:
-        run = BatchInvarianceCheck(run, bundle, parity)
+        run = BatchInvarianceCheck(sessions, bundle, parity)
     _compare(parity, wanted, list(observe(graphs, bundle, run)))
+    measure(report, graphs, bundle, sessions)
+    sessions.close()
     if precision.is_batch_invariant and "step" in files:
         _refuse_dependent_tokens(parity, graphs, bundle)
     report.int8 = asdict(parity)
-    measure(report, graphs, bundle)
     return bundle.manifest
 
 
@@ -102,21 +113,36 @@ def _lower_cache(
     parity: Int8Parity, manifest: Manifest, files: Mapping[str, Path], scales: Scales
 ) -> Manifest:
     """Makes the cache int8; undoes it where held-out logits then differ too much."""
-    before = onnx.load(str(files["step"]))
-    wanted = calibration_runs(manifest, open_sessions(files), _HELD_OUT)
-    lowered = quantize_cache(files["step"], manifest, scales)
-    given = calibration_runs(lowered, open_sessions(files), _HELD_OUT, follow=wanted)
-    parity.cache_cosine = min(
-        float(row_cosines(np.concatenate(want.logits), np.concatenate(got.logits)).min())
-        for want, got in zip(wanted, given, strict=True)
-    )
-    parity.cache_clipped = _clipped(given)
-    if parity.cache_cosine >= LEAST_COSINE:  # NaN must fail
-        parity.cache = "int8"
-        return lowered
-    parity.cache = "float32"
-    save(before, files["step"])
-    return manifest
+    step = files["step"]
+    with tempfile.TemporaryDirectory(dir=step.parent.parent) as folder:
+        before = _copied(step, Path(folder))
+        run = open_sessions(files)
+        wanted = calibration_runs(manifest, run, _HELD_OUT)
+        run.close()
+        lowered = quantize_cache(step, manifest, scales)
+        given = calibration_runs(lowered, open_sessions(files), _HELD_OUT, follow=wanted)
+        cosines = [
+            row_cosines(want, got).min()
+            for one, other in zip(wanted, given, strict=True)
+            for want, got in zip(one.logits, other.logits, strict=True)
+        ]
+        parity.cache_cosine = float(np.min(cosines))  # NaN if any is
+        parity.cache_clipped = _clipped(given)
+        if parity.cache_cosine >= LEAST_COSINE:  # NaN must fail
+            parity.cache = "int8"
+            return lowered
+        parity.cache = "float32"
+        _copied(before, step.parent)
+        return manifest
+
+
+def _copied(graph: Path, folder: Path) -> Path:
+    """A graph's file and its weights, copied to a folder."""
+    for file in (graph, graph.with_name(f"{graph.name}.data")):
+        (folder / file.name).unlink(missing_ok=True)
+        if file.is_file():
+            shutil.copy(file, folder)
+    return folder / graph.name
 
 
 def _clipped(found: list[CalibrationRun]) -> float:

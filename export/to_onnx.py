@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import onnx
+import onnx_ir
 import torch
 from torch import nn
 from torch.export import Dim
@@ -22,7 +23,10 @@ from serving.errors import SetupError
 
 OPSET = 20  # the newest that a current Triton container's own ONNX Runtime is sure to take
 MAX_IR = 10
-EXTERNAL_DATA_BYTES = 1_800_000_000  # a protobuf message ends at 2 GiB
+EXTERNAL_DATA_BYTES = 256 << 20
+"""Larger weights lie beside the graph: protobuf ends at 2 GiB, and writing or parsing a message
+holds its weights in memory two or three times."""
+_PAGE = 4096
 # Traced sizes: all different, so that no two dimensions are taken for one. R is a multiple of B.
 TRACED_SIZES = {"B": 2, "R": 6, "T": 3, "P": 7, "S": 5, "M": 4, "N": 9}
 
@@ -51,23 +55,45 @@ def to_onnx(lowering: Lowering, path: Path) -> None:
     Raises:
         SetupError: torch cannot express the module as ONNX.
     """
-    module = copy.deepcopy(lowering.module).eval()
+    module = _shallow_copy(lowering.module).eval()
     for layer in module.modules():
         if isinstance(layer, Attention):
             layer.has_fused_form = lowering.is_fused
         if isinstance(layer, Packed):
             layer.pack()
-    model = _export(module, lowering.graph)
+    program = _export(module, lowering.graph)
+    model = _without_large_weights(program, path)
     _name_ports(model, lowering.graph)
     _name_dimensions(model, lowering.graph)
     # The exporter's intermediate shapes can contradict shape inference; ORT infers its own.
     del model.graph.value_info[:]
     model.ir_version = min(model.ir_version, MAX_IR)
-    save(model, path)
+    onnx.save_model(model, str(path))
+    onnx.checker.check_model(str(path))
+
+
+def _shallow_copy(module: nn.Module) -> nn.Module:
+    """A copy with the same weights, not copies of them: `pack` adds tensors and changes none."""
+    tensors = (*module.parameters(), *module.buffers())
+    return copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
+
+
+def _without_large_weights(program: torch.onnx.ONNXProgram, path: Path) -> onnx.ModelProto:
+    """The graph; where its weights are large they are written beside it, one tensor at a time."""
+    data = path.with_name(f"{path.name}.data")
+    data.unlink(missing_ok=True)
+    weights = program.model.graph.initializers.values()
+    if sum(tensor.const_value.nbytes for tensor in weights if tensor.const_value) > (
+        EXTERNAL_DATA_BYTES
+    ):
+        onnx_ir.external_data.unload_from_model(
+            program.model, path.parent, data.name, alignment=_PAGE, max_workers=1
+        )
+    return program.model_proto
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:
-    """Writes a checked graph; weights beyond protobuf's limit go to `<file>.data` beside it."""
+    """Writes a checked graph; large weights go to `<file>.data` beside it."""
     data = path.with_name(f"{path.name}.data")
     data.unlink(missing_ok=True)  # what onnx would append to
     if model.ByteSize() > EXTERNAL_DATA_BYTES:
@@ -85,7 +111,7 @@ def example_inputs(graph: Graph) -> tuple[torch.Tensor, ...]:
     )
 
 
-def _export(module: nn.Module, graph: Graph) -> onnx.ModelProto:
+def _export(module: nn.Module, graph: Graph) -> torch.onnx.ONNXProgram:
     # Optional packages that are not installed are no news to the user.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     inputs = example_inputs(graph)
@@ -107,7 +133,7 @@ def _export(module: nn.Module, graph: Graph) -> onnx.ModelProto:
             reason = str(error).strip().splitlines()[0]
             raise SetupError(f"torch cannot export {graph.file}: {reason}") from error
     assert program is not None
-    return program.model_proto
+    return program
 
 
 def _name_ports(model: onnx.ModelProto, graph: Graph) -> None:

@@ -38,6 +38,8 @@ from serving.errors import SetupError
 
 TOLERANCE = 1e-5
 """Largest difference, relative to the largest magnitude of the reference; fp32."""
+RESIDENT_BYTES = 2 << 30
+"""Files of graphs that verification keeps loaded at once."""
 
 
 class ParityError(SetupError):
@@ -92,14 +94,15 @@ def verify(graphs: Graphs, bundle: Bundle, report: Report | None = None) -> Repo
     """
     report = report or Report()
     report.tools = tools()
-    files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
-    runs = torch_run(graphs), open_sessions(files)
-    for want, got in zip(*(observe(graphs, bundle, run) for run in runs), strict=True):
+    run = open_sessions({key: bundle_path(bundle, key) for key in graphs.lowerings})
+    outputs = (observe(graphs, bundle, each) for each in (torch_run(graphs), run))
+    for want, got in zip(*outputs, strict=True):
         _compare(report, want, got)
-    measure(report, graphs, bundle)
+    measure(report, graphs, bundle, run)
     if "step" not in graphs.lowerings:
-        _compare_alone(report, graphs, bundle, runs[1])
+        _compare_alone(report, graphs, bundle, run)
     else:
+        run.close()  # the engine opens sessions of its own
         parity = compare_tokens(graphs, bundle)
         report.tokens = asdict(parity)
         _refuse_different_tokens(report, parity)
@@ -111,11 +114,15 @@ def tools() -> dict[str, str]:
     return {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__}
 
 
-def measure(report: Report, graphs: Graphs, bundle: Bundle) -> None:
-    """Records size and speed of the files as they are now."""
+def measure(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> None:
+    """Records size and speed of the files as they are now.
+
+    Args:
+        run: Sessions over these files.
+    """
     files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
     report.graph_bytes = {key: file_bytes(path) for key, path in files.items()}
-    report.milliseconds = _timings(graphs, bundle, open_sessions(files))
+    report.milliseconds = _timings(graphs, bundle, run)
 
 
 def bundle_path(bundle: Bundle, key: str) -> Path:
@@ -151,10 +158,41 @@ def torch_run(graphs: Graphs) -> Run:
     return run
 
 
-def open_sessions(files: Mapping[str, Path]) -> Run:
+class LazySessions:
+    """ONNX Runtime over a bundle's graphs, as a `Run`.
+
+    A graph is loaded at its first call. Where the files together exceed `RESIDENT_BYTES`, the
+    least recently called graphs are unloaded: a large model's graphs need not be in memory at once.
+    """
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = dict(files)
+        self._open: dict[str, onnxruntime.InferenceSession] = {}  # in the order of their last calls
+
+    def __call__(self, key: str, feeds: Feeds) -> dict[str, Array]:
+        """Outputs of one graph."""
+        session = self._open.pop(key, None)
+        if session is None:
+            self._make_room(file_bytes(self._files[key]))
+            session = onnxruntime.InferenceSession(str(self._files[key]))
+        self._open[key] = session
+        return onnx_run(self._open)(key, feeds)
+
+    def close(self) -> None:
+        """Unloads all graphs; the next call loads its own again."""
+        self._open.clear()
+
+    def _make_room(self, needed: int) -> None:
+        held = {key: file_bytes(self._files[key]) for key in self._open}
+        for key in list(self._open):
+            if sum(held.values()) + needed <= RESIDENT_BYTES:
+                return
+            del self._open[key], held[key]
+
+
+def open_sessions(files: Mapping[str, Path]) -> LazySessions:
     """ONNX Runtime over the files of a bundle's graphs."""
-    sessions = {key: onnxruntime.InferenceSession(str(path)) for key, path in files.items()}
-    return onnx_run(sessions)
+    return LazySessions(files)
 
 
 def onnx_run(sessions: dict[str, onnxruntime.InferenceSession]) -> Run:

@@ -7,15 +7,16 @@ from pathlib import Path
 import onnx
 import pytest
 import torch
+from onnx import numpy_helper
 from torch import nn
 
 from export.architecture import Lowering
 from export.registry import families
-from export.to_onnx import MAX_IR, OPSET, to_onnx
+from export.to_onnx import MAX_IR, OPSET, _shallow_copy, to_onnx
 from export.twin import EXPORTED
 from export.verify import bundle_path
 from serving.bundle import Graph, Tensor
-from tests.export.conftest import Bundles
+from tests.export.conftest import Bundles, Twins
 
 
 def _models(bundles: Bundles, name: str) -> dict[str, onnx.ModelProto]:
@@ -87,3 +88,30 @@ def test_large_weights_go_beside_the_file(tmp_path: Path, monkeypatch: pytest.Mo
     graph = Graph(file="x.onnx", inputs=(port,), outputs=(port.model_copy(update={"name": "y"}),))
     to_onnx(Lowering(module, graph), tmp_path / "x.onnx")
     assert (tmp_path / "x.onnx.data").stat().st_size >= 64 * 64 * 4
+
+
+def test_export_neither_copies_nor_changes_the_weights() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    copied = _shallow_copy(module)
+    module[0].register_buffer("packed", torch.zeros(1))
+    assert not hasattr(copied[0], "packed")
+    pairs = zip(module.parameters(), copied.parameters(), strict=True)
+    assert all(one is other for one, other in pairs)
+
+
+@pytest.mark.slow
+def test_large_weights_give_the_same_graph(
+    twins: Twins, bundles: Bundles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("export.to_onnx.EXTERNAL_DATA_BYTES", 0)
+    inside = onnx.load(str(bundle_path(bundles("gpt2", EXPORTED), "step")))
+    to_onnx(twins("gpt2", EXPORTED).graphs().lowerings["step"], tmp_path / "step.onnx")
+    assert (tmp_path / "step.onnx").stat().st_size < (tmp_path / "step.onnx.data").stat().st_size
+    beside = onnx.load(str(tmp_path / "step.onnx"))
+    assert [node.op_type for node in inside.graph.node] == [n.op_type for n in beside.graph.node]
+    want = {tensor.name: numpy_helper.to_array(tensor) for tensor in inside.graph.initializer}
+    got = {tensor.name: numpy_helper.to_array(tensor) for tensor in beside.graph.initializer}
+    assert want.keys() == got.keys()
+    assert all((want[name] == got[name]).all() for name in want)
+    sizes = [(t.name, t.dims) for t in beside.graph.initializer if list(t.dims) == [64, 30]]
+    assert len(sizes) == 1  # the tied table
