@@ -31,6 +31,8 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "qwen3": "export.models.qwen3",
     "gemma2": "export.models.gemma2",
     "gemma3_text": "export.models.gemma3",
+    "deberta-v2": "export.models.deberta",
+    "xlnet": "export.models.xlnet",
     "bahdanau": "export.models.bahdanau",
     "show-attend-tell": "export.models.show_attend_tell",
 }

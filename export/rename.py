@@ -23,12 +23,14 @@ class WeightLayout:
         targets: Our names, in the order in which they are stacked along the output dimension.
         is_transposed: Weights are stored (in, out), as OpenAI's GPT-2 does (`Conv1D`).
         is_squeezed: Leading dimensions of size one are to be dropped.
+        is_flattened: All dimensions but the first one are one of ours.
         is_spare: Used only where no other tensor of the checkpoint has these targets.
     """
 
     targets: tuple[str, ...]
     is_transposed: bool = False
     is_squeezed: bool = False
+    is_flattened: bool = False
     is_spare: bool = False
 
     def pieces(self, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -36,6 +38,8 @@ class WeightLayout:
         if self.is_squeezed:
             while tensor.ndim > 1 and tensor.shape[0] == 1:
                 tensor = tensor[0]
+        if self.is_flattened:
+            tensor = tensor.flatten(1)
         if self.is_transposed and tensor.ndim == 2:
             tensor = tensor.T
         count = len(self.targets)

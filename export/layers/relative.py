@@ -9,6 +9,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 class RelativePositions(nn.Module):
@@ -44,3 +45,16 @@ class RelativePositions(nn.Module):
         octaves = (distance.clamp(min=1).float() / exact).log() / math.log(self.farthest / exact)
         shared = exact + (octaves * (buckets - exact)).long()
         return ahead + torch.where(distance < exact, distance, shared.clamp(max=buckets - 1))
+
+
+def by_distance(scores: Tensor) -> Tensor:
+    """(…, T, 2·T - 1) → (…, T, T): from scores by distance to scores by position.
+
+    Row i has the score of key j at j - i + T - 1: distances j - i from -(T - 1) to T - 1. The rows
+    are shifted against each other by one more column each, which a change of shape does without an
+    index (Dai et al. 2019, "Transformer-XL", appendix B, arXiv 1901.02860).
+    """
+    size = scores.shape[-2]
+    rows = functional.pad(scores, (0, 1)).flatten(-2)  # 2·T columns a row
+    shifted = rows[..., size - 1 : 2 * size * size - 1]
+    return shifted.unflatten(-1, (size, 2 * size - 1))[..., :size]

@@ -213,8 +213,7 @@ _ODD = _TINY | {
 TWIN = text_twin(
     {
         "plain": ("BertModel", _TINY),
-        "odd": ("BertModel", _ODD),
-        "pretraining": ("BertForPreTraining", _ODD),
+        "odd": ("BertForPreTraining", _ODD),
         "masked": ("BertForMaskedLM", _TINY | {"vocab_size": 131, "num_hidden_layers": 1}),
         "next-sentence": ("BertForNextSentencePrediction", _TINY),
         "classes": ("BertForSequenceClassification", _ODD | {"num_labels": 3}),

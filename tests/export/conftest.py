@@ -67,7 +67,10 @@ Bundles = Callable[[str, str], Bundle]
 
 EXPORTS = {"bundles", "layers"}
 """Fixtures that export graphs: seconds each, so the tests that use them are no unit tests."""
-SIBLINGS = {"openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma2"}
+SIBLINGS = {
+    *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma2"),
+    *("roberta", "distilbert", "albert", "mpnet"),
+}
 """Architectures that share every layer with another one. In `make test` their graphs pass the gate;
 their further tests on exported graphs are for `make test-all`."""
 GATE = "test_graphs_compute_what_the_network_computes"

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from export.architecture import Graphs
 from export.layers.scores import within
 from serving.bundle import Graph, Growth, ImageSpec, Role
+from serving.bundle import Tensor as Port
 from serving.planning.buckets import fixed_width
 from tests.export.conftest import TwinPair
 
@@ -31,6 +32,12 @@ SOURCE_LENGTHS = (7, 4, 1)
 _FIELDS = {Role.LOGITS: "logits", Role.HIDDEN: "last_hidden_state", Role.EMBEDDING: "pooler_output"}
 """Fields of `transformers`' outputs, where a twin names none."""
 TARGET_LENGTH = 6
+_LENGTHS = {
+    Role.SOURCE_TOKENS: Role.SOURCE,
+    Role.TOKENS: Role.LENGTHS,
+    Role.SEGMENTS: Role.LENGTHS,
+}
+"""Padded inputs → the lengths of their rows."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class Inputs:
     def row(self, index: int) -> dict[Role, Tensor]:
         """One row's inputs, without padding."""
         row = {role: value[index : index + 1] for role, value in self.by_role.items()}
-        for tokens, lengths in ((Role.SOURCE_TOKENS, Role.SOURCE), (Role.TOKENS, Role.LENGTHS)):
+        for tokens, lengths in _LENGTHS.items():
             if tokens in row:
                 row[tokens] = row[tokens][:, : int(row[lengths])]
         return row
@@ -180,37 +187,53 @@ def transformers_inputs(source: Mapping[Role, Tensor], image: ImageSpec | None) 
 
 
 def _stateless(pair: TwinPair, graphs: Graphs) -> Iterator[Comparison]:
-    inputs = random_inputs(pair, graphs).by_role
-    inside = within(inputs[Role.LENGTHS], inputs[Role.TOKENS].shape[1])
+    inputs = random_inputs(pair, graphs)
     roles = {port.role for lowering in graphs.lowerings.values() for port in lowering.graph.inputs}
     for key, lowering in graphs.lowerings.items():
         graph = lowering.graph
-        given = _outputs(graph, lowering.module(*_feeds(graph, inputs)))
+        given = _outputs(graph, lowering.module(*_feeds(graph, inputs.by_role)))
         read = roles - {Role.SEGMENTS} | {port.role for port in graph.inputs}
-        reference = pair.reference(**_reference_inputs(pair, inputs, read))
-        wanted = wanted_outputs(pair, key, graph, inputs, reference)
-        if graph.output(Role.TOP_TOKENS):
-            yield f"{key}, scores by token", *_by_token(wanted, given)
-        for port in graph.outputs:
-            want, got = wanted[port.name], given[port.name]
-            if port.role is Role.TOP_TOKENS:  # compared with their scores: ties have no order
-                continue
-            if "T" in port.shape:  # values at padding are undefined
-                want, got = want[inside], got[inside]
-            yield f"{key}, {port.name}", want, got
+        for index in range(len(SOURCE_LENGTHS)):
+            row = inputs.row(index)
+            if Role.LENGTHS not in roles:  # padding is attended to
+                row |= {role: inputs.by_role[role][index : index + 1] for role in _LENGTHS}
+            reference = pair.reference(**_reference_inputs(pair, row, read))
+            wanted = wanted_outputs(pair, key, graph, row, reference)
+            alone = {
+                port.name: _unpadded(port, given[port.name][index : index + 1], row)
+                for port in graph.outputs
+            }
+            for name, want, got in _compared(graph, wanted, alone):
+                yield f"{key}, row {index}, {name}", want, got
+
+
+def _unpadded(port: Port, value: Tensor, row: Mapping[Role, Tensor]) -> Tensor:
+    """An output of one row without padding, where values are undefined."""
+    for axis, size in enumerate(port.shape):
+        if size == "T":
+            value = value.narrow(axis, 0, row[Role.TOKENS].shape[1])
+    return value
+
+
+def _compared(
+    graph: Graph, wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]
+) -> Iterator[Comparison]:
+    """Outputs by name; best tokens by their scores, because nearly equal ones have no order."""
+    if graph.output(Role.TOP_TOKENS):
+        yield "scores by token", *_by_token(wanted, given)
+    for port in graph.outputs:
+        if port.role is not Role.TOP_TOKENS:
+            yield port.name, wanted[port.name], given[port.name]
 
 
 def _reference_inputs(
     pair: TwinPair, inputs: Mapping[Role, Tensor], roles: set[Role | None]
 ) -> dict[str, Any]:
-    """Inputs of a stateless reference; without segments it takes all for 0."""
+    """Inputs of a stateless reference, of one row; without segments it takes all for 0."""
     wanted: dict[str, Any] = {}
     if Role.TOKENS in roles:
         tokens = inputs[Role.TOKENS]
         wanted["input_ids"] = tokens
-    if Role.LENGTHS in roles:  # without them, padding is attended to
-        inside = within(inputs[Role.LENGTHS], inputs[Role.TOKENS].shape[1])
-        wanted["attention_mask"] = inside.long()
     if Role.SEGMENTS in roles:
         wanted["token_type_ids"] = inputs[Role.SEGMENTS]
     if Role.PIXELS in roles:
@@ -232,7 +255,7 @@ def wanted_outputs(
         assert role is not None
         field = pair.architecture.twin.outputs.get(key)
         if role is Role.EMBEDDING and field is None and graph.input(Role.TOKENS):
-            outputs = {role: _pooled(reference.last_hidden_state, inputs[Role.LENGTHS])}
+            outputs = {role: _pooled(reference.last_hidden_state)}
         else:
             outputs = {role: reference[field or _FIELDS[role]]}
             if role is Role.EMBEDDING:
@@ -240,10 +263,10 @@ def wanted_outputs(
     return {port.name: outputs[port.role] for port in graph.outputs if port.role is not None}
 
 
-def _pooled(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """Means over real tokens, of length one: what a bare encoder is exported with."""
-    means = torch.stack([row[:length].mean(0) for row, length in zip(hidden, lengths, strict=True)])
-    return means / means.norm(dim=-1, keepdim=True)
+def _pooled(hidden: Tensor) -> Tensor:
+    """The mean over one row's tokens, of length one: what a bare encoder is exported with."""
+    mean = hidden.mean(dim=1)
+    return mean / mean.norm()
 
 
 def _masked_tokens(
@@ -252,13 +275,11 @@ def _masked_tokens(
     """Probabilities at the positions, from the scores of the whole vocabulary everywhere."""
     both = "prediction_logits" in reference
     logits = reference.prediction_logits if both else reference.logits
-    probabilities = logits.softmax(-1)
-    rows = range(len(probabilities))
-    at = torch.stack([probabilities[row, inputs[Role.POSITIONS][row]] for row in rows])
+    at = logits.softmax(-1)[:, inputs[Role.POSITIONS][0]]
     best = graph.output(Role.TOP_TOKENS)
     assert best is not None
     scores, tokens = at.topk(int(best.shape[-1]))
-    chosen = torch.stack([at[row][:, inputs[Role.CHOICES][row]] for row in rows])
+    chosen = at[..., inputs[Role.CHOICES][0]]
     return {Role.TOP_TOKENS: tokens, Role.TOP_SCORES: scores, Role.CHOICE_SCORES: chosen}
 
 

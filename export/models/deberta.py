@@ -1,0 +1,504 @@
+"""DeBERTa v2 and v3: attention that keeps the contents of tokens and their distances apart.
+
+Papers: He et al. 2020, "DeBERTa: Decoding-enhanced BERT with Disentangled Attention", §3 (arXiv
+2006.03654); He et al. 2021, "DeBERTaV3" (arXiv 2111.09543). Version 3 is version 2's network,
+trained otherwise.
+Checkpoints: `model_type: deberta-v2`.
+
+Legend: B batch, T positions, H heads, K width of a head, D width, E width of the embeddings, S
+buckets of distances to one side.
+
+Differences from `transformers`: vectors of distances do not depend on the input, so their keys and
+queries are computed at export; scores are computed by distance, 2·T - 1 of them a token instead of
+2·S, and shifted into place. Their sum is a bias of the fused attention.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.onnx import is_in_onnx_export
+
+from export.config_reader import ConfigReader
+from export.encoding.declaration import masked_names, text_architecture, text_twin
+from export.encoding.heads import HeadConfig, HeadKind, read_head
+from export.encoding.network import MaskedTokens, SequenceClassifier, TextEncoder, TextModel
+from export.layers.activation import activation
+from export.layers.attention import SelfAttention
+from export.layers.blocks import EncoderBlock
+from export.layers.fused import multi_head_attention
+from export.layers.heads import Heads
+from export.layers.mlp import MLP
+from export.layers.relative import by_distance
+from export.layers.scores import attend, within
+from export.rename import Entry, Rename, with_and_without
+from serving.bundle import Limits
+from serving.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
+
+
+@dataclass(frozen=True)
+class Distances:
+    """The relative part of the attention (§3.1).
+
+    Attributes:
+        span: S.
+        buckets: Whether far distances share buckets, in logarithmic steps.
+        farthest: Distances from here on share the last bucket.
+        content_to_position: Whether tokens attend to distances (c2p).
+        position_to_content: Whether distances attend to tokens (p2c).
+        shares_projections: Whether distances are projected as contents are (v3).
+        is_normalised: Whether their vectors are normalised.
+    """
+
+    span: int
+    buckets: bool
+    farthest: int
+    content_to_position: bool
+    position_to_content: bool
+    shares_projections: bool
+    is_normalised: bool
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution beside the first block (version 2)."""
+
+    kernel: int
+    groups: int
+    activation: str
+
+
+@dataclass(frozen=True)
+class Config:
+    """The encoder and its head."""
+
+    vocabulary_size: int
+    positions: int
+    segment_types: int
+    embedding_width: int
+    layers: int
+    heads: Heads
+    mlp_width: int
+    activation: str
+    norm_epsilon: float
+    has_absolute_positions: bool
+    distances: Distances | None
+    convolution: Convolution | None
+    pooler_activation: str
+    has_legacy_head: bool
+    head: HeadConfig
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.heads.model_width
+
+    @property
+    def limits(self) -> Limits:
+        """Absolute positions; where there are none, what the checkpoint was trained with."""
+        return Limits(max_input_tokens=self.positions)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own."""
+    reader = ConfigReader(values)
+    width, heads = reader.integer("hidden_size", 1536), reader.integer("num_attention_heads", 24)
+    reader.divide(width, heads)
+    reader.refuse_unless(attention_head_size=width // heads, pooler_hidden_size=width)
+    types = _attention_types(reader)
+    kinds = 1 + ("c2p" in types) + ("p2c" in types)
+    config = Config(
+        vocabulary_size=reader.integer("vocab_size", 128100),
+        positions=reader.integer("max_position_embeddings", 512),
+        segment_types=reader.index("type_vocab_size", 0),
+        embedding_width=reader.integer("embedding_size", width),
+        layers=reader.integer("num_hidden_layers", 24),
+        heads=Heads(width, heads, scale=1 / math.sqrt(width // heads * kinds)),
+        mlp_width=reader.integer("intermediate_size", 6144),
+        activation=reader.text("hidden_act", "gelu"),
+        norm_epsilon=reader.number("layer_norm_eps", 1e-7),
+        has_absolute_positions=reader.flag("position_biased_input", True),
+        distances=_read_distances(reader, types),
+        convolution=_read_convolution(reader),
+        pooler_activation=reader.text("pooler_hidden_act", "gelu"),
+        has_legacy_head=reader.flag("legacy", True),
+        head=read_head(reader, "DebertaV2", HEADS),
+    )
+    if not config.has_legacy_head and config.head.fills_masks and config.embedding_width != width:
+        raise CheckpointError(f"{reader.place}: legacy = false needs embedding_size = hidden_size")
+    return config
+
+
+def _attention_types(reader: ConfigReader) -> tuple[str, ...]:
+    """`pos_att_type`, a list or a text with bars.
+
+    Raises:
+        CheckpointError: neither c2p nor p2c.
+    """
+    listed = reader.values.get("pos_att_type") or []
+    types = listed.lower().split("|") if isinstance(listed, str) else listed
+    types = tuple(str(each).strip() for each in types)
+    if not set(types) <= {"c2p", "p2c"}:
+        raise CheckpointError(
+            f"{reader.place}: pos_att_type = {listed!r} is not supported, only c2p and p2c"
+        )
+    return types
+
+
+def _read_distances(reader: ConfigReader, types: tuple[str, ...]) -> Distances | None:
+    if not reader.flag("relative_attention", False):
+        return None
+    farthest = reader.values.get("max_relative_positions", -1)
+    if farthest < 1:
+        farthest = reader.integer("max_position_embeddings", 512)
+    buckets = reader.values.get("position_buckets", -1)
+    norms = {norm.strip() for norm in reader.text("norm_rel_ebd", "none").lower().split("|")}
+    if not norms <= {"none", "layer_norm"}:
+        raise CheckpointError(
+            f"{reader.place}: norm_rel_ebd = {reader.values['norm_rel_ebd']!r} is not supported, "
+            "only none and layer_norm"
+        )
+    return Distances(
+        span=buckets if buckets > 0 else farthest,
+        buckets=buckets > 0,
+        farthest=farthest,
+        content_to_position="c2p" in types,
+        position_to_content="p2c" in types,
+        shares_projections=reader.flag("share_att_key", False),
+        is_normalised="layer_norm" in norms,
+    )
+
+
+def _read_convolution(reader: ConfigReader) -> Convolution | None:
+    kernel = reader.index("conv_kernel_size", 0)
+    if not kernel:
+        return None
+    if kernel % 2 == 0:
+        raise CheckpointError(f"{reader.place}: conv_kernel_size must be odd, not {kernel}")
+    act = reader.text("conv_act", "tanh")
+    return Convolution(kernel, reader.integer("conv_groups", 1), act)
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class DistanceTable(nn.Module):
+    """A vector for each bucket of distances; all layers share them."""
+
+    bucket: Tensor
+
+    def __init__(self, config: Config, distances: Distances) -> None:
+        super().__init__()
+        self.distances = distances
+        self.table = nn.Embedding(2 * distances.span, config.width)
+        if distances.is_normalised:
+            self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.positions = config.positions
+        apart = torch.arange(1 - config.positions, config.positions)
+        self.register_buffer("bucket", self.buckets(apart), persistent=False)
+
+    def buckets(self, distance: Tensor) -> Tensor:
+        """Query's position minus key's → row of the table, the same shape."""
+        span = self.distances.span
+        if self.distances.buckets:
+            distance = self._logarithmic(distance)
+        return (distance + span).clamp(0, 2 * span - 1)
+
+    def _logarithmic(self, distance: Tensor) -> Tensor:
+        """Distances of up to S / 2 have their own bucket; farther ones share (§3 of v2's notes)."""
+        near = self.distances.span // 2
+        far = distance.abs().clamp(min=near)
+        octaves = (far / near).log() / torch.tensor((self.distances.farthest - 1) / near).log()
+        shared = ((octaves * (near - 1)).ceil() + near).long() * distance.sign()
+        return torch.where(distance.abs() <= near, distance, shared)
+
+    def vectors(self) -> Tensor:
+        """(2·S, D)."""
+        weight = self.table.weight
+        return self.norm(weight) if self.distances.is_normalised else weight
+
+    def rows(self, size: int) -> Tensor:
+        """(2·T - 1,) rows of the distances -(T - 1) … T - 1."""
+        return self.bucket[self.positions - size : self.positions + size - 1]
+
+
+class DisentangledAttention(SelfAttention):
+    """Scores of contents, of contents and distances, and of distances and contents (equation 4)."""
+
+    packed_key: Tensor
+    packed_query: Tensor
+
+    def __init__(self, heads: Heads, table: DistanceTable) -> None:
+        super().__init__(heads)
+        self.table = table
+        self.distances = table.distances
+        if not self.distances.shares_projections:
+            width = heads.model_width
+            if self.distances.content_to_position:
+                self.position_key = nn.Linear(width, width)
+            if self.distances.position_to_content:
+                self.position_query = nn.Linear(width, width)
+
+    def forward(
+        self, x: Tensor, lengths: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        """(B, T, D) → (B, T, D)."""
+        query, key, value = self.query(x), self.key(x), self.value(x)
+        scores = self.relative_scores(self.split(query), self.split(key))
+        if self.is_fused:
+            return self.out(multi_head_attention(self.heads, query, key, value, lengths, scores))
+        visible = None if lengths is None else within(lengths, x.shape[1])[:, None, None]
+        query, key, value = (self.split(each) for each in (query, key, value))
+        return self.out(self.join(attend(self.heads, query, key, value, visible, scores)))
+
+    def relative_scores(self, query: Tensor, key: Tensor) -> Tensor | None:
+        """Scaled c2p and p2c scores, (B, H, T, T)."""
+        rows = self.table.rows(query.shape[2])
+        scores: Tensor | None = None
+        if self.distances.content_to_position:
+            keys = self._by_head(self._position_keys()[rows.flip(0)])  # key minus query ascends
+            scores = by_distance(self.heads.score_scale * query @ keys)
+        if self.distances.position_to_content:
+            queries = self._by_head(self._position_queries()[rows])
+            tokens = by_distance(self.heads.score_scale * key @ queries).transpose(-1, -2)
+            scores = tokens if scores is None else scores + tokens
+        return scores
+
+    def pack(self) -> None:
+        """Computes what no input changes; called once before export."""
+        if self.distances.content_to_position:
+            keys = self._position_keys().detach()
+            self.register_buffer("packed_key", keys, persistent=False)
+        if self.distances.position_to_content:
+            queries = self._position_queries().detach()
+            self.register_buffer("packed_query", queries, persistent=False)
+
+    def _position_keys(self) -> Tensor:
+        """(2·S, H·K)."""
+        if is_in_onnx_export():
+            return self.packed_key
+        shares = self.distances.shares_projections
+        return (self.key if shares else self.position_key)(self.table.vectors())
+
+    def _position_queries(self) -> Tensor:
+        """(2·S, H·K)."""
+        if is_in_onnx_export():
+            return self.packed_query
+        shares = self.distances.shares_projections
+        return (self.query if shares else self.position_query)(self.table.vectors())
+
+    def _by_head(self, vectors: Tensor) -> Tensor:
+        """(2·T - 1, H·K) → (H, K, 2·T - 1)."""
+        return vectors.unflatten(-1, (-1, self.heads.width)).permute(1, 2, 0)
+
+
+class ConvolutionLayer(nn.Module):
+    """Neighbouring tokens' embeddings, added to the first block's output."""
+
+    def __init__(self, config: Config, convolution: Convolution) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(
+            config.width,
+            config.width,
+            convolution.kernel,
+            padding=convolution.kernel // 2,
+            groups=convolution.groups,
+        )
+        self.activation = activation(convolution.activation)
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+
+    def forward(self, embedded: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
+        """Both (B, T, D); padding must not be a neighbour of the last token."""
+        inside = within(lengths, x.shape[1])[..., None]
+        mixed = self.convolution((embedded * inside).transpose(1, 2)).transpose(1, 2)
+        return self.norm(x + self.activation(mixed))
+
+
+class Encoder(TextEncoder):
+    """Embeddings without or with absolute positions, and the blocks."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.width = config.width
+        self.segment_types = config.segment_types
+        width = config.embedding_width
+        self.tokens = nn.Embedding(config.vocabulary_size, width)
+        self.positions = (
+            nn.Embedding(config.positions, width) if config.has_absolute_positions else None
+        )
+        if config.segment_types:
+            self.segments = nn.Embedding(config.segment_types, width)
+        self.widen = nn.Linear(width, config.width, bias=False) if width != config.width else None
+        norm = partial(nn.LayerNorm, config.width, eps=config.norm_epsilon)
+        self.norm = norm()
+        distances = config.distances
+        table = None if distances is None else DistanceTable(config, distances)
+        blocks = (
+            EncoderBlock(
+                SelfAttention(config.heads)
+                if table is None
+                else DisentangledAttention(config.heads, table),
+                MLP(config.width, config.mlp_width, config.activation),
+                norm,
+                is_norm_first=False,
+            )
+            for _ in range(config.layers)
+        )
+        self.blocks = nn.ModuleList(blocks)
+        convolution = config.convolution
+        self.convolution = None if convolution is None else ConvolutionLayer(config, convolution)
+
+    def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        """(B, T), (B,), (B, T) → (B, T, D)."""
+        embedded = self.embed(token_ids, segments)
+        x = embedded
+        for index, block in enumerate(self.blocks):
+            x = block(x, lengths)
+            if index == 0 and self.convolution is not None:
+                x = self.convolution(embedded, x, lengths)
+        return x
+
+    def embed(self, token_ids: Tensor, segments: Tensor | None) -> Tensor:
+        """(B, T) → (B, T, D)."""
+        x = self.tokens(token_ids)
+        if self.positions is not None:
+            x = x + self.positions.weight[: token_ids.shape[1]]
+        if segments is not None:
+            x = x + self.segments(segments)
+        elif self.segment_types:
+            x = x + self.segments.weight[0]
+        if self.widen is not None:
+            x = self.widen(x)
+        return self.norm(x)
+
+
+def build(config: Config) -> TextModel:
+    """The encoder with its head."""
+    encoder = Encoder(config)
+    is_tied = config.head.is_tied or not config.has_legacy_head
+    return TextModel(
+        encoder,
+        config.head,
+        masked=lambda: MaskedTokens(
+            encoder.tokens, config.width, config.activation, config.norm_epsilon, is_tied=is_tied
+        ),
+        classifier=lambda classes: SequenceClassifier(
+            config.width, classes, config.pooler_activation
+        ),
+    )
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    theirs, ours = "encoder.layer.*", "encoder.blocks.*"
+    table = "encoder.blocks.0.attention.table"  # all layers share it
+    encoder: dict[str, Entry] = {
+        "embeddings.word_embeddings": "encoder.tokens",
+        "embeddings.position_embeddings": (
+            "encoder.positions" if config.has_absolute_positions else None
+        ),
+        "embeddings.token_type_embeddings": "encoder.segments",
+        "embeddings.embed_proj": "encoder.widen",
+        "embeddings.LayerNorm": "encoder.norm",
+        "embeddings.position_ids": None,
+        "encoder.rel_embeddings": f"{table}.table",
+        "encoder.LayerNorm": f"{table}.norm",
+        "encoder.conv.conv": "encoder.convolution.convolution",
+        "encoder.conv.LayerNorm": "encoder.convolution.norm",
+        f"{theirs}.attention.self.query_proj": f"{ours}.attention.query",
+        f"{theirs}.attention.self.key_proj": f"{ours}.attention.key",
+        f"{theirs}.attention.self.value_proj": f"{ours}.attention.value",
+        f"{theirs}.attention.self.pos_key_proj": f"{ours}.attention.position_key",
+        f"{theirs}.attention.self.pos_query_proj": f"{ours}.attention.position_query",
+        f"{theirs}.attention.output.dense": f"{ours}.attention.out",
+        f"{theirs}.attention.output.LayerNorm": f"{ours}.attention_norm",
+        f"{theirs}.intermediate.dense": f"{ours}.mlp.up",
+        f"{theirs}.output.dense": f"{ours}.mlp.down",
+        f"{theirs}.output.LayerNorm": f"{ours}.mlp_norm",
+    }
+    return Rename(with_and_without("deberta.", encoder) | _head_names(config))
+
+
+def _head_names(config: Config) -> dict[str, Entry]:
+    """Both masked-word heads may be in a file; the configuration chooses one."""
+    head = config.head
+    unused = HeadConfig(HeadKind.BARE)
+    legacy, current = (head, unused) if config.has_legacy_head else (unused, head)
+    names = {"dense": "transform.dense", "norm": "transform.LayerNorm"}
+    table = masked_names(legacy, "cls.predictions", **names)
+    table |= masked_names(current, "lm_predictions.lm_head", dense="dense", norm="LayerNorm")
+    names = {"dense": "dense", "norm": "LayerNorm"}
+    table |= masked_names(unused, "mask_predictions", **names)
+    table["pooler.dense"] = "classifier.dense" if head.classifies else None
+    table["mask_predictions.classifier"] = None
+    if head.kind is HeadKind.SEQUENCE:
+        table["classifier"] = "classifier.output"
+    if head.kind is HeadKind.TOKENS:
+        table["classifier"] = "tagger"
+    return table
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 16,
+}
+_V3 = _TINY | {
+    "relative_attention": True,
+    "position_buckets": 4,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+    "position_biased_input": False,
+}
+_ODD = _V3 | {
+    "hidden_size": 30,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 1,
+    "layer_norm_eps": 1e-3,
+    "hidden_act": "gelu_new",
+}
+_V2 = _V3 | {"conv_kernel_size": 3, "conv_act": "gelu", "type_vocab_size": 2}
+TWIN = text_twin(
+    {
+        "odd": ("DebertaV2ForSequenceClassification", _ODD | {"num_labels": 3}),
+        "plain": ("DebertaV2Model", _TINY),
+        "v3": ("DebertaV2Model", _V3),
+        "v2": ("DebertaV2ForSequenceClassification", _V2 | {"pooler_hidden_act": "tanh"}),
+        "grouped-convolution": ("DebertaV2Model", _V2 | {"conv_groups": 2, "conv_kernel_size": 5}),
+        "own-projections": (
+            "DebertaV2Model",
+            _V3 | {"share_att_key": False, "position_buckets": -1, "max_relative_positions": 5},
+        ),
+        "c2p": ("DebertaV2Model", _V3 | {"pos_att_type": ["c2p"], "norm_rel_ebd": "none"}),
+        "p2c": ("DebertaV2Model", _V3 | {"pos_att_type": ["p2c"], "share_att_key": False}),
+        "masked": ("DebertaV2ForMaskedLM", _ODD),
+        "narrow": ("DebertaV2ForMaskedLM", _V3 | {"embedding_size": 12}),
+        "untied": ("DebertaV2ForMaskedLM", _V3 | {"tie_word_embeddings": False}),
+        "new-head": ("DebertaV2ForMaskedLM", _V3 | {"legacy": False}),
+        "tags": ("DebertaV2ForTokenClassification", _V3 | {"num_labels": 5}),
+    }
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = text_architecture("deberta-v2", read_config, build, rename, TWIN)

@@ -1,0 +1,281 @@
+"""XLNet: a language model over permutations; for understanding, its content stream alone is run.
+
+Paper: Yang et al. 2019, "XLNet: Generalized Autoregressive Pretraining for Language Understanding",
+§2.3 and appendix A (arXiv 1906.08237); its relative attention is that of Transformer-XL (Dai et al.
+2019, §3.3, arXiv 1901.02860).
+Checkpoints: `model_type: xlnet`, bare, classifiers and taggers.
+
+Legend: B batch, T positions, H heads, K width of a head, D width.
+
+Differences from `transformers`: there is no memory of earlier segments, as its own pipelines use
+none; texts are padded on the right, which relative positions permit; the scores of distances and
+segments are a bias of the fused attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.config_reader import ConfigReader
+from export.encoding.declaration import text_architecture, text_twin
+from export.encoding.heads import HeadConfig, HeadKind, read_head
+from export.encoding.network import SequenceClassifier, TextEncoder, TextModel
+from export.encoding.pooling import first, last, mean
+from export.layers.attention import Attention
+from export.layers.fused import multi_head_attention
+from export.layers.heads import Heads
+from export.layers.mlp import MLP
+from export.layers.relative import by_distance
+from export.layers.scores import attend, within
+from export.rename import Entry, Rename, WeightLayout, with_and_without
+from serving.bundle import Limits
+from serving.errors import CheckpointError
+
+# ---------------------------------------------------------------------------------------- config
+
+HEADS = (HeadKind.BARE, HeadKind.SEQUENCE, HeadKind.TOKENS)
+MAX_TOKENS = 2048
+"""The network has no limit, but its scores grow with the square of the length."""
+SUMMARIES = {"last": last, "cls_index": last, "first": first, "mean": mean}
+SEGMENT_TYPES = 3
+"""First text, second text, and the class token behind them."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The encoder and its head.
+
+    Attributes:
+        clamp: Distances beyond it are taken for it; 0: none are.
+        summary: A key of `SUMMARIES`: the vector that classes are read from.
+    """
+
+    vocabulary_size: int
+    layers: int
+    heads: Heads
+    mlp_width: int
+    activation: str
+    norm_epsilon: float
+    clamp: int
+    summary: str
+    summary_activation: str
+    head: HeadConfig
+
+    @property
+    def limits(self) -> Limits:
+        """Ours; the network has none."""
+        return Limits(max_input_tokens=MAX_TOKENS)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own."""
+    reader = ConfigReader(values)
+    reader.refuse_unless(
+        attn_type="bi", bi_data=False, summary_use_proj=True, summary_proj_to_labels=False
+    )
+    width, heads = reader.integer("d_model", 1024), reader.integer("n_head", 16)
+    reader.divide(width, heads)
+    reader.refuse_unless(d_head=width // heads)
+    summary = reader.text("summary_type", "last")
+    if summary not in SUMMARIES:
+        raise CheckpointError(
+            f"{reader.place}: summary_type = {summary!r} is not supported, "
+            f"only {', '.join(SUMMARIES)}"
+        )
+    return Config(
+        vocabulary_size=reader.integer("vocab_size", 32000),
+        layers=reader.integer("n_layer", 24),
+        heads=Heads(width, heads, bias=False, out_bias=False),
+        mlp_width=reader.integer("d_inner", 4096),
+        activation=reader.text("ff_activation", "gelu"),
+        norm_epsilon=reader.number("layer_norm_eps", 1e-12),
+        clamp=max(0, int(reader.number("clamp_len", -1))),
+        summary=summary,
+        summary_activation=reader.text("summary_activation", "tanh"),
+        head=read_head(reader, "XLNet", HEADS),
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class RelativeAttention(Attention):
+    """Scores of contents, distances and segments, each with a bias of the query."""
+
+    def __init__(self, heads: Heads) -> None:
+        super().__init__(heads)
+        shape = (heads.count, heads.width)
+        self.position_key = nn.Linear(heads.model_width, heads.count * heads.width, bias=False)
+        self.content_bias = nn.Parameter(torch.zeros(shape))
+        self.position_bias = nn.Parameter(torch.zeros(shape))
+        self.segment_bias = nn.Parameter(torch.zeros(shape))
+        self.segments = nn.Parameter(torch.zeros(2, *shape))  # the same one, another one
+
+    def forward(self, x: Tensor, lengths: Tensor, distances: Tensor, differ: Tensor) -> Tensor:
+        """(B, T, D) → (B, T, D).
+
+        Args:
+            distances: (2·T - 1, D), vectors of T - 1 … -(T - 1), query's position minus key's.
+            differ: (B, T, T), whether query and key are in different segments.
+        """
+        projected, key, value = self.query(x), self.key(x), self.value(x)
+        bias = self.heads.score_scale * self.relative_scores(projected, distances, differ)
+        query = projected + self.content_bias.flatten()
+        if self.is_fused:
+            return self.out(multi_head_attention(self.heads, query, key, value, lengths, bias))
+        visible = within(lengths, x.shape[1])[:, None, None]
+        query, key, value = (self.split(each) for each in (query, key, value))
+        return self.out(self.join(attend(self.heads, query, key, value, visible, bias)))
+
+    def relative_scores(self, query: Tensor, distances: Tensor, differ: Tensor) -> Tensor:
+        """Scores of distances and segments, (B, H, T, T), not scaled."""
+        keys = self.position_key(distances).unflatten(-1, (-1, self.heads.width)).permute(1, 2, 0)
+        apart = by_distance(self.split(query + self.position_bias.flatten()) @ keys)
+        by_segment = self.split(query + self.segment_bias.flatten()) @ self.segments.permute(
+            1, 2, 0
+        )
+        return apart + torch.where(differ[:, None], by_segment[..., 1:], by_segment[..., :1])
+
+
+class Block(nn.Module):
+    """Attention and MLP, each with its norm behind."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.heads.model_width
+        self.attention = RelativeAttention(config.heads)
+        self.attention_norm = nn.LayerNorm(width, eps=config.norm_epsilon)
+        self.mlp = MLP(width, config.mlp_width, config.activation)
+        self.mlp_norm = nn.LayerNorm(width, eps=config.norm_epsilon)
+
+    def forward(self, x: Tensor, lengths: Tensor, distances: Tensor, differ: Tensor) -> Tensor:
+        """(B, T, D) → (B, T, D); further arguments as of the attention."""
+        x = self.attention_norm(x + self.attention(x, lengths, distances, differ))
+        return self.mlp_norm(x + self.mlp(x))
+
+
+class Encoder(TextEncoder):
+    """Tokens without positions, and the blocks."""
+
+    marks_single_texts = True
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.width = config.heads.model_width
+        self.segment_types = SEGMENT_TYPES
+        self.clamp = config.clamp
+        self.tokens = nn.Embedding(config.vocabulary_size, self.width)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+
+    def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        """(B, T), (B,), (B, T) → (B, T, D)."""
+        assert segments is not None
+        distances = self.distances(token_ids.shape[1])
+        differ = segments[:, :, None] != segments[:, None]
+        x = self.tokens(token_ids)
+        for block in self.blocks:
+            x = block(x, lengths, distances, differ)
+        return x
+
+    def distances(self, size: int) -> Tensor:
+        """(2·T - 1, D): sines, then cosines, of T - 1 … -(T - 1)."""
+        apart = torch.arange(size - 1, -size, -1).float()
+        if self.clamp:
+            apart = apart.clamp(-self.clamp, self.clamp)
+        frequencies = 1 / 10000 ** (torch.arange(0, self.width, 2).float() / self.width)
+        angles = apart[:, None] * frequencies
+        return torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+
+def build(config: Config) -> TextModel:
+    """The encoder with its head."""
+    encoder = Encoder(config)
+
+    def no_vocabulary() -> nn.Module:
+        raise AssertionError("the family has no head for masked words")
+
+    return TextModel(
+        encoder,
+        config.head,
+        masked=no_vocabulary,
+        classifier=lambda classes: SequenceClassifier(
+            encoder.width, classes, config.summary_activation, SUMMARIES[config.summary]
+        ),
+    )
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours; projections are stored by heads, (D, H, K)."""
+    theirs, ours = "layer.*", "encoder.blocks.*"
+    names = {"q": "query", "k": "key", "v": "value", "r": "position_key"}
+    encoder: dict[str, Entry] = {
+        "word_embedding": "encoder.tokens",
+        "mask_emb": None,
+        **{
+            f"{theirs}.rel_attn.{name}": WeightLayout(
+                (f"{ours}.attention.{own}.weight",), is_transposed=True, is_flattened=True
+            )
+            for name, own in names.items()
+        },
+        f"{theirs}.rel_attn.o": WeightLayout((f"{ours}.attention.out.weight",), is_flattened=True),
+        f"{theirs}.rel_attn.r_w_bias": f"{ours}.attention.content_bias",
+        f"{theirs}.rel_attn.r_r_bias": f"{ours}.attention.position_bias",
+        f"{theirs}.rel_attn.r_s_bias": f"{ours}.attention.segment_bias",
+        f"{theirs}.rel_attn.seg_embed": f"{ours}.attention.segments",
+        f"{theirs}.rel_attn.layer_norm": f"{ours}.attention_norm",
+        f"{theirs}.ff.layer_1": f"{ours}.mlp.up",
+        f"{theirs}.ff.layer_2": f"{ours}.mlp.down",
+        f"{theirs}.ff.layer_norm": f"{ours}.mlp_norm",
+    }
+    heads: dict[str, Entry] = {"lm_loss": None}
+    if config.head.kind is HeadKind.SEQUENCE:
+        heads["sequence_summary.summary"] = "classifier.dense"
+        heads["logits_proj"] = "classifier.output"
+    if config.head.kind is HeadKind.TOKENS:
+        heads["classifier"] = "tagger"
+    return Rename(with_and_without("transformer.", encoder) | heads)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "d_model": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "d_inner": 48,
+}
+_ODD = _TINY | {
+    "d_model": 30,
+    "n_head": 3,
+    "n_layer": 1,
+    "ff_activation": "relu",
+    "layer_norm_eps": 1e-3,
+    "clamp_len": 3,
+}
+TWIN = text_twin(
+    {
+        "odd": ("XLNetModel", _ODD),
+        "plain": ("XLNetModel", _TINY),
+        "classes": ("XLNetForSequenceClassification", _ODD | {"num_labels": 3}),
+        "mean": ("XLNetForSequenceClassification", _TINY | {"summary_type": "mean"}),
+        "first": (
+            "XLNetForSequenceClassification",
+            _TINY | {"summary_type": "first", "summary_activation": "relu", "num_labels": 1},
+        ),
+        "tags": ("XLNetForTokenClassification", _TINY | {"num_labels": 5}),
+    }
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = text_architecture("xlnet", read_config, build, rename, TWIN)
