@@ -99,10 +99,15 @@ class FillMaskPlan(Plan):
         ]
 
     def _token(self, item: _Item, place: int, token_id: int, score: float) -> MaskToken:
-        """One token at a mask. Among several masks the others stay in the text."""
+        """One token at a mask, with a text that lacks padding tokens as the pipeline's does.
+
+        Among several masks the others stay in the text.
+        """
         ids = list(item.text.ids)
         ids[item.masks[place]] = token_id
-        own = [i for i, sequence in zip(ids, item.text.sequences, strict=True) if sequence == 0]
+        pad = self.model.pad_token_id
+        tokens = zip(ids, item.text.sequences, strict=True)
+        own = [token for token, sequence in tokens if sequence == 0 and token != pad]
         render = self.model.spans.render
         return MaskToken(
             token=render([token_id], skip_special_tokens=False),

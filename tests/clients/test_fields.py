@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from triptych.fields import Bounds, field_of, fields_of, reachable
+from triptych.fields import Bounds, field_of, fields_of, list_name, listed, reachable
 from triptych.messages import Item, ItemError, Message, Response, Usage
 
 Small = Annotated[int, Field(ge=1, le=9, description="A digit.")]
@@ -28,6 +28,7 @@ class Tree(Base):
     kind: Literal["a", "b"] = "a"
     leaf: Leaf | None = None
     leaves: list[Leaf] = []
+    grid: list[list[Leaf]] = []
 
 
 class TreeResponse(Response[Tree]):
@@ -48,6 +49,7 @@ FIELDS = fields_of(Tree)
         ("kind", str, "one"),
         ("leaf", Leaf, "one"),
         ("leaves", Leaf, "list"),
+        ("grid", Leaf, "rows"),
         ("inherited", str, "one"),
     ],
 )
@@ -89,3 +91,8 @@ def test_type_that_the_protocol_lacks_is_refused(annotation: object) -> None:
 
 def test_reachable_messages_follow_their_fields() -> None:
     assert reachable([TreeResponse]) == [TreeResponse, Tree, Leaf, ItemError, Usage]
+
+
+def test_messages_of_rows_are_listed_once() -> None:
+    assert listed([TreeResponse, Tree, Tree, Leaf]) == [Leaf]
+    assert list_name(Leaf) == "LeafList"

@@ -30,6 +30,8 @@ class OddRequest(Request):
 
 class OddItem(Item):
     part: Part | None = None
+    grid: list[list[Part]] | None = None
+    more: list[list[Part]] = []
     ratio: float
 
 
@@ -56,10 +58,44 @@ def test_types_follow_the_rule() -> None:
     }
     assert {field.name: field.type for field in by_name["OddItem"].fields} == {
         "part": "optional Part",
+        "grid": "repeated PartList",
+        "more": "repeated PartList",
         "ratio": "double",
         "index": "int64",
         "error": "optional ItemError",
     }
+
+
+def test_list_of_lists_of_messages_has_one_message_for_its_rows() -> None:
+    (rows,) = (message for message in proto_messages([ODD]) if message.name == "PartList")
+    assert [(field.name, field.type) for field in rows.fields] == [("values", "repeated Part")]
+
+
+def test_rows_and_a_message_of_the_same_name_are_refused() -> None:
+    class PartList(Message):
+        name: str
+
+    class ListedItem(Item):
+        list: PartList
+
+    class ListedResponse(Response[ListedItem]):
+        pass
+
+    task = Task("listed", "", OddRequest, ListedResponse, inputs="images")
+    with pytest.raises(ValueError, match="several messages are called PartList"):
+        proto_messages([ODD, task])
+
+
+@pytest.mark.parametrize("kind", [int, bool])
+def test_lists_of_lists_of_other_scalars_are_refused(kind: type) -> None:
+    class GridItem(Item):
+        grid: list[list[kind]]  # type: ignore[valid-type]
+
+    class GridResponse(Response[GridItem]):
+        pass
+
+    with pytest.raises(TypeError, match="grid: lists of lists hold numbers, strings or messages"):
+        proto_messages([Task("grid", "", OddRequest, GridResponse, inputs="images")])
 
 
 def test_type_without_counterpart_is_refused() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from serving.bundle import Limits, Manifest
+from serving.bundle import Limits, Manifest, Role
 from serving.errors import ServingError, Unavailable
 from serving.gateway.app import create_app
 from serving.gateway.catalog import Catalog
@@ -21,6 +21,14 @@ from serving.planning.calls import Array, GenerateCall, Generated, InferCall, Ou
 from serving.planning.incremental_text import Tokens
 from serving.planning.loaded_model import LoadedModel
 from serving.settings import GatewaySettings
+from tests.serving.text_models import (
+    cross_encoder,
+    image_classifier,
+    mask_filler,
+    run,
+    text_classifier,
+    word_labeller,
+)
 from tests.serving.tiny_models import (
     IMAGE,
     WordTokenizer,
@@ -102,6 +110,8 @@ class FakeInference:
     async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
         async with self._work(call):
             pass
+        if Role.EMBEDDING not in call.outputs.values():
+            return run(call)
         if "pixels" in call.inputs:
             vectors = call.inputs["pixels"].mean(axis=(1, 2)) + 1.0
         else:
@@ -159,6 +169,20 @@ def all_models() -> list[LoadedModel]:
         loaded("caption", image=IMAGE, limits=Limits(max_total_tokens=16)),
         _with_tokenizer(two_towers()),
         loaded("generate", generation=GREEDY),
+    ]
+
+
+def text_models() -> list[LoadedModel]:
+    """A model of each task that is no generator's and no embedding's."""
+    return [
+        _with_tokenizer(made)
+        for made in (
+            text_classifier(),
+            image_classifier().model_copy(update={"name": "tiny-pictures"}),
+            mask_filler("picture"),
+            word_labeller(),
+            cross_encoder(),
+        )
     ]
 
 

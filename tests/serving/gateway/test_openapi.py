@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from serving.ports import listening
 from serving.settings import GatewaySettings
 from serving.tasks import TASKS
-from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models
+from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, text_models
 from triptych.fields import fields_of
 
 ROOT = Path(__file__).parents[3]
@@ -127,7 +127,7 @@ def served(**settings: object) -> Iterator[str]:
         server: list[uvicorn.Server] = []
 
         async def run() -> None:
-            gateway = Gateway(all_models(), **own.model_dump(exclude_unset=True))
+            gateway = Gateway([*all_models(), *text_models()], **own.model_dump(exclude_unset=True))
             config = uvicorn.Config(gateway.app, log_config=None, lifespan="off", ws="none")
             server.append(uvicorn.Server(config))
             ready.set()

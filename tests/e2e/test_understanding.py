@@ -1,0 +1,306 @@
+"""Classifiers, taggers, mask fillers, rankers and encoders answer as `transformers` does.
+
+The checkpoints are tiny and random; all are exported and served by one Triton.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.e2e.conftest import Stack, running
+from tests.e2e.text_bundles import IMAGES, POSITIONS, TextBundles, export_text_bundles
+from tests.serving.processing.tokenizer_files import CORPUS, NASTY
+from triptych import Client, GrpcClient, InvalidRequest, NotFound, cli
+from triptych.tasks.classify import Classes
+from triptych.tasks.tag import Tags
+
+pytestmark = pytest.mark.integration
+
+TOLERANCE = 1e-4
+TEXTS = [CORPUS[0], "a", NASTY[2], CORPUS[1], NASTY[3], "a"]
+LONG = " ".join(CORPUS * 2)
+"""Longer than the model takes."""
+PAIRS = [(CORPUS[0], CORPUS[1]), ("a", "b"), (CORPUS[1], CORPUS[0])]
+MASKED = ["Ada [MASK] was born in London.", "the [MASK]", "a [MASK] red [MASK]"]
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> TextBundles:
+    return export_text_bundles(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture(scope="module")
+def served(bundles: TextBundles, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running(bundles.repository, tmp_path_factory.mktemp("log")) as stack:
+        yield stack
+
+
+@pytest.fixture(params=["http", "grpc"])
+def client(request: pytest.FixtureRequest, served: Stack) -> Iterator[Client | GrpcClient]:
+    made: Client | GrpcClient = (
+        Client(served.url, timeout=60)
+        if request.param == "http"
+        else GrpcClient(served.grpc_address, timeout=60)
+    )
+    with made:
+        yield made
+
+
+def assert_labels(item: Classes, expected: list[dict[str, Any]]) -> None:
+    assert item.labels is not None
+    assert [entry.label for entry in item.labels] == [entry["label"] for entry in expected]
+    np.testing.assert_allclose(
+        [entry.score for entry in item.labels],
+        [entry["score"] for entry in expected],
+        atol=TOLERANCE,
+    )
+
+
+def test_classes_of_texts_are_those_of_the_pipeline(client: Client, bundles: TextBundles) -> None:
+    pipeline = bundles.pipeline("text-classification", "tiny-classes")
+    data = client.classify(TEXTS, model="tiny-classes").data
+    for text, item in zip(TEXTS, data, strict=True):
+        assert_labels(item, pipeline(text, top_k=None))
+    (best,) = client.classify(TEXTS[0], model="tiny-classes", top_k=1).data
+    assert_labels(best, pipeline(TEXTS[0], top_k=1))
+
+
+def test_classes_of_pairs_are_those_of_the_pipeline(client: Client, bundles: TextBundles) -> None:
+    pipeline = bundles.pipeline("text-classification", "tiny-classes")
+    data = client.classify(pairs=PAIRS, model="tiny-classes").data
+    for (first, second), item in zip(PAIRS, data, strict=True):
+        assert_labels(item, pipeline({"text": first, "text_pair": second}, top_k=None))
+
+
+def test_classes_of_a_long_text_are_the_mean_of_its_windows(
+    client: Client, bundles: TextBundles
+) -> None:
+    (item,) = client.classify(LONG, model="tiny-classes", stride=6).data
+    tokenizer, labels = bundles.tokenizer("tiny-classes"), "wxyz"
+    cut = tokenizer(
+        LONG, truncation=True, max_length=POSITIONS, stride=6, return_overflowing_tokens=True,
+        return_tensors="pt", padding=True,
+    )  # fmt: skip
+    cut.pop("overflow_to_sample_mapping")
+    assert len(cut["input_ids"]) > 2
+    with torch.no_grad():
+        model = bundles.model("BertForSequenceClassification", "tiny-classes")
+        mean = model(**cut).logits.softmax(-1).mean(0)
+    expected = [
+        {"label": labels[i], "score": float(mean[i])} for i in mean.argsort(descending=True)
+    ]
+    assert_labels(item, expected)
+
+
+def test_sequel_of_a_sentence_is_that_of_the_model(client: Client, bundles: TextBundles) -> None:
+    tokenizer = bundles.tokenizer("tiny-filler")
+    model = bundles.model("BertForPreTraining", "tiny-filler")
+    for (first, second), item in zip(
+        PAIRS, client.classify(pairs=PAIRS, model="tiny-filler").data, strict=True
+    ):
+        with torch.no_grad():
+            logits = model(**tokenizer(first, second, return_tensors="pt")).seq_relationship_logits
+        scores = dict(zip(("is_next", "not_next"), logits[0].softmax(-1).tolist(), strict=True))
+        ranked = sorted(scores.items(), key=lambda entry: -entry[1])
+        assert_labels(item, [{"label": label, "score": score} for label, score in ranked])
+    with pytest.raises(InvalidRequest, match="tiny-filler cannot classify texts"):
+        client.classify("a", model="tiny-filler")
+
+
+def picture(seed: int) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (20, 24, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_classes_of_images_are_those_of_the_pipeline(client: Client, bundles: TextBundles) -> None:
+    pipeline = bundles.pipeline("image-classification", IMAGES)
+    images = [picture(seed) for seed in range(3)]
+    data = client.classify(images=[png(image) for image in images], return_attention=True).data
+    for image, item in zip(images, data, strict=True):
+        assert_labels(item, pipeline(image))
+        weights = np.array(item.attention)
+        assert weights.shape == (4, 4)
+        assert weights.sum() == pytest.approx(1, abs=1e-5)
+    assert not np.allclose(data[0].attention, data[1].attention)
+
+
+@pytest.mark.parametrize("top_k", [1, 5, 100])
+def test_masks_are_filled_as_by_the_pipeline(
+    client: Client, bundles: TextBundles, top_k: int
+) -> None:
+    pipeline = bundles.pipeline("fill-mask", "tiny-filler")
+    for text, item in zip(MASKED, client.fill_mask(MASKED, top_k=top_k).data, strict=True):
+        expected = pipeline(text, top_k=top_k)
+        expected = expected if isinstance(expected[0], list) else [expected]
+        assert_masks(item.masks, expected)
+
+
+def assert_masks(found: Any, expected: list[list[dict[str, Any]]]) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [one.token_id for one in ours] == [one["token"] for one in theirs]
+        assert [one.token for one in ours] == [one["token_str"] for one in theirs]
+        # The pipeline writes the special tokens around a text of several masks.
+        texts = [one["sequence"].removeprefix("[CLS] ").removesuffix(" [SEP]") for one in theirs]
+        assert [one.text for one in ours] == texts
+        np.testing.assert_allclose(
+            [one.score for one in ours], [one["score"] for one in theirs], atol=TOLERANCE
+        )
+
+
+def test_targets_are_scored_as_by_the_pipeline(client: Client, bundles: TextBundles) -> None:
+    pipeline = bundles.pipeline("fill-mask", "tiny-filler")
+    targets = ["The", "was", "##e"]
+    (item,) = client.fill_mask(MASKED[0], targets=targets).data
+    assert_masks(item.masks, [pipeline(MASKED[0], targets=targets)])
+    with pytest.raises(InvalidRequest, match=r"targets.1 is not one token of tiny-filler"):
+        client.fill_mask(MASKED[0], targets=["was", "London"])
+
+
+def assert_tags(item: Tags, expected: list[dict[str, Any]], text: str) -> None:
+    found = [(token.start, token.end, token.label) for token in item.tokens]
+    assert found == [
+        (one["start"], one["end"], one.get("entity_group") or one["entity"]) for one in expected
+    ]
+    assert [token.text for token in item.tokens] == [text[a:b] for a, b, _ in found]
+    np.testing.assert_allclose(
+        [token.score for token in item.tokens],
+        [one["score"] for one in expected],
+        atol=TOLERANCE,
+    )
+
+
+@pytest.mark.parametrize("aggregation", ["none", "simple", "first", "average", "max"])
+def test_tags_are_those_of_the_pipeline(
+    client: Client, bundles: TextBundles, aggregation: str
+) -> None:
+    pipeline = bundles.pipeline("token-classification", "tiny-labeller")
+    texts = [*TEXTS, *NASTY[4:9]]
+    data = client.tag(texts, aggregation=aggregation).data
+    for text, item in zip(texts, data, strict=True):
+        assert_tags(item, pipeline(text, aggregation_strategy=aggregation), text)
+    assert sum(len(item.tokens) for item in data) > 15
+
+
+@pytest.mark.parametrize("aggregation", ["simple", "first", "average", "max"])
+@pytest.mark.parametrize("stride", [0, 9])
+def test_tags_of_windows_are_those_of_the_pipeline(
+    client: Client, bundles: TextBundles, aggregation: str, stride: int
+) -> None:
+    pipeline = bundles.pipeline("token-classification", "tiny-labeller")
+    (item,) = client.tag(LONG, aggregation=aggregation, stride=stride).data
+    assert_tags(item, pipeline(LONG, aggregation_strategy=aggregation, stride=stride), LONG)
+    assert item.tokens[-1].end > len(LONG) // 2
+
+
+def test_documents_are_ranked_as_a_cross_encoder_ranks_them(
+    client: Client, bundles: TextBundles
+) -> None:
+    tokenizer = bundles.tokenizer("tiny-ranker")
+    model = bundles.model("BertForSequenceClassification", "tiny-ranker")
+    documents = [*CORPUS[:3], LONG, "a"]
+    with torch.no_grad():
+        scores = [
+            float(
+                model(
+                    **tokenizer(
+                        TEXTS[1], text, truncation=True, max_length=POSITIONS, return_tensors="pt"
+                    )
+                ).logits.sigmoid()
+            )
+            for text in documents
+        ]
+    (item,) = client.rerank(TEXTS[1], documents=documents, truncate=True).data
+    assert [one.index for one in item.results] == sorted(
+        range(len(documents)), key=lambda i: -scores[i]
+    )
+    np.testing.assert_allclose(
+        [one.score for one in item.results], sorted(scores, reverse=True), atol=TOLERANCE
+    )
+    (refusing,) = client.rerank(TEXTS[1], documents=documents).data
+    assert (refusing.results[-1].index, refusing.results[-1].error.type) == (3, "too_long")
+    assert refusing.results[:-1] == [one for one in item.results if one.index != 3]
+
+
+def test_embeddings_of_texts_with_a_prompt(client: Client, bundles: TextBundles) -> None:
+    tokenizer = bundles.tokenizer("tiny-embedder")
+    model = bundles.model("BertModel", "tiny-embedder")
+    inputs = tokenizer([f"a {text}" for text in TEXTS], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden = model(**inputs).last_hidden_state
+    mask = inputs["attention_mask"][..., None]
+    mean = ((hidden * mask).sum(1) / mask.sum(1)).numpy()
+    expected = mean / np.linalg.norm(mean, axis=1, keepdims=True)
+    data = client.embed(TEXTS, prompt="a ", model="tiny-embedder").data
+    np.testing.assert_allclose([item.embedding for item in data], expected, atol=TOLERANCE)
+
+
+def test_long_texts_are_refused_in_their_place(client: Client) -> None:
+    for answer in (
+        client.classify(["a", LONG], model="tiny-classes"),
+        client.tag(["a", LONG]),
+        client.fill_mask(["[MASK]", f"[MASK] {LONG}"]),
+    ):
+        good, bad = answer.data
+        assert good.error is None
+        assert (bad.error.type, bad.error.field) == ("too_long", "texts.1")
+        assert f"at most {POSITIONS}" in bad.error.message
+
+
+def test_models_list_limits_and_the_mask_token(client: Client) -> None:
+    by_name = {model.id: model for model in client.models().data}
+    assert by_name["tiny-filler"].mask_token == "[MASK]"
+    assert by_name["tiny-filler"].tasks == ["fill-mask", "classify"]
+    assert by_name["tiny-filler"].limits.max_top_k == 2
+    assert by_name["tiny-classes"].limits.max_top_k == 4
+    assert by_name["tiny-ranker"].limits.max_documents == 1000
+    assert by_name["tiny-ranker"].tasks == ["rerank", "classify"]
+
+
+def test_json_and_forms_as_documented(served: Stack) -> None:
+    with httpx.Client(base_url=served.url) as http:
+        body = {"pairs": [["a", "b"]], "model": "tiny-classes", "top_k": 2}
+        answer = http.post("/v1/classify", json=body).json()
+        assert len(answer["data"][0]["labels"]) == 2
+        files = [("images", ("a.png", png(picture(0))))]
+        answer = http.post("/v1/classify", files=files, data={"top_k": "3"}).json()
+        assert answer["model"] == IMAGES
+        assert len(answer["data"][0]["labels"]) == 3
+        empty = http.post("/v1/tag", json={"texts": ["[PAD]"]}).json()
+        assert empty["data"][0]["tokens"] is not None
+
+
+@pytest.mark.parametrize(
+    ("command", "part"),
+    [
+        (["classify", "a", "--model", "tiny-classes", "--top-k", "2"], "w"),
+        (["classify", "--pair", "a => b", "--model", "tiny-classes"], "w"),
+        (["fill-mask", "the [MASK]", "-k", "1"], "%"),
+        (["tag", CORPUS[0], "--aggregation", "simple"], "%"),
+        (["rerank", "a", "-d", "red", "-d", "blue", "--return-documents"], "blue"),
+    ],
+)
+def test_commands_print_their_results(
+    served: Stack, capsys: pytest.CaptureFixture[str], command: list[str], part: str
+) -> None:
+    assert cli.run([*command, "--url", served.url]) == 0, capsys.readouterr().err
+    assert part in capsys.readouterr().out
+
+
+def test_task_that_no_model_serves_is_unknown(served: Stack, tmp_path: Path) -> None:
+    with Client(served.url) as client, pytest.raises(NotFound, match="no model is served"):
+        client.translate("a")

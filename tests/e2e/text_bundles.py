@@ -1,0 +1,122 @@
+"""Tiny checkpoints of `transformers` with every head, exported: random weights, trained tokenizer.
+
+In this process: the command line would load torch anew for each of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import BertConfig, BertTokenizerFast, ViTConfig, ViTImageProcessor
+from transformers import models as families
+from transformers.pipelines import Pipeline, pipeline
+
+from export.cli import export
+from export.quantize import Precision
+from tests.export.twins import randomise
+from tests.serving.processing.tokenizer_files import trained
+
+POSITIONS = 48
+LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+
+
+@dataclass(frozen=True)
+class Head:
+    """One checkpoint: its class in `transformers`, and fields of its configuration."""
+
+    kind: str
+    fields: dict[str, Any]
+
+
+HEADS = {
+    "tiny-embedder": Head("BertModel", {}),
+    "tiny-filler": Head("BertForPreTraining", {}),
+    "tiny-classes": Head("BertForSequenceClassification", {"id2label": dict(enumerate("wxyz"))}),
+    "tiny-ranker": Head("BertForSequenceClassification", {"num_labels": 1}),
+    "tiny-labeller": Head("BertForTokenClassification", {"id2label": dict(enumerate(LABELS))}),
+}
+IMAGES = "tiny-images"
+
+
+@dataclass(frozen=True)
+class TextBundles:
+    """The checkpoints' folder, and the repository with their bundles."""
+
+    checkpoints: Path
+    repository: Path
+
+    def pipeline(self, task: str, name: str) -> Pipeline:
+        """The pipeline of `transformers` over the same checkpoint."""
+        folder = str(self.checkpoints / name)
+        return pipeline(task, model=folder, device="cpu", dtype=torch.float32)
+
+    def model(self, kind: str, name: str) -> Any:
+        """The model of `transformers`."""
+        return getattr(families.bert, kind).from_pretrained(self.checkpoints / name).eval()
+
+    def tokenizer(self, name: str) -> BertTokenizerFast:
+        """The tokenizer of `transformers`."""
+        return BertTokenizerFast.from_pretrained(self.checkpoints / name)
+
+
+def export_text_bundles(folder: Path) -> TextBundles:
+    """Exports all of `HEADS` and a classifier of images below `folder`."""
+    made = TextBundles(folder / "checkpoints", folder / "model_repository")
+    for name, head in HEADS.items():
+        _text_checkpoint(made.checkpoints / name, head)
+        _export(made, name)
+    _image_checkpoint(made.checkpoints / IMAGES)
+    _export(made, IMAGES, attention=True)
+    return made
+
+
+def _export(made: TextBundles, name: str, *, attention: bool = False) -> None:
+    export(
+        str(made.checkpoints / name),
+        name=None,
+        task=None,
+        repository=made.repository,
+        default=None,
+        precision=Precision.FP32,
+        attention=attention,
+    )
+
+
+def _text_checkpoint(folder: Path, head: Head) -> None:
+    folder.mkdir(parents=True)
+    trained("word pieces", folder)
+    tokenizer = BertTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), model_max_length=POSITIONS
+    )
+    tokenizer.save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=POSITIONS,
+        **head.fields,
+    )
+    model = getattr(families.bert, head.kind)(config).eval()
+    randomise(model)
+    model.save_pretrained(folder)
+
+
+def _image_checkpoint(folder: Path) -> None:
+    config = ViTConfig(
+        image_size=16,
+        patch_size=4,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        id2label={0: "cat", 1: "dog", 2: "horse", 3: "boat", 4: "tree", 5: "sun", 6: "moon"},
+    )
+    model = families.vit.ViTForImageClassification(config).eval()
+    randomise(model)
+    model.save_pretrained(folder)
+    ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
