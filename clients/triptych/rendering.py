@@ -22,6 +22,14 @@ def text_lines(item: Item, name: str | None) -> Iterator[str]:
         yield f"  {score:>8}  {alternative.text}"
 
 
+def separator(item: Item, name: str | None) -> Iterator[str]:
+    """What stands above an item of several lines: its name, else a blank line between items."""
+    if name is not None:
+        yield name
+    elif item.index:
+        yield ""
+
+
 def item_line(item: Item) -> str:
     """An item on one line: its text without line breaks, or JSON where it has none."""
     text = getattr(item, "text", None)

@@ -99,6 +99,43 @@ def _continuations(body: Json) -> list[Json]:
     ]
 
 
+def _classes(body: Json) -> list[Json]:
+    """The inputs as labels, the fields beside them too."""
+    (name,) = (name for name in ("texts", "pairs", "images") if body.get(name))
+    beside = {key: value for key, value in body.items() if key != name}
+    return [
+        {"labels": [{"label": json.dumps(item), "score": 0.5}, {"label": str(beside), "score": 0}]}
+        for item in body[name]
+    ]
+
+
+def _masks(body: Json) -> list[Json]:
+    entry = {"token": " red", "token_id": 7, "score": 0.75}
+    return [
+        {"masks": [[{**entry, "text": text.replace("[MASK]", "red")}]] * text.count("[MASK]")}
+        for text in body["texts"]
+    ]
+
+
+def _tags(body: Json) -> list[Json]:
+    """The first word of each text."""
+    words = [text.split()[0] for text in body["texts"]]
+    return [
+        {"tokens": [{"text": w, "start": 0, "end": len(w), "label": "PER", "score": 0.5}]}
+        for w in words
+    ]
+
+
+def _ranks(body: Json) -> list[Json]:
+    """In reverse order, and one that failed."""
+    results: list[Json] = [
+        {"index": i, "score": float(i), **({"text": text} if body["return_documents"] else {})}
+        for i, text in reversed(list(enumerate(body["documents"])))
+    ]
+    results.append({"index": 9, "error": {"type": "too_long", "message": "too long"}})
+    return [{"results": results} for _ in body["query"]]
+
+
 ALTERNATIVES = [
     {"text": "one", "finish_reason": "stop", "score": -0.5},
     {"text": "two", "finish_reason": "length"},
@@ -108,6 +145,10 @@ ITEMS = {
     "/v1/caption": _captions,
     "/v1/zero-shot": _labels,
     "/v1/generate": _continuations,
+    "/v1/classify": _classes,
+    "/v1/fill-mask": _masks,
+    "/v1/tag": _tags,
+    "/v1/rerank": _ranks,
 }
 
 

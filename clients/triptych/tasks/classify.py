@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from triptych.messages import Item, Message, OneOrMany, Request, Response
 from triptych.parameters import Stride
+from triptych.rendering import separator
 from triptych.task import Command, Task
 
 DEFAULT_TOP_K = 5
@@ -84,8 +85,7 @@ class ClassifyResponse(Response[Classes]):
 
 def render(item: Classes, name: str | None) -> Iterator[str]:
     """Score and label, one pair per line; above them the image's name among several."""
-    if name is not None:
-        yield name
+    yield from separator(item, name)
     for entry in item.labels or ():
         yield f"{entry.score:8.4f}  {entry.label}"
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from triptych.messages import Item, Message, OneOrMany, Request, Response, as_list
+from triptych.rendering import separator
 from triptych.task import Command, Task
 
 MAX_TOP_K = 100
@@ -56,6 +57,7 @@ class FillMaskResponse(Response[FilledMasks]):
 
 def render(item: FilledMasks, name: str | None) -> Iterator[str]:
     """Score, token and text, one token per line; a blank line between masks."""
+    yield from separator(item, name)
     for position, mask in enumerate(item.masks or ()):
         if position:
             yield ""

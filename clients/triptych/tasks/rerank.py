@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from triptych.messages import Item, ItemError, Message, OneOrMany, Request, Response
+from triptych.rendering import separator
 from triptych.task import Command, Task
 
 MAX_DOCUMENTS = 1000
@@ -49,6 +50,7 @@ class RerankResponse(Response[Ranking]):
 
 def render(item: Ranking, name: str | None) -> Iterator[str]:
     """Score and document, one per line; the position of a document whose text was not returned."""
+    yield from separator(item, name)
     for entry in item.results or ():
         text = f"document {entry.index + 1}" if entry.text is None else entry.text
         if entry.error is not None:

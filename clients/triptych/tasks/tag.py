@@ -9,6 +9,7 @@ from pydantic import Field
 
 from triptych.messages import Item, Message, OneOrMany, Request, Response
 from triptych.parameters import Stride
+from triptych.rendering import separator
 from triptych.task import Command, Task
 
 Aggregation: TypeAlias = Literal["none", "simple", "first", "average", "max"]
@@ -55,6 +56,7 @@ class TagResponse(Response[Tags]):
 
 def render(item: Tags, name: str | None) -> Iterator[str]:
     """Place, score, label and text, one token per line."""
+    yield from separator(item, name)
     for token in item.tokens:
         place = f"{token.start}-{token.end}"
         yield f"{place:>9}  {token.score:7.2%}  {token.label:<8}  {token.text}"

@@ -1,17 +1,18 @@
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from serving.bundle import Role
-from serving.errors import InvalidRequest, TooLong, Unavailable, UnsupportedImage
+from serving.bundle import Role, Tensor
+from serving.errors import BundleError, InvalidRequest, TooLong, Unavailable, UnsupportedImage
 from serving.planning.calls import InferCall, Outputs
 from serving.planning.embedding_cache import EmbeddingCache
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks.embed import TASK, EmbedPlan
-from tests.serving.tiny_models import embedded, image_file, served
+from tests.serving.tiny_models import embedded, image_file, served, two_towers
 from triptych.tasks.embed import EmbedRequest
 
 LIMITS = TaskLimits(max_client_batch_size=20)
@@ -131,3 +132,76 @@ def test_canary_calls_every_part(classifier: LoadedModel) -> None:
         "tiny-zero-shot",
         "tiny-zero-shot-text",
     ]
+
+
+class TestSection:
+    PROMPTS: ClassVar = {"query": "q: ", "passage": "p: "}
+
+    def model(self, **section: object) -> LoadedModel:
+        return served(two_towers().model_copy(update={"tasks": {"embed": section}}))
+
+    def tokens(self, model: LoadedModel, **fields: object) -> list[str]:
+        (call,) = plan(model, texts=["a"], **fields).calls
+        return model.tokenizer.pieces(call.inputs["token_ids"][0, :-1])
+
+    def first_word(self, model: LoadedModel, **fields: object) -> str:
+        return self.tokens(model, **fields)[0]
+
+    def test_prompts_are_put_before_texts(self) -> None:
+        model = self.model(prompts=self.PROMPTS)
+        assert self.first_word(model, prompt_name="query") == "q:"
+        assert self.first_word(model, prompt="x ") == "x"
+        assert self.first_word(model) == "a"
+
+    def test_default_prompt_is_replaced_by_any_other(self) -> None:
+        model = self.model(prompts=self.PROMPTS, default_prompt="query")
+        assert self.first_word(model) == "q:"
+        assert self.first_word(model, prompt_name="passage") == "p:"
+        assert self.first_word(model, prompt="") == "a"
+        assert TASK.details(model) == {"prompts": ["query", "passage"]}
+
+    def test_texts_with_and_without_a_prompt_are_cached_apart(self) -> None:
+        cache = EmbeddingCache()
+        model = self.model(prompts=self.PROMPTS)
+        for fields in ({}, {"prompt_name": "query"}):
+            made = plan(model, cache, texts=["a"], **fields)
+            assert made.calls
+            made.finish([embed(call) for call in made.calls])
+        assert plan(model, cache, texts=["q: a"]).calls == ()
+
+    def test_unknown_prompt_is_refused_with_the_known_ones(self) -> None:
+        with pytest.raises(InvalidRequest, match="it has: query, passage") as caught:
+            plan(self.model(prompts=self.PROMPTS), texts=["a"], prompt_name="title")
+        assert caught.value.field == "prompt_name"
+        with pytest.raises(InvalidRequest, match="it has: none"):
+            plan(self.model(), texts=["a"], prompt_name="title")
+
+    def test_default_prompt_must_be_one_of_the_prompts(self) -> None:
+        with pytest.raises(BundleError, match="default_prompt 'x' is not in prompts"):
+            self.model(default_prompt="x")
+
+    @pytest.mark.parametrize("fields", [{}, {"normalize": True}, {"normalize": False}])
+    def test_raw_vectors_are_scaled_unless_refused(self, fields: dict[str, bool]) -> None:
+        made = plan(self.model(is_normalized=False), texts=["a", "b c"], **fields)
+        raw = np.array([[3.0, 4.0, 0.0], [0.0, 0.0, 0.0]], dtype=np.float32)
+        data = made.finish([{Role.EMBEDDING: raw}]).data
+        expected = raw / np.array([[5.0], [1.0]]) if fields.get("normalize", True) else raw
+        np.testing.assert_allclose([item.embedding for item in data], expected, rtol=1e-6)
+
+    @pytest.mark.parametrize(
+        "fields", [{"prompt": "a", "prompt_name": "b"}, {"images": ["x"], "prompt": "a"}]
+    )
+    def test_fields_that_exclude_each_other_are_refused(self, fields: dict[str, object]) -> None:
+        texts = {} if "images" in fields else {"texts": ["a"]}
+        with pytest.raises(ValidationError, match="prompt"):
+            EmbedRequest(**texts, **fields)
+
+
+def test_graph_with_segments_gets_them(classifier: LoadedModel) -> None:
+    text = classifier.manifest.graphs["text"]
+    segments = Tensor(name="segments", dtype="int64", shape=("B", "T"), role=Role.SEGMENTS)
+    graph = text.model_copy(update={"inputs": (*text.inputs, segments)})
+    graphs = {**classifier.manifest.graphs, "text": graph}
+    model = served(classifier.manifest.model_copy(update={"graphs": graphs}))
+    (call,) = plan(model, texts=["a b", "a"]).calls
+    assert call.inputs["segments"].tolist() == [[0] * 8] * 2
