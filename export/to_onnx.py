@@ -27,6 +27,8 @@ EXTERNAL_DATA_BYTES = 256 << 20
 """Larger weights lie beside the graph: protobuf ends at 2 GiB, and writing or parsing a message
 holds its weights in memory two or three times."""
 _PAGE = 4096
+_SMALL_BYTES = 1024
+"""Tensors up to this size stay in the graph, where shape inference reads them."""
 # Traced sizes: all different, so that no two dimensions are taken for one. R is a multiple of B.
 TRACED_SIZES = {"B": 2, "R": 6, "T": 3, "P": 7, "S": 5, "M": 4, "N": 9}
 
@@ -87,7 +89,12 @@ def _without_large_weights(program: torch.onnx.ONNXProgram, path: Path) -> onnx.
         EXTERNAL_DATA_BYTES
     ):
         onnx_ir.external_data.unload_from_model(
-            program.model, path.parent, data.name, alignment=_PAGE, max_workers=1
+            program.model,
+            path.parent,
+            data.name,
+            size_threshold_bytes=_SMALL_BYTES,
+            alignment=_PAGE,
+            max_workers=1,
         )
     return program.model_proto
 

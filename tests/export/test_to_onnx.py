@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
+import onnxruntime
 import pytest
 import torch
 from onnx import numpy_helper
@@ -107,6 +108,7 @@ def test_large_weights_give_the_same_graph(
     inside = onnx.load(str(bundle_path(bundles("gpt2", EXPORTED), "step")))
     to_onnx(twins("gpt2", EXPORTED).graphs().lowerings["step"], tmp_path / "step.onnx")
     assert (tmp_path / "step.onnx").stat().st_size < (tmp_path / "step.onnx.data").stat().st_size
+    onnxruntime.InferenceSession(str(tmp_path / "step.onnx"))
     beside = onnx.load(str(tmp_path / "step.onnx"))
     assert [node.op_type for node in inside.graph.node] == [n.op_type for n in beside.graph.node]
     want = {tensor.name: numpy_helper.to_array(tensor) for tensor in inside.graph.initializer}
