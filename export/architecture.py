@@ -52,8 +52,9 @@ class Graphs:
     source_vocabulary: int | None = None
 
 
-Section = Callable[[Any, Checkpoint], Mapping[str, Any]]
-"""(network, checkpoint) → a task's section of the manifest."""
+Section = Callable[[Any, Checkpoint], Mapping[str, Any] | None]
+"""(network, checkpoint) → a task's section of the manifest; None where the checkpoint lacks what
+the task needs, and is not served for it."""
 
 
 def no_section(network: nn.Module, checkpoint: Checkpoint) -> Mapping[str, Any]:

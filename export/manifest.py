@@ -147,10 +147,7 @@ def build_manifest(
         ),
         licence=_licence(checkpoint),
         precision=request.precision.value,
-        tasks={
-            task: dict(architecture.tasks[task](network, checkpoint))
-            for task in tasks(architecture, config, request.task)
-        },
+        tasks=_sections(architecture, checkpoint, network, request.task),
         default=request.is_default,
         parts={part: request.name + suffix for part, suffix in graphs.parts.items()},
         graphs={key: lowering.graph for key, lowering in graphs.lowerings.items()},
@@ -162,6 +159,21 @@ def build_manifest(
     )
     sections_of(manifest, TASKS)  # raises what `load_model` would raise in the gateway
     return manifest, warnings
+
+
+def _sections(
+    architecture: Architecture, checkpoint: Checkpoint, network: Any, wanted: str | None
+) -> dict[str, dict[str, Any]]:
+    """The sections of the tasks that the checkpoint is served for, the wanted one first.
+
+    Raises:
+        CheckpointError: the checkpoint lacks what the wanted task needs.
+    """
+    names = tasks(architecture, architecture.read_config(checkpoint.config), wanted)
+    made = {name: architecture.tasks[name](network, checkpoint) for name in names}
+    if wanted is not None and made[wanted] is None:
+        raise CheckpointError(f"{checkpoint.folder} lacks what {wanted!r} needs")
+    return {name: dict(section) for name, section in made.items() if section is not None}
 
 
 def _licence(checkpoint: Checkpoint) -> str | None:

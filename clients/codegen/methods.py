@@ -144,12 +144,17 @@ def annotation(field: MessageField) -> str:
     if field.is_message:
         parts = ", ".join(annotation(part) for part in fields_of(field.type).values())
         name = f"tuple[{parts}]"
+        if field.has_text_form:
+            name = f"str | Mapping[str, str] | {name}"
     types = {
         "one": name,
-        "list": f"{name} | Iterable[{name}]" if name in ("str", "Image") else f"Iterable[{name}]",
+        "list": f"Iterable[{name}]",
         "rows": f"Iterable[Iterable[{name}]]",
         "map": f"Mapping[{getattr(field.key, '__name__', '')}, {name}]",
     }
+    if field.shape == "list" and (name in ("str", "Image") or field.has_text_form):
+        one = "str" if field.has_text_form else name
+        types["list"] = f"{one} | {types['list']}"
     return types[field.shape] + (" | None" if field.is_optional else "")
 
 
@@ -178,7 +183,9 @@ def description(field: MessageField) -> str:
     if field.name == IMAGES:
         return IMAGES_TEXT
     if field.is_message and field.shape == "list":
-        return f"{field.description} Each is ({', '.join(field.type.model_fields)})."
+        form = f"({', '.join(field.type.model_fields)})"
+        text = ", a mapping of these, or a text" if field.has_text_form else ""
+        return f"{field.description} Each is {form}{text}."
     return field.description
 
 

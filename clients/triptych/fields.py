@@ -67,6 +67,11 @@ class MessageField:
         """Whether one value is a message."""
         return isinstance(self.type, type) and issubclass(self.type, BaseModel)
 
+    @property
+    def has_text_form(self) -> bool:
+        """Whether one value is a message that may be written as one text."""
+        return self.is_message and hasattr(self.type, "from_text")
+
 
 @functools.cache
 def fields_of(message: type[BaseModel]) -> Mapping[str, MessageField]:

@@ -101,6 +101,25 @@ class TokenLogprob(Message):
     top: list[TopToken] = []
 
 
+class Continuation(Message):
+    """One of the outputs for a prompt."""
+
+    text: str
+    finish_reason: str
+    score: float | None = None
+    logprobs: list[TokenLogprob] | None = None
+
+
+class Generation(Item):
+    """The output for one prompt; with `n`, all of them are `alternatives`, best first."""
+
+    text: str | None = None
+    finish_reason: str | None = Field(default=None, description="stop or length.")
+    score: float | None = None
+    logprobs: list[TokenLogprob] | None = None
+    alternatives: list[Continuation] | None = None
+
+
 class Chunk(Item):
     """One event of a stream: further text of an item.
 

@@ -7,7 +7,7 @@ sends them in its own way.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -125,14 +125,18 @@ def _value(field: MessageField, given: Any) -> Any:
     if field.shape == "one":
         return _one(field, given)
     if isinstance(given, str):
-        return [given]
+        given = [given]
     return [_one(field, element) for element in given]
 
 
 def _one(field: MessageField, given: Any) -> Any:
-    """One value; a message may be given as a tuple of its fields."""
+    """One value; a message may be given as a tuple or mapping of its fields, or as text."""
     if not field.is_message or isinstance(given, BaseModel):
         return given
+    if isinstance(given, Mapping):
+        return validated(field.type, **given)
+    if isinstance(given, str) and field.has_text_form:
+        return field.type.from_text(given)
     names = tuple(field.type.model_fields)
     if len(given) != len(names):
         raise InvalidArgument(f"{field.name}: expected ({', '.join(names)}), not {given!r}")

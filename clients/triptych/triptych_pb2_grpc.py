@@ -44,6 +44,16 @@ class TriptychStub(object):
                 request_serializer=triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.Chunk.FromString,
                 _registered_method=True)
+        self.Chat = channel.unary_unary(
+                '/triptych.v1.Triptych/Chat',
+                request_serializer=triptych_dot_triptych__pb2.ChatRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.ChatResponse.FromString,
+                _registered_method=True)
+        self.ChatStream = channel.unary_stream(
+                '/triptych.v1.Triptych/ChatStream',
+                request_serializer=triptych_dot_triptych__pb2.ChatRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.Chunk.FromString,
+                _registered_method=True)
         self.Classify = channel.unary_unary(
                 '/triptych.v1.Triptych/Classify',
                 request_serializer=triptych_dot_triptych__pb2.ClassifyRequest.SerializeToString,
@@ -112,6 +122,20 @@ class TriptychServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CaptionStream(self, request, context):
+        """The same, as chunks of text while it is generated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Chat(self, request, context):
+        """Answer a conversation, laid out by the model's own chat template.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChatStream(self, request, context):
         """The same, as chunks of text while it is generated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -206,6 +230,16 @@ def add_TriptychServicer_to_server(servicer, server):
             'CaptionStream': grpc.unary_stream_rpc_method_handler(
                     servicer.CaptionStream,
                     request_deserializer=triptych_dot_triptych__pb2.CaptionRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.Chunk.SerializeToString,
+            ),
+            'Chat': grpc.unary_unary_rpc_method_handler(
+                    servicer.Chat,
+                    request_deserializer=triptych_dot_triptych__pb2.ChatRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.ChatResponse.SerializeToString,
+            ),
+            'ChatStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.ChatStream,
+                    request_deserializer=triptych_dot_triptych__pb2.ChatRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.Chunk.SerializeToString,
             ),
             'Classify': grpc.unary_unary_rpc_method_handler(
@@ -317,6 +351,60 @@ class Triptych(object):
             target,
             '/triptych.v1.Triptych/CaptionStream',
             triptych_dot_triptych__pb2.CaptionRequest.SerializeToString,
+            triptych_dot_triptych__pb2.Chunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Chat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/Chat',
+            triptych_dot_triptych__pb2.ChatRequest.SerializeToString,
+            triptych_dot_triptych__pb2.ChatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChatStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/triptych.v1.Triptych/ChatStream',
+            triptych_dot_triptych__pb2.ChatRequest.SerializeToString,
             triptych_dot_triptych__pb2.Chunk.FromString,
             options,
             channel_credentials,

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from export.architecture import Architecture, no_section
+from export.architecture import Architecture
+from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
 from export.layers.heads import Heads
 from export.layers.rotary import Rotary
@@ -99,7 +100,7 @@ TWIN = Twin(
 
 ARCHITECTURE = Architecture(
     name="gemma3_text",
-    tasks={"generate": no_section},
+    tasks=LANGUAGE_TASKS,
     read_config=read_config,
     build=gemma2.LanguageModel,
     rename=gemma2.rename,

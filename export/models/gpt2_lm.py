@@ -16,7 +16,8 @@ from typing import Any
 
 from torch import nn
 
-from export.architecture import Architecture, Graphs, no_section
+from export.architecture import Architecture, Graphs
+from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
 from export.decoding.transformer import language_model_graphs
 from export.models import gpt2
@@ -106,7 +107,7 @@ TWIN = Twin(
 
 ARCHITECTURE = Architecture(
     name="gpt2",
-    tasks={"generate": no_section},
+    tasks=LANGUAGE_TASKS,
     read_config=read_config,
     build=LanguageModel,
     rename=rename,

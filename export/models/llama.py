@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, no_section
+from export.architecture import Architecture, Graphs
+from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
 from export.decoding.transformer import language_model_graphs
 from export.layers.attention import CachedAttention
@@ -313,7 +314,7 @@ TWIN = Twin(
 
 ARCHITECTURE = Architecture(
     name="llama",
-    tasks={"generate": no_section},
+    tasks=LANGUAGE_TASKS,
     read_config=read_config,
     build=LanguageModel,
     rename=rename,

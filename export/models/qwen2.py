@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from export.architecture import Architecture, no_section
+from export.architecture import Architecture
+from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
 from export.layers.heads import Heads
 from export.models import llama
@@ -87,7 +88,7 @@ TWIN = Twin(
 
 ARCHITECTURE = Architecture(
     name="qwen2",
-    tasks={"generate": no_section},
+    tasks=LANGUAGE_TASKS,
     read_config=read_config,
     build=llama.LanguageModel,
     rename=llama.rename,

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from export.architecture import Architecture, no_section
+from export.architecture import Architecture
+from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
 from export.models import llama, qwen2
 from export.twin import Twin
@@ -67,7 +68,7 @@ TWIN = Twin(
 
 ARCHITECTURE = Architecture(
     name="qwen3",
-    tasks={"generate": no_section},
+    tasks=LANGUAGE_TASKS,
     read_config=read_config,
     build=llama.LanguageModel,
     rename=llama.rename,

@@ -109,13 +109,20 @@ class LoadedModel:
         Raises:
             TooLong: names the tightest limit and the length.
         """
+        _check_characters(text, field, self._most_tokens(limits))
+        return self.tokenizer.encode(text, add_special_tokens=special)
+
+    def longest_text(self, limits: TaskLimits) -> int:
+        """Characters of the longest text that `encode` reads."""
+        return self._most_tokens(limits) * _CHARACTERS_PER_TOKEN
+
+    def _most_tokens(self, limits: TaskLimits) -> int:
+        """Tokens of one sequence, whichever limit is the tightest."""
         own = self.manifest.limits
-        tokens = min(
+        return min(
             self.text_limit(limits),
             (not self.reads_source and own.max_total_tokens) or limits.max_input_tokens,
         )
-        _check_characters(text, field, tokens)
-        return self.tokenizer.encode(text, add_special_tokens=special)
 
     def text_limit(self, limits: TaskLimits) -> int:
         """Tokens of one text, special tokens included."""

@@ -15,16 +15,11 @@ from pydantic.fields import FieldInfo
 from triptych import messages
 from triptych import triptych_pb2 as pb
 from triptych.conversion import TWINS, from_proto, to_proto
+from triptych.messages import Continuation, Generation
 from triptych.parameters import MAX_BEAMS
 from triptych.tasks import TASKS
 from triptych.tasks.caption import Attention, Caption, CaptionRequest, CaptionResponse
-from triptych.tasks.generate import (
-    Continuation,
-    Example,
-    GenerateRequest,
-    GenerateResponse,
-    Generation,
-)
+from triptych.tasks.generate import Example, GenerateRequest, GenerateResponse
 from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
 from triptych.tasks.zero_shot import Classification, LabelScore, ZeroShotRequest, ZeroShotResponse
 

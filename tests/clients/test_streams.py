@@ -17,8 +17,8 @@ from tests.clients.test_grpc_client import FakeGateway, abort, served
 from triptych import errors
 from triptych import triptych_pb2 as pb
 from triptych.conversion import from_proto, to_proto
-from triptych.messages import Chunk, Usage
-from triptych.tasks.generate import GenerateRequest, GenerateResponse, Generation
+from triptych.messages import Chunk, Generation, Usage
+from triptych.tasks.generate import GenerateRequest, GenerateResponse
 from triptych.triptych_pb2_grpc import add_TriptychServicer_to_server
 
 CHUNKS = [

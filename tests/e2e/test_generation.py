@@ -12,8 +12,7 @@ from tests.e2e.conftest import CHECKPOINTS, Stack
 from tests.e2e.test_streams import texts
 from triptych import Client
 from triptych.grpc_client import GrpcClient
-from triptych.messages import TokenLogprob
-from triptych.tasks.generate import Generation
+from triptych.messages import Generation, TokenLogprob
 
 NAME = "example-gpt"
 FOLDER = CHECKPOINTS / NAME

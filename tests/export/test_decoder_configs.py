@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -52,23 +53,23 @@ def _tables(cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("case", SCALED)
 def test_older_rope_fields_mean_what_transformers_reads(case: str) -> None:
-    values = _values("llama") | SCALED[case]
+    values = _values("llama") | deepcopy(SCALED[case])  # `transformers` writes into it
+    ours = _rotary("llama", values)
     config = transformers.LlamaConfig(**{k: v for k, v in values.items() if k != "model_type"})
     theirs = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.arange(32)[None])
-    ours = _rotary("llama", values)
     assert ours.positions == 32
     assert torch.allclose(_tables(*theirs), torch.stack(ours.tables), atol=1e-6)
 
 
 @pytest.mark.parametrize("case", ["Llama 3", "linear, as it was first written", "default"])
 def test_gemma_3_rotates_by_two_bases_in_older_fields(case: str) -> None:
-    values = _values("gemma3_text") | SCALED[case] | {"rope_local_base_freq": 77.0}
+    values = _values("gemma3_text") | deepcopy(SCALED[case]) | {"rope_local_base_freq": 77.0}
+    ours = [_rotary("gemma3_text", values, layer) for layer in range(2)]
     config = transformers.Gemma3TextConfig(**{k: v for k, v in values.items() if k != "model_type"})
     rotary = Gemma3RotaryEmbedding(config)
-    for layer, kind in enumerate(values["layer_types"]):
+    for one, kind in zip(ours, values["layer_types"], strict=True):
         theirs = rotary(torch.zeros(1), torch.arange(32)[None], kind)
-        ours = _rotary("gemma3_text", values, layer)
-        assert torch.allclose(_tables(*theirs), torch.stack(ours.tables), atol=1e-6), kind
+        assert torch.allclose(_tables(*theirs), torch.stack(one.tables), atol=1e-6), kind
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

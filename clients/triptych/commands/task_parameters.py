@@ -17,7 +17,7 @@ import typer
 
 from triptych.commands import options
 from triptych.commands.task_flags import TaskFlag, field_flag, input_flags, request_flags
-from triptych.fields import field_of
+from triptych.fields import field_of, fields_of
 from triptych.task import IMAGES, Task
 
 OWN = "own_"
@@ -47,8 +47,10 @@ class TaskCommand:
 
     @cached_property
     def has_lines(self) -> bool:
-        """Whether there is a mode for files of lines."""
-        return self.inputs[0].field != IMAGES
+        """Whether there is a mode for files of lines: each entry of the input is a text."""
+        return fields_of(self.task.request)[self.inputs[0].field].type is str and (
+            self.inputs[0].field != IMAGES
+        )
 
     @cached_property
     def inputs(self) -> list[TaskFlag]:

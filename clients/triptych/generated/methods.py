@@ -10,6 +10,8 @@ from triptych.messages import Chunk
 from triptych.operation import operation, stream_operation
 from triptych.tasks.caption import TASK as CAPTION
 from triptych.tasks.caption import CaptionResponse
+from triptych.tasks.chat import TASK as CHAT
+from triptych.tasks.chat import ChatResponse
 from triptych.tasks.classify import TASK as CLASSIFY
 from triptych.tasks.classify import ClassifyResponse
 from triptych.tasks.embed import TASK as EMBED
@@ -101,6 +103,166 @@ class BlockingMethods(BlockingClient):
         return self.stream(
             stream_operation(
                 CAPTION, images=images, prompt=prompt, max_new_tokens=max_new_tokens, model=model
+            )
+        )
+
+    def chat(
+        self,
+        messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
+        *,
+        early_stopping: bool | None = None,
+        n: int | None = None,
+        stop: str | Iterable[str] | None = None,
+        logprobs: int | None = None,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        no_repeat_ngram_size: int | None = None,
+        best_of: int | None = None,
+        model: str | None = None,
+    ) -> ChatResponse:
+        """Answer a conversation, laid out by the model's own chat template.
+
+        The messages are laid out by the checkpoint's own chat template, as `transformers` does it;
+        a special token that a message writes out becomes that token.
+
+        Args:
+            messages: The conversation so far, in order. Each is (role, content), a mapping of
+                these, or a text.
+            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
+            n: Number of answers, best first.
+            stop: Stop strings; the answer ends before the first one.
+            logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
+            num_beams: Beam width; the checkpoint's own by default.
+            length_penalty: Scores of hypotheses are divided by their length to this power.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            temperature: Sampling temperature; 0 chooses the most likely token.
+            top_k: Sample from this many most likely tokens; 0: from all.
+            top_p: Nucleus sampling: cumulative probability to keep.
+            min_p: Keep tokens with at least this fraction of the most likely one's probability.
+            typical_p: Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.
+            repetition_penalty: Divides the logits of tokens in prompt and output; 1: no penalty.
+            presence_penalty: Subtracted once from the logit of each generated token.
+            frequency_penalty: Subtracted from a token's logit once per occurrence.
+            logit_bias: Token id to the number added to its logit.
+            seed: Sampling seed; the same seed gives the same tokens.
+            no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            best_of: Number of samples to draw; the best `n` are returned.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `messages`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(
+            operation(
+                CHAT,
+                ChatResponse,
+                messages=messages,
+                early_stopping=early_stopping,
+                n=n,
+                stop=stop,
+                logprobs=logprobs,
+                num_beams=num_beams,
+                length_penalty=length_penalty,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                repetition_penalty=repetition_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                logit_bias=logit_bias,
+                seed=seed,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                best_of=best_of,
+                model=model,
+            )
+        )
+
+    def chat_stream(
+        self,
+        messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
+        *,
+        stop: str | Iterable[str] | None = None,
+        logprobs: int | None = None,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        no_repeat_ngram_size: int | None = None,
+        model: str | None = None,
+    ) -> Generator[Chunk, None, None]:
+        """As `chat`, in chunks of text while it is generated.
+
+        Chunks of several items are interleaved; each has the `index` of its item. Nothing is sent
+        before the first chunk is read. Beams cannot stream.
+
+        Args:
+            messages: The conversation so far, in order. Each is (role, content), a mapping of
+                these, or a text.
+            stop: Stop strings; the answer ends before the first one.
+            logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            temperature: Sampling temperature; 0 chooses the most likely token.
+            top_k: Sample from this many most likely tokens; 0: from all.
+            top_p: Nucleus sampling: cumulative probability to keep.
+            min_p: Keep tokens with at least this fraction of the most likely one's probability.
+            typical_p: Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.
+            repetition_penalty: Divides the logits of tokens in prompt and output; 1: no penalty.
+            presence_penalty: Subtracted once from the logit of each generated token.
+            frequency_penalty: Subtracted from a token's logit once per occurrence.
+            logit_bias: Token id to the number added to its logit.
+            seed: Sampling seed; the same seed gives the same tokens.
+            no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            A generator of chunks; closing it aborts the request.
+
+        Raises:
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
+        """
+        return self.stream(
+            stream_operation(
+                CHAT,
+                messages=messages,
+                stop=stop,
+                logprobs=logprobs,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                repetition_penalty=repetition_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                logit_bias=logit_bias,
+                seed=seed,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                model=model,
             )
         )
 
@@ -651,6 +813,166 @@ class AwaitableMethods(AwaitableClient):
         return self.stream(
             stream_operation(
                 CAPTION, images=images, prompt=prompt, max_new_tokens=max_new_tokens, model=model
+            )
+        )
+
+    async def chat(
+        self,
+        messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
+        *,
+        early_stopping: bool | None = None,
+        n: int | None = None,
+        stop: str | Iterable[str] | None = None,
+        logprobs: int | None = None,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        no_repeat_ngram_size: int | None = None,
+        best_of: int | None = None,
+        model: str | None = None,
+    ) -> ChatResponse:
+        """Answer a conversation, laid out by the model's own chat template.
+
+        The messages are laid out by the checkpoint's own chat template, as `transformers` does it;
+        a special token that a message writes out becomes that token.
+
+        Args:
+            messages: The conversation so far, in order. Each is (role, content), a mapping of
+                these, or a text.
+            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
+            n: Number of answers, best first.
+            stop: Stop strings; the answer ends before the first one.
+            logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
+            num_beams: Beam width; the checkpoint's own by default.
+            length_penalty: Scores of hypotheses are divided by their length to this power.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            temperature: Sampling temperature; 0 chooses the most likely token.
+            top_k: Sample from this many most likely tokens; 0: from all.
+            top_p: Nucleus sampling: cumulative probability to keep.
+            min_p: Keep tokens with at least this fraction of the most likely one's probability.
+            typical_p: Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.
+            repetition_penalty: Divides the logits of tokens in prompt and output; 1: no penalty.
+            presence_penalty: Subtracted once from the logit of each generated token.
+            frequency_penalty: Subtracted from a token's logit once per occurrence.
+            logit_bias: Token id to the number added to its logit.
+            seed: Sampling seed; the same seed gives the same tokens.
+            no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            best_of: Number of samples to draw; the best `n` are returned.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `messages`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(
+            operation(
+                CHAT,
+                ChatResponse,
+                messages=messages,
+                early_stopping=early_stopping,
+                n=n,
+                stop=stop,
+                logprobs=logprobs,
+                num_beams=num_beams,
+                length_penalty=length_penalty,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                repetition_penalty=repetition_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                logit_bias=logit_bias,
+                seed=seed,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                best_of=best_of,
+                model=model,
+            )
+        )
+
+    def chat_stream(
+        self,
+        messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
+        *,
+        stop: str | Iterable[str] | None = None,
+        logprobs: int | None = None,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        no_repeat_ngram_size: int | None = None,
+        model: str | None = None,
+    ) -> AsyncGenerator[Chunk, None]:
+        """As `chat`, in chunks of text while it is generated.
+
+        Chunks of several items are interleaved; each has the `index` of its item. Nothing is sent
+        before the first chunk is read. Beams cannot stream.
+
+        Args:
+            messages: The conversation so far, in order. Each is (role, content), a mapping of
+                these, or a text.
+            stop: Stop strings; the answer ends before the first one.
+            logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            temperature: Sampling temperature; 0 chooses the most likely token.
+            top_k: Sample from this many most likely tokens; 0: from all.
+            top_p: Nucleus sampling: cumulative probability to keep.
+            min_p: Keep tokens with at least this fraction of the most likely one's probability.
+            typical_p: Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.
+            repetition_penalty: Divides the logits of tokens in prompt and output; 1: no penalty.
+            presence_penalty: Subtracted once from the logit of each generated token.
+            frequency_penalty: Subtracted from a token's logit once per occurrence.
+            logit_bias: Token id to the number added to its logit.
+            seed: Sampling seed; the same seed gives the same tokens.
+            no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            A generator of chunks; closing it aborts the request.
+
+        Raises:
+            TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
+        """
+        return self.stream(
+            stream_operation(
+                CHAT,
+                messages=messages,
+                stop=stop,
+                logprobs=logprobs,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                repetition_penalty=repetition_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                logit_bias=logit_bias,
+                seed=seed,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                model=model,
             )
         )
 

@@ -2,6 +2,7 @@
 
 SUMMARIES = {
     "caption": "Describe images in words.",
+    "chat": "Answer a conversation, laid out by the model's own chat template.",
     "classify": "Classify texts, pairs of texts or images by the model's own labels, best first.",
     "embed": "Embed texts or images as vectors; their dot product is the cosine similarity.",
     "fill-mask": "Fill the masked tokens of texts, the most likely tokens first.",

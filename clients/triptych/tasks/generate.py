@@ -6,16 +6,14 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from triptych.messages import (
-    Item,
-    Message,
-    OneOrMany,
-    Response,
-    StreamRequest,
-    TokenLogprob,
-    as_list,
+from triptych.messages import Generation, Message, OneOrMany, Response, StreamRequest, as_list
+from triptych.parameters import (
+    MAX_STOPS,
+    Beams,
+    GenerationParameters,
+    Stop,
+    TopLogProbs,
 )
-from triptych.parameters import MAX_STOPS, Beams, GenerationParameters, Stop, TopLogProbs
 from triptych.task import Command, Task
 
 MAX_EXAMPLES = 100
@@ -58,25 +56,6 @@ class GenerateRequest(StreamRequest, GenerationParameters):
         default=None,
         description="Return log-probabilities of the tokens, and of this many most likely ones.",
     )
-
-
-class Continuation(Message):
-    """One of the outputs for a prompt."""
-
-    text: str
-    finish_reason: str
-    score: float | None = None
-    logprobs: list[TokenLogprob] | None = None
-
-
-class Generation(Item):
-    """The output for one prompt; with `n`, all of them are `alternatives`, best first."""
-
-    text: str | None = None
-    finish_reason: str | None = Field(default=None, description="stop or length.")
-    score: float | None = None
-    logprobs: list[TokenLogprob] | None = None
-    alternatives: list[Continuation] | None = None
 
 
 class GenerateResponse(Response[Generation]):

@@ -7,10 +7,11 @@ from serving.bundle import Graph, Limits, Role, Tensor
 from serving.errors import DeadlineExceeded, InvalidRequest, TooLong
 from serving.generation import Generation
 from serving.planning.calls import Generated, ended_early
+from serving.planning.continuation import ContinuationPlan
 from serving.planning.incremental_text import Tokens
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
-from serving.tasks.generate import TASK, GeneratePlan
+from serving.tasks.generate import TASK
 from tests.serving.tiny_models import STEP, WordTokenizer, manifest, served
 from triptych.tasks.generate import Example, GenerateRequest
 
@@ -28,7 +29,7 @@ def model() -> LoadedModel:
     )
 
 
-def plan(model: LoadedModel, *prompts: str, **fields: object) -> GeneratePlan:
+def plan(model: LoadedModel, *prompts: str, **fields: object) -> ContinuationPlan:
     return TASK.prepare(GenerateRequest(prompts=list(prompts), **fields), (), model, LIMITS)
 
 

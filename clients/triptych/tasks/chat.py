@@ -1,0 +1,80 @@
+"""`chat`: the next message of a conversation."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from triptych.messages import Generation, Message, Response, StreamRequest
+from triptych.parameters import Beams, GenerationParameters, TopLogProbs
+from triptych.task import Command, Task
+from triptych.tasks.generate import OneOrManyStops
+
+MAX_MESSAGES = 4096
+MAX_ROLE_CHARACTERS = 64
+ROLES = ("system", "user", "assistant")
+_ARROW = " => "
+
+Role = Annotated[str, Field(min_length=1, max_length=MAX_ROLE_CHARACTERS)]
+
+
+class ChatMessage(Message):
+    """One message of a conversation."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    role: Role = Field(description="Usually system, user or assistant; the template decides.")
+    content: str
+
+    @classmethod
+    def from_text(cls, text: str) -> ChatMessage:
+        """A message as the command line writes it: `system => Be brief.`, or the user's text."""
+        role, arrow, content = text.partition(_ARROW)
+        if arrow and role in ROLES:
+            return cls(role=role, content=content)
+        return cls(role="user", content=text)
+
+
+class ChatRequest(StreamRequest, GenerationParameters):
+    """Request of `chat`. Parameters mean what they mean in `generate`.
+
+    The messages are laid out by the checkpoint's own chat template, as `transformers` does it; a
+    special token that a message writes out becomes that token.
+    """
+
+    messages: list[ChatMessage] = Field(
+        min_length=1, max_length=MAX_MESSAGES, description="The conversation so far, in order."
+    )
+    early_stopping: bool | None = Field(
+        default=None, description="Stop a beam search at its first `num_beams` hypotheses."
+    )
+    n: Beams | None = Field(default=None, description="Number of answers, best first.")
+    stop: OneOrManyStops | None = Field(
+        default=None, description="Stop strings; the answer ends before the first one."
+    )
+    logprobs: TopLogProbs | None = Field(
+        default=None,
+        description="Return log-probabilities of the tokens, and of this many most likely ones.",
+    )
+
+
+class ChatResponse(Response[Generation]):
+    """Response of `chat`; `data` has one item, the answer."""
+
+
+TASK = Task(
+    name="chat",
+    summary="Answer a conversation, laid out by the model's own chat template.",
+    request=ChatRequest,
+    response=ChatResponse,
+    inputs="messages",
+    not_streamed=("num_beams", "length_penalty", "early_stopping", "n", "best_of"),
+    command=Command(
+        examples=(
+            'triptych chat "Who wrote Don Quixote?" --stream',
+            'triptych chat "system => Answer in one word." "Where is Toledo?" --temperature 0',
+        ),
+    ),
+    sample={"messages": [{"role": "user", "content": "{sentence}"}], "max_new_tokens": 16},
+)

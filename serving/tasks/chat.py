@@ -1,0 +1,123 @@
+"""`chat`: a conversation laid out by the checkpoint's template, and continued as in `generate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from serving.codec import PROMPT_IDS, SOURCE_IDS
+from serving.errors import InvalidRequest, TooLong
+from serving.planning.calls import Call
+from serving.planning.canaries import generator_canary
+from serving.planning.continuation import ContinuationPlan, rows_of
+from serving.planning.image_inputs import ImageInput
+from serving.planning.incremental_text import IncrementalText
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.planning.needs import GENERATOR, TOKENIZER
+from serving.planning.overrides import OutputOptions, sampling_overrides
+from serving.planning.served_task import Section, ServedTask
+from serving.processing.chat_template import ChatTemplate
+from triptych.tasks import chat as declared
+from triptych.tasks.chat import ChatRequest, ChatResponse
+
+_COMPILED = 64  # templates, each of a few kilobytes
+_FIELD = "messages"
+
+
+class ChatSection(Section):
+    """The checkpoint's chat template."""
+
+    template: str
+    """Jinja source."""
+    special_tokens: Mapping[str, str] = {}
+    """Names that the template may use, e.g. `bos_token`."""
+
+
+class Chat(ServedTask[ChatRequest, ChatSection]):
+    """Conversations."""
+
+    declaration = declared.TASK
+    section = ChatSection
+    needs = (GENERATOR, TOKENIZER)
+
+    def prepare(
+        self,
+        request: ChatRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> ContinuationPlan:
+        """One call.
+
+        Raises:
+            InvalidRequest: the template refuses the messages, or fields exclude each other.
+            TooLong: more than the gateway or the model takes.
+        """
+        outputs = OutputOptions(
+            n=request.n,
+            stops=tuple(request.stop or ()),
+            logprobs=request.logprobs,
+            early_stopping=request.early_stopping,
+            stream=request.stream,
+        )
+        options = sampling_overrides(request, outputs, model, limits)
+
+        def read() -> IncrementalText:
+            return IncrementalText(model.tokenizer, stops=outputs.stops)
+
+        ids = np.array(self._encoded(request, model, limits), dtype=np.int64)
+        name = SOURCE_IDS if model.reads_source else PROMPT_IDS
+        may_end_early = bool(outputs.stops) and rows_of(options) == 1
+        penalty = request.length_penalty
+        return ContinuationPlan(
+            ChatResponse,
+            model,
+            (0,),
+            (model.generate_call({name: ids}, options, read if may_end_early else None),),
+            read,
+            model.generation.length_penalty if penalty is None else penalty,
+            with_alternatives=request.n is not None,
+            with_logprobs=request.logprobs is not None,
+        )
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """One token."""
+        return [generator_canary(model)]
+
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+        """Outputs and stop strings."""
+        return {
+            "max_best_of": limits.max_best_of,
+            "max_stop_sequences": limits.max_stop_sequences,
+        }
+
+    def size(self, request: ChatRequest) -> int:
+        """Characters."""
+        return sum(len(message.content) for message in request.messages)
+
+    def _encoded(
+        self, request: ChatRequest, model: LoadedModel, limits: TaskLimits
+    ) -> Sequence[int]:
+        """The conversation's ids. The template writes special tokens out, so none are added."""
+        section = self.section_of(model)
+        template = _compiled(section.template, tuple(section.special_tokens.items()))
+        messages = [message.model_dump() for message in request.messages]
+        text = template.render(messages, model.longest_text(limits))
+        ids = model.encode(text, _FIELD, limits, special=False)
+        if not ids:
+            raise InvalidRequest(f"{_FIELD} are empty in the model's chat template", field=_FIELD)
+        longest, limit = min(model.prompt_bounds(limits))
+        if len(ids) > longest:
+            raise TooLong(f"{_FIELD} have {len(ids)} tokens, {limit}: shorten them", field=_FIELD)
+        return ids
+
+
+@lru_cache(_COMPILED)
+def _compiled(source: str, special_tokens: tuple[tuple[str, str], ...]) -> ChatTemplate:
+    return ChatTemplate(source, dict(special_tokens))
+
+
+TASK = Chat()

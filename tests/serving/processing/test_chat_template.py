@@ -1,0 +1,113 @@
+"""Chat templates against `transformers`, and what the sandbox refuses."""
+
+from __future__ import annotations
+
+import pytest
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from serving.errors import InvalidRequest
+from serving.processing.chat_template import ChatTemplate, UnusableTemplate
+
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "  ¿Dónde <b>está</b>\nToledo? "},
+    {"role": "assistant", "content": "Spain </s>"},
+    {"role": "user", "content": '{{ bos_token }} "quoted" {% if %}'},
+]
+TEMPLATES = {
+    "marks around each message": """
+{%- for message in messages %}
+    {{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}""",
+    "blocks on lines of their own": """{{ bos_token }}
+{% for message in messages %}
+    {% if message.role == 'system' %}
+[{{ message.content | trim }}]
+    {% else %}
+{{ loop.index0 }}: {{ message.content.strip() }}{{ eos_token if loop.last else '' }}
+    {% endif %}
+{% endfor %}
+""",
+    "a namespace, loop controls and slices": """
+{%- set state = namespace(system='', seen=0) -%}
+{%- for message in messages -%}
+    {%- if message.role == 'system' -%}{%- set state.system = message.content -%}
+        {%- continue -%}{%- endif -%}
+    {%- set state.seen = state.seen + 1 -%}
+    {%- if state.seen > 2 -%}{%- break -%}{%- endif -%}
+    <{{ message.role[:1] | upper }}>{{ message.content }}
+{%- endfor -%}
+{{ state.system }}{{ messages[1:] | length }}{{ messages[-1]['role'] }}""",
+    "JSON, dictionaries and undefined names": """
+{{- messages | tojson }}{{ messages[0] | tojson(indent=2) }}
+{{- dict(a=1, b='é').items() | list }}{{ dict.fromkeys(['x'], 1) }}{{ nothing }}
+{{- tools is none }}{{ documents is none }}{{ custom is defined }}{{ pad_token is defined }}""",
+    "marked answers": """
+{%- for m in messages %}{% generation %}{{ m.content }}|{% endgeneration %}{% endfor %}""",
+    "macros and filters": """
+{%- macro show(m, sep=': ') %}{{ m.role }}{{ sep }}{{ m.content | replace('a', 'A') }}{% endmacro %}
+{%- for m in messages | rejectattr('role', 'equalto', 'system') %}{{ show(m) }};{% endfor %}""",
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_template_renders_as_in_transformers(name: str) -> None:
+    source = TEMPLATES[name]
+    (want,), _ = render_jinja_template(
+        [CHAT], chat_template=source, add_generation_prompt=True, **TOKENS
+    )
+    assert ChatTemplate(source, TOKENS).render(CHAT, 10_000) == want
+    assert want.strip()
+
+
+def test_time_is_that_of_the_clock() -> None:
+    text = ChatTemplate("{{ strftime_now('%Y') }}", {}).render(CHAT, 100)
+    assert text.isdigit()
+    assert len(text) == 4
+
+
+def test_template_may_refuse_messages_with_its_own_words() -> None:
+    source = "{{ raise_exception('roles must\n alternate') }}"
+    with pytest.raises(InvalidRequest, match="refuses these messages: roles must alternate") as got:
+        ChatTemplate(source, {}).render(CHAT, 100)
+    assert got.value.field == "messages"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ messages[9].content }}",
+        "{{ messages[0].content + 1 }}",
+        "{{ 1 // 0 }}",
+        "{{ ''.__class__.__mro__ }}",
+        "{{ messages.append(1) }}",
+        "{{ dict.__class__.__base__.__subclasses__() }}",
+        "{{ cycler.__init__.__globals__ }}",
+        "{% set n = namespace(__class__=1) %}",
+        "{% set n = namespace() %}{% set n._x = 1 %}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% for i in range(10000000) %}{% endfor %}",
+    ],
+)
+def test_faults_of_a_template_are_invalid_requests(source: str) -> None:
+    with pytest.raises(InvalidRequest, match="chat template refuses"):
+        ChatTemplate(source, {}).render(CHAT, 100)
+
+
+def test_text_of_a_template_is_bounded() -> None:
+    source = "{% for i in range(90000) %}{{ messages[0].content }}{% endfor %}"
+    with pytest.raises(InvalidRequest, match="more than 50 characters"):
+        ChatTemplate(source, {}).render(CHAT, 50)
+
+
+@pytest.mark.parametrize("source", ["{% for %}", "{{ a | nofilter }}", "{% generation %}"])
+def test_damaged_template_is_refused_when_it_is_compiled(source: str) -> None:
+    with pytest.raises(UnusableTemplate):
+        ChatTemplate(source, {})
+
+
+def test_huge_template_is_refused() -> None:
+    with pytest.raises(UnusableTemplate, match="200000"):
+        ChatTemplate(" " * 200_001, {})
