@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from export.probe import Admitted, Array, Probe, Run, StepLoop
+from export.probe import Admitted, Array, Feeds, Probe, Run, StepLoop, stateless_feeds
 from export.quantize import LARGEST
 from export.stored_arrays import StoredArrays
-from serving.bundle import Growth, Manifest
+from serving.bundle import Graph, Growth, Manifest
 
 HEADROOM = 2.0
 """What scales can hold, over the largest magnitude seen."""
@@ -68,6 +68,16 @@ def cache_scales(manifest: Manifest, run: Run) -> Scales:
         name: (HEADROOM / LARGEST * np.where(far > 0, far, 1)).astype(np.float32)
         for name, far in reach.items()
     }
+
+
+def stateless_calibration(manifest: Manifest, graph: Graph, count: int) -> list[Feeds]:
+    """Batches that together have about `count` rows: random texts of many lengths, block images."""
+    longest = min(manifest.limits.max_input_tokens or _UNKNOWN_LENGTH, _UNKNOWN_LENGTH)
+    vocabulary = manifest.source_vocabulary_size or 1
+    probe = _BlockImages(vocabulary, vocabulary, seed=0)
+    lengths = [length for length in (4, 8, 16, 32, 64, 128, 256) if length <= longest] or [longest]
+    rows = -(-count // len(lengths))
+    return [stateless_feeds(graph, manifest, probe, rows, length) for length in lengths]
 
 
 def calibration_runs(

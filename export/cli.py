@@ -24,8 +24,9 @@ from export.manifest import (
     preprocessing,
     tasks,
 )
+from export.openvino_runtime import check_runtime, lowered
 from export.publish import next_version, publish, published, staging
-from export.quantize import Precision
+from export.quantize import Precision, Runtime
 from export.registry import architecture
 from export.registry import tasks as registered_tasks
 from export.report.checksums import checksums
@@ -58,7 +59,8 @@ def export(
     precision: Annotated[
         Precision,
         typer.Option(
-            help="int8: smaller and faster; int8-fast: faster still, not batch-invariant."
+            help="int8: smaller and faster; int8-fast: faster still, not batch-invariant; "
+            "bf16: with --runtime openvino."
         ),
     ] = Precision.FP32,
     attention: Annotated[
@@ -68,13 +70,17 @@ def export(
             help="Also a part that returns where an image model attends: attention roll-out.",
         ),
     ] = False,
+    runtime: Annotated[
+        Runtime,
+        typer.Option(help="What computes a stateless model; openvino: its int8 has fixed scales."),
+    ] = Runtime.ONNXRUNTIME,
 ) -> None:
     """Exports a checkpoint as a verified bundle that Triton can load."""
     try:
         checkpoint = open_checkpoint(source)
         bundle = bundle_name(name, checkpoint)
         is_default = is_published_default(repository, bundle) if default is None else default
-        request = Request(bundle, task, is_default, precision, attention)
+        request = Request(bundle, task, is_default, precision, attention, runtime)
         _export(checkpoint, request, repository)
     except (SetupError, OSError) as error:  # a full disk, a folder that may not be written
         Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
@@ -120,6 +126,7 @@ def _build(
         graphs = declared.graphs(network, prepared.image)
         if request.has_attention:
             graphs = with_attention(declared, network, graphs, prepared.image)
+        check_runtime(graphs, request.runtime, request.precision)
     parts = {part: request.name + suffix for part, suffix in graphs.parts.items()}
     version = next_version(repository, parts)
     manifest, warnings = build_manifest(
@@ -128,7 +135,8 @@ def _build(
     with staging(repository) as stage:
         for key, lowering in graphs.lowerings.items():
             with phase(f"exporting {key} to ONNX"):
-                to_onnx(lowering, stage.part(parts.get(key, request.name)) / lowering.graph.file)
+                target = stage.part(parts.get(key, request.name)) / lowering.graph.file
+                to_onnx(lowered(lowering, request.runtime), target)
         folder = stage.part(request.name)
         for file, content in prepared.files.items():
             (folder / file).write_bytes(content)

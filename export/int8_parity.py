@@ -17,8 +17,9 @@ import numpy as np
 
 from export.architecture import Graphs
 from export.calibrate import CalibrationRun, Scales, cache_scales, calibration_runs
+from export.openvino_runtime import quantize_static
 from export.probe import Array, Feeds, Observation, Run
-from export.quantize import LARGEST, Precision, quantize
+from export.quantize import LARGEST, Precision, Quantised, quantize
 from export.quantize_cache import quantize_cache
 from export.token_parity import BEAMS, mixed_requests
 from export.verify import (
@@ -28,6 +29,7 @@ from export.verify import (
     file_bytes,
     measure,
     observe,
+    open_graphs,
     open_sessions,
 )
 from serving.bundle import Bundle, Graph, Manifest, Role
@@ -86,17 +88,17 @@ def lower_precision(
     """
     files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
     parity = Int8Parity(precision, original_bytes=sum(map(file_bytes, files.values())))
-    original = open_sessions(files)
+    original = open_graphs(bundle, Precision.FP32)
     wanted = list(observe(graphs, bundle, original))
     scales = cache_scales(bundle.manifest, original)
     original.close()
-    for file in files.values():
-        done = quantize(file, precision)
+    for key, file in files.items():
+        done = _rewrite(bundle.manifest, key, file, precision)
         parity.layers += done.layers
         parity.tables += done.tables
     if scales:
         bundle = replace(bundle, manifest=_lower_cache(parity, bundle.manifest, files, scales))
-    sessions = open_sessions(files)
+    sessions = open_graphs(bundle, precision)
     run: Run = sessions
     if precision.is_batch_invariant:
         run = BatchInvarianceCheck(sessions, bundle, parity)
@@ -107,6 +109,15 @@ def lower_precision(
         _refuse_dependent_tokens(parity, graphs, bundle)
     report.int8 = asdict(parity)
     return bundle.manifest
+
+
+def _rewrite(manifest: Manifest, key: str, file: Path, precision: Precision) -> Quantised:
+    """Rewrites one file for the runtime that will serve it; bf16 is a setting of the runtime."""
+    if precision is Precision.BF16:
+        return Quantised(layers=0, tables=0, kept_bytes=file_bytes(file))
+    if manifest.runtime == "openvino":
+        return quantize_static(manifest, key, file)
+    return quantize(file, precision)
 
 
 def _lower_cache(

@@ -13,7 +13,7 @@ from export.architecture import Architecture, Graphs
 from export.checkpoint import Checkpoint
 from export.generation import generation_defaults
 from export.image import image_spec
-from export.quantize import Precision
+from export.quantize import Precision, Runtime
 from export.tokenizer import TokenizerFiles, fast_tokenizer, sentencepiece_pair
 from serving.bundle import ImageSpec, Limits, Manifest, SourceInfo, TokenizerSpec
 from serving.errors import CheckpointError
@@ -35,6 +35,7 @@ class Request:
     precision: Precision = Precision.FP32
     has_attention: bool = False
     """Whether attention pictures are a further part."""
+    runtime: Runtime = Runtime.ONNXRUNTIME
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preproc
 def content_hash(checkpoint: Checkpoint, request: Request) -> str:
     """SHA-256 over the checkpoint's files, the options, and the exporter's own source."""
     digest = hashlib.sha256(checkpoint.content_hash().encode())
-    options: list[object] = [request.name, request.task, request.is_default, request.precision]
+    options: list[object] = [request.name, request.task, request.is_default]
+    options += [request.precision, request.runtime]
     options += ["attention"] * request.has_attention
     digest.update(json.dumps(options).encode())
     package = Path(__file__).parent
@@ -123,6 +125,7 @@ def build_manifest(
     config = architecture.read_config(checkpoint.config)
     limits: Limits = config.limits
     fields: dict[str, Any] = dict(architecture.details(network))
+    fields["source_vocabulary_size"] = graphs.source_vocabulary
     warnings: list[str] = []
     if "step" in graphs.lowerings:
         own = architecture.generation
@@ -133,7 +136,6 @@ def build_manifest(
             values=None if own is None else own(checkpoint),
         )
         fields["vocabulary_size"] = network.decoder.vocabulary_size
-    fields["source_vocabulary_size"] = graphs.source_vocabulary
     manifest = Manifest(
         name=request.name,
         version=version,
@@ -147,6 +149,7 @@ def build_manifest(
         ),
         licence=_licence(checkpoint),
         precision=request.precision.value,
+        runtime=request.runtime.value,
         tasks=_sections(architecture, checkpoint, network, request.task),
         default=request.is_default,
         parts={part: request.name + suffix for part, suffix in graphs.parts.items()},

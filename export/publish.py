@@ -109,7 +109,9 @@ def config(manifest: Manifest, model: str) -> str:
     if "step" in manifest.graphs:
         return generator_config(model, manifest.graphs.get("admit"))
     part = next(part for part, name in manifest.parts.items() if name == model)
-    return stateless_config(model, manifest.graphs[part])
+    return stateless_config(
+        model, manifest.graphs[part], runtime=manifest.runtime, precision=manifest.precision
+    )
 
 
 def _share(folder: Path, mode: int) -> None:

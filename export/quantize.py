@@ -38,6 +38,7 @@ class Precision(StrEnum):
     """What `--precision` offers."""
 
     FP32 = "fp32"
+    BF16 = "bf16"
     INT8 = "int8"
     INT8_FAST = "int8-fast"
 
@@ -45,6 +46,13 @@ class Precision(StrEnum):
     def is_batch_invariant(self) -> bool:
         """Whether a row's result is the same whatever else is in the batch."""
         return self is not Precision.INT8_FAST
+
+
+class Runtime(StrEnum):
+    """What `--runtime` offers for stateless models; generators have their own engine."""
+
+    ONNXRUNTIME = "onnxruntime"
+    OPENVINO = "openvino"
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,25 @@ def generator_config(name: str, admit: Graph | None, device: str = "cpu") -> str
     return text_format.MessageToString(config)
 
 
-def stateless_config(name: str, graph: Graph, device: str = "cpu") -> str:
-    """A batched graph of the backend `onnxruntime`, the native one or ours."""
-    config = _config(name, "onnxruntime", max_batch=STATELESS_MAX_BATCH, device=device)
+def stateless_config(
+    name: str,
+    graph: Graph,
+    device: str = "cpu",
+    *,
+    runtime: str = "onnxruntime",
+    precision: str = "fp32",
+) -> str:
+    """A batched graph of the backend `onnxruntime`, the native one or ours, or of our OpenVINO one.
+
+    Args:
+        runtime: The manifest's.
+        precision: The manifest's; a setting of OpenVINO's for bf16.
+    """
+    backend = "triptych_openvino" if runtime == "openvino" else "onnxruntime"
+    config = _config(name, backend, max_batch=STATELESS_MAX_BATCH, device=device)
+    if runtime == "openvino":
+        inference = "bf16" if precision == "bf16" else "f32"
+        config.parameters["inference_precision"].string_value = inference
     config.default_model_filename = graph.file
     for ports, tensors in ((config.input, graph.inputs), (config.output, graph.outputs)):
         for tensor in tensors:

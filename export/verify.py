@@ -11,13 +11,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime
 import torch
 
 from export.architecture import Graphs
+from export.openvino_runtime import CompiledRun
 from export.probe import (
     Array,
     Feeds,
@@ -32,6 +33,7 @@ from export.probe import (
     single_row,
     stateless_feeds,
 )
+from export.quantize import Precision
 from export.token_parity import TokenParity, compare_tokens
 from serving.bundle import Bundle
 from serving.errors import SetupError
@@ -94,7 +96,7 @@ def verify(graphs: Graphs, bundle: Bundle, report: Report | None = None) -> Repo
     """
     report = report or Report()
     report.tools = tools()
-    run = open_sessions({key: bundle_path(bundle, key) for key in graphs.lowerings})
+    run = open_graphs(bundle, Precision.FP32)
     outputs = (observe(graphs, bundle, each) for each in (torch_run(graphs), run))
     for want, got in zip(*outputs, strict=True):
         _compare(report, want, got)
@@ -158,6 +160,18 @@ def torch_run(graphs: Graphs) -> Run:
     return run
 
 
+class OpenGraphs(Protocol):
+    """A `Run` that holds what it has loaded until it is closed."""
+
+    def __call__(self, key: str, feeds: Feeds) -> dict[str, Array]:
+        """Outputs of one graph."""
+        ...
+
+    def close(self) -> None:
+        """Unloads all graphs; the next call loads its own again."""
+        ...
+
+
 class LazySessions:
     """ONNX Runtime over a bundle's graphs, as a `Run`.
 
@@ -188,6 +202,19 @@ class LazySessions:
             if sum(held.values()) + needed <= RESIDENT_BYTES:
                 return
             del self._open[key], held[key]
+
+
+def open_graphs(bundle: Bundle, precision: Precision | None = None) -> OpenGraphs:
+    """A bundle's graphs in the runtime that will serve them.
+
+    Args:
+        precision: That of the files as they are now; by default the manifest's.
+    """
+    manifest = bundle.manifest
+    files = {key: bundle_path(bundle, key) for key in manifest.graphs}
+    if manifest.runtime == "onnxruntime":
+        return open_sessions(files)
+    return CompiledRun(manifest, files, precision or Precision(manifest.precision))
 
 
 def open_sessions(files: Mapping[str, Path]) -> LazySessions:

@@ -211,6 +211,8 @@ class Manifest(_Frozen):
     source: SourceInfo
     licence: str | None = None
     precision: str
+    runtime: Literal["onnxruntime", "openvino"] = "onnxruntime"
+    """What runs the graphs of a stateless bundle."""
     tasks: dict[str, dict[str, Any]] = Field(min_length=1)
     """Task → its settings beyond graphs, in the fields of that task's own section model
     (`serving/tasks`); the first task is the default. Tasks without a section are derived from the

@@ -8,7 +8,7 @@ import importlib, pkgutil, sys
 import serving
 
 for module in pkgutil.walk_packages(serving.__path__, "serving."):
-    if module.name.startswith("serving.backends.") and module.name.endswith(".model"):
+    if module.name.startswith("serving.backends.") and module.name.endswith("model"):
         continue  # needs the module that Triton's Python stub brings
     importlib.import_module(module.name)
     print(module.name)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.backends.onnxruntime.options import InvalidArgument
+from serving.backends.errors import InvalidArgument
 
 _TYPES = {
     "TYPE_BOOL": "tensor(bool)",

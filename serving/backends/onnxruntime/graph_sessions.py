@@ -17,8 +17,9 @@ import onnxruntime as ort
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
+from serving.backends.errors import InvalidArgument
 from serving.backends.onnxruntime.config_check import check_config, element_type
-from serving.backends.onnxruntime.options import InvalidArgument, session_options
+from serving.backends.onnxruntime.options import session_options
 
 if TYPE_CHECKING:
     import onnx
@@ -89,6 +90,10 @@ class GraphSessions:
             for node in self._inputs
         }
         session.run(list(names), feed)
+
+    def error_text(self, error: Exception) -> str:
+        """An error of `run` on one line, as the native backend words it."""
+        return error_text(error)
 
     def _cut(self, outputs: frozenset[str]) -> Any:
         import onnx

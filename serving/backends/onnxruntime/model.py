@@ -1,125 +1,21 @@
 """Triton backend `onnxruntime`: stateless graphs where Triton has no native one (decision D2).
 
-Same repository, same outputs and same refusals as NVIDIA's backend. Triton's core has already
-checked each request against `config.pbtxt`; the configuration is compared with the graph when the
-model loads. Where it differs on purpose: a run that fails ends only the request that caused it, and
-Triton counts that request as a success (its python backend reports no other way), so failures are
-counted in `triptych_engine_failures`.
+Same repository, same outputs and same refusals as NVIDIA's backend; the configuration is compared
+with the graph when the model loads.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import triton_python_backend_utils as pb
-
-from serving.backends.heartbeat import Heartbeat
-from serving.backends.instance import TritonMetrics, assert_interpreter, text_parameters
-from serving.backends.onnxruntime.graph_sessions import GraphSessions, error_text
-from serving.backends.onnxruntime.options import InvalidArgument
-from serving.backends.onnxruntime.session_stats import REPORTED, SessionStats
-
-Arrays = dict[str, np.ndarray[Any, Any]]
+from serving.backends.onnxruntime.graph_sessions import GraphSessions
+from serving.backends.stateless_model import StatelessModel
 
 
-class TritonPythonModel:
-    """One instance: its sessions in a process of their own."""
+class TritonPythonModel(StatelessModel):
+    """One instance; Triton requires this name."""
 
-    def initialize(self, args: dict[str, str]) -> None:
-        """Load the graph and compare it with the configuration (Triton calls this once).
-
-        Raises:
-            InvalidArgument: they do not fit; Triton reports it as the reason why the load failed.
-        """
-        assert_interpreter()
-        if args["model_instance_kind"] == "GPU":
-            raise InvalidArgument("this backend runs on the CPU: KIND_GPU needs the native one")
-        config = json.loads(args["model_config"])
-        self._is_batched = int(config["max_batch_size"]) > 0
-        folder = Path(args["model_repository"]) / args["model_version"]
-        file = folder / (config.get("default_model_filename") or "model.onnx")
-        self._sessions = GraphSessions(file / "model.onnx" if file.is_dir() else file, config)
-        try:
-            self._sessions.warm_up()
-        except Exception as error:  # ONNX Runtime's errors share no base
-            pb.Logger.log_verbose(f"no warm-up on zeros: {error}")
-        self._stats = SessionStats()
-        self._metrics = TritonMetrics(pb.MetricFamily, REPORTED, args, text_parameters(config))
-        self._heartbeat = Heartbeat(self._stats, self._metrics.by_name)
-
-    def execute(self, requests: list[Any]) -> list[Any]:
-        """Responses in the order of the requests, which Triton has joined by equal shapes."""
-        feeds = [_inputs(request) for request in requests]
-        if self._is_batched:
-            return self._respond(requests, feeds)
-        pairs = zip(requests, feeds, strict=True)
-        return [response for one, feed in pairs for response in self._respond([one], [feed])]
-
-    def finalize(self) -> None:
-        """Free the sessions (Triton calls this once)."""
-        self._heartbeat.close()
-        self._metrics.close()
-        del self._sessions
-
-    def _respond(self, requests: list[Any], feeds: list[Arrays]) -> list[Any]:
-        """One run for all; if it fails, one for each, so that only the culprit gets an error."""
-        try:
-            return self._run(requests, feeds)
-        except Exception as error:  # the protocol's edge: ONNX Runtime's errors share no base
-            if len(requests) == 1:
-                self._stats.metrics.failures += 1
-                return [pb.InferenceResponse(error=pb.TritonError(error_text(error)))]
-        pairs = zip(requests, feeds, strict=True)
-        return [self._respond([request], [feed])[0] for request, feed in pairs]
-
-    def _run(self, requests: list[Any], feeds: list[Arrays]) -> list[Any]:
-        requested = [list(request.requested_output_names()) for request in requests]
-        names = {name for some in requested for name in some}
-        with self._stats.run(len(requests)):
-            outputs = self._sessions.run(names, _joined(feeds))
-        if not self._is_batched:
-            return [_response(outputs, requested[0])]
-        rows = [next(iter(feed.values())).shape[0] for feed in feeds]
-        for name, output in outputs.items():
-            if output.shape[:1] != (sum(rows),):
-                raise ValueError(f"output {name!r} has shape {output.shape} for {sum(rows)} rows")
-        responses, start = [], 0
-        for count, some in zip(rows, requested, strict=True):
-            own = {name: outputs[name][start : start + count] for name in some}
-            responses.append(_response(own, some))
-            start += count
-        return responses
-
-
-def _inputs(request: Any) -> Arrays:
-    """A request's tensors: views of shared memory, valid until it is answered."""
-    return {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-
-
-def _joined(feeds: list[Arrays]) -> Arrays:
-    """The requests' rows, concatenated; a single request is not copied."""
-    feed = feeds[0]
-    if len(feeds) > 1:
-        feed = {name: np.concatenate([other[name] for other in feeds]) for name in feed}
-    return {name: _text(rows) if rows.dtype == np.object_ else rows for name, rows in feed.items()}
-
-
-def _text(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Triton's strings (bytes) as ONNX Runtime takes them.
-
-    Python strings where they are UTF-8, else numpy's byte strings. In those each takes the size of
-    the longest, and one byte more: ONNX Runtime 1.31 misreads a string without a final zero.
-    """
-    try:
-        texts = [text.decode("utf-8") for text in rows.flat]
-    except UnicodeDecodeError:
-        texts = list(rows.flat)
-        return np.array(texts, dtype=f"S{max(map(len, texts)) + 1}").reshape(rows.shape)
-    return np.array(texts, dtype=np.object_).reshape(rows.shape)
-
-
-def _response(outputs: Arrays, names: list[str]) -> Any:
-    return pb.InferenceResponse([pb.Tensor(name, outputs[name]) for name in names])
+    def open_sessions(self, file: Path, config: dict[str, Any]) -> GraphSessions:
+        """ONNX Runtime's sessions."""
+        return GraphSessions(file, config)

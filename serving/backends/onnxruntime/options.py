@@ -6,6 +6,7 @@ from typing import Any
 
 import onnxruntime as ort
 
+from serving.backends.errors import InvalidArgument
 from serving.backends.instance import text_parameters
 
 _LEVELS = {
@@ -15,13 +16,6 @@ _LEVELS = {
 }
 """`optimization.graph.level` in the native backend's numbering; 0 is unset."""
 _BOOLEANS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
-
-
-class InvalidArgument(ValueError):
-    """A configuration that cannot be served.
-
-    Triton's python backend reports the type's name beside the message, so it has the status's.
-    """
 
 
 def session_options(config: dict[str, Any]) -> Any:

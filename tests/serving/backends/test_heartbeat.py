@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from serving.backends.heartbeat import Heartbeat
-from serving.backends.onnxruntime.session_stats import REPORTED, SessionStats
+from serving.backends.session_stats import REPORTED, SessionStats
 from serving.engine.metrics import EngineMetrics
 from serving.engine_stats import read_engine_stats
 from serving.heartbeat import BEATS, COUNTERS, GAUGES, PREFIX, labels

@@ -44,7 +44,7 @@ from pathlib import Path
 import triton_python_backend_utils as pb
 from serving.backends.heartbeat import Heartbeat
 from serving.backends.instance import TritonMetrics, text_parameters
-from serving.backends.onnxruntime.session_stats import REPORTED, SessionStats
+from serving.backends.session_stats import REPORTED, SessionStats
 
 class TritonPythonModel:
     def initialize(self, args):

@@ -1,0 +1,165 @@
+"""Bundles for OpenVINO: their graphs as they will be served, and int8 with fixed scales.
+
+OpenVINO fuses what ONNX Runtime's CPU kernels do in separate passes. Its int8 takes the scales of
+activations from the graph: weights with one scale an output channel, activations with one a tensor,
+from calibration by NNCF (post-training quantisation with SmoothQuant, Xiao et al. 2023, arXiv
+2211.10438, and bias correction). Fixed scales cannot depend on a row's neighbours. Graphs keep to
+standard operators (`QuantizeLinear`, `DequantizeLinear`).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf import json_format, text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from export.architecture import Graphs, Lowering
+from export.calibrate import stateless_calibration
+from export.probe import Array, Feeds
+from export.quantize import Precision, Quantised, Runtime
+from export.to_onnx import save
+from export.triton_config import stateless_config
+from serving.bundle import Manifest
+from serving.errors import SetupError
+
+SAMPLES = 64
+"""Rows that the scales of activations are taken from."""
+
+
+def check_runtime(graphs: Graphs, runtime: Runtime, precision: Precision) -> None:
+    """Refuses combinations that nothing serves.
+
+    Raises:
+        SetupError: a generator for OpenVINO, or a precision that the runtime lacks.
+    """
+    if runtime is Runtime.OPENVINO and "step" in graphs.lowerings:
+        raise SetupError("--runtime openvino is for stateless models: this one generates tokens")
+    lacks = Precision.BF16 if runtime is Runtime.ONNXRUNTIME else Precision.INT8_FAST
+    if precision is lacks:
+        raise SetupError(f"--precision {precision} is not available with --runtime {runtime}")
+
+
+def lowered(lowering: Lowering, runtime: Runtime) -> Lowering:
+    """A graph's lowering for a runtime: OpenVINO has none of ONNX Runtime's fused operators."""
+    return lowering if runtime is Runtime.ONNXRUNTIME else replace(lowering, is_fused=False)
+
+
+class CompiledRun:
+    """The graphs in the same runtime, with the same configuration, as when they are served.
+
+    A `Run`; a graph is compiled at its first call.
+
+    Args:
+        files: Graph → its file.
+        precision: That of the files.
+    """
+
+    def __init__(self, manifest: Manifest, files: Mapping[str, Path], precision: Precision) -> None:
+        self._manifest, self._files, self._precision = manifest, files, precision
+        self._compiled: dict[str, Any] = {}
+
+    def __call__(self, key: str, feeds: Feeds) -> dict[str, Array]:
+        """Outputs of one graph.
+
+        Raises:
+            SetupError: OpenVINO is not installed.
+        """
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(key)
+        outputs = [port.name for port in self._manifest.graphs[key].outputs]
+        found: dict[str, Array] = self._compiled[key].run(outputs, feeds)
+        return found
+
+    def close(self) -> None:
+        """Unloads all graphs; the next call loads its own again."""
+        self._compiled.clear()
+
+    def _compile(self, key: str) -> Any:
+        try:
+            from serving.backends.triptych_openvino.compiled_graphs import CompiledGraphs
+        except ImportError as error:
+            raise SetupError(_missing("openvino")) from error
+        return CompiledGraphs(self._files[key], _config(self._manifest, key, self._precision))
+
+
+def quantize_static(manifest: Manifest, key: str, path: Path) -> Quantised:
+    """Rewrites an exported file in place.
+
+    Args:
+        key: Which of the manifest's graphs it is.
+        path: float32, of standard operators.
+
+    Raises:
+        SetupError: NNCF is not installed, or cannot quantise the graph.
+    """
+    switch_telemetry_off()
+    try:
+        import nncf
+    except ImportError as error:
+        raise SetupError(_missing("nncf")) from error
+    model = onnx.load(str(path))
+    samples = list(_rows(stateless_calibration(manifest, manifest.graphs[key], SAMPLES)))
+    with _quiet():
+        try:
+            model = nncf.quantize(
+                model,
+                nncf.Dataset(samples),
+                model_type=nncf.ModelType.TRANSFORMER,
+                subset_size=len(samples),
+            )
+        except (RuntimeError, ValueError, nncf.ValidationError) as error:
+            raise SetupError(f"NNCF cannot quantise {path.name}: {error}") from error
+    save(model, path)
+    kinds = [node.op_type for node in model.graph.node]
+    kept = sum(t.ByteSize() for t in model.graph.initializer if t.data_type == t.FLOAT)
+    return Quantised(layers=kinds.count("QuantizeLinear"), tables=0, kept_bytes=kept)
+
+
+def switch_telemetry_off() -> None:
+    """NNCF reports each use to its maker unless the package that sends is missing."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+
+
+def _config(manifest: Manifest, key: str, precision: Precision) -> dict[str, Any]:
+    """The configuration of one graph, as Triton's JSON."""
+    text = stateless_config(
+        manifest.parts[key], manifest.graphs[key], runtime="openvino", precision=precision.value
+    )
+    message = text_format.Parse(text, pb.ModelConfig())
+    found: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return found
+
+
+def _rows(feeds: list[Feeds]) -> Iterator[Feeds]:
+    """Batches of one, which is how NNCF gathers statistics."""
+    for feed in feeds:
+        count = len(next(iter(feed.values())))
+        for row in range(count):
+            yield {name: np.ascontiguousarray(value[row : row + 1]) for name, value in feed.items()}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without NNCF's notes; its progress bars stay, because large models take a minute."""
+    import nncf
+
+    logger = logging.getLogger("nncf")
+    level = logger.level
+    nncf.set_log_level(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _missing(package: str) -> str:
+    return f"--runtime openvino needs {package}: pip install 'triptych[openvino]'"

@@ -1,0 +1,20 @@
+"""Triton backend `triptych_openvino`: stateless graphs of bundles exported with that runtime.
+
+Not Triton's native `openvino` backend, which cannot set how activations are quantised.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from serving.backends.stateless_model import StatelessModel
+from serving.backends.triptych_openvino.compiled_graphs import CompiledGraphs
+
+
+class TritonPythonModel(StatelessModel):
+    """One instance; Triton requires this name."""
+
+    def open_sessions(self, file: Path, config: dict[str, Any]) -> CompiledGraphs:
+        """OpenVINO's compiled models."""
+        return CompiledGraphs(file, config)

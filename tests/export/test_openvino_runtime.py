@@ -1,0 +1,103 @@
+"""Bundles for OpenVINO: equal to PyTorch in float32, close and batch-invariant below."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from export.int8_parity import lower_precision
+from export.manifest import Request, build_manifest
+from export.openvino_runtime import check_runtime
+from export.openvino_runtime import lowered as lowered_for
+from export.quantize import Precision, Runtime
+from export.to_onnx import to_onnx
+from export.twin import EXPORTED
+from export.verify import TOLERANCE, ParityError, verify
+from serving.bundle import Bundle
+from serving.errors import SetupError
+from tests.export.conftest import TwinPair, Twins
+
+
+def _bundle(twin: TwinPair, folder: Path) -> Bundle:
+    """A twin's float32 bundle for OpenVINO."""
+    graphs = twin.graphs()
+    request = Request("twin", runtime=Runtime.OPENVINO)
+    manifest, _ = build_manifest(
+        request, 1, twin.architecture, twin.checkpoint, twin.network, graphs, twin.prepared
+    )
+    for key, lowering in graphs.lowerings.items():
+        target = folder / manifest.parts[key]
+        target.mkdir(parents=True, exist_ok=True)
+        to_onnx(lowered_for(lowering, Runtime.OPENVINO), target / lowering.graph.file)
+    return Bundle(folder / manifest.name, manifest)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "config"), [("bert", EXPORTED), pytest.param("clip", "plain", marks=pytest.mark.full)]
+)
+def test_graphs_equal_pytorch_and_lower_precisions_do_not_depend_on_the_batch(
+    name: str, config: str, twins: Twins, tmp_path: Path
+) -> None:
+    twin = twins(name, config)
+    graphs, bundle = twin.graphs(), _bundle(twin, tmp_path)
+    report = verify(graphs, bundle)
+    assert report.worst_difference < TOLERANCE
+    for precision in (Precision.BF16, Precision.INT8):
+        lower_precision(report, graphs, bundle, precision)
+        assert report.int8["rows_alone"] >= 10
+        assert 0.98 < report.int8["least_cosine"] < 1
+    assert report.int8["layers"] >= 10
+
+
+@pytest.mark.slow
+def test_damaged_weights_fail_the_gate(twins: Twins, tmp_path: Path) -> None:
+    twin = twins("bert", EXPORTED)
+    bundle, graphs = _bundle(twin, tmp_path), twin.graphs()
+    module = next(iter(graphs.lowerings.values())).module
+    next(module.parameters()).data.mul_(1.01)
+    with pytest.raises(ParityError, match="ONNX differs from PyTorch"):
+        verify(graphs, bundle)
+
+
+def test_generators_and_precisions_without_a_runtime_are_refused(twins: Twins) -> None:
+    generator, stateless = (twins(name, EXPORTED).graphs() for name in ("gpt2", "clip"))
+    with pytest.raises(SetupError, match="for stateless models"):
+        check_runtime(generator, Runtime.OPENVINO, Precision.INT8)
+    with pytest.raises(SetupError, match="bf16 is not available with --runtime onnxruntime"):
+        check_runtime(stateless, Runtime.ONNXRUNTIME, Precision.BF16)
+    with pytest.raises(SetupError, match="int8-fast is not available with --runtime openvino"):
+        check_runtime(stateless, Runtime.OPENVINO, Precision.INT8_FAST)
+    check_runtime(stateless, Runtime.OPENVINO, Precision.INT8)
+
+
+def test_lowering_keeps_to_standard_operators_for_openvino_alone(twins: Twins) -> None:
+    [lowering, *_] = twins("clip", EXPORTED).graphs().lowerings.values()
+    assert lowered_for(lowering, Runtime.ONNXRUNTIME) is lowering
+    assert lowered_for(lowering, Runtime.OPENVINO) == replace(lowering, is_fused=False)
+
+
+@pytest.mark.slow
+def test_calibration_sends_no_telemetry(tmp_path: Path) -> None:
+    """NNCF reports every quantisation unless told otherwise; a stub then stands in its place."""
+    program = (
+        "import export.openvino_runtime as module; module.switch_telemetry_off();"
+        "import nncf.telemetry.wrapper as wrapper;"
+        "assert isinstance(wrapper.telemetry, wrapper.NNCFTelemetryStub)"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("NNCF", "CI"))}
+    environment["HOME"] = str(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.rglob("*openvino*"))
