@@ -155,6 +155,7 @@ def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
     for name, ours, piece in spare:
         if id(wanted.get(ours)) not in loaded:
             problems += _place(wanted, loaded, name, ours, piece)
+    loaded |= _tie(model, rename.tied, wanted, loaded)
     problems += [
         f"missing: {rename.origin(ours)} {_shape(tensor)}"
         for ours, tensor in wanted.items()
@@ -186,6 +187,20 @@ def _place(
     with torch.no_grad():
         target.copy_(piece)
     return []
+
+
+def _tie(
+    model: nn.Module, tied: Mapping[str, str], wanted: Mapping[str, Tensor], loaded: set[int]
+) -> set[int]:
+    """Makes parameters that are missing or equal one with another; the identities of the former."""
+    done: set[int] = set()
+    for ours, other in tied.items():
+        if id(wanted[ours]) in loaded and not torch.equal(wanted[ours], wanted[other]):
+            continue
+        owner, _, leaf = ours.rpartition(".")
+        setattr(model.get_submodule(owner), leaf, model.get_parameter(other))
+        done.add(id(wanted[ours]))
+    return done
 
 
 def _shape(tensor: Tensor) -> str:

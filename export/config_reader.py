@@ -113,6 +113,23 @@ class ConfigReader:
         if width % heads:
             raise CheckpointError(f"{self.place}: {heads} heads do not share out width {width}")
 
+    def refuse_heads(self, *supported: str) -> None:
+        """Refuses checkpoints of another head; a base model's (`BartModel`) have the same weights.
+
+        Args:
+            supported: Ends of the classes' names in `architectures`.
+
+        Raises:
+            CheckpointError: names the head and the supported ones.
+        """
+        given = self.values.get("architectures") or ()
+        other = [name for name in given if not name.endswith((*supported, "Model"))]
+        if other:
+            raise CheckpointError(
+                f"{self.place}: architectures = {other[0]!r} is not supported, "
+                f"only classes that end in {' or '.join(supported)} are"
+            )
+
     def divisible(self, width: str, heads: str) -> None:
         """Refuses a width that is not a multiple of its heads.
 

@@ -35,6 +35,12 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "xlnet": "export.models.xlnet",
     "bahdanau": "export.models.bahdanau",
     "show-attend-tell": "export.models.show_attend_tell",
+    "t5": "export.models.t5",
+    "mt5": "export.models.t5",
+    "bart": "export.models.bart",
+    "mbart": "export.models.mbart",
+    "pegasus": "export.models.pegasus",
+    "m2m_100": "export.models.m2m_100",
 }
 
 

@@ -1,7 +1,8 @@
 """From a checkpoint's tensor names to ours: tables that are read in both directions.
 
 A table maps module names; the last part (`weight`, `bias`) is carried over. `*` stands for a layer
-number. `None` marks tensors that a checkpoint may hold and that the network does not use.
+number; a name with its numbers written out takes precedence. `None` marks tensors that a checkpoint
+may hold and that the network does not use.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Rename:
             first of them is the one that messages use.
         optional: Names of ours that a checkpoint may leave out.
         leaves: Other names of the last part, where a checkpoint is that old.
+        tied: Parameter of ours → the one that it becomes where a checkpoint leaves it out or holds
+            it with equal values, as `transformers` ties them.
     """
 
     def __init__(
@@ -65,10 +68,12 @@ class Rename:
         table: Mapping[str, Entry],
         optional: frozenset[str] = frozenset(),
         leaves: Mapping[str, str] | None = None,
+        tied: Mapping[str, str] | None = None,
     ) -> None:
         self.table = dict(table)
         self.optional = optional
         self.leaves = leaves or {}
+        self.tied = dict(tied or {})
 
     def find(self, name: str) -> WeightLayout:
         """Targets of a checkpoint's tensor; none for one that is to be skipped.
@@ -78,6 +83,8 @@ class Rename:
         """
         numbers = _NUMBER.findall(name)
         pattern = _NUMBER.sub("*", name)
+        if name in self.table or name.rpartition(".")[0] in self.table:
+            numbers, pattern = [], name
         module, _, leaf = pattern.rpartition(".")
         if pattern in self.table:
             entry, suffix = self.table[pattern], ""
@@ -94,6 +101,8 @@ class Rename:
         module, _, leaf = pattern.rpartition(".")
         for theirs, entry in self.table.items():
             targets = entry.targets if isinstance(entry, WeightLayout) else (entry,)
+            if ours.rpartition(".")[0] in targets:
+                return f"{theirs}.{leaf}"
             if pattern in targets:
                 return _numbered(theirs, numbers)
             if module in targets:

@@ -17,6 +17,17 @@ FAST_FILE = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
 SPECIAL_TOKENS = "special_tokens_map.json"
 MASK_TOKENS = ("[MASK]", "<mask>")
+PIECES_FILE = "sentencepiece.bpe.model"
+VOCABULARY = "vocab.json"
+_LANGUAGE_ORDERS = {
+    "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga "
+    "gd gl gu ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml "
+    "mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn "
+    "tr uk ur uz vi wo xh yi yo zh zu",
+    "wmt21": "en ha is ja cs ru zh de",
+}
+"""The languages of M2M-100 (Fan et al. 2021, arXiv 2010.11125, table 1) and of its WMT 2021 models,
+in the order of their tokens' ids."""
 _PREFIX = re.compile(r">>\S+<<")
 _LANGUAGES = re.compile(r"(?:^|[-_])([a-z]{2})-([a-z]{2})$")
 
@@ -55,12 +66,10 @@ def fast_tokenizer(checkpoint: Checkpoint) -> tuple[TokenizerSpec, TokenizerFile
     Raises:
         CheckpointError: no tokenizer, or one that has to be converted and cannot be here.
     """
-    content = _read(checkpoint, FAST_FILE) if checkpoint.has(FAST_FILE) else _converted(checkpoint)
+    if is_vocabulary_of_pieces(checkpoint):
+        return _sentencepiece(checkpoint)
+    content, tokenizer = _tokenizer_json(checkpoint)
     settings = checkpoint.json(SETTINGS)
-    try:
-        tokenizer = json.loads(content)
-    except ValueError as error:
-        raise CheckpointError(f"{checkpoint.folder / FAST_FILE} is damaged: {error}") from error
     ids = {
         name: _special_id(name, settings, tokenizer, checkpoint.config)
         for name in ("pad_token", "eos_token", "bos_token", "unk_token")
@@ -89,14 +98,25 @@ def mask_token(checkpoint: Checkpoint) -> tuple[str, int]:
     Raises:
         CheckpointError: the tokenizer has none.
     """
-    content = _read(checkpoint, FAST_FILE) if checkpoint.has(FAST_FILE) else _converted(checkpoint)
-    known = _vocabulary(json.loads(content))
+    known = _vocabulary(_tokenizer_json(checkpoint)[1])
     named = [checkpoint.json(file).get("mask_token") for file in (SETTINGS, SPECIAL_TOKENS)]
     texts = [_content(token) for token in named if token is not None]
     for text in (*texts, *MASK_TOKENS):
         if text is not None and text in known:
             return text, known[text]
     raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no mask token")
+
+
+def special_tokens(checkpoint: Checkpoint) -> dict[str, int]:
+    """Text → id of the special tokens that the tokenizer adds to its vocabulary.
+
+    Raises:
+        CheckpointError: no tokenizer, or a damaged one.
+    """
+    if is_vocabulary_of_pieces(checkpoint):
+        return _added_to_pieces(checkpoint)
+    tokenizer = _tokenizer_json(checkpoint)[1]
+    return {added["content"]: added["id"] for added in tokenizer.get("added_tokens", ())}
 
 
 def languages(checkpoint: Checkpoint) -> tuple[tuple[str, str], ...]:
@@ -107,6 +127,57 @@ def languages(checkpoint: Checkpoint) -> tuple[tuple[str, str], ...]:
         return ((str(pair[0]), str(pair[1])),)
     named = _LANGUAGES.search(checkpoint.name)
     return ((named[1], named[2]),) if named else ()
+
+
+def _tokenizer_json(checkpoint: Checkpoint) -> tuple[bytes, dict[str, Any]]:
+    """`tokenizer.json` as it is, and parsed; converted where the folder has none."""
+    content = _read(checkpoint, FAST_FILE) if checkpoint.has(FAST_FILE) else _converted(checkpoint)
+    try:
+        return content, json.loads(content)
+    except ValueError as error:
+        raise CheckpointError(f"{checkpoint.folder / FAST_FILE} is damaged: {error}") from error
+
+
+def is_vocabulary_of_pieces(checkpoint: Checkpoint) -> bool:
+    """Whether ids come from a `vocab.json` of sentencepiece's pieces (M2M-100)."""
+    return not checkpoint.has(FAST_FILE) and all(
+        checkpoint.has(file) for file in (PIECES_FILE, VOCABULARY)
+    )
+
+
+def _sentencepiece(checkpoint: Checkpoint) -> tuple[TokenizerSpec, TokenizerFiles]:
+    """One sentencepiece model for both sides, ids from `vocab.json`, special tokens behind them."""
+    vocabulary = read_json(checkpoint.folder / VOCABULARY)
+    settings = checkpoint.json(SETTINGS)
+    ids = {}
+    for name, default in (("pad", "<pad>"), ("eos", "</s>"), ("unk", "<unk>"), ("bos", "<s>")):
+        token = settings.get(f"{name}_token") or default
+        text = token.get("content") if isinstance(token, Mapping) else token
+        if text not in vocabulary:
+            raise CheckpointError(f"{checkpoint.folder / VOCABULARY} has no {text}")
+        ids[f"{name}_token_id"] = vocabulary[text]
+    files = {"pieces": PIECES_FILE, "vocab": VOCABULARY}
+    spec = TokenizerSpec(
+        kind="sentencepiece",
+        files=files,
+        special_tokens=_added_to_pieces(checkpoint),
+        clean_up_spaces=settings.get("clean_up_tokenization_spaces") is True,
+        **ids,
+    )
+    return spec, {file: _read(checkpoint, file) for file in files.values()}
+
+
+def _added_to_pieces(checkpoint: Checkpoint) -> dict[str, int]:
+    """`__xx__` of every language → its id; they follow the vocabulary in a fixed order."""
+    size = len(read_json(checkpoint.folder / VOCABULARY))
+    order = checkpoint.json(SETTINGS).get("language_codes", "m2m100")
+    if order not in _LANGUAGE_ORDERS:
+        raise CheckpointError(
+            f"{checkpoint.folder / SETTINGS}: language_codes = {order!r} is not supported, "
+            f"only {', '.join(_LANGUAGE_ORDERS)} are"
+        )
+    codes = _LANGUAGE_ORDERS[order].split()
+    return {f"__{code}__": size + place for place, code in enumerate(codes)}
 
 
 def _special_id(

@@ -30,6 +30,8 @@ class Twin:
         references: Configuration → its own `reference`, where a head decides the class.
         images: Configuration → (height, width) that its image recipe gives, where that is not the
             checkpoint's own image size.
+        untied: Configuration → parameters that `transformers` ties as it builds the reference, and
+            that this twin has apart, as published checkpoints do.
     """
 
     reference: str
@@ -37,6 +39,7 @@ class Twin:
     outputs: Mapping[str, str] = field(default_factory=dict)
     references: Mapping[str, str] = field(default_factory=dict)
     images: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    untied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert EXPORTED in self.configs, f"a twin needs a configuration called {EXPORTED!r}"

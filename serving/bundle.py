@@ -130,13 +130,16 @@ class State(_Frozen):
 class TokenizerSpec(_Frozen):
     """How text becomes ids; `serving/processing` reads it together with the files it names."""
 
-    kind: Literal["sentencepiece_pair", "tokenizers"]
+    kind: Literal["sentencepiece_pair", "sentencepiece", "tokenizers"]
     pad_token_id: int
     eos_token_id: int | None = None
     bos_token_id: int | None = None
     unk_token_id: int | None = None
     files: dict[str, str]
-    """sentencepiece_pair: source, target, vocab. tokenizers: tokenizer."""
+    """sentencepiece_pair: source, target, vocab. sentencepiece: pieces, vocab. tokenizers:
+    tokenizer."""
+    special_tokens: dict[str, int] = {}
+    """sentencepiece: further special tokens → ids, which `vocab` lacks."""
     target_prefixes: tuple[str, ...] = ()
     """Multilingual Marian: the `>>xx<<` tokens that choose the target language."""
     clean_up_spaces: bool = False

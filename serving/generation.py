@@ -138,6 +138,9 @@ class Overrides(GenerationParameters):
     min_new_tokens: int | None = Field(
         default=None, ge=0, description="No end token before this many generated tokens."
     )
+    forced_bos_token_id: int | None = Field(
+        default=None, ge=0, description="The token that the output begins with."
+    )
     do_sample: bool | None = Field(default=None, description="Sample instead of beam search.")
     top_log_probs: TopLogProbs | None = Field(
         default=None, description="Return log-probabilities, and this many most likely tokens."

@@ -162,6 +162,9 @@ class Model(Message):
     architecture: str
     tasks: list[str]
     languages: list[list[str]] = []
+    """(source, target) pairs of a translator."""
+    language_codes: list[str] = []
+    """Of a translator between any two of many languages: their codes, instead of all pairs."""
     precision: str
     default: bool = False
     limits: ModelLimits = ModelLimits()

@@ -643,7 +643,7 @@ class ModelList(_message.Message):
     def __init__(self, object: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("id", "object", "owned_by", "created", "version", "architecture", "tasks", "languages", "precision", "default", "limits", "versions", "mask_token", "prompts")
+    __slots__ = ("id", "object", "owned_by", "created", "version", "architecture", "tasks", "languages", "precision", "default", "limits", "versions", "mask_token", "prompts", "language_codes")
     ID_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     OWNED_BY_FIELD_NUMBER: _ClassVar[int]
@@ -658,6 +658,7 @@ class Model(_message.Message):
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     MASK_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_CODES_FIELD_NUMBER: _ClassVar[int]
     id: str
     object: str
     owned_by: str
@@ -672,7 +673,8 @@ class Model(_message.Message):
     versions: _containers.RepeatedScalarFieldContainer[int]
     mask_token: str
     prompts: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., owned_by: _Optional[str] = ..., created: _Optional[int] = ..., version: _Optional[int] = ..., architecture: _Optional[str] = ..., tasks: _Optional[_Iterable[str]] = ..., languages: _Optional[_Iterable[_Union[LanguagePair, _Mapping]]] = ..., precision: _Optional[str] = ..., default: bool = ..., limits: _Optional[_Union[ModelLimits, _Mapping]] = ..., versions: _Optional[_Iterable[int]] = ..., mask_token: _Optional[str] = ..., prompts: _Optional[_Iterable[str]] = ...) -> None: ...
+    language_codes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., owned_by: _Optional[str] = ..., created: _Optional[int] = ..., version: _Optional[int] = ..., architecture: _Optional[str] = ..., tasks: _Optional[_Iterable[str]] = ..., languages: _Optional[_Iterable[_Union[LanguagePair, _Mapping]]] = ..., precision: _Optional[str] = ..., default: bool = ..., limits: _Optional[_Union[ModelLimits, _Mapping]] = ..., versions: _Optional[_Iterable[int]] = ..., mask_token: _Optional[str] = ..., prompts: _Optional[_Iterable[str]] = ..., language_codes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ModelLimits(_message.Message):
     __slots__ = ("max_input_tokens", "max_total_tokens", "max_client_batch_size", "max_image_pixels", "max_labels", "max_stop_sequences", "max_best_of", "max_top_k", "max_targets", "max_masks", "max_documents")

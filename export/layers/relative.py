@@ -1,6 +1,8 @@
 """Relative positions as a bias of attention scores (Raffel et al. 2020, "T5", §2.1, 1910.10683).
 
-Distances fall into buckets: near ones have one each, far ones share, in logarithmic steps.
+Distances fall into buckets: near ones have one each, far ones share, in logarithmic steps. A graph
+looks a distance up in a table that PyTorch computed: at a boundary such as 16, another library's
+logarithm can round to the next bucket.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ class RelativePositions(nn.Module):
         is_bidirectional: Half of the buckets are for keys behind the query (encoders).
     """
 
+    table: Tensor
+    """(2·farthest + 1, H): the bias of each distance; of a graph, see `pack`."""
+
     def __init__(self, heads: int, buckets: int, farthest: int, *, is_bidirectional: bool) -> None:
         super().__init__()
         self.buckets = buckets
@@ -29,7 +34,17 @@ class RelativePositions(nn.Module):
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Positions (R, T) of queries and (S,) of keys → (R, H, T, S)."""
-        return self.bias(self.bucket(keys - queries[..., None])).permute(0, 3, 1, 2)
+        distance = keys - queries[..., None]
+        if torch.onnx.is_in_onnx_export():
+            index = distance.clamp(-self.farthest, self.farthest) + self.farthest
+            return self.table[index].permute(0, 3, 1, 2)
+        return self.bias(self.bucket(distance)).permute(0, 3, 1, 2)
+
+    def pack(self) -> None:
+        """Computes the bias of every distance; called once before export."""
+        distances = torch.arange(-self.farthest, self.farthest + 1)
+        table = self.bias(self.bucket(distances)).detach()
+        self.register_buffer("table", table, persistent=False)
 
     def bucket(self, distance: Tensor) -> Tensor:
         """Key's position minus query's, int64 → bucket, the same shape."""

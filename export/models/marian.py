@@ -32,6 +32,7 @@ from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
+from export.layers.positions import sinusoids
 from export.rename import Entry, Rename, WeightLayout, projections
 from export.twin import Twin
 from serving.bundle import AlignmentSpec, ImageSpec, Limits
@@ -107,13 +108,6 @@ def _read_stack(reader: ConfigReader, side: str, vocabulary_size: int) -> StackC
 
 
 # ---------------------------------------------------------------------------------------- blocks
-
-
-def sinusoids(positions: int, width: int) -> Tensor:
-    """Position table (positions, width): sines of all frequencies, then cosines (§3.5)."""
-    frequency = 10000 ** (-2 * torch.arange((width + 1) // 2, dtype=torch.float64) / width)
-    angle = torch.arange(positions, dtype=torch.float64)[:, None] * frequency
-    return torch.cat([angle.sin(), angle.cos()[:, : width // 2]], dim=1).float()
 
 
 def encoder_block(config: Config) -> EncoderBlock:

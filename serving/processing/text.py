@@ -1,7 +1,7 @@
 """Tokenizers with the same ids and texts as `transformers`, without `transformers`.
 
-Two kinds: Marian's pair of sentencepiece models with one vocabulary, and everything that
-`tokenizers` reads from a `tokenizer.json`.
+Three kinds: a pair of sentencepiece models with one vocabulary (Marian's), one such model with a
+vocabulary, and everything that `tokenizers` reads from a `tokenizer.json`.
 """
 
 from __future__ import annotations
@@ -31,20 +31,26 @@ class SentencePiecePair:
 
     The ids are those of `transformers.MarianTokenizer`: special tokens written out in the text
     (`</s>`) become themselves, a leading `>>xx<<` is one token, pieces that the vocabulary lacks
-    are unknown.
+    are unknown. The kind `sentencepiece` is the same with one model for both sides, further
+    special tokens behind the vocabulary, and no `>>xx<<` (`transformers.M2M100Tokenizer`).
     """
 
     def __init__(self, spec: TokenizerSpec, folder: Path) -> None:
-        self._source = SentencePieceProcessor(model_file=str(folder / spec.files["source"]))
-        self._target = SentencePieceProcessor(model_file=str(folder / spec.files["target"]))
-        self._ids = _vocabulary(folder / spec.files["vocab"])
+        self._has_prefixes = spec.kind == "sentencepiece_pair"
+        sides = ("source", "target") if self._has_prefixes else ("pieces", "pieces")
+        self._source, self._target = (
+            SentencePieceProcessor(model_file=str(folder / spec.files[side])) for side in sides
+        )
+        self._ids = _vocabulary(folder / spec.files["vocab"]) | spec.special_tokens
         self._unknown, self._end = _required(spec, "unk"), _required(spec, "eos")
-        special_ids = {spec.pad_token_id, self._end, self._unknown}
+        special_ids = {spec.pad_token_id, self._end, self._unknown, spec.bos_token_id}
         special = {piece for piece, number in self._ids.items() if number in special_ids}
+        special |= set(spec.special_tokens)
         longest_first = sorted(special, key=len, reverse=True)
         self._special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
         # Folders with `separate_vocabs` have a vocabulary for each side.
         target = _vocabulary(folder / spec.files.get("target_vocab", spec.files["vocab"]))
+        target |= spec.special_tokens
         self._pieces = {n: piece for piece, n in target.items() if piece not in special}
         self._source_names = {number: piece for piece, number in self._ids.items()}
         self._target_names = {number: piece for piece, number in target.items()}
@@ -83,7 +89,7 @@ class SentencePiecePair:
             if self._special.fullmatch(part):
                 pieces.append(part)
                 continue
-            if language := _LANGUAGE.match(part):
+            if self._has_prefixes and (language := _LANGUAGE.match(part)):
                 pieces.append(language.group())
                 part = part[language.end() :]
             pieces.extend(self._source.encode(part, out_type=str))
@@ -201,7 +207,7 @@ def load_tokenizer(bundle: Bundle) -> Tokenizer | None:
     spec = bundle.manifest.tokenizer
     if spec is None:
         return None
-    kind = SentencePiecePair if spec.kind == "sentencepiece_pair" else FastTokenizer
+    kind = FastTokenizer if spec.kind == "tokenizers" else SentencePiecePair
     try:
         return kind(spec, bundle.folder)
     except BundleError:

@@ -10,13 +10,19 @@ from typing import Any
 import numpy as np
 
 from serving.codec import SOURCE_IDS
-from serving.errors import InvalidRequest, ServingError, TooLong
+from serving.errors import BundleError, InvalidRequest, ServingError, TooLong
 from serving.planning.alignment import block_diagonal, check_size, weights_of
 from serving.planning.calls import Call, GenerateCall, Generated, Outcome
 from serving.planning.canaries import generator_canary
 from serving.planning.image_inputs import ImageInput
 from serving.planning.incremental_text import IncrementalText
 from serving.planning.items import attempt_each, generated_of, in_place, unwrap, usage_of
+from serving.planning.languages import (
+    Direction,
+    LanguageTokens,
+    prefix_direction,
+    token_direction,
+)
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import GENERATOR, TOKENIZER
@@ -35,7 +41,17 @@ class TranslateSection(Section):
     """Languages of a translator."""
 
     languages: tuple[tuple[str, str], ...] = ()
-    """(source, target) pairs, ISO 639-1; empty where the checkpoint does not declare them."""
+    """(source, target) pairs, ISO 639-1; empty where the checkpoint does not declare them, or
+    translates between any two of `tokens`."""
+    prefixes: dict[str, str] = {}
+    """`source-target` of a pair → words before each sentence, e.g. `en-de`."""
+    tokens: LanguageTokens | None = None
+    """Tokens of a model of many languages."""
+
+    @property
+    def words(self) -> dict[tuple[str, str], str]:
+        """Pair → words before each sentence."""
+        return {pair: self.prefixes["-".join(pair)] for pair in self.languages if self.prefixes}
 
 
 @dataclass(frozen=True)
@@ -140,11 +156,13 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             ServingError: no text can be translated; the first one's error.
         """
         limits.check_batch(len(request.texts), "texts")
+        direction = self._direction(request, model)
         options = beam_overrides(
             model,
             num_beams=request.num_beams,
             alternatives=request.alternatives,
             stream=request.stream,
+            forced_bos_token_id=direction.forced_bos_token_id,
             length_penalty=request.length_penalty,
             return_alignment=request.return_alignment or None,
         )
@@ -155,11 +173,10 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             alternatives=request.alternatives,
             return_alignment=options.return_alignment,
         )
-        prefix = _target_prefix(request.target, model)
         calls: list[GenerateCall] = []
 
         def planned(index: int, text: str) -> Text:
-            paragraph, sentences = _encode(text, prefix, f"texts.{index}", model, limits)
+            paragraph, sentences = _encode(text, direction, f"texts.{index}", model, limits)
             first = len(calls)
             for ids in sentences:
                 inputs = {SOURCE_IDS: np.array(ids, dtype=np.int64)}
@@ -183,14 +200,27 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
 
     def accepts(self, request: TranslateRequest, model: LoadedModel) -> bool:
         """Whether the model translates that pair; one without declared languages takes any."""
-        pairs = self.section_of(model).languages
+        section = self.section_of(model)
         source, target = request.source, request.target
+        if section.tokens is not None:
+            return _token_error(section.tokens, request, model) is None
+        pairs = section.languages
         return not pairs or any(source in (None, a) and target in (None, b) for a, b in pairs)
 
     def refusal(self, request: TranslateRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
         """Lists the language pairs."""
-        found = {pair for model in models for pair in self.section_of(model).languages}
-        pairs = ", ".join(sorted(f"{source}-{target}" for source, target in found))
+        sections = [self.section_of(model) for model in models]
+        if len(models) == 1 and sections[0].tokens is not None:
+            error = _token_error(sections[0].tokens, request, models[0])
+            assert error is not None
+            return error
+        found = {"-".join(pair) for section in sections for pair in section.languages}
+        between = [
+            f"any two of {len(section.tokens.codes)} languages by {model.name}"
+            for model, section in zip(models, sections, strict=True)
+            if section.tokens is not None
+        ]
+        pairs = ", ".join([*sorted(found), *between])
         message = (
             f"{models[0].name} translates {pairs} only"
             if request.model
@@ -199,16 +229,50 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         return InvalidRequest(message, field="source" if request.target is None else "target")
 
     def details(self, model: LoadedModel) -> Mapping[str, Any]:
-        """Language pairs."""
-        return {"languages": [list(pair) for pair in self.section_of(model).languages]}
+        """Language pairs, or the codes of a model of many languages."""
+        section = self.section_of(model)
+        return {
+            "languages": [list(pair) for pair in section.languages],
+            "language_codes": list(section.tokens.codes) if section.tokens else [],
+        }
 
     def size(self, request: TranslateRequest) -> int:
         """Characters."""
         return sum(map(len, request.texts))
 
+    def _direction(self, request: TranslateRequest, model: LoadedModel) -> Direction:
+        """How the request's languages reach the model.
+
+        Raises:
+            InvalidRequest: a language is missing, unknown or ambiguous.
+        """
+        section = self.section_of(model)
+        if section.tokens is not None:
+            spec, languages = model.manifest.tokenizer, (request.source, request.target)
+            if spec is None or spec.eos_token_id is None:
+                raise BundleError(f"{model.name}: its tokenizer has no end token: export it again")
+            return token_direction(section.tokens, *languages, spec.eos_token_id, model.name)
+        if section.prefixes:
+            return prefix_direction(section.words, request.source, request.target, model.name)
+        prefix = _target_prefix(request.target, model)
+        return Direction(words=f"{prefix} " if prefix else "")
+
+
+def _token_error(
+    tokens: LanguageTokens, request: TranslateRequest, model: LoadedModel
+) -> InvalidRequest | None:
+    """Why the requested languages do not fit; None where they do, or are not given."""
+    try:
+        for field, code in (("source", request.source), ("target", request.target)):
+            if code is not None:
+                tokens.resolve(code, field, model.name)
+    except InvalidRequest as error:
+        return error
+    return None
+
 
 def _encode(
-    text: str, prefix: str, field: str, model: LoadedModel, limits: TaskLimits
+    text: str, direction: Direction, field: str, model: LoadedModel, limits: TaskLimits
 ) -> tuple[Paragraph, list[list[int]]]:
     """The text's paragraph and its sentences' ids.
 
@@ -216,17 +280,20 @@ def _encode(
         InvalidRequest: nothing to translate, or no target language where the model needs one.
         TooLong: a sentence is longer than the model takes, or the text than the gateway takes.
     """
-    prefix, text = _addressed(text, prefix, model)
+    direction, text = _addressed(text, direction, model)
     paragraph = split_sentences(text)
     if not paragraph.sentences:
         raise InvalidRequest(f"{field} is empty: there is nothing to translate", field=field)
-    if _prefixes(model) and not prefix:
+    if _prefixes(model) and not direction.words:
         raise InvalidRequest(
             f"{model.name} translates into several languages: give target", field="target"
         )
     ids, total = [], 0
     for sentence in paragraph.sentences:
-        ids.append(model.encode(f"{prefix} {sentence}" if prefix else sentence, field, limits))
+        own = model.encode(
+            direction.words + sentence, field, limits, special=not direction.has_own_tokens
+        )
+        ids.append([*direction.before, *own, *direction.behind])
         model.check_length(len(ids[-1]), field, what=f" (sentence {len(ids)})")
         total += len(ids[-1])
         if total > limits.max_input_tokens:
@@ -259,12 +326,12 @@ def _target_prefix(target: str | None, model: LoadedModel) -> str:
     return prefix
 
 
-def _addressed(text: str, prefix: str, model: LoadedModel) -> tuple[str, str]:
-    """(prefix, rest): a `>>xx<<` at the beginning of the text is for all its sentences."""
+def _addressed(text: str, direction: Direction, model: LoadedModel) -> tuple[Direction, str]:
+    """(direction, rest): a `>>xx<<` at the beginning of the text is for all its sentences."""
     found = _PREFIX.match(text)
     if found and found.group(1) in _prefixes(model):
-        return found.group(1), text[found.end() :]
-    return prefix, text
+        return Direction(words=f"{found.group(1)} "), text[found.end() :]
+    return direction, text
 
 
 TASK = Translate()

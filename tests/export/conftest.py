@@ -119,7 +119,8 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
 
 def _write_tokenizer(folder: Path) -> None:
     """What sections of the manifest read from the tokenizer."""
-    tokenizer = {"model": {"vocab": {"[MASK]": 4}}}
+    languages = [{"content": "en_XX", "id": 5}, {"content": "de_DE", "id": 6}]
+    tokenizer = {"model": {"vocab": {"[MASK]": 4}}, "added_tokens": languages}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (folder / "tokenizer_config.json").write_text(json.dumps({"mask_token": "[MASK]"}))
 

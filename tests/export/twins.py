@@ -39,6 +39,10 @@ def make_twin(name: str, config: str, folder: Path) -> Any:
         return _own_twin(name, declared, reference, config, folder)
     fields = {field: value for field, value in values.items() if field != "model_type"}
     model = reference(reference.config_class(**fields)).eval()
+    for name_tied in twin.untied.get(config, ()):
+        owner, _, leaf = name_tied.rpartition(".")
+        apart = nn.Parameter(model.get_parameter(name_tied).detach().clone())
+        setattr(model.get_submodule(owner), leaf, apart)
     randomise(model)
     model.save_pretrained(folder)
     saved = json.loads((folder / "config.json").read_text())
@@ -55,7 +59,8 @@ def randomise(model: nn.Module, seed: int = 0) -> None:
     tensors = dict(model.named_parameters()) | buffers
     with torch.no_grad():
         for name, tensor in tensors.items():
-            if not tensor.is_floating_point() or "embed_positions" in name:
+            is_computed = "embed_positions" in name and not tensor.requires_grad
+            if not tensor.is_floating_point() or is_computed:
                 continue
             module, _, leaf = name.rpartition(".")
             noise = torch.rand(tensor.shape, generator=generator) * 2 - 1
@@ -69,7 +74,7 @@ def randomise(model: nn.Module, seed: int = 0) -> None:
 
 def is_norm(module: nn.Module) -> bool:
     """Whether a module's parameters scale normalised values, `transformers`' own norms included."""
-    return isinstance(module, _NORMS) or type(module).__name__.endswith("RMSNorm")
+    return isinstance(module, _NORMS) or type(module).__name__.endswith(("RMSNorm", "LayerNorm"))
 
 
 def image_recipe(declared: Architecture, name: str, config: Any) -> ImageSpec | None:

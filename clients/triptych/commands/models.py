@@ -36,6 +36,8 @@ def models(
     rows = [("model", "version", "tasks", "languages", "precision")]
     for model in response.data:
         pairs = ", ".join("-".join(pair) for pair in model.languages)
+        if model.language_codes:
+            pairs = f"{len(model.language_codes)} languages"
         name = f"{model.id} *" if model.default else model.id
         rows.append((name, str(model.version), ", ".join(model.tasks), pairs, model.precision))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -648,8 +648,8 @@ class BlockingMethods(BlockingClient):
 
         Args:
             texts: Paragraphs; split into sentences and rejoined.
-            source: Source language, ISO 639-1, e.g. es.
-            target: Target language, ISO 639-1, e.g. en.
+            source: Source language: ISO 639, e.g. es, or the model's own code.
+            target: Target language: ISO 639, e.g. en, or the model's own code.
             alternatives: Number of translations per text, best first.
             return_alignment: Return the attention of each token over the source tokens.
             num_beams: Beam width; the checkpoint's own by default.
@@ -692,8 +692,8 @@ class BlockingMethods(BlockingClient):
 
         Args:
             texts: Paragraphs; split into sentences and rejoined.
-            source: Source language, ISO 639-1, e.g. es.
-            target: Target language, ISO 639-1, e.g. en.
+            source: Source language: ISO 639, e.g. es, or the model's own code.
+            target: Target language: ISO 639, e.g. en, or the model's own code.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1358,8 +1358,8 @@ class AwaitableMethods(AwaitableClient):
 
         Args:
             texts: Paragraphs; split into sentences and rejoined.
-            source: Source language, ISO 639-1, e.g. es.
-            target: Target language, ISO 639-1, e.g. en.
+            source: Source language: ISO 639, e.g. es, or the model's own code.
+            target: Target language: ISO 639, e.g. en, or the model's own code.
             alternatives: Number of translations per text, best first.
             return_alignment: Return the attention of each token over the source tokens.
             num_beams: Beam width; the checkpoint's own by default.
@@ -1402,8 +1402,8 @@ class AwaitableMethods(AwaitableClient):
 
         Args:
             texts: Paragraphs; split into sentences and rejoined.
-            source: Source language, ISO 639-1, e.g. es.
-            target: Target language, ISO 639-1, e.g. en.
+            source: Source language: ISO 639, e.g. es, or the model's own code.
+            target: Target language: ISO 639, e.g. en, or the model's own code.
             model: Model name; optional where exactly one model fits.
 
         Returns:

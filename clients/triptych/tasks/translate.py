@@ -13,8 +13,12 @@ class TranslateRequest(StreamRequest, BeamParameters):
     """Request of `translate`."""
 
     texts: OneOrMany = Field(description="Paragraphs; split into sentences and rejoined.")
-    source: str | None = Field(default=None, description="Source language, ISO 639-1, e.g. es.")
-    target: str | None = Field(default=None, description="Target language, ISO 639-1, e.g. en.")
+    source: str | None = Field(
+        default=None, description="Source language: ISO 639, e.g. es, or the model's own code."
+    )
+    target: str | None = Field(
+        default=None, description="Target language: ISO 639, e.g. en, or the model's own code."
+    )
     alternatives: Beams | None = Field(
         default=None, description="Number of translations per text, best first."
     )

@@ -148,3 +148,58 @@ def test_missing_and_unknown_target_are_refused(multilingual: LoadedModel) -> No
         plan(multilingual, ["uno"])
     with pytest.raises(InvalidRequest, match="supported are: en, fr"):
         plan(multilingual, ["uno"], target="xx")
+
+
+@pytest.fixture
+def polyglot() -> LoadedModel:
+    tokens = {"codes": {"eng_Latn": 70, "fra_Latn": 80}, "place": "before"}
+    tokens["aliases"] = {"en": ["eng_Latn"], "fr": ["fra_Latn"]}
+    spec = manifest("translate").tokenizer.model_copy(update={"eos_token_id": 1})
+    return served(manifest("translate", {"tokens": tokens}, tokenizer=spec), WordTokenizer())
+
+
+def test_each_sentence_has_the_sources_token_and_forces_the_targets(polyglot: LoadedModel) -> None:
+    made = plan(polyglot, ["uno. dos"], source="en", target="fra_Latn")
+    end = polyglot.manifest.tokenizer.eos_token_id
+    for call in made.calls:
+        ids = call.inputs["source_ids"].tolist()
+        assert (ids[0], ids[-1], len(ids)) == (70, end, 3)
+        assert call.options.forced_bos_token_id == 80
+
+
+def test_a_model_of_one_pair_forces_nothing(translator: LoadedModel) -> None:
+    assert plan(translator, ["uno"]).calls[0].options.forced_bos_token_id is None
+
+
+def test_languages_of_many_are_listed_as_codes(
+    polyglot: LoadedModel, translator: LoadedModel
+) -> None:
+    assert TASK.details(polyglot) == {"languages": [], "language_codes": ["eng_Latn", "fra_Latn"]}
+    assert TASK.details(translator) == {"languages": [["es", "en"]], "language_codes": []}
+
+
+def test_model_of_many_languages_accepts_what_it_can_name(
+    polyglot: LoadedModel, translator: LoadedModel
+) -> None:
+    def asks(**languages: str) -> TranslateRequest:
+        return TranslateRequest(texts=["x"], **languages)
+
+    assert TASK.accepts(asks(), polyglot)
+    assert TASK.accepts(asks(source="fr", target="en"), polyglot)
+    unknown = asks(source="es", target="en")
+    assert not TASK.accepts(unknown, polyglot)
+    assert "no language es; supported are: eng_Latn" in str(TASK.refusal(unknown, [polyglot]))
+    both = str(TASK.refusal(asks(target="de"), [polyglot, translator]))
+    assert "es-en, any two of 2 languages by tiny-translate" in both
+
+
+def test_words_stand_before_each_sentence() -> None:
+    section = {
+        "languages": [["en", "de"], ["en", "fr"]],
+        "prefixes": {"en-de": "to German: ", "en-fr": "to French: "},
+    }
+    model = served(manifest("translate", section), WordTokenizer())
+    made = plan(model, ["uno. dos"], target="de")
+    assert sources(model, made) == ["to German: uno.", "to German: dos"]
+    with pytest.raises(InvalidRequest, match="give source and target"):
+        plan(model, ["uno"])

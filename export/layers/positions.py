@@ -1,0 +1,30 @@
+"""Sinusoidal position tables in the two forms that checkpoints are trained with."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """Sines of all frequencies, then cosines: (positions, width).
+
+    Vaswani et al. 2017, §3.5 (arXiv 1706.03762), which alternates them.
+    """
+    frequency = 10000 ** (-2 * torch.arange((width + 1) // 2, dtype=torch.float64) / width)
+    angle = torch.arange(positions, dtype=torch.float64)[:, None] * frequency
+    return torch.cat([angle.sin(), angle.cos()[:, : width // 2]], dim=1).float()
+
+
+def spread_sinusoids(positions: int, width: int) -> Tensor:
+    """The same with frequencies from 1 down to exactly 1 / 10000, as in tensor2tensor and fairseq.
+
+    An odd width ends with a column of zeros. In float32, as the checkpoints were trained.
+    """
+    half = width // 2
+    frequency = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
+    angle = torch.arange(positions).float()[:, None] * frequency
+    table = torch.cat([angle.sin(), angle.cos()], dim=1)
+    return torch.nn.functional.pad(table, (0, width % 2))

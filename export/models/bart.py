@@ -1,0 +1,400 @@
+"""BART, and the network that mBART, Pegasus and M2M-100 vary.
+
+Paper: Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training for Natural Language
+Generation, Translation, and Comprehension", §2 (arXiv 1910.13461).
+Checkpoints: `facebook/bart-*` and summarisers made from them (`model_type: bart`).
+
+Legend: B batch, R decoder rows, T new positions, P past positions, S source positions, H heads,
+K width of a head, D model width, V vocabulary.
+
+Differences from Vaswani et al. 2017: GELU; learned positions, of which the first two rows are
+unused; a norm behind the embeddings. Differences from `transformers`: inference only;
+cross-attention keys and values are computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Graphs, no_section
+from export.config_reader import ConfigReader
+from export.decoding.source import text_source
+from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
+from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.blocks import DecoderBlock, EncoderBlock
+from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.heads import Heads
+from export.layers.mlp import MLP
+from export.layers.positions import sinusoids, spread_sinusoids
+from export.rename import Entry, Rename, WeightLayout, projections
+from export.twin import Twin
+from serving.bundle import AlignmentSpec, ImageSpec, Limits
+
+UNUSED_ROWS = 2  # of a learned position table: fairseq counted from behind the padding token's
+
+# ---------------------------------------------------------------------------------------- config
+
+
+class Positions(Enum):
+    """How positions become vectors."""
+
+    LEARNED = "learned"
+    SINUSOIDS = "sinusoids"
+    SPREAD_SINUSOIDS = "spread_sinusoids"
+    """From the row behind the padding token's id, whose own row is zero."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a paper changes in the network."""
+
+    positions: Positions = Positions.LEARNED
+    is_norm_first: bool = False
+    has_embedding_norm: bool = True
+    has_final_norm: bool = False
+    has_output_bias: bool = True
+    activation: str = "gelu"
+    is_embedding_scaled: bool = False
+    """Where `config.json` does not decide."""
+
+
+@dataclass(frozen=True)
+class StackConfig:
+    """Encoder or decoder."""
+
+    layers: int
+    heads: Heads
+    mlp_width: int
+
+
+@dataclass(frozen=True)
+class Config:
+    """The network's part of `config.json`."""
+
+    form: Form
+    vocabulary_size: int
+    width: int
+    positions: int
+    pad_token_id: int
+    activation: str
+    embedding_scale: float
+    encoder: StackConfig
+    decoder: StackConfig
+    has_one_table: bool
+    """One table of tokens for source, target and, where the file has no other, output."""
+
+    @property
+    def limits(self) -> Limits:
+        """The position table bounds both sides."""
+        return Limits(max_input_tokens=self.positions, max_total_tokens=self.positions)
+
+
+def read_config(values: Mapping[str, Any], form: Form | None = None) -> Config:
+    """The configuration; unsupported fields that would change the network are refused.
+
+    Args:
+        form: A paper's other than BART's.
+    """
+    form = form or Form()
+    reader = ConfigReader(values)
+    reader.refuse_heads("ForConditionalGeneration")
+    # Fields of older files, which state the form that `model_type` implies.
+    reader.refuse_unless(
+        is_encoder_decoder=True,
+        normalize_before=form.is_norm_first,
+        normalize_embedding=form.has_embedding_norm,
+        add_final_layer_norm=form.has_final_norm,
+        static_position_embeddings=form.positions is not Positions.LEARNED,
+    )
+    width = reader.integer("d_model")
+    is_scaled = reader.flag("scale_embedding", form.is_embedding_scaled)
+    return Config(
+        form=form,
+        vocabulary_size=reader.integer("vocab_size"),
+        width=width,
+        positions=reader.integer("max_position_embeddings"),
+        pad_token_id=reader.index("pad_token_id", 1),
+        activation=reader.text("activation_function", form.activation),
+        embedding_scale=width**0.5 if is_scaled else 1.0,
+        encoder=_read_stack(reader, "encoder"),
+        decoder=_read_stack(reader, "decoder"),
+        has_one_table=reader.flag("tie_word_embeddings", True),
+    )
+
+
+def _read_stack(reader: ConfigReader, side: str) -> StackConfig:
+    reader.divisible("d_model", f"{side}_attention_heads")
+    names = ("layers", "attention_heads", "ffn_dim")
+    layers, heads, mlp_width = (reader.integer(f"{side}_{name}") for name in names)
+    return StackConfig(layers, Heads(reader.integer("d_model"), heads), mlp_width)
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+def encoder_block(config: Config) -> EncoderBlock:
+    """Self-attention and MLP."""
+    return EncoderBlock(
+        SelfAttention(config.encoder.heads),
+        MLP(config.width, config.encoder.mlp_width, config.activation),
+        partial(nn.LayerNorm, config.width),
+        is_norm_first=config.form.is_norm_first,
+    )
+
+
+def decoder_block(config: Config) -> DecoderBlock:
+    """Causal self-attention, cross-attention and MLP."""
+    return DecoderBlock(
+        CachedAttention(config.decoder.heads),
+        MLP(config.width, config.decoder.mlp_width, config.activation),
+        partial(nn.LayerNorm, config.width),
+        CrossAttention(config.decoder.heads),
+        is_norm_first=config.form.is_norm_first,
+    )
+
+
+def optional_norm(width: int, *, is_there: bool) -> nn.Module:
+    """A norm, or nothing."""
+    return nn.LayerNorm(width) if is_there else nn.Identity()
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Embedding(nn.Module):
+    """Token and position embeddings, and their norm."""
+
+    def __init__(self, config: Config, tokens: nn.Embedding) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.scale = config.embedding_scale
+        self.positions = position_table(config)
+        self.norm = optional_norm(config.width, is_there=config.form.has_embedding_norm)
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(B, T) tokens at (B or 1, T) positions → (B, T, D)."""
+        return self.norm(self.tokens(tokens) * self.scale + self.positions(tokens, positions))
+
+
+class PositionTable(nn.Module):
+    """Vectors of positions; learned ones are a parameter.
+
+    Args:
+        table: (rows, D).
+        offset: Row of position 0.
+        padding: Token whose position is zero, wherever it stands.
+    """
+
+    def __init__(self, table: Tensor, offset: int = 0, padding: int | None = None) -> None:
+        super().__init__()
+        self.table: Tensor
+        if isinstance(table, nn.Parameter):
+            self.table = table
+        else:
+            self.register_buffer("table", table)
+        self.offset = offset
+        self.padding = padding
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(B, T) tokens at (B or 1, T) positions → (B or 1, T, D)."""
+        # The padding of a ragged prefill may lie beyond the table.
+        rows = (positions + self.offset).clamp(max=self.table.shape[0] - 1)
+        if self.padding is not None:
+            rows = torch.where(tokens == self.padding, self.padding, rows)
+        return self.table[rows]
+
+
+def position_table(config: Config) -> PositionTable:
+    """The form's table."""
+    count, width, padding = config.positions, config.width, config.pad_token_id
+    if config.form.positions is Positions.LEARNED:
+        return PositionTable(nn.Parameter(torch.zeros(count + UNUSED_ROWS, width)), UNUSED_ROWS)
+    if config.form.positions is Positions.SINUSOIDS:
+        return PositionTable(sinusoids(count, width))
+    table = spread_sinusoids(padding + 1 + count, width)
+    table[padding] = 0
+    return PositionTable(table, padding + 1, padding)
+
+
+class Encoder(nn.Module):
+    """Source tokens → source representations."""
+
+    def __init__(self, config: Config, tokens: nn.Embedding) -> None:
+        super().__init__()
+        self.embedding = Embedding(config, tokens)
+        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.encoder.layers))
+        self.norm = optional_norm(config.width, is_there=config.form.has_final_norm)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """(B, S) → (B, S, D); values at padding are meaningless."""
+        x = self.embedding(tokens, torch.arange(tokens.shape[1])[None])
+        for block in self.blocks:
+            x = block(x, lengths)
+        return self.norm(x)
+
+
+class Decoder(TransformerDecoder):
+    """Target tokens and the source's keys and values → scores of the next token."""
+
+    output_bias: Tensor | None
+
+    def __init__(self, config: Config, tokens: nn.Embedding) -> None:
+        super().__init__()
+        self.heads = config.decoder.heads
+        self.vocabulary_size = config.vocabulary_size
+        self.embedding = Embedding(config, tokens)
+        self.blocks = nn.ModuleList(decoder_block(config) for _ in range(config.decoder.layers))
+        self.norm = optional_norm(config.width, is_there=config.form.has_final_norm)
+        self.output = nn.Parameter(torch.zeros(self.vocabulary_size, config.width))
+        bias = torch.zeros(self.vocabulary_size) if config.form.has_output_bias else None
+        self.register_buffer("output_bias", bias)
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(R, T) → (R, T, D)."""
+        return self.embedding(tokens, positions)
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The final norm, where the form has one: (R, T, D) → (R, T, D)."""
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V)."""
+        return tied_logits(hidden, self.output, self.output_bias)
+
+
+class Bart(nn.Module):
+    """Both stacks."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        source = nn.Embedding(config.vocabulary_size, config.width)
+        target = source
+        if not config.has_one_table:
+            target = nn.Embedding(config.vocabulary_size, config.width)
+        self.encoder = Encoder(config, source)
+        self.decoder = Decoder(config, target)
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours; a base model's lack the prefix `model.`."""
+    form, one = config.form, config.has_one_table
+    source = "encoder.embedding.tokens"
+    target = source if one else "decoder.embedding.tokens"
+    table: dict[str, Entry] = {
+        "model.shared": source if one else None,
+        "model.encoder.embed_tokens": source,
+        "model.decoder.embed_tokens": target,
+    }
+    for side in ("encoder", "decoder"):
+        table |= _stack(side, form)
+    table |= projections("model.decoder.layers.*.encoder_attn", "decoder.blocks.*.cross")
+    table["model.decoder.layers.*.encoder_attn_layer_norm"] = "decoder.blocks.*.cross_norm"
+    table |= {name.removeprefix("model."): entry for name, entry in table.items()}
+    table["lm_head.weight"] = "decoder.output"
+    bias = WeightLayout(("decoder.output_bias",), is_squeezed=True)
+    table["final_logits_bias"] = bias if form.has_output_bias else None
+    optional = {"decoder.output_bias"}
+    if form.positions is not Positions.LEARNED:
+        optional |= {f"{side}.embedding.positions.table" for side in ("encoder", "decoder")}
+    tied = {"decoder.output": f"{target}.weight"} if one else {}
+    return Rename(table, frozenset(optional), tied=tied)
+
+
+def _stack(side: str, form: Form) -> dict[str, Entry]:
+    """Names that encoder and decoder share."""
+    theirs, ours = f"model.{side}.layers.*", f"{side}.blocks.*"
+    table: dict[str, Entry] = {
+        f"model.{side}.embed_positions.weight": f"{side}.embedding.positions.table",
+        f"{theirs}.self_attn_layer_norm": f"{ours}.attention_norm",
+        f"{theirs}.fc1": f"{ours}.mlp.up",
+        f"{theirs}.fc2": f"{ours}.mlp.down",
+        f"{theirs}.final_layer_norm": f"{ours}.mlp_norm",
+    }
+    if form.positions is Positions.SPREAD_SINUSOIDS:
+        # Computed: files of older versions hold it, some with rows for other lengths.
+        del table[f"model.{side}.embed_positions.weight"]
+        table[f"model.{side}.embed_positions.weights"] = None
+    if form.has_embedding_norm:
+        table[f"model.{side}.layernorm_embedding"] = f"{side}.embedding.norm"
+    if form.has_final_norm:
+        table[f"model.{side}.layer_norm"] = f"{side}.norm"
+    return table | projections(f"{theirs}.self_attn", f"{ours}.attention")
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: Bart, image: ImageSpec | None = None) -> Graphs:
+    """`admit` (B, S dynamic), `step` (R, T, P, B, S dynamic; in place), `align` (S, T dynamic)."""
+    source = text_source(model.encoder.embedding.tokens.num_embeddings)
+    return encoder_decoder_graphs(model.encoder, model.decoder, source)
+
+
+def alignment(network: Bart) -> Mapping[str, Any]:
+    """The manifest's field for attention over the source."""
+    layer = alignment_layer(network.decoder.layers)
+    return {"alignment": AlignmentSpec(over="tokens", layer=layer)}
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+TINY = {
+    "vocab_size": 64,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 40,
+    "max_position_embeddings": 32,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": 2,
+}
+ODD = TINY | {
+    "d_model": 30,
+    "encoder_attention_heads": 5,
+    "decoder_attention_heads": 3,
+    "encoder_layers": 1,
+    "scale_embedding": True,
+    "pad_token_id": 0,  # no token of the sources that the tests draw: `generate` would mask it
+    "bos_token_id": 1,
+}
+"""Head widths of 6 and 10, sizes that differ everywhere."""
+TWIN = Twin(
+    reference="transformers:BartForConditionalGeneration",
+    configs={
+        "plain": TINY,
+        "odd": ODD | {"forced_bos_token_id": 1},
+        "separate-tables": TINY
+        | {"tie_word_embeddings": False, "activation_function": "relu", "decoder_layers": 1},
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="bart",
+    tasks={"generate": no_section},
+    read_config=read_config,
+    build=Bart,
+    rename=rename,
+    graphs=graphs,
+    tokenizer="tokenizers",
+    twin=TWIN,
+    details=alignment,
+)

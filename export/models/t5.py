@@ -1,0 +1,339 @@
+"""T5: an encoder-decoder with relative positions; every task is text to text.
+
+Paper: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+Transformer", §2.1 (arXiv 1910.10683); gated MLP of v1.1: Shazeer 2020, "GLU Variants Improve
+Transformer" (arXiv 2002.05202).
+Checkpoints: `t5-*`, `google/t5-v1_1-*`, `google/flan-t5-*` (`model_type: t5`) and `google/mt5-*`
+(`mt5`: Xue et al. 2021, arXiv 2010.11934).
+
+Legend: B batch, R decoder rows, T new positions, P past positions, S source positions, H heads,
+K width of a head, D model width, V vocabulary.
+
+Differences from Vaswani et al. 2017: norms in front, without mean and bias; no bias in any linear
+layer; scores are not scaled; no position embeddings, but a bias of the scores that all layers of a
+stack share; heads may be wider or narrower than D / H. v1.0 multiplies the last hidden state by
+D^-0.5 before the tied output; v1.1 and mT5 do not, and have an output table of their own.
+Differences from `transformers`: inference only; cross-attention keys and values are computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Graphs, no_section
+from export.config_reader import ConfigReader
+from export.decoding.source import text_source
+from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
+from export.languages import prefix_section, translation_prefixes
+from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
+from export.layers.blocks import DecoderBlock, EncoderBlock
+from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.heads import Heads
+from export.layers.mlp import MLP, GatedMLP
+from export.layers.norm import RMSNorm
+from export.layers.relative import RelativePositions
+from export.rename import Entry, Rename
+from export.twin import Twin
+from serving.bundle import AlignmentSpec, ImageSpec, Limits
+
+POSITIONS = 2048
+"""Limit of source and output. No table bounds them: distances of `farthest` and more share a bucket
+(128 tokens in all published checkpoints, which were trained with 512 and 1024 tokens)."""
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config:
+    """The network's part of `config.json`."""
+
+    vocabulary_size: int
+    width: int
+    heads: Heads
+    mlp_width: int
+    activation: str
+    is_gated: bool
+    encoder_layers: int
+    decoder_layers: int
+    buckets: int
+    farthest: int
+    epsilon: float
+    output_scale: float
+    """Factor of the last hidden state before the output table."""
+    translates: bool
+    """Whether `task_specific_params` has prefixes of translations."""
+
+    @property
+    def limits(self) -> Limits:
+        """The same for both sides."""
+        return Limits(max_input_tokens=POSITIONS, max_total_tokens=POSITIONS)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; unsupported fields that would change the network are refused."""
+    reader = ConfigReader(values)
+    reader.refuse_unless(is_encoder_decoder=True)
+    reader.refuse_heads("ForConditionalGeneration", "WithLMHeadModel")
+    width, count = reader.integer("d_model"), reader.integer("num_heads", 8)
+    layers = reader.integer("num_layers", 6)
+    gate, name = _activation(reader)
+    return Config(
+        vocabulary_size=reader.integer("vocab_size"),
+        width=width,
+        heads=Heads(
+            width,
+            count,
+            bias=False,
+            out_bias=False,
+            scale=1.0,
+            head_width=reader.integer("d_kv", 64),
+        ),
+        mlp_width=reader.integer("d_ff"),
+        activation=name,
+        is_gated=gate,
+        encoder_layers=layers,
+        decoder_layers=reader.integer("num_decoder_layers", layers),
+        buckets=reader.integer("relative_attention_num_buckets", 32),
+        farthest=reader.integer("relative_attention_max_distance", 128),
+        epsilon=reader.number("layer_norm_epsilon", 1e-6),
+        output_scale=width**-0.5 if _is_output_scaled(reader) else 1.0,
+        translates=bool(translation_prefixes(values)),
+    )
+
+
+def _activation(reader: ConfigReader) -> tuple[bool, str]:
+    """(is gated, name) of `feed_forward_proj`, e.g. `relu` or `gated-gelu`."""
+    default = "gated-gelu" if reader.text("model_type", "t5") == "mt5" else "relu"
+    given = reader.text("feed_forward_proj", default)
+    name = given.removeprefix("gated-")
+    is_gated = name != given
+    # As `transformers`: the gated form of v1.1 means the approximation through tanh.
+    return is_gated, "gelu_new" if is_gated and name == "gelu" else name
+
+
+def _is_output_scaled(reader: ConfigReader) -> bool:
+    """Of T5 alone: v1.1 announces by untied embeddings that it does not scale.
+
+    `transformers` writes `scale_decoder_outputs` since it ties by value.
+    """
+    if reader.text("model_type", "t5") == "mt5":
+        return False
+    return reader.flag("scale_decoder_outputs", reader.flag("tie_word_embeddings", True))
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+def encoder_block(config: Config) -> EncoderBlock:
+    """Norm, self-attention, norm and MLP, each pair with a residual."""
+    norm = partial(RMSNorm, config.width, config.epsilon)
+    return EncoderBlock(SelfAttention(config.heads), mlp(config), norm, is_norm_first=True)
+
+
+def decoder_block(config: Config) -> DecoderBlock:
+    """The same, with cross-attention between."""
+    norm = partial(RMSNorm, config.width, config.epsilon)
+    attention, cross = CachedAttention(config.heads), CrossAttention(config.heads)
+    return DecoderBlock(attention, mlp(config), norm, cross, is_norm_first=True)
+
+
+def mlp(config: Config) -> MLP:
+    """Plain (v1.0) or gated (v1.1)."""
+    kind = GatedMLP if config.is_gated else MLP
+    return kind(config.width, config.mlp_width, config.activation, bias=False)
+
+
+def relative_positions(config: Config, *, is_bidirectional: bool) -> RelativePositions:
+    """The bias that all layers of a stack share."""
+    return RelativePositions(
+        config.heads.count, config.buckets, config.farthest, is_bidirectional=is_bidirectional
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Encoder(nn.Module):
+    """Source tokens → source representations."""
+
+    def __init__(self, config: Config, tokens: nn.Embedding) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.relative = relative_positions(config, is_bidirectional=True)
+        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.encoder_layers))
+        self.norm = RMSNorm(config.width, config.epsilon)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """(B, S) → (B, S, D); values at padding are meaningless."""
+        positions = torch.arange(tokens.shape[1])
+        bias = self.relative(positions[None], positions)  # (1, H, S, S)
+        x = self.tokens(tokens)
+        for block in self.blocks:
+            x = block(x, lengths, bias)
+        return self.norm(x)
+
+
+class Decoder(TransformerDecoder):
+    """Target tokens and the source's keys and values → scores of the next token."""
+
+    def __init__(self, config: Config, tokens: nn.Embedding) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.vocabulary_size = config.vocabulary_size
+        self.tokens = tokens
+        self.relative = relative_positions(config, is_bidirectional=False)
+        self.blocks = nn.ModuleList(decoder_block(config) for _ in range(config.decoder_layers))
+        self.norm = RMSNorm(config.width, config.epsilon)
+        self.output_scale = config.output_scale
+        self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(R, T) → (R, T, D); positions are a bias of the scores."""
+        return self.tokens(tokens)
+
+    def position_bias(self, positions: Tensor, room: int) -> Tensor:
+        """(R, T) positions → (R, H, T, P)."""
+        return self.relative(positions, torch.arange(room))
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The final norm: (R, T, D) → (R, T, D)."""
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(R, D) → (R, V)."""
+        return tied_logits(hidden * self.output_scale, self.output)
+
+
+class T5(nn.Module):
+    """Both stacks over one table of tokens."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        tokens = nn.Embedding(config.vocabulary_size, config.width)
+        self.encoder = Encoder(config, tokens)
+        self.decoder = Decoder(config, tokens)
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+_PROJECTIONS = {"q": "query", "k": "key", "v": "value", "o": "out"}
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours; a block's sub-layers are numbered there."""
+    tokens = "encoder.tokens"
+    table: dict[str, Entry] = {
+        "shared": tokens,
+        "encoder.embed_tokens": tokens,
+        "decoder.embed_tokens": tokens,
+        "lm_head.weight": "decoder.output",
+        # Old files hold a bias of cross-attention that nothing reads.
+        "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias": None,
+    }
+    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        bias = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
+        table |= {bias: f"{side}.relative.bias", f"{side}.final_layer_norm": f"{side}.norm"}
+        sublayers = ["attention", "cross", "mlp"] if side == "decoder" else ["attention", "mlp"]
+        for block in range(layers):
+            for number, ours in enumerate(sublayers):
+                theirs = f"{side}.block.{block}.layer.{number}"
+                table |= _sublayer(theirs, f"{side}.blocks.{block}", ours, config)
+    return Rename(table, tied={"decoder.output": f"{tokens}.weight"})
+
+
+def _sublayer(theirs: str, block: str, ours: str, config: Config) -> dict[str, Entry]:
+    """One sub-layer of a block and its norm."""
+    table: dict[str, Entry] = {f"{theirs}.layer_norm": f"{block}.{ours}_norm"}
+    if ours == "mlp":
+        inner = f"{theirs}.DenseReluDense"
+        up = {"wi_0": "gate", "wi_1": "up"} if config.is_gated else {"wi": "up"}
+        names = {**up, "wo": "down"}
+    else:
+        inner = f"{theirs}.{'SelfAttention' if ours == 'attention' else 'EncDecAttention'}"
+        names = _PROJECTIONS
+    return table | {f"{inner}.{name}": f"{block}.{ours}.{own}" for name, own in names.items()}
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: T5, image: ImageSpec | None = None) -> Graphs:
+    """`admit` (B, S dynamic), `step` (R, T, P, B, S dynamic; in place), `align` (S, T dynamic)."""
+    source = text_source(model.encoder.tokens.num_embeddings)
+    return encoder_decoder_graphs(model.encoder, model.decoder, source)
+
+
+def tasks_of(config: Config) -> Sequence[str]:
+    """Text to text always; translation where the checkpoint lists its prefixes."""
+    return ("generate", "translate") if config.translates else ("generate",)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 6,  # all kinds of buckets within a few tokens
+    "feed_forward_proj": "relu",
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+}
+_PREFIX = {"prefix": "translate English to German: "}
+TWIN = Twin(
+    reference="transformers:T5ForConditionalGeneration",
+    configs={
+        "plain": _TINY,
+        "odd": _TINY
+        | {
+            "d_model": 30,
+            "d_kv": 7,
+            "num_heads": 3,
+            "feed_forward_proj": "gated-gelu",
+            "tie_word_embeddings": False,
+            "layer_norm_epsilon": 1e-3,
+            "task_specific_params": {"translation_en_to_de": _PREFIX},
+        },
+        "scaled-gated": _TINY | {"feed_forward_proj": "gated-silu", "d_kv": 12},
+        "published-buckets": _TINY
+        | {
+            "relative_attention_num_buckets": 32,
+            "relative_attention_max_distance": 128,
+            "num_decoder_layers": 1,
+            "layer_norm_epsilon": 1e-5,
+        },
+        "mt5": _TINY | {"model_type": "mt5", "feed_forward_proj": "gated-gelu", "num_heads": 6},
+    },
+    references={"mt5": "transformers:MT5ForConditionalGeneration"},
+    untied={"odd": ("lm_head.weight",), "mt5": ("lm_head.weight",)},
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="t5",
+    tasks={"generate": no_section, "translate": prefix_section},
+    read_config=read_config,
+    build=T5,
+    rename=rename,
+    graphs=graphs,
+    tokenizer="tokenizers",
+    twin=TWIN,
+    details=lambda network: {
+        "alignment": AlignmentSpec(over="tokens", layer=alignment_layer(network.decoder.layers))
+    },
+    tasks_of=tasks_of,
+)

@@ -1,0 +1,183 @@
+"""Folders of text-to-text checkpoints with tokenizers of `transformers`' own classes.
+
+The tokenizers are trained here on a few sentences; the networks are tiny and random.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from tests.export.twins import randomise
+
+SENTENCES = [
+    "The small red circle is above the large blue square.",
+    "El círculo rojo está encima del cuadrado azul, ¿verdad?",
+    "Der kleine Hund schläft heute im Garten; morgen reisen wir nach Köln.",
+    "Le chat noir dort dans la cuisine, où il fait chaud.",
+    "Where is Pedro's black cat? It isn't here: 12 tables, 1992 chairs.",
+    "translate English to German: The house is wonderful. summarize: everything",
+]
+NASTY = [
+    *SENTENCES,
+    "  two  spaces\tand a tab ",
+    "ﬁne ½ Ⅳ ＡＢＣ é e\u0301 ñ",
+    "emoji 👩‍👩‍👧 🇩🇪 and 中文字符，日本語テキスト",
+    "عربي עברית ไทย",
+    "zero\u200bwidth \u00ad soft, nbsp\u00a0here",
+    "</s> <pad> <unk> in the text",
+    "x",
+]
+_TINY: dict[str, Any] = {
+    "d_model": 24,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 3,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "max_position_embeddings": 64,
+    "scale_embedding": True,
+}
+_T5: dict[str, Any] = {
+    "d_model": 24,
+    "d_kv": 8,
+    "d_ff": 32,
+    "num_layers": 1,
+    "num_heads": 2,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 12,
+    "decoder_start_token_id": 0,
+    "task_specific_params": {
+        "summarization": {"prefix": "summarize: "},
+        "translation_en_to_de": {"prefix": "translate English to German: "},
+        "translation_en_to_fr": {"prefix": "translate English to French: "},
+    },
+}
+_METASPACE = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always", split=True)
+
+
+def _unigram(first: list[str]) -> list[tuple[str, float]]:
+    """Pieces with scores, special ones in front."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = _METASPACE
+    trainer = trainers.UnigramTrainer(vocab_size=150, unk_token="<unk>", special_tokens=["<unk>"])
+    tokenizer.train_from_iterator(SENTENCES * 4, trainer)
+    pieces = json.loads(tokenizer.to_str())["model"]["vocab"]
+    return [*((token, 0.0) for token in first), *((text, score) for text, score in pieces[1:])]
+
+
+def _bpe(first: list[str], *, is_byte_level: bool) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Vocabulary and merges, special tokens in front."""
+    tokenizer = Tokenizer(models.BPE(unk_token=None if is_byte_level else "<unk>"))
+    alphabet = []
+    if is_byte_level:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+    else:
+        tokenizer.pre_tokenizer = _METASPACE
+    trainer = trainers.BpeTrainer(vocab_size=360, special_tokens=first, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(SENTENCES * 4, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return model["vocab"], [tuple(pair) for pair in model["merges"]]
+
+
+def _t5(folder: Path) -> Any:
+    pieces = _unigram(["<pad>", "</s>", "<unk>"])
+    return transformers.T5Tokenizer(vocab=pieces, extra_ids=10)
+
+
+def _mbart50(folder: Path) -> Any:
+    return transformers.MBart50Tokenizer(vocab=_unigram(["<unk>", "<s>", "</s>"]))
+
+
+def _nllb(folder: Path) -> Any:
+    vocabulary, merges = _bpe(["<s>", "<pad>", "</s>", "<unk>"], is_byte_level=False)
+    return transformers.NllbTokenizer(vocab=vocabulary, merges=merges)
+
+
+def _pegasus(folder: Path) -> Any:
+    pieces = _unigram(["<pad>", "</s>", "<mask_1>", "<mask_2>", "<unk>"])
+    return transformers.PegasusTokenizer(vocab=pieces, offset=12)
+
+
+def _bart(folder: Path) -> Any:
+    first = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    vocabulary, merges = _bpe(first, is_byte_level=True)
+    return transformers.BartTokenizer(vocab=vocabulary, merges=merges)
+
+
+def _m2m100(folder: Path) -> Any:
+    """One with sentencepiece itself, and ids of its own for the pieces."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES * 4),
+        model_writer=model,
+        vocab_size=150,
+        model_type="bpe",
+        character_coverage=1.0,
+        minloglevel=2,
+    )
+    pieces = folder / "sentencepiece.bpe.model"
+    pieces.write_bytes(model.getvalue())
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
+    texts = [processor.id_to_piece(number) for number in range(3, processor.get_piece_size())]
+    vocabulary = {text: n for n, text in enumerate(["<s>", "<pad>", "</s>", "<unk>", *texts])}
+    ids = folder / "vocab.json"
+    ids.write_text(json.dumps(vocabulary), encoding="utf-8")
+    languages = sorted(
+        transformers.models.m2m_100.tokenization_m2m_100.FAIRSEQ_LANGUAGE_CODES["m2m100"]
+    )
+    return transformers.M2M100Tokenizer(
+        str(ids), str(pieces), additional_special_tokens=[f"__{code}__" for code in languages]
+    )
+
+
+_MULTILINGUAL = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+KINDS: dict[str, tuple[Callable[[Path], Any], Any, Any, dict[str, Any]]] = {
+    "t5": (_t5, transformers.T5ForConditionalGeneration, transformers.T5Config, _T5),
+    "bart": (_bart, transformers.BartForConditionalGeneration, transformers.BartConfig, _TINY),
+    "pegasus": (
+        _pegasus, transformers.PegasusForConditionalGeneration, transformers.PegasusConfig, _TINY,
+    ),
+    "mbart-50": (
+        _mbart50, transformers.MBartForConditionalGeneration, transformers.MBartConfig,
+        _TINY | _MULTILINGUAL,
+    ),
+    "nllb": (
+        _nllb, transformers.M2M100ForConditionalGeneration, transformers.M2M100Config,
+        _TINY | _MULTILINGUAL,
+    ),
+    "m2m100": (
+        _m2m100, transformers.M2M100ForConditionalGeneration, transformers.M2M100Config,
+        _TINY | _MULTILINGUAL,
+    ),
+}  # fmt: skip
+"""Name → tokenizer, model and configuration classes, and the configuration's fields."""
+
+
+def write(kind: str, folder: Path) -> tuple[Any, Any]:
+    """The tokenizer and the model, saved to a folder; every parameter is random."""
+    make, model_class, config_class, fields = KINDS[kind]
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = make(folder)
+    model = model_class(config_class(vocab_size=len(tokenizer), **fields)).eval()
+    randomise(model)
+    # `transformers` limits a length that nothing gives to 20 tokens.
+    model.generation_config.max_length = 24
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    return tokenizer, model
+
+
+def every(folder: Path) -> Iterator[tuple[str, Any, Any]]:
+    """All kinds, each in a folder of its own."""
+    for kind in KINDS:
+        yield kind, *write(kind, folder / kind)
