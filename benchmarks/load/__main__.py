@@ -6,7 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.load.settings import LoadSettings
+from benchmarks.load.settings import DEFAULT_TASKS, LoadSettings
+from triptych import Client, TriptychError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,6 +18,7 @@ def main() -> None:
         settings = LoadSettings.from_environment()
     except ValueError as error:
         sys.exit(f"load: {error}")
+    os.environ.setdefault("TASKS", ",".join(served_tasks(settings.url)))
     users = settings.users if settings.profile == "closed" else 1
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
@@ -29,6 +31,16 @@ def main() -> None:
         *sys.argv[1:],
     ]
     os.execv(sys.executable, command)
+
+
+def served_tasks(url: str) -> tuple[str, ...]:
+    """The tasks that a gateway's models serve; all of them if it does not list its models."""
+    try:
+        with Client(url, timeout=5) as client:
+            served = {task for model in client.models().data for task in model.tasks}
+    except TriptychError:
+        return DEFAULT_TASKS  # the run reports what is wrong, request by request
+    return tuple(task for task in DEFAULT_TASKS if task in served) or DEFAULT_TASKS
 
 
 if __name__ == "__main__":

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.load.__main__ import served_tasks
 from benchmarks.load.arrivals import poisson_arrivals
 from benchmarks.load.payloads import Payloads, failure
 from benchmarks.load.settings import DEFAULT_TASKS, LoadSettings
+from tests.clients.fake_gateway import fake_gateway
 from triptych.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -68,6 +70,13 @@ def test_every_task_has_a_valid_sample(images: Path) -> None:
     payloads = Payloads(DEFAULT_TASKS, 0, images)
     for name, task in TASKS.items():
         task.request.model_validate_json(payloads.draw(name).body)
+
+
+def test_tasks_are_those_that_the_gateway_serves() -> None:
+    with fake_gateway() as url:
+        assert served_tasks(url) == ("translate",)
+    with serving(_Holding()) as url:  # lists no models
+        assert served_tasks(url) == DEFAULT_TASKS
 
 
 def test_missing_images_are_an_error(tmp_path: Path) -> None:
