@@ -144,7 +144,7 @@ class ModelLimits(Message):
     max_best_of: int | None = None
     max_top_k: int | None = None
     max_targets: int | None = None
-    max_masks: int | None = None
+    max_candidates: int | None = None
     max_documents: int | None = None
 
 

@@ -210,7 +210,7 @@ class Continuation(_message.Message):
     def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
 
 class ClassifyRequest(_message.Message):
-    __slots__ = ("texts", "pairs", "images", "top_k", "stride", "return_attention", "model")
+    __slots__ = ("texts", "pairs", "images", "top_k", "stride", "return_attention", "model", "function_to_apply")
     TEXTS_FIELD_NUMBER: _ClassVar[int]
     PAIRS_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
@@ -218,6 +218,7 @@ class ClassifyRequest(_message.Message):
     STRIDE_FIELD_NUMBER: _ClassVar[int]
     RETURN_ATTENTION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_TO_APPLY_FIELD_NUMBER: _ClassVar[int]
     texts: _containers.RepeatedScalarFieldContainer[str]
     pairs: _containers.RepeatedCompositeFieldContainer[TextPair]
     images: _containers.RepeatedScalarFieldContainer[bytes]
@@ -225,7 +226,8 @@ class ClassifyRequest(_message.Message):
     stride: int
     return_attention: bool
     model: str
-    def __init__(self, texts: _Optional[_Iterable[str]] = ..., pairs: _Optional[_Iterable[_Union[TextPair, _Mapping]]] = ..., images: _Optional[_Iterable[bytes]] = ..., top_k: _Optional[int] = ..., stride: _Optional[int] = ..., return_attention: bool = ..., model: _Optional[str] = ...) -> None: ...
+    function_to_apply: str
+    def __init__(self, texts: _Optional[_Iterable[str]] = ..., pairs: _Optional[_Iterable[_Union[TextPair, _Mapping]]] = ..., images: _Optional[_Iterable[bytes]] = ..., top_k: _Optional[int] = ..., stride: _Optional[int] = ..., return_attention: bool = ..., model: _Optional[str] = ..., function_to_apply: _Optional[str] = ...) -> None: ...
 
 class TextPair(_message.Message):
     __slots__ = ("first", "second")
@@ -677,7 +679,7 @@ class Model(_message.Message):
     def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., owned_by: _Optional[str] = ..., created: _Optional[int] = ..., version: _Optional[int] = ..., architecture: _Optional[str] = ..., tasks: _Optional[_Iterable[str]] = ..., languages: _Optional[_Iterable[_Union[LanguagePair, _Mapping]]] = ..., precision: _Optional[str] = ..., default: bool = ..., limits: _Optional[_Union[ModelLimits, _Mapping]] = ..., versions: _Optional[_Iterable[int]] = ..., mask_token: _Optional[str] = ..., prompts: _Optional[_Iterable[str]] = ..., language_codes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ModelLimits(_message.Message):
-    __slots__ = ("max_input_tokens", "max_total_tokens", "max_client_batch_size", "max_image_pixels", "max_labels", "max_stop_sequences", "max_best_of", "max_top_k", "max_targets", "max_masks", "max_documents")
+    __slots__ = ("max_input_tokens", "max_total_tokens", "max_client_batch_size", "max_image_pixels", "max_labels", "max_stop_sequences", "max_best_of", "max_top_k", "max_targets", "max_candidates", "max_documents")
     MAX_INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_CLIENT_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -687,7 +689,7 @@ class ModelLimits(_message.Message):
     MAX_BEST_OF_FIELD_NUMBER: _ClassVar[int]
     MAX_TOP_K_FIELD_NUMBER: _ClassVar[int]
     MAX_TARGETS_FIELD_NUMBER: _ClassVar[int]
-    MAX_MASKS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     MAX_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     max_input_tokens: int
     max_total_tokens: int
@@ -698,9 +700,9 @@ class ModelLimits(_message.Message):
     max_best_of: int
     max_top_k: int
     max_targets: int
-    max_masks: int
+    max_candidates: int
     max_documents: int
-    def __init__(self, max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_client_batch_size: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_labels: _Optional[int] = ..., max_stop_sequences: _Optional[int] = ..., max_best_of: _Optional[int] = ..., max_top_k: _Optional[int] = ..., max_targets: _Optional[int] = ..., max_masks: _Optional[int] = ..., max_documents: _Optional[int] = ...) -> None: ...
+    def __init__(self, max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_client_batch_size: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_labels: _Optional[int] = ..., max_stop_sequences: _Optional[int] = ..., max_best_of: _Optional[int] = ..., max_top_k: _Optional[int] = ..., max_targets: _Optional[int] = ..., max_candidates: _Optional[int] = ..., max_documents: _Optional[int] = ...) -> None: ...
 
 class ErrorBody(_message.Message):
     __slots__ = ("type", "message", "field")

@@ -67,8 +67,8 @@ class InferCall:
 
     @property
     def tokens(self) -> int:
-        """Cost at admission, padding included."""
-        return sum(cost(array) for array in self.inputs.values())
+        """Cost at admission, padding included: of the largest input, which is text or images."""
+        return max(cost(array) for array in self.inputs.values())
 
 
 Call: TypeAlias = GenerateCall | InferCall

@@ -62,7 +62,8 @@ class ClassifyPlan(Plan):
     """Calls that score the items."""
 
     model: LoadedModel
-    section: ClassifySection
+    labels: Sequence[str]
+    activation: Activation
     top_k: int
     items: tuple[_Item | ServingError, ...]
     calls: tuple[InferCall, ...]
@@ -94,11 +95,11 @@ class ClassifyPlan(Plan):
     def _scores(self, item: _Item, outcomes: Sequence[Outcome]) -> Scores:
         """(labels,): the mean over an item's windows."""
         logits = np.stack([row.read(outcomes, Role.LOGITS) for row in item.rows])
-        return np.asarray(activated(logits, self.section.activation).mean(axis=0))
+        return np.asarray(activated(logits, self.activation).mean(axis=0))
 
     def _ranked(self, scores: Scores) -> list[ClassScore]:
         return [
-            ClassScore(label=self.section.labels[i], score=float(scores[i]))
+            ClassScore(label=self.labels[i], score=float(scores[i]))
             for i in best_first(scores, self.top_k)
         ]
 
@@ -130,9 +131,11 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
             items = _image_items(images, request, model, limits, calls)
         else:
             items = _text_items(request, model, limits, rows, calls)
+        section = self.section_of(model)
         return ClassifyPlan(
             model,
-            self.section_of(model),
+            section.labels,
+            request.function_to_apply or section.activation,
             request.top_k,
             items,
             tuple(calls),

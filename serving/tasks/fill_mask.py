@@ -33,8 +33,8 @@ from triptych.tasks.fill_mask import (
     MaskToken,
 )
 
-MAX_MASKS = 2000
-"""Of one request, times `top_k`: every candidate of a mask is returned with the whole text."""
+MAX_CANDIDATES = 2000
+"""Of one request: masks times tokens for each, because each is returned with the whole text."""
 
 
 class FillMaskSection(Section):
@@ -188,7 +188,7 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
         return {
             "max_top_k": _graph_top_k(model),
             "max_targets": MAX_TARGETS,
-            "max_masks": MAX_MASKS,
+            "max_candidates": MAX_CANDIDATES,
         }
 
     def size(self, request: FillMaskRequest) -> int:
@@ -256,9 +256,9 @@ def _targets(targets: Sequence[str], model: LoadedModel) -> tuple[int, ...]:
 
 def _check_size(masks: int, candidates: int) -> None:
     """Raises InvalidRequest where the response would be too large."""
-    if masks * candidates > MAX_MASKS:
+    if masks * candidates > MAX_CANDIDATES:
         raise InvalidRequest(
-            f"the texts have {masks} masks with {candidates} tokens each, at most {MAX_MASKS} "
+            f"the texts have {masks} masks with {candidates} tokens each, at most {MAX_CANDIDATES} "
             "together: lower top_k, or send several requests",
             field="texts",
         )

@@ -273,6 +273,7 @@ class BlockingMethods(BlockingClient):
         pairs: Iterable[tuple[str, str]] | None = None,
         images: Image | Iterable[Image] | None = None,
         top_k: int = 5,
+        function_to_apply: str | None = None,
         stride: int | None = None,
         return_attention: bool | None = None,
         model: str | None = None,
@@ -287,6 +288,8 @@ class BlockingMethods(BlockingClient):
             pairs: Pairs of texts, each a list of two in JSON. Each is (first, second).
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             top_k: Number of labels, at most.
+            function_to_apply: softmax, sigmoid or none: how logits become scores; the model's by
+                default.
             stride: Divide texts that are too long into windows that share this many tokens.
             return_attention: Return which parts of an image the class depends on.
             model: Model name; optional where exactly one model fits.
@@ -305,6 +308,7 @@ class BlockingMethods(BlockingClient):
                 pairs=pairs,
                 images=images,
                 top_k=top_k,
+                function_to_apply=function_to_apply,
                 stride=stride,
                 return_attention=return_attention,
                 model=model,
@@ -983,6 +987,7 @@ class AwaitableMethods(AwaitableClient):
         pairs: Iterable[tuple[str, str]] | None = None,
         images: Image | Iterable[Image] | None = None,
         top_k: int = 5,
+        function_to_apply: str | None = None,
         stride: int | None = None,
         return_attention: bool | None = None,
         model: str | None = None,
@@ -997,6 +1002,8 @@ class AwaitableMethods(AwaitableClient):
             pairs: Pairs of texts, each a list of two in JSON. Each is (first, second).
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             top_k: Number of labels, at most.
+            function_to_apply: softmax, sigmoid or none: how logits become scores; the model's by
+                default.
             stride: Divide texts that are too long into windows that share this many tokens.
             return_attention: Return which parts of an image the class depends on.
             model: Model name; optional where exactly one model fits.
@@ -1015,6 +1022,7 @@ class AwaitableMethods(AwaitableClient):
                 pairs=pairs,
                 images=images,
                 top_k=top_k,
+                function_to_apply=function_to_apply,
                 stride=stride,
                 return_attention=return_attention,
                 model=model,

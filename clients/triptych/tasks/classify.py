@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -50,6 +50,10 @@ class ClassifyRequest(Request):
     images: OneOrMany | None = Field(default=None, description="Base64 or data URIs.")
     top_k: int = Field(
         default=DEFAULT_TOP_K, ge=1, le=MAX_TOP_K, description="Number of labels, at most."
+    )
+    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = Field(
+        default=None,
+        description="softmax, sigmoid or none: how logits become scores; the model's by default.",
     )
     stride: Stride | None = None
     return_attention: bool | None = Field(

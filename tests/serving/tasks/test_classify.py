@@ -60,6 +60,8 @@ def test_equal_texts_share_a_row_and_are_counted_once() -> None:
 def test_activation_is_the_sections(activation: str, expected: list[float]) -> None:
     (item,) = classify(served(text_classifier(activation=activation)), texts="a b c")
     assert [entry.score for entry in item.labels] == pytest.approx(expected, abs=1e-4)
+    (item,) = classify(served(text_classifier()), texts="a b c", function_to_apply=activation)
+    assert [entry.score for entry in item.labels] == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(("top_k", "count"), [(1, 1), (2, 2), (3, 3), (1000, 3), (None, 3)])

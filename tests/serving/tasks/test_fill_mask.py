@@ -101,7 +101,11 @@ def test_number_of_candidates_is_limited(model: LoadedModel) -> None:
 
 def test_listing_names_mask_token_and_limits(model: LoadedModel) -> None:
     assert TASK.details(model) == {"mask_token": "?"}
-    assert TASK.limits(LIMITS, model) == {"max_top_k": 6, "max_targets": 100, "max_masks": 2000}
+    assert TASK.limits(LIMITS, model) == {
+        "max_top_k": 6,
+        "max_targets": 100,
+        "max_candidates": 2000,
+    }
     assert TASK.size(FillMaskRequest(texts=["ab", "c"])) == 3
 
 
