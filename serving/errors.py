@@ -9,6 +9,7 @@ ServingError
 │   └── UnsupportedImage      415  INVALID_ARGUMENT    unsupported_image
 ├── Unauthorized              401  UNAUTHENTICATED     unauthorized
 ├── UnknownModel              404  NOT_FOUND           unknown_model
+│   └── ModelNotChat          404  NOT_FOUND           model_not_chat
 ├── UnknownRoute              404  UNIMPLEMENTED       unknown_route
 ├── MethodNotAllowed          405  UNIMPLEMENTED       method_not_allowed
 ├── Overloaded                429  RESOURCE_EXHAUSTED  overloaded
@@ -93,6 +94,12 @@ class UnknownModel(ServingError):
     """No bundle of that name is served."""
 
     wire, http_status, grpc_status = "unknown_model", 404, "NOT_FOUND"
+
+
+class ModelNotChat(UnknownModel):
+    """The model has no chat template, or none is served that has one."""
+
+    wire = "model_not_chat"
 
 
 class UnknownRoute(ServingError):

@@ -10,6 +10,8 @@ from fastapi.middleware.cors import CORSMiddleware
 from serving.gateway import openapi
 from serving.gateway.dialects.dialect import Dialect
 from serving.gateway.dialects.native import NativeDialect
+from serving.gateway.dialects.openai_chat import OpenAIChatDialect
+from serving.gateway.dialects.openai_messages import ChatCompletionRequest
 from serving.gateway.health import Readiness
 from serving.gateway.http_errors import ErrorRenderer
 from serving.gateway.middleware import Middleware
@@ -29,13 +31,14 @@ def create_app(
     Args:
         service: Serves the tasks.
         readiness: The check behind `/ready`.
-        further_dialects: HTTP APIs beside Triptych's own.
+        further_dialects: HTTP APIs beside Triptych's own and OpenAI's.
     """
     app = FastAPI(title=TITLE, summary=SUMMARY, redoc_url=None, redirect_slashes=False)
     settings = service.settings
     native = NativeDialect(settings.api_key)
     owners: dict[str, Dialect] = {}
-    for dialect in (native, *further_dialects):
+    dialects: list[Dialect] = [native, OpenAIChatDialect(settings.api_key), *further_dialects]
+    for dialect in dialects:
         router = dialect.router(service)
         owners |= {getattr(route, "path", ""): dialect for route in router.routes}
         app.include_router(router)
@@ -43,7 +46,7 @@ def create_app(
     render_error = ErrorRenderer(owners, native)
     render_error.install(app)
     declared = [task.declaration for task in TASKS.values()]
-    openapi.install(app, declared, has_key=settings.api_key is not None)
+    openapi.install(app, declared, [ChatCompletionRequest], has_key=settings.api_key is not None)
     if settings.cors_allow_origin:
         app.add_middleware(
             CORSMiddleware,

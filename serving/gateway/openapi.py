@@ -74,15 +74,18 @@ def operation(task: Task, *, has_key: bool) -> dict[str, Any]:
     }
 
 
-def install(app: FastAPI, tasks: Iterable[Task], *, has_key: bool) -> None:
+def install(
+    app: FastAPI, tasks: Iterable[Task], further: Iterable[type[BaseModel]] = (), *, has_key: bool
+) -> None:
     """Serve a document whose components include the tasks' request messages.
 
     Args:
         app: The application, all its routes added.
         tasks: Their requests.
+        further: Requests of other dialects.
         has_key: Whether some routes require a key.
     """
-    messages: list[type[BaseModel]] = [*(task.request for task in tasks), Chunk]
+    messages: list[type[BaseModel]] = [*(task.request for task in tasks), *further, Chunk]
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:

@@ -1,4 +1,7 @@
-"""Outside `serving/tasks` no file of serving names a task or an architecture."""
+"""Outside `serving/tasks` no file of serving names a task or an architecture.
+
+Dialects of other APIs are the exception: they translate a foreign route to one task.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -9,10 +12,12 @@ import pytest
 from triptych.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
+DIALECTS = ROOT / "serving" / "gateway" / "dialects"
+FOREIGN = {*DIALECTS.glob("*.py")} - {DIALECTS / f"{name}.py" for name in ("native", "bodies")}
 SOURCES = [
     path
     for path in sorted((ROOT / "serving").rglob("*.py"))
-    if ROOT / "serving" / "tasks" not in path.parents
+    if ROOT / "serving" / "tasks" not in path.parents and path not in FOREIGN
 ]
 TASK_NAMES = {name for task in TASKS.values() for name in (task.name, task.method)}
 MESSAGES = {kind.__name__ for task in TASKS.values() for kind in (task.request, task.response)}

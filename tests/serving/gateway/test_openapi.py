@@ -25,8 +25,8 @@ ONE_OR_MANY = [
     {"type": "string"},
     {"type": "array", "items": {"type": "string"}, "minItems": 1},
 ]
-OPERATIONS = len(TASKS) + 6
-"""`/v1/models`, liveness and readiness twice each, `/metrics`."""
+OPERATIONS = len(TASKS) + 7
+"""`/v1/models`, liveness and readiness twice each, `/metrics`, OpenAI's chat completions."""
 KEY = "sesame"
 
 

@@ -1,0 +1,203 @@
+"""Requests and responses of OpenAI's chat completions, as far as this gateway serves them.
+
+Fields of requests that are not listed are refused by name. Field names are OpenAI's; `top_k` and
+the others below them are extensions that OpenAI's clients send in `extra_body`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+
+from triptych.parameters import (
+    Beams,
+    LogitBias,
+    MinP,
+    NewTokens,
+    NgramSize,
+    Penalty,
+    RepetitionPenalty,
+    Seed,
+    Temperature,
+    TopK,
+    TopLogProbs,
+    TopP,
+    TypicalP,
+)
+from triptych.tasks.chat import MAX_MESSAGES, Role
+from triptych.tasks.generate import OneOrManyStops
+
+MAX_PARTS = 64
+
+
+class _Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TextPart(_Closed):
+    """One part of a message; images and audio are not served."""
+
+    type: Literal["text"]
+    text: str
+
+
+class CompletionMessage(_Closed):
+    """One message; parts of text are joined by line breaks."""
+
+    role: Role
+    content: str | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS)]
+
+    @property
+    def text(self) -> str:
+        """The content as one text."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content)
+
+
+class StreamOptions(_Closed):
+    """What a stream carries."""
+
+    include_usage: bool | None = None
+
+
+class ChatCompletionRequest(_Closed):
+    """Body of `POST /v1/chat/completions`."""
+
+    model: str
+    messages: Annotated[list[CompletionMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    max_completion_tokens: NewTokens | None = None
+    max_tokens: NewTokens | None = Field(default=None, description="Older name of the above.")
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    n: Beams | None = None
+    stop: OneOrManyStops | None = None
+    seed: Seed | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: LogitBias | None = None
+    logprobs: bool | None = None
+    top_logprobs: TopLogProbs | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = Field(default=None, description="Accepted and not used.")
+    top_k: TopK | None = None
+    min_p: MinP | None = None
+    typical_p: TypicalP | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    no_repeat_ngram_size: NgramSize | None = None
+    best_of: Beams | None = None
+
+
+class _Open(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class TopLogprob(_Open):
+    """One of the most likely tokens at a position."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class TokenEntry(TopLogprob):
+    """A generated token."""
+
+    top_logprobs: list[TopLogprob]
+
+
+class ChoiceLogprobs(_Open):
+    """Log-probabilities of an answer."""
+
+    content: list[TokenEntry]
+    refusal: None = None
+
+
+class AnswerMessage(_Open):
+    """The answer."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str
+    refusal: None = None
+
+
+class Choice(_Open):
+    """One answer."""
+
+    index: int
+    message: AnswerMessage
+    finish_reason: str
+    logprobs: ChoiceLogprobs | None = None
+
+
+class CompletionUsage(_Open):
+    """Token counts."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class ChatCompletion(_Open):
+    """A whole response."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: CompletionUsage
+
+
+class Delta(_Open):
+    """What a chunk adds to the answer; clients merge deltas, so absent fields are left out."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in serialize(self).items() if value is not None}
+
+
+class ChunkChoice(_Open):
+    """A chunk's share of the one answer."""
+
+    index: int = 0
+    delta: Delta
+    finish_reason: str | None = None
+    logprobs: ChoiceLogprobs | None = None
+
+
+class ChatCompletionChunk(_Open):
+    """One event of a stream."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: CompletionUsage | None = None
+
+
+class CompletionError(_Open):
+    """The `error` of a failed request."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class CompletionErrorBody(_Open):
+    """Body of every response with a status of 400 or more."""
+
+    error: CompletionError
