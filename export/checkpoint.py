@@ -25,6 +25,10 @@ from serving.errors import CheckpointError
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+MODULES = "modules.json"
+SENTENCE_SETTINGS = "config_sentence_transformers.json"
+SENTENCES = "sentence_transformers"
+"""Section of `config.json` for cross-encoders."""
 HUB_FILES = ["*.json", "*.safetensors", "*.spm", "*.model", "*.txt", "*.jinja", "README.md"]
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
@@ -50,6 +54,14 @@ class Checkpoint:
         path = self.folder / file
         return read_json(path) if path.is_file() else {}
 
+    def modules(self) -> tuple[Mapping[str, str], ...]:
+        """The modules of a `sentence_transformers` folder, in order; empty for other folders.
+
+        Raises:
+            CheckpointError: no list of modules with type and path.
+        """
+        return _read_modules(self.folder)
+
     def has(self, file: str) -> bool:
         """Whether the folder holds that file."""
         return (self.folder / file).is_file()
@@ -70,7 +82,8 @@ class Checkpoint:
     @cached_property
     def _content_hash(self) -> str:
         digest = hashlib.sha256()
-        for path in sorted(path for path in self.folder.iterdir() if path.is_file()):
+        folders = dict.fromkeys(["", *(module["path"] for module in self.modules())])
+        for path in (path for name in folders for path in _files(self.folder / name)):
             digest.update(path.name.encode())
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
@@ -113,7 +126,37 @@ def open_checkpoint(source: str, revision: str | None = None) -> Checkpoint:
         raise CheckpointError(f"{source} is not a checkpoint: it has no {CONFIG}")
     name = folder.resolve().name if commit is None else source.rsplit("/", 1)[-1]
     location = str(folder.resolve()) if commit is None else source
-    return Checkpoint(folder, name, read_json(folder / CONFIG), commit, location)
+    return Checkpoint(folder, name, _read_config(folder), commit, location)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """`config.json`; what a `sentence_transformers` folder sets elsewhere takes precedence.
+
+    Its pooling reads the encoder alone, whatever head `architectures` names (all-mpnet-base-v2 is
+    such a folder); its cross-encoders name their activation in a file of their own.
+    """
+    config = read_json(folder / CONFIG)
+    if any(module["type"].endswith(".Pooling") for module in _read_modules(folder)):
+        config["architectures"] = None
+    settings = folder / SENTENCE_SETTINGS
+    activation = read_json(settings).get("activation_fn") if settings.is_file() else None
+    return config if activation is None else config | {SENTENCES: {"activation_fn": activation}}
+
+
+def _read_modules(folder: Path) -> tuple[Mapping[str, str], ...]:
+    path = folder / MODULES
+    if not path.is_file():
+        return ()
+    try:
+        modules = json.loads(path.read_text(encoding="utf-8"))
+        return tuple({"type": str(each["type"]), "path": str(each["path"])} for each in modules)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{path} is no list of modules: {error!r}") from error
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of a folder by name; none if there is no such folder."""
+    return sorted(path for path in folder.glob("*") if path.is_file())
 
 
 def read_json(path: Path) -> dict[str, Any]:

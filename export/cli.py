@@ -14,6 +14,7 @@ from rich.console import Console
 
 from export.architecture import Architecture
 from export.checkpoint import Checkpoint, load, open_checkpoint
+from export.encoding.pooling import PoolingMode
 from export.image_graphs import with_attention
 from export.int8_parity import lower_precision
 from export.manifest import (
@@ -30,6 +31,7 @@ from export.quantize import Precision, Runtime
 from export.registry import architecture
 from export.registry import tasks as registered_tasks
 from export.report.checksums import checksums
+from export.sentence_transformers import set_pooling
 from export.to_onnx import to_onnx
 from export.verify import Report, summary, verify
 from serving.bundle import Bundle, Manifest, newest_bundle, versions
@@ -74,13 +76,20 @@ def export(
         Runtime,
         typer.Option(help="What computes a stateless model; openvino: its int8 has fixed scales."),
     ] = Runtime.ONNXRUNTIME,
+    pooling: Annotated[
+        PoolingMode | None,
+        typer.Option(
+            help="How an encoder's vectors become one, where its folder does not say; default mean."
+        ),
+    ] = None,
 ) -> None:
     """Exports a checkpoint as a verified bundle that Triton can load."""
     try:
         checkpoint = open_checkpoint(source)
         bundle = bundle_name(name, checkpoint)
         is_default = is_published_default(repository, bundle) if default is None else default
-        request = Request(bundle, task, is_default, precision, attention, runtime)
+        options = (precision, attention, runtime, pooling)
+        request = Request(bundle, task, is_default, *options)
         _export(checkpoint, request, repository)
     except (SetupError, OSError) as error:  # a full disk, a folder that may not be written
         Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
@@ -123,10 +132,13 @@ def _build(
         prepared = preprocessing(declared, checkpoint)
         network = declared.build(config).eval()
         load(network, checkpoint, declared.rename(config))
+        note = set_pooling(network, checkpoint, request.pooling)
         graphs = declared.graphs(network, prepared.image)
         if request.has_attention:
             graphs = with_attention(declared, network, graphs, prepared.image)
         check_runtime(graphs, request.runtime, request.precision)
+    if note is not None:
+        console.print(f"  {note}", markup=False, soft_wrap=True)
     parts = {part: request.name + suffix for part, suffix in graphs.parts.items()}
     version = next_version(repository, parts)
     manifest, warnings = build_manifest(

@@ -14,8 +14,9 @@ from export.checkpoint import Checkpoint
 from export.generation import generation_defaults
 from export.image import image_spec
 from export.quantize import Precision, Runtime
+from export.sentence_transformers import limits as sentence_limits
 from export.tokenizer import TokenizerFiles, fast_tokenizer, sentencepiece_pair
-from serving.bundle import ImageSpec, Limits, Manifest, SourceInfo, TokenizerSpec
+from serving.bundle import ImageSpec, Manifest, SourceInfo, TokenizerSpec
 from serving.errors import CheckpointError
 from serving.planning.served_task import sections_of
 from serving.tasks import TASKS
@@ -36,6 +37,7 @@ class Request:
     has_attention: bool = False
     """Whether attention pictures are a further part."""
     runtime: Runtime = Runtime.ONNXRUNTIME
+    pooling: str | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ def content_hash(checkpoint: Checkpoint, request: Request) -> str:
     options: list[object] = [request.name, request.task, request.is_default]
     options += [request.precision, request.runtime]
     options += ["attention"] * request.has_attention
+    options += [] if request.pooling is None else [request.pooling]
     digest.update(json.dumps(options).encode())
     package = Path(__file__).parent
     for path in sorted(
@@ -123,7 +126,7 @@ def build_manifest(
         BundleError: a task lacks something: a section's field, a graph with certain roles.
     """
     config = architecture.read_config(checkpoint.config)
-    limits: Limits = config.limits
+    limits = sentence_limits(checkpoint, config.limits)
     fields: dict[str, Any] = dict(architecture.details(network))
     fields["source_vocabulary_size"] = graphs.source_vocabulary
     warnings: list[str] = []

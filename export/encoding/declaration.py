@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from export.architecture import Architecture, Section
-from export.checkpoint import Checkpoint
+from export.checkpoint import SENTENCE_SETTINGS, Checkpoint
 from export.encoding.graphs import text_graphs
 from export.encoding.heads import HeadConfig
 from export.encoding.network import TextModel
@@ -16,8 +16,15 @@ from export.twin import EXPORTED, Twin
 
 
 def embed_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:
-    """Nothing yet: the task is implied by the graph's roles."""
-    return {}
+    """Pooling, length and prompts."""
+    settings = checkpoint.json(SENTENCE_SETTINGS)
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    return {
+        "is_normalized": model.pooling.is_normalized,
+        "pooling": "+".join(model.pooling.modes),
+        "prompts": dict(prompts),
+        "default_prompt": default if default in prompts else None,
+    }
 
 
 def fill_mask_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:

@@ -103,7 +103,13 @@ class TextModel(nn.Module):
     Args:
         masked: Makes the scores of the vocabulary.
         classifier: Makes the classifier, given the number of classes.
+
+    Attributes:
+        pooling: Of a bare encoder; its checkpoint may replace it.
     """
+
+    encoder: TextEncoder
+    pooling: Pooling
 
     def __init__(
         self,

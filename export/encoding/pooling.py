@@ -1,25 +1,27 @@
 """From the vectors of a text's tokens to one vector of the text.
 
-Source: Reimers & Gurevych 2019, "Sentence-BERT", §3 (arXiv 1908.10084); the modes and their order
-are those of `sentence_transformers`' `Pooling`.
+Source: Reimers & Gurevych 2019, "Sentence-BERT", §3 (arXiv 1908.10084); the modes are those of
+`sentence_transformers`' `Pooling`.
 
 Legend: B batch, T positions, D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from export.layers.activation import Activation
 from export.layers.scores import within
 
 
 class PoolingMode(StrEnum):
-    """How token vectors become one; several are concatenated in this order."""
+    """How token vectors become one."""
 
     CLS = "cls"
     MAX = "max"
@@ -29,30 +31,62 @@ class PoolingMode(StrEnum):
     LAST = "last"
 
 
+class Projection(nn.Module):
+    """A linear layer and its activation behind the pooling."""
+
+    def __init__(self, width: int, output_width: int, activation: Activation, bias: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, output_width, bias=bias)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, D) → (B, D')."""
+        return self.activation(self.linear(x))
+
+
+class UnitLength(nn.Module):
+    """Vectors of length one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, D) → (B, D)."""
+        return functional.normalize(x, dim=-1)
+
+
 class Pooling(nn.Module):
     """Token vectors and lengths → one vector a text; padding has no part in it.
 
     Args:
-        modes: In any order.
-        is_normalized: Whether vectors get unit length.
+        modes: Concatenated in this order.
+        layers: What follows; normalisation when not given.
     """
 
     def __init__(
-        self, modes: tuple[PoolingMode, ...] = (PoolingMode.MEAN,), *, is_normalized: bool = True
+        self,
+        modes: tuple[PoolingMode, ...] = (PoolingMode.MEAN,),
+        layers: Sequence[nn.Module] | None = None,
     ) -> None:
         super().__init__()
-        self.modes = tuple(mode for mode in PoolingMode if mode in modes)
-        self.is_normalized = is_normalized
+        self.modes = modes
+        self.layers = nn.Sequential(*([UnitLength()] if layers is None else layers))
+
+    @property
+    def is_normalized(self) -> bool:
+        """Whether vectors have unit length."""
+        return len(self.layers) > 0 and isinstance(self.layers[-1], UnitLength)
 
     def output_width(self, width: int) -> int:
         """D', given D."""
-        return width * len(self.modes)
+        widths = [layer.linear.out_features for layer in self.layers if _projects(layer)]
+        return widths[-1] if widths else width * len(self.modes)
 
     def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        """(B, T, D), (B,) → (B, D'), D' = modes · D."""
+        """(B, T, D), (B,) → (B, D')."""
         parts = [POOLED[mode](hidden, lengths) for mode in self.modes]
-        pooled = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-        return functional.normalize(pooled, dim=-1) if self.is_normalized else pooled
+        return self.layers(parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1))
+
+
+def _projects(layer: nn.Module) -> TypeGuard[Projection]:
+    return isinstance(layer, Projection)
 
 
 def first(hidden: Tensor, lengths: Tensor) -> Tensor:

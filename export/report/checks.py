@@ -30,6 +30,7 @@ from export.report.findings import Check, CollectingReport, Findings, Status
 from export.report.interface import interface_problem
 from export.report.latency import generator_latencies, stateless_latencies
 from export.report.rows import Failure, RowsAlone
+from export.sentence_transformers import is_sentence_folder, set_pooling
 from export.token_parity import BEAMS, SCORE_TOLERANCE, mixed_requests
 from export.torch_runner import TorchRunner
 from export.verify import (
@@ -273,7 +274,14 @@ class Verification:
         config = declared.read_config(checkpoint.config)
         network = declared.build(config).eval()
         load(network, checkpoint, declared.rename(config))
+        set_pooling(network, checkpoint, self._chosen_pooling(checkpoint))
         return declared.graphs(network, self.manifest.image)
+
+    def _chosen_pooling(self, checkpoint: Checkpoint) -> str | None:
+        """The pooling that a text encoder was exported with, where its folder has none."""
+        if is_sentence_folder(checkpoint):
+            return None
+        return self.manifest.tasks.get("embed", {}).get("pooling")
 
     @cached_property
     def _gate(self) -> CollectingReport:

@@ -36,13 +36,13 @@ def _rows(pool: Callable[[Tensor], Tensor]) -> Tensor:
 
 @pytest.mark.parametrize("mode", PoolingMode)
 def test_pooling_ignores_padding(mode: PoolingMode) -> None:
-    pooled = Pooling((mode,), is_normalized=False)(*_hidden())
+    pooled = Pooling((mode,), layers=())(*_hidden())
     torch.testing.assert_close(pooled, _rows(EXPECTED[mode]))
 
 
-def test_modes_are_concatenated_in_a_fixed_order() -> None:
-    pooling = Pooling((PoolingMode.MEAN, PoolingMode.CLS), is_normalized=False)
-    want = torch.cat([_rows(EXPECTED["cls"]), _rows(EXPECTED["mean"])], dim=1)
+def test_modes_are_concatenated_in_their_order() -> None:
+    pooling = Pooling((PoolingMode.MEAN, PoolingMode.CLS), layers=())
+    want = torch.cat([_rows(EXPECTED["mean"]), _rows(EXPECTED["cls"])], dim=1)
     torch.testing.assert_close(pooling(*_hidden()), want)
     assert pooling.output_width(7) == 14
 
