@@ -12,7 +12,9 @@ import pytest
 from tests.clients.fake_gateway import fake_gateway
 from triptych import cli
 
-COMMANDS = "export verify serve triton gateway models translate caption zero-shot generate".split()
+COMMANDS = (
+    "export verify catalog serve triton gateway models translate caption zero-shot generate".split()
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""`triptych catalog`: well-known checkpoints, and whether this version exports them."""

@@ -1,0 +1,157 @@
+"""Entries of the catalog: facts from `checkpoints.json`, the rest computed from their shapes.
+
+Whether a checkpoint can be exported is not written down: its `config.json` (an excerpt, bundled)
+is read by the registry's own code, and its network is built without memory for weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from export.architecture import Architecture
+from export.manifest import tasks
+from export.quantize import NARROWEST
+from export.registry import architecture
+from serving.bundle import ImageSpec
+from serving.errors import SetupError
+
+_FILE = Path(__file__).with_name("checkpoints.json")
+_FLOAT_BYTES = 4
+_ONCE = "align"
+"""This graph is loaded only by the first request that needs it, and is not counted."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What `checkpoints.json` states about one checkpoint.
+
+    Attributes:
+        name: On the Hugging Face hub.
+        revision: A commit; "main" where none is pinned here.
+        task: The one that it is known for.
+        parameters: Of the published checkpoint, heads included.
+        config: An excerpt of its `config.json` that determines network and tasks.
+    """
+
+    name: str
+    revision: str
+    task: str
+    licence: str
+    parameters: int
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the catalog.
+
+    Attributes:
+        tasks: What this version serves from it; the known task alone where it exports nothing.
+        parameters: Of the network that is exported, else of the published checkpoint.
+        memory_bytes: Precision → weights of the served graphs; a table that two graphs use counts
+            twice. KV cache and activations are extra.
+        reason: Why this version does not export it; None where it does.
+    """
+
+    name: str
+    revision: str
+    tasks: tuple[str, ...]
+    licence: str
+    parameters: int
+    memory_bytes: Mapping[str, int]
+    reason: str | None = None
+
+    @property
+    def is_exportable(self) -> bool:
+        """Whether this version exports it."""
+        return self.reason is None
+
+
+def listed() -> list[Listed]:
+    """All checkpoints of the file, in its order."""
+    return [Listed(**fields) for fields in json.loads(_FILE.read_text(encoding="utf-8"))]
+
+
+def entries(task: str | None = None) -> list[Entry]:
+    """The catalog.
+
+    Args:
+        task: Only checkpoints that are known for it, or that this version serves it from.
+    """
+    every = (entry(checkpoint) for checkpoint in listed())
+    known = {checkpoint.name: checkpoint.task for checkpoint in listed()}
+    return [one for one in every if task is None or task in (*one.tasks, known[one.name])]
+
+
+def entry(checkpoint: Listed) -> Entry:
+    """One checkpoint as this version supports it."""
+    try:
+        declared = architecture(checkpoint.config.get("model_type"))
+        config = declared.read_config(checkpoint.config)
+        served = tasks(declared, config, None)
+        with torch.device("meta"):
+            network = declared.build(config)
+    except SetupError as error:
+        return Entry(
+            checkpoint.name,
+            checkpoint.revision,
+            (checkpoint.task,),
+            checkpoint.licence,
+            checkpoint.parameters,
+            {"fp32": _FLOAT_BYTES * checkpoint.parameters, "int8": checkpoint.parameters},
+            reason=_without_list(str(error)),
+        )
+    graphs = _served_modules(declared, config, network)
+    return Entry(
+        checkpoint.name,
+        checkpoint.revision,
+        served,
+        checkpoint.licence,
+        sum(parameter.numel() for parameter in network.parameters()),
+        {"fp32": _bytes(graphs, is_int8=False), "int8": _bytes(graphs, is_int8=True)},
+    )
+
+
+def _served_modules(declared: Architecture, config: Any, network: nn.Module) -> list[nn.Module]:
+    """The modules of the graphs that serving keeps loaded."""
+    image = None
+    if declared.image_size is not None:
+        image = ImageSpec(
+            resize="exact",
+            size=declared.image_size(config),
+            resample=3,
+            mean=(0.5, 0.5, 0.5),
+            std=(0.5, 0.5, 0.5),
+            rescale=1 / 255,
+        )
+    try:
+        with torch.device("meta"):
+            lowerings = declared.graphs(network, image).lowerings
+    except (RuntimeError, NotImplementedError):  # graphs that depend on the values of weights
+        return [network]
+    return [lowering.module for key, lowering in lowerings.items() if key != _ONCE]
+
+
+def _bytes(modules: Iterable[nn.Module], *, is_int8: bool) -> int:
+    return sum(
+        parameter.numel() * (1 if is_int8 and _is_matrix(parameter) else _FLOAT_BYTES)
+        for module in modules
+        for parameter in module.parameters()
+    )
+
+
+def _is_matrix(parameter: torch.Tensor) -> bool:
+    """Whether `quantize` stores it in int8: a linear layer's weight or a table."""
+    return parameter.ndim == 2 and min(parameter.shape) >= NARROWEST
+
+
+def _without_list(message: str) -> str:
+    """A refusal without the list of everything that is supported."""
+    return message.partition("; supported are")[0]

@@ -1,0 +1,118 @@
+"""The catalog's claims: configurations are accepted, shapes give the published sizes."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from export.catalog.command import catalog
+from export.catalog.entries import Entry, Listed, entry, listed
+from export.manifest import tasks
+from export.registry import ARCHITECTURES, architecture
+from export.registry import tasks as registered_tasks
+
+LISTED = {checkpoint.name: checkpoint for checkpoint in listed()}
+NOT_EXPORTED = {"xlnet/xlnet-base-cased"}  # its head permutes, only its content stream is exported
+DROPPED = 0.06
+"""Largest share of parameters that an export leaves out: poolers without a task, stored masks."""
+
+app = typer.Typer()
+app.command()(catalog)
+
+
+def _run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "220"})
+    return result.exit_code, result.output
+
+
+def test_every_name_is_listed_once_with_a_revision_and_a_licence() -> None:
+    assert len(LISTED) == len(listed()) >= 60
+    for checkpoint in LISTED.values():
+        assert re.fullmatch(r"main|[0-9a-f]{40}", checkpoint.revision), checkpoint.name
+        assert checkpoint.licence
+        assert checkpoint.config["architectures"]
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_configuration_of_a_supported_family_is_accepted(name: str) -> None:
+    checkpoint = LISTED[name]
+    is_registered = checkpoint.config["model_type"] in ARCHITECTURES
+    if not is_registered or name in NOT_EXPORTED:
+        assert not entry(checkpoint).is_exportable
+        return
+    found = entry(checkpoint)
+    assert found.is_exportable, found.reason
+    assert checkpoint.task in found.tasks
+    declared = architecture(checkpoint.config["model_type"])
+    assert found.tasks == tasks(declared, declared.read_config(checkpoint.config), None)
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_parameters_of_the_network_are_those_of_the_checkpoint(name: str) -> None:
+    found = entry(LISTED[name])
+    assert found.parameters == pytest.approx(LISTED[name].parameters, rel=DROPPED)
+    # tied and shared tables may count once a graph, never more
+    assert 4 * found.parameters * 0.9 <= found.memory_bytes["fp32"] <= 8 * found.parameters
+    assert found.memory_bytes["int8"] < 0.5 * found.memory_bytes["fp32"]
+
+
+def test_memory_is_computed_from_the_shape() -> None:
+    gpt2 = entry(LISTED["openai-community/gpt2"])
+    width, layers, vocabulary, positions = 768, 12, 50_257, 1024
+    matrices = vocabulary * width + positions * width + layers * 12 * width * width
+    vectors = layers * (9 + 4) * width + 2 * width  # biases and norms of each layer, last norm
+    assert gpt2.parameters == matrices + vectors
+    assert gpt2.memory_bytes == {"fp32": 4 * (matrices + vectors), "int8": matrices + 4 * vectors}
+
+
+def test_unsupported_value_is_a_no_with_its_reason() -> None:
+    checkpoint = LISTED["openai-community/gpt2"]
+    changed = Listed(**{**vars(checkpoint), "config": {**checkpoint.config, "n_embd": 770}})
+    found = entry(changed)
+    assert not found.is_exportable
+    assert found.reason is not None
+    assert "n_embd = 770" in found.reason
+
+
+def test_unknown_family_is_a_no_without_the_list_of_families() -> None:
+    checkpoint = Listed("x/y", "main", "generate", "mit", 1000, {"model_type": "mamba"})
+    assert entry(checkpoint) == Entry(
+        "x/y",
+        "main",
+        ("generate",),
+        "mit",
+        1000,
+        {"fp32": 4000, "int8": 1000},
+        reason="model_type 'mamba' is not supported",
+    )
+
+
+def test_table_and_json_list_the_same_checkpoints_of_a_task() -> None:
+    code, table = _run("--task", "embed")
+    assert code == 0
+    code, text = _run("--task", "embed", "--json")
+    assert code == 0
+    found = json.loads(text)
+    assert {"BAAI/bge-base-en-v1.5", "sentence-transformers/all-MiniLM-L6-v2"} <= {
+        each["name"] for each in found
+    }
+    assert all(each["name"] in table for each in found)
+    assert "openai-community/gpt2" not in table
+    assert f"of {len(found)} can be exported by this version" in table
+    for each in found:
+        assert each["exported"] == (each["reason"] is None)
+
+
+def test_task_without_a_checkpoint_is_one_line() -> None:
+    code, output = _run("--task", "sing")
+    assert (code, output) == (1, "no checkpoint is listed for sing\n")
+
+
+def test_every_task_that_an_architecture_declares_has_a_checkpoint() -> None:
+    known = {checkpoint.task for checkpoint in LISTED.values()}
+    served = {task for name in LISTED for task in entry(LISTED[name]).tasks}
+    assert set(registered_tasks()) <= known | served
