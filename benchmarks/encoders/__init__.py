@@ -1,0 +1,1 @@
+"""Encoders of text and images beside other runtimes: `python -m benchmarks.encoders`."""

@@ -1,0 +1,137 @@
+"""Full-size encoders with random weights: their checkpoints, inputs, and bundles in each precision.
+
+Weights do not matter for speed, shapes do. Everything is made once, in a cache folder.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from serving.bundle import Bundle, newest_bundle
+
+Inputs = NDArray[Any] | list[bytes]
+"""Token ids (batch, tokens), prepared images (batch, 224, 224, 3) uint8, or JPEG files."""
+Kind = Literal["text", "pixels", "jpeg"]
+VOCABULARY = 30_522
+PHOTO = (480, 640)
+"""Rows and columns of the JPEG files that image encoders are given."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """One shape.
+
+    Attributes:
+        model: Class of `transformers`.
+        fields: Of its configuration, where they differ from the class's defaults.
+        lengths: Tokens of the texts that it is measured with; none for image encoders.
+    """
+
+    model: str
+    fields: dict[str, Any]
+    lengths: tuple[int, ...] = ()
+
+
+MODELS = {
+    "bert-base": Encoder("BertModel", {}, (16, 128, 512)),
+    "minilm-l6": Encoder(
+        "BertModel",
+        {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536},
+        (16, 128),
+    ),
+    "vit-b16": Encoder("ViTForImageClassification", {"num_labels": 1000}),
+    "clip-b32": Encoder("CLIPModel", {}),
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """One batch.
+
+    Attributes:
+        kind: `text`: token ids of one length; `pixels`: prepared images; `jpeg`: image files.
+        tokens: Length of texts.
+    """
+
+    kind: Kind
+    batch: int
+    tokens: int = 0
+    seed: int = 0
+
+    def inputs(self) -> Inputs:
+        """What an engine is given; making it is not measured."""
+        random = np.random.default_rng(self.seed)
+        if self.kind == "text":
+            return random.integers(1000, VOCABULARY, (self.batch, self.tokens))
+        if self.kind == "pixels":
+            return random.integers(0, 256, (self.batch, 224, 224, 3), dtype=np.uint8)
+        return [photo(random) for _ in range(self.batch)]
+
+
+def photo(random: np.random.Generator) -> bytes:
+    """A JPEG file of smooth random colours, about as large as a photograph's."""
+    small = random.integers(0, 256, (30, 40, 3), dtype=np.uint8)
+    image = Image.fromarray(small).resize(PHOTO[::-1], Image.Resampling.BICUBIC)
+    noise = random.integers(-12, 13, (*PHOTO, 3))
+    noisy = np.clip(np.asarray(image, np.int16) + noise, 0, 255).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noisy).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+def checkpoint(name: str, cache: Path) -> Path:
+    """A folder in Hugging Face format, with tokenizer and image recipe."""
+    folder = cache / "checkpoints" / name
+    if not (folder / "config.json").is_file():
+        _make(name, folder)
+    return folder
+
+
+def bundle(name: str, runtime: str, precision: str, cache: Path) -> Bundle:
+    """The checkpoint exported by `triptych export`, in a repository of its own.
+
+    Raises:
+        CalledProcessError: the export failed; its output is on the console.
+    """
+    repository = cache / "encoders" / f"{runtime}-{precision}"
+    if not (repository / name).is_dir():
+        command = [sys.executable, "-m", "export.cli", str(checkpoint(name, cache))]
+        command += ["--repository", str(repository), "--name", name]
+        command += ["--runtime", runtime, "--precision", precision]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+    return newest_bundle(repository, name)
+
+
+def _make(name: str, folder: Path) -> None:
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    encoder = MODELS[name]
+    torch.manual_seed(0)
+    kind = getattr(transformers, encoder.model)
+    kind(kind.config_class(**encoder.fields)).eval().save_pretrained(folder)
+    if encoder.model != "BertModel":
+        recipes = {"vit-b16": transformers.ViTImageProcessor}
+        recipes.get(name, transformers.CLIPImageProcessor)().save_pretrained(folder)
+    size = VOCABULARY if encoder.model == "BertModel" else 49_408
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {word: index for index, word in enumerate(names)}
+    vocabulary |= {f"w{index}": index for index in range(len(names), size)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "eos_token": "[SEP]"}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+    fast.save_pretrained(folder)
