@@ -46,7 +46,9 @@ class Triptych:
         key, graph = next((k, g) for k, g in manifest.graphs.items() if g.input(takes))
         folder = found.folder.parents[1] / manifest.parts[key]
         message = text_format.Parse((folder / "config.pbtxt").read_text(), pb.ModelConfig())
-        config = json_format.MessageToDict(message, preserving_proto_field_name=True)
+        config = json_format.MessageToDict(
+            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
         file = folder / found.folder.name / graph.file
         self._sessions: Any
         if runtime == "openvino":

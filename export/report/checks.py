@@ -38,6 +38,7 @@ from export.verify import (
     bundle_path,
     file_bytes,
     onnx_run,
+    open_graphs,
     output_of,
     tools,
     torch_run,
@@ -95,6 +96,7 @@ class Verification:
         self._original = original
         self._listener = listener
         self._sessions: dict[str, onnxruntime.InferenceSession] = {}
+        self._compiled: Run | None = None  # of another runtime
 
     def run(self) -> Findings:
         """Every check; those that depend on a failed one are reported as not repeated."""
@@ -168,14 +170,17 @@ class Verification:
         return f"{len(sessions)} graphs: {', '.join(sessions)}"
 
     def _run(self) -> Run:
-        """The published graphs.
+        """The published graphs, in the runtime that serves them.
 
         Raises:
             Unrepeatable: they do not load.
         """
         if not self._sessions:
             raise Unrepeatable("the graphs do not load")
-        return onnx_run(self._sessions)
+        if self.manifest.runtime == "onnxruntime":
+            return onnx_run(self._sessions)
+        self._compiled = self._compiled or open_graphs(self.bundle)
+        return self._compiled
 
     def _tokenizer(self) -> str:
         tokenizer = load_tokenizer(self.bundle)
