@@ -12,6 +12,7 @@ from typing import Any, Literal
 from torch import nn
 
 from export.architecture import Architecture, Graphs, Lowering
+from export.layers.image_heads import ImageModel
 from export.layers.rollout import AttentionRollout, Tower
 from serving.bundle import Graph, ImageSpec, Role, Tensor
 from serving.errors import CheckpointError
@@ -43,17 +44,15 @@ def head_of(values: Mapping[str, Any], supported: Mapping[str, Head]) -> tuple[s
     return name, supported[name]
 
 
-def image_graphs(module: nn.Module, image: ImageSpec, head: Head, width: int) -> Graphs:
-    """The one part of an image model; B dynamic.
-
-    Args:
-        module: (B, height, width, 3) uint8 → (B, C) logits, or (B, D) embeddings of length one.
-        width: C or D.
-    """
-    role = Role.LOGITS if head == "classify" else Role.EMBEDDING
+def image_graphs(model: ImageModel, image: ImageSpec | None) -> Graphs:
+    """The one part "image" of an image model, B dynamic; the model is prepared for the recipe."""
+    assert image is not None
+    model.prepare(image)
+    role = Role.EMBEDDING if model.head is None else Role.LOGITS
+    width = model.output_width
     output = Tensor(name=role.value, dtype="float32", shape=("B", width), role=role)
     graph = Graph(file=FILE, inputs=(_pixels(image),), outputs=(output,))
-    return Graphs({"image": Lowering(module, graph)}, parts={"image": ""})
+    return Graphs({"image": Lowering(model, graph)}, parts={"image": ""})
 
 
 def rollout(tower: Tower, image: ImageSpec, leading: int = 1) -> Lowering:

@@ -62,6 +62,7 @@ class GridPositions(nn.Module):
         self.leading = leading
         self.trained_grid = grid
         self.grid = grid
+        self.is_antialiased = False
         self.table = nn.Parameter(torch.zeros(1, leading + grid[0] * grid[1], width))
 
     def resize(self, grid: tuple[int, int]) -> None:
@@ -93,7 +94,11 @@ class GridPositions(nn.Module):
         front, patches = self.table[:, : self.leading], self.table[:, self.leading :]
         trained = patches.unflatten(1, self.trained_grid).permute(0, 3, 1, 2)
         resized = functional.interpolate(
-            trained, size=self.grid, mode="bicubic", align_corners=False
+            trained,
+            size=self.grid,
+            mode="bicubic",
+            align_corners=False,
+            antialias=self.is_antialiased,
         )
         return torch.cat([front, resized.permute(0, 2, 3, 1).flatten(1, 2)], dim=1)
 

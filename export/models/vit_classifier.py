@@ -18,14 +18,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
-from export.architecture import Architecture, Graphs, Lowering, no_section
+from export.architecture import Architecture, Lowering, no_section
 from export.config_reader import ConfigReader
 from export.image_graphs import Head, head_of, image_graphs, rollout
 from export.labels import classify_section, labels
-from export.layers.activation import activation
+from export.layers.image_heads import ClassToken, ImageModel, Pooler
 from export.models import vit
 from export.rename import Entry, Rename
 from export.twin import Twin
@@ -68,102 +67,40 @@ def read_config(values: Mapping[str, Any]) -> Config:
 # --------------------------------------------------------------------------------------- network
 
 
-class Classifier(nn.Module):
-    """Class scores from the class token."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.vit = vit.ViT(config.vit)
-        self.head = nn.Linear(config.vit.width, config.classes)
-
-    @property
-    def output_width(self) -> int:
-        """C."""
-        return self.head.out_features
-
-    def prepare(self, image: ImageSpec) -> None:
-        """As `ViT.prepare`."""
-        self.vit.prepare(image)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """(B, height, width, 3) uint8 → logits (B, C)."""
-        return self.head(self.vit(pixels)[:, 0])
-
-
-class Pooler(nn.Module):
-    """A layer on the class token; all zeros stand for a checkpoint that has none."""
-
-    def __init__(self, width: int, output_width: int, activation_name: str) -> None:
-        super().__init__()
-        self.dense = nn.Linear(width, output_width)
-        self.activation = activation(activation_name)
-        nn.init.zeros_(self.dense.weight)
-        nn.init.zeros_(self.dense.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The class token's vector (B, D) → (B, output width)."""
-        return self.activation(self.dense(x))
-
-
-class Encoder(nn.Module):
-    """One vector of length one for each image."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.vit = vit.ViT(config.vit)
-        self.pooler = Pooler(config.vit.width, config.pooler_width, config.pooler_activation)
-        self.is_pooled = True
-
-    def prepare(self, image: ImageSpec) -> None:
-        """As `ViT.prepare`; from now on the pooler is used where the checkpoint has one."""
-        self.vit.prepare(image)
-        self.is_pooled = bool(self.pooler.dense.weight.any())
-
-    @property
-    def output_width(self) -> int:
-        """D of the embeddings."""
-        dense = self.pooler.dense
-        return dense.out_features if self.is_pooled else dense.in_features
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """(B, height, width, 3) uint8 → (B, D)."""
-        pooled = self.vit(pixels)[:, 0]
-        if self.is_pooled:
-            pooled = self.pooler(pooled)
-        return functional.normalize(pooled, dim=-1)
-
-
-def build(config: Config) -> Classifier | Encoder:
+def build(config: Config) -> ImageModel:
     """The network with the checkpoint's head."""
-    return Classifier(config) if config.head == "classify" else Encoder(config)
+    network, width = vit.ViT(config.vit), config.vit.width
+    if config.head == "classify":
+        head = nn.Linear(width, config.classes)
+        return ImageModel(network, ClassToken(width), head, config.classes)
+    return ImageModel(network, pooler(config), None, config.classes)
+
+
+def pooler(config: Config) -> Pooler:
+    """The layer on the class token that embeddings are read from."""
+    return Pooler(config.vit.width, config.pooler_width, config.pooler_activation)
 
 
 # ---------------------------------------------------------------------------------------- rename
+
+POOLER: dict[str, Entry] = {"pooler.dense": "pool.dense"}
+OPTIONAL = frozenset({"pool.dense.weight", "pool.dense.bias"})
 
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     if config.head == "classify":
-        return Rename(vit.rename("vit.", "vit.") | {"classifier": "head"})
-    pooler: dict[str, Entry] = {"pooler.dense": "pooler.dense"}
-    optional = frozenset({"pooler.dense.weight", "pooler.dense.bias"})
-    return Rename(vit.rename("", "vit.") | pooler, optional)
+        return Rename(vit.rename("vit.", "network.") | {"classifier": "head"})
+    return Rename(vit.rename("", "network.") | POOLER, OPTIONAL)
 
 
 # ---------------------------------------------------------------------------------------- graphs
 
 
-def graphs(model: Classifier | Encoder, image: ImageSpec | None) -> Graphs:
-    """One graph: pixels to logits, or to an embedding."""
-    assert image is not None
-    model.prepare(image)
-    head: Head = "classify" if isinstance(model, Classifier) else "embed"
-    return image_graphs(model, image, head, model.output_width)
-
-
-def attention(model: Classifier | Encoder, image: ImageSpec) -> Lowering:
+def attention(model: ImageModel, image: ImageSpec) -> Lowering:
     """The class token's attention to the patches."""
-    return rollout(model.vit, image)
+    assert isinstance(model.network, vit.ViT)
+    return rollout(model.network, image)
 
 
 # ------------------------------------------------------------------------------------------ twin
@@ -185,8 +122,10 @@ TWIN = Twin(
     reference="transformers:ViTForImageClassification",
     configs={
         "plain": _CLASSIFIER,
-        "not-square": _CLASSIFIER
+        "odd": _CLASSIFIER
         | {
+            "hidden_size": 30,
+            "num_attention_heads": 3,
             "image_size": [28, 42],
             "patch_size": [7, 14],
             "qkv_bias": False,
@@ -197,10 +136,13 @@ TWIN = Twin(
         | {"image_size": 45, "patch_size": 14, "hidden_act": "quick_gelu", "num_hidden_layers": 1},
         "resized": _CLASSIFIER | {"problem_type": "multi_label_classification"},
         "pooled": _TINY | {"pooler_output_size": 20, "pooler_act": "gelu"},
-        "odd": _TINY | {"hidden_size": 30, "num_attention_heads": 3, "layer_norm_eps": 1e-3},
+        "pooled-resized": _TINY,
     },
-    references={"pooled": "transformers:ViTModel", "odd": "transformers:ViTModel"},
-    images={"resized": (40, 56), "odd": (24, 32)},
+    references={
+        "pooled": "transformers:ViTModel",
+        "pooled-resized": "transformers:ViTModel",
+    },
+    images={"resized": (40, 56), "pooled-resized": (24, 32)},
 )
 
 
@@ -212,7 +154,7 @@ ARCHITECTURE = Architecture(
     read_config=read_config,
     build=build,
     rename=rename,
-    graphs=graphs,
+    graphs=image_graphs,
     tokenizer=None,
     twin=TWIN,
     image_size=lambda config: config.vit.image,

@@ -49,7 +49,7 @@ def test_checkpoint_without_pooler_embeds_with_its_class_token(
 
 
 @pytest.mark.parametrize(
-    ("config", "task"), [("plain", "classify"), ("pooled", "embed"), ("odd", "embed")]
+    ("config", "task"), [("plain", "classify"), ("pooled", "embed"), ("odd", "classify")]
 )
 def test_head_selects_the_task(config: str, task: str) -> None:
     assert ARCHITECTURE.tasks_of is not None

@@ -25,7 +25,8 @@ from export.registry import architecture, families
 from export.twin import EXPORTED
 from serving.bundle import Growth, ImageSpec, Role
 
-_NORMS = nn.LayerNorm | nn.BatchNorm2d | nn.BatchNorm1d  # the latters' mean and variance too
+_BATCH_NORMS = nn.BatchNorm2d | nn.BatchNorm1d
+_NORMS = nn.LayerNorm | _BATCH_NORMS  # the latters' mean and variance too
 
 
 def make_twin(name: str, config: str, folder: Path) -> Any:
@@ -44,6 +45,9 @@ def make_twin(name: str, config: str, folder: Path) -> Any:
         apart = nn.Parameter(model.get_parameter(name_tied).detach().clone())
         setattr(model.get_submodule(owner), leaf, apart)
     randomise(model)
+    if any(isinstance(module, _BATCH_NORMS) for module in model.modules()):
+        assert declared.image_size is not None
+        gather_statistics(model, declared.image_size(declared.read_config(values)))
     model.save_pretrained(folder)
     saved = json.loads((folder / "config.json").read_text())
     _write_config(folder, saved | {"model_type": values.get("model_type", name)})
@@ -70,6 +74,22 @@ def randomise(model: nn.Module, seed: int = 0) -> None:
                 tensor.copy_(1 + 0.5 * noise)
             else:
                 tensor.copy_(0.3 * noise)
+
+
+def gather_statistics(model: nn.Module, image: tuple[int, int]) -> None:
+    """Sets means and variances of batch normalisation to those of random images.
+
+    With random ones the values of all patches become nearly equal in a deep network, and mistakes
+    in attention have no effect.
+    """
+    for module in model.modules():
+        if isinstance(module, _BATCH_NORMS):
+            module.momentum = 1.0
+    model.train()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        model(2 * torch.randn(8, 3, *image, generator=generator))
+    model.eval()
 
 
 def is_norm(module: nn.Module) -> bool:

@@ -1,0 +1,433 @@
+"""Swin Transformer: attention inside windows that shift from block to block.
+
+Paper: Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows",
+§3 (arXiv 2103.14030).
+Checkpoints: `microsoft/swin-*` and others of `model_type: swin`: classes
+`SwinForImageClassification` and `SwinModel`.
+
+Legend: B batch, h x w grid of patches, W windows of an image, M window side, H heads, C classes,
+D width of a stage.
+
+Differences from `transformers`: pixels come as uint8; embeddings have length one; a grid smaller
+than the window is refused (the table of relative positions does not fit it there either). Windows,
+shifts and masks follow from the image recipe's size, so that they are constants of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.architecture import Architecture, no_section
+from export.config_reader import ConfigReader
+from export.image_graphs import Head, head_of, image_graphs
+from export.labels import classify_section, labels
+from export.layers.attention import SelfAttention
+from export.layers.heads import Heads
+from export.layers.image_heads import ImageModel, Mean
+from export.layers.mlp import MLP
+from export.layers.vision import GridPositions, PatchEmbedding, PixelNorm
+from export.rename import Entry, Rename
+from export.twin import Twin
+from serving.bundle import ImageSpec, Limits
+from serving.errors import CheckpointError
+
+MASKED = -100.0
+"""Added to scores across a shifted window's seams, as in the published code."""
+
+Grid = tuple[int, int]
+
+# ---------------------------------------------------------------------------------------- config
+
+HEADS: Mapping[str, Head] = {"SwinForImageClassification": "classify", "SwinModel": "embed"}
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The network's part of `config.json`; sizes are (height, width)."""
+
+    image: Grid
+    patch: Grid
+    first_width: int
+    depths: tuple[int, ...]
+    heads: tuple[int, ...]
+    window: int
+    mlp_ratio: float
+    activation: str
+    norm_epsilon: float
+    has_bias: bool
+    """Of queries, keys and values."""
+    has_positions: bool
+    """Whether patches have learned absolute positions too."""
+
+    @property
+    def width(self) -> int:
+        """D of the last stage."""
+        return self.stage_width(len(self.depths) - 1)
+
+    @property
+    def grid(self) -> Grid:
+        """Rows and columns of the last stage."""
+        return stage_grids(self, self.image)[-1]
+
+    @property
+    def positions(self) -> int:
+        """Vectors of an image."""
+        return self.grid[0] * self.grid[1]
+
+    def stage_width(self, stage: int) -> int:
+        """D doubles from stage to stage."""
+        return self.first_width * 2**stage
+
+
+@dataclass(frozen=True)
+class Config:
+    """The network and what is on top of it."""
+
+    swin: NetworkConfig
+    head: Head
+    classes: int
+    limits: Limits = field(default_factory=Limits)
+
+
+def read_network_config(reader: ConfigReader) -> NetworkConfig:
+    """The network's part of `config.json`.
+
+    Raises:
+        CheckpointError: something that we lack.
+    """
+    reader.refuse_unless(num_channels=3)
+    depths, heads = reader.sizes("depths"), reader.sizes("num_heads")
+    if len(depths) != len(heads) or not depths:
+        raise CheckpointError(f"{reader.place}: depths and num_heads need one number a stage")
+    config = NetworkConfig(
+        image=reader.pair("image_size", 224),
+        patch=reader.pair("patch_size", 4),
+        first_width=reader.integer("embed_dim", 96),
+        depths=depths,
+        heads=heads,
+        window=reader.integer("window_size", 7),
+        mlp_ratio=reader.number("mlp_ratio", 4.0),
+        activation=reader.text("hidden_act", "gelu"),
+        norm_epsilon=reader.number("layer_norm_eps", 1e-5),
+        has_bias=reader.flag("qkv_bias", True),
+        has_positions=reader.flag("use_absolute_embeddings", False),
+    )
+    for stage, count in enumerate(heads):
+        if config.stage_width(stage) % count:
+            raise CheckpointError(
+                f"{reader.place}: {count} heads do not share out width {config.stage_width(stage)}"
+            )
+    return config
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; what we lack is refused."""
+    network = read_network_config(ConfigReader(values))
+    return Config(network, head_of(values, HEADS)[1], len(labels(values)))
+
+
+def stage_grids(config: NetworkConfig, image: Grid) -> list[Grid]:
+    """Rows and columns at each stage; sides that do not divide are padded."""
+    grid = -(-image[0] // config.patch[0]), -(-image[1] // config.patch[1])
+    grids = [grid]
+    for _ in config.depths[1:]:
+        grid = -(-grid[0] // 2), -(-grid[1] // 2)
+        grids.append(grid)
+    return grids
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+def padded(x: Tensor, multiple: Grid) -> Tensor:
+    """(B, h, w, D) with zeros below and to the right, up to multiples of two numbers."""
+    below, right = -x.shape[1] % multiple[0], -x.shape[2] % multiple[1]
+    return functional.pad(x, (0, 0, 0, right, 0, below)) if below or right else x
+
+
+def partition(x: Tensor, side: int) -> Tensor:
+    """(B, h, w, D) → the windows row by row, (B·W, M·M, D)."""
+    x = x.unflatten(2, (-1, side)).unflatten(1, (-1, side))  # (B, h/M, M, w/M, M, D)
+    return x.transpose(2, 3).flatten(3, 4).flatten(0, 2)
+
+
+def merge(windows: Tensor, side: int, grid: Grid) -> Tensor:
+    """(B·W, M·M, D) → (B, h, w, D): what `partition` took apart."""
+    rows, columns = grid[0] // side, grid[1] // side
+    x = windows.unflatten(0, (-1, rows, columns)).unflatten(3, (side, side))
+    return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
+
+
+def seams(grid: Grid, side: int, shift: int) -> Tensor:
+    """The mask of shifted windows, (W, M·M, M·M): patches that are no neighbours (§3.2)."""
+    axes = []
+    for size in grid:
+        place = torch.arange(size)
+        axes.append((place >= size - side).int() + (place >= size - shift).int())
+    region = 3 * axes[0][:, None] + axes[1][None]  # (h, w): nine regions
+    windows = partition(region[None, :, :, None], side)[..., 0]  # (W, M·M)
+    return torch.where(windows[:, None] == windows[:, :, None], 0.0, MASKED)
+
+
+def relative_index(side: int) -> Tensor:
+    """Row of the table of biases for each pair of a window's patches, (M·M, M·M)."""
+    place = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij"))
+    offset = place.flatten(1)[:, :, None] - place.flatten(1)[:, None] + side - 1  # (2, M·M, M·M)
+    return (2 * side - 1) * offset[0] + offset[1]
+
+
+class WindowAttention(nn.Module):
+    """Attention inside windows, with a learned bias for each relative position (§3.2)."""
+
+    index: Tensor
+    mask: Tensor
+
+    def __init__(self, heads: Heads, side: int) -> None:
+        super().__init__()
+        self.side = side
+        self.shift = 0
+        self.attention = SelfAttention(heads)
+        self.table = nn.Parameter(torch.zeros((2 * side - 1) ** 2, heads.count))
+        self.register_buffer("index", relative_index(side), persistent=False)
+        self.register_buffer("mask", torch.zeros(1, 1, 1), persistent=False)
+
+    def prepare(self, grid: Grid, shift: int) -> None:
+        """Sets shift and mask for a grid, which has no less than M rows and columns."""
+        side = self.side
+        self.shift = 0 if min(grid) == side else shift
+        whole = grid[0] + -grid[0] % side, grid[1] + -grid[1] % side
+        self.mask = seams(whole, side, self.shift) if self.shift else torch.zeros(1, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, h, w, D) → (B, h, w, D)."""
+        height, width = x.shape[1:3]
+        x = padded(x, (self.side, self.side))
+        whole = x.shape[1], x.shape[2]
+        x = x.roll((-self.shift, -self.shift), dims=(1, 2)) if self.shift else x
+        windows = partition(x, self.side)
+        bias = self.table[self.index].permute(2, 0, 1)[None]  # (1, H, M·M, M·M)
+        if self.shift:
+            masks = self.mask[:, None].repeat(x.shape[0], 1, 1, 1)  # (B·W, 1, M·M, M·M)
+            bias = bias + masks
+        x = merge(self.attention(windows, bias=bias), self.side, whole)
+        x = x.roll((self.shift, self.shift), dims=(1, 2)) if self.shift else x
+        return x[:, :height, :width]
+
+
+class Block(nn.Module):
+    """Attention in windows and MLP behind norms."""
+
+    def __init__(self, config: NetworkConfig, stage: int) -> None:
+        super().__init__()
+        width = config.stage_width(stage)
+        heads = Heads(width, config.heads[stage], bias=config.has_bias)
+        make_norm = partial(nn.LayerNorm, width, eps=config.norm_epsilon)
+        self.attention_norm = make_norm()
+        self.windows = WindowAttention(heads, config.window)
+        self.mlp_norm = make_norm()
+        self.mlp = MLP(width, int(config.mlp_ratio * width), config.activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, h, w, D) → (B, h, w, D)."""
+        x = x + self.windows(self.attention_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class PatchMerging(nn.Module):
+    """Four neighbours become one patch of twice the width (§3.1)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(4 * width)
+        self.reduction = nn.Linear(4 * width, 2 * width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, h, w, D) → (B, ⌈h / 2⌉, ⌈w / 2⌉, 2·D); column by column, as published."""
+        x = padded(x, (2, 2))
+        parts = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
+        return self.reduction(self.norm(torch.cat(parts, dim=-1)))
+
+
+class Stage(nn.Module):
+    """Blocks of one resolution, and the merging of patches for the next stage if there is one."""
+
+    def __init__(self, config: NetworkConfig, stage: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(config, stage) for _ in range(config.depths[stage]))
+        self.merging: nn.Module = nn.Identity()
+        if stage + 1 < len(config.depths):
+            self.merging = PatchMerging(config.stage_width(stage))
+
+    def prepare(self, grid: Grid) -> None:
+        """Every other block's windows are shifted by half a window."""
+        for number, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            block.windows.prepare(grid, block.windows.side // 2 if number % 2 else 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, h, w, D) → (B, h', w', D')."""
+        for block in self.blocks:
+            x = block(x)
+        return self.merging(x)
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Swin(nn.Module):
+    """Pixels → one vector a patch of the last stage."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.pixel_norm: nn.Module = nn.Identity()
+        self.patches = PatchEmbedding(config.first_width, config.patch, bias=True)
+        self.patch_norm = nn.LayerNorm(config.first_width)
+        self.positions: GridPositions | None = None
+        if config.has_positions:
+            trained = config.image[0] // config.patch[0], config.image[1] // config.patch[1]
+            self.positions = GridPositions(config.first_width, trained, leading=0)
+        self.stages = nn.ModuleList(Stage(config, stage) for stage in range(len(config.depths)))
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Takes prepared uint8 pixels of that size from now on, not a normalised image.
+
+        Raises:
+            CheckpointError: a stage's grid is smaller than the window, or patches with learned
+                positions do not divide the image.
+        """
+        size = image.shape[:2]
+        self.pixel_norm = PixelNorm(image)
+        grids = stage_grids(self.config, size)
+        side = self.config.window
+        if min(grids[-1]) < side:
+            raise CheckpointError(
+                f"an image of {size[0]} x {size[1]} leaves {grids[-1][0]} x {grids[-1][1]} patches "
+                f"in the last stage, fewer than window_size = {side}"
+            )
+        if self.positions is not None:
+            if size[0] % self.config.patch[0] or size[1] % self.config.patch[1]:
+                raise CheckpointError(
+                    f"use_absolute_embeddings needs an image of whole patches, not {size}"
+                )
+            self.positions.resize(grids[0])
+        for stage, grid in zip(self.stages, grids, strict=True):
+            assert isinstance(stage, Stage)
+            stage.prepare(grid)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, h·w, D) of the last stage."""
+        image = self.pixel_norm(pixels).permute(0, 2, 3, 1)
+        image = padded(image, self.config.patch).permute(0, 3, 1, 2)
+        x = self.patches.projection(image).permute(0, 2, 3, 1)  # (B, h, w, D)
+        x = self.patch_norm(x)
+        if self.positions is not None:
+            x = x + self.positions().unflatten(1, self.positions.grid)
+        for stage in self.stages:
+            x = stage(x)
+        return self.norm(x.flatten(1, 2))
+
+
+def build(config: Config) -> ImageModel:
+    """The network with the checkpoint's head."""
+    network, width = Swin(config.swin), config.swin.width
+    head = nn.Linear(width, config.classes) if config.head == "classify" else None
+    return ImageModel(network, Mean(width), head, config.classes)
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+_THEIRS, _OURS = "encoder.layers.*.blocks.*", "stages.*.blocks.*"
+
+
+def rename_network(theirs: str, ours: str) -> dict[str, Entry]:
+    """The network's names below a prefix on either side."""
+    table: dict[str, Entry] = {
+        "embeddings.mask_token": None,
+        "embeddings.norm": "patch_norm",
+        "embeddings.patch_embeddings.projection": "patches.projection",
+        "embeddings.position_embeddings": "positions.table",
+        f"{_THEIRS}.layernorm_before": f"{_OURS}.attention_norm",
+        f"{_THEIRS}.attention.self.query": f"{_OURS}.windows.attention.query",
+        f"{_THEIRS}.attention.self.key": f"{_OURS}.windows.attention.key",
+        f"{_THEIRS}.attention.self.value": f"{_OURS}.windows.attention.value",
+        f"{_THEIRS}.attention.output.dense": f"{_OURS}.windows.attention.out",
+        f"{_THEIRS}.attention.self.relative_position_bias_table": f"{_OURS}.windows.table",
+        f"{_THEIRS}.attention.self.relative_position_index": None,
+        f"{_THEIRS}.layernorm_after": f"{_OURS}.mlp_norm",
+        f"{_THEIRS}.intermediate.dense": f"{_OURS}.mlp.up",
+        f"{_THEIRS}.output.dense": f"{_OURS}.mlp.down",
+        "encoder.layers.*.downsample.norm": "stages.*.merging.norm",
+        "encoder.layers.*.downsample.reduction": "stages.*.merging.reduction",
+        "layernorm": "norm",
+    }
+    return Rename(table).prefixed(theirs, ours)
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    if config.head == "embed":
+        return Rename(rename_network("", "network."))
+    return Rename(rename_network("swin.", "network.") | {"classifier": "head"})
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "embed_dim": 12,
+    "depths": [2, 2],
+    "num_heads": [2, 3],
+    "window_size": 4,
+    "mlp_ratio": 2,
+    "image_size": 32,
+    "patch_size": 4,
+}
+_CLASSIFIER = _TINY | {
+    "architectures": ["SwinForImageClassification"],
+    "id2label": {number: f"class {number}" for number in range(9)},
+}
+
+TWIN = Twin(
+    reference="transformers:SwinForImageClassification",
+    configs={
+        "odd": _CLASSIFIER
+        | {
+            "qkv_bias": False,
+            "layer_norm_eps": 1e-3,
+            "window_size": 3,
+            "depths": [2, 2],
+            "image_size": [30, 46],
+            "use_absolute_embeddings": True,
+            "patch_size": [2, 2],
+        },
+        "plain": _CLASSIFIER | {"hidden_act": "gelu_new"},
+        "padded": _TINY | {"window_size": 3, "depths": [2, 1, 2], "num_heads": [1, 2, 4]},
+        "resized": _CLASSIFIER | {"use_absolute_embeddings": True},
+    },
+    references={"padded": "transformers:SwinModel"},
+    images={"padded": (53, 90), "resized": (64, 40)},
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="swin",
+    tasks={"classify": classify_section, "embed": no_section},
+    read_config=read_config,
+    build=build,
+    rename=rename,
+    graphs=image_graphs,
+    tokenizer=None,
+    twin=TWIN,
+    image_size=lambda config: config.swin.image,
+    tasks_of=lambda config: (config.head,),
+)
