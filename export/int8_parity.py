@@ -126,7 +126,8 @@ def _lower_cache(
     """Makes the cache int8; undoes it where held-out logits then differ too much."""
     step = files["step"]
     with tempfile.TemporaryDirectory(dir=step.parent.parent) as folder:
-        before = _copied(step, Path(folder))
+        changed = [files[key] for key in ("step", "admit") if key in files]
+        before = [_copied(graph, Path(folder)) for graph in changed]
         run = open_sessions(files)
         wanted = calibration_runs(manifest, run, _HELD_OUT)
         run.close()
@@ -143,7 +144,8 @@ def _lower_cache(
             parity.cache = "int8"
             return lowered
         parity.cache = "float32"
-        _copied(before, step.parent)
+        for graph in before:
+            _copied(graph, step.parent)
         return manifest
 
 

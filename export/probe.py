@@ -70,6 +70,7 @@ def observe_decoder(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Obse
     Decoders of one token a call are prefilled with one.
     """
     longest = min(4, manifest.graphs["step"].max_tokens_per_call or 4)
+    longest = 1 if manifest.prefix else longest  # several tokens behind it: one row at a time
     for count, source, prompt, width in ((1, 4, 1, 1), (3, 9, longest, 2), (4, 6, 1, 3)):
         place = f"B={count} S={source} T={prompt} W={width}"
         admitted = Admitted.make(run, manifest, probe, count, source)
@@ -137,9 +138,9 @@ class Admitted:
         return cls(run("admit", feeds), source, manifest.states)
 
     def observed(self) -> Iterator[tuple[str, Array]]:
-        """The states, without padding."""
+        """The states, without padding; prefixes are observed by what `step` makes of them."""
         for state in self.states:
-            if state.admit_output is None:
+            if state.admit_output is None or state.prefix:
                 continue
             value = self.outputs[state.admit_output]
             if "S" in state.shape:
@@ -158,8 +159,9 @@ class StepLoop:
         self.states = manifest.states
         self.source = admitted.source
         sizes = {"R": len(admitted.source), "B": len(admitted.source), "P": room}
+        self.prefix = manifest.prefix
         self.values = {
-            state.step_input: admitted.outputs[state.admit_output]
+            state.step_input: _with_room(state, admitted.outputs[state.admit_output], room)
             if state.admit_output
             else np.zeros([sizes[d] if isinstance(d, str) else d for d in state.shape], state.dtype)
             for state in self.states
@@ -192,8 +194,8 @@ class StepLoop:
             last = lengths.astype(np.int64) - 1
         controls: dict[Role, Array] = {
             Role.TOKENS: tokens,
-            Role.LENGTHS: lengths,
-            Role.TOTAL: np.array(lengths.max(), np.int32),
+            Role.LENGTHS: lengths + np.int32(self.prefix),
+            Role.TOTAL: np.array(lengths.max() + self.prefix, np.int32),
             Role.LAST: last,
             Role.SOURCE: self.source,
         }
@@ -210,6 +212,13 @@ class StepLoop:
         logits = self.graph.output(Role.LOGITS)
         assert logits is not None
         return outputs[logits.name]
+
+
+def _with_room(state: State, value: Array, room: int) -> Array:
+    """An output of `admit` as `step` takes it: a prefix with room for tokens behind it."""
+    if not state.prefix:
+        return value
+    return np.pad(value, [(0, 0), (0, 0), (0, room), (0, 0)])
 
 
 def _source(port: Tensor, probe: Probe, lengths: NDArray[np.int32]) -> Array:

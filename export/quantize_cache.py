@@ -1,8 +1,9 @@
-"""An int8 cache of keys and values as a rewrite of an exported `step` graph and of its manifest.
+"""An int8 cache of keys and values as a rewrite of exported graphs and of their manifest.
 
 GroupQueryAttention rounds new keys and values with one fixed scale a channel as it stores them,
 and attends to what it stored, also within the very call that brings them. So nothing depends on
-neighbours, nor on the pieces that a prompt is read in.
+neighbours, nor on the pieces that a prompt is read in. A prefix is rounded in the same way by
+`admit`, which computes it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from export.calibrate import Scales
-from export.quantize import DOMAIN
+from export.quantize import DOMAIN, LARGEST
 from export.to_onnx import save
 from serving.bundle import Growth, Manifest, State
 from serving.bundle import Tensor as Port
@@ -32,10 +33,10 @@ _ATTRIBUTES = {
 
 
 def quantize_cache(path: Path, manifest: Manifest, scales: Scales) -> Manifest:
-    """Rewrites an exported `step` graph in place.
+    """Rewrites an exported `step` graph in place, and `admit` where it computes a prefix.
 
     Args:
-        path: Its caches are float32; a layer's two go through one GroupQueryAttention.
+        path: Of `step`; its caches are float32, a layer's two go through one GroupQueryAttention.
         scales: Of every APPEND state.
 
     Returns:
@@ -52,18 +53,64 @@ def quantize_cache(path: Path, manifest: Manifest, scales: Scales) -> Manifest:
         if value.name in ports:
             value.type.tensor_type.elem_type = TensorProto.INT8
     save(model, path)
-    return _fitting(manifest, ports)
+    prefixes = {s.admit_output: scales[s.name] for s in appended if s.admit_output is not None}
+    if prefixes:
+        _round_outputs(path.with_name(manifest.graphs["admit"].file), prefixes)
+    return _fitting(manifest, ports | set(prefixes))
+
+
+def _round_outputs(path: Path, scales: Mapping[str, NDArray[np.float32]]) -> None:
+    """Rewrites a graph in place, so that these outputs, (B, G, N, K) each, are int8.
+
+    Args:
+        path: Of the graph.
+        scales: Output → (G·K,) value of one unit in each channel.
+    """
+    model = onnx.load(str(path))
+    graph = model.graph
+    for value in graph.output:
+        if value.name not in scales:
+            continue
+        name, exact = value.name, f"{value.name}_exact"
+        for node in graph.node:
+            node.input[:] = [exact if each == name else each for each in node.input]
+            node.output[:] = [exact if each == name else each for each in node.output]
+        width = value.type.tensor_type.shape.dim[3].dim_value
+        constants = {
+            "scale": scales[name].reshape(1, -1, 1, width),
+            "least": np.array(-LARGEST, np.float32),
+            "largest": np.array(LARGEST, np.float32),
+        }
+        for kind, array in constants.items():
+            graph.initializer.append(numpy_helper.from_array(array, f"{name}_{kind}"))
+        graph.node.extend(
+            (
+                helper.make_node("Div", [exact, f"{name}_scale"], [f"{name}_scaled"]),
+                helper.make_node("Round", [f"{name}_scaled"], [f"{name}_rounded"]),
+                helper.make_node(
+                    "Clip",
+                    [f"{name}_rounded", f"{name}_least", f"{name}_largest"],
+                    [f"{name}_clipped"],
+                ),
+                helper.make_node("Cast", [f"{name}_clipped"], [name], to=TensorProto.INT8),
+            )
+        )
+        value.type.tensor_type.elem_type = TensorProto.INT8
+    save(model, path)
 
 
 def _fitting(manifest: Manifest, ports: Container[str | None]) -> Manifest:
-    """The manifest whose `step` has these inputs and outputs in int8."""
+    """The manifest whose decoder graphs have these inputs and outputs in int8."""
 
     def lowered(tensors: tuple[Port, ...]) -> tuple[Port, ...]:
         return tuple(_as_int8(port) if port.name in ports else port for port in tensors)
 
-    step = manifest.graphs["step"]
-    changed = {"inputs": lowered(step.inputs), "outputs": lowered(step.outputs)}
-    graphs = {**manifest.graphs, "step": step.model_copy(update=changed)}
+    graphs = {
+        key: graph.model_copy(
+            update={"inputs": lowered(graph.inputs), "outputs": lowered(graph.outputs)}
+        )
+        for key, graph in manifest.graphs.items()
+    }
     states = tuple(_as_int8(s) if s.step_input in ports else s for s in manifest.states)
     return manifest.model_copy(update={"states": states, "graphs": graphs})
 

@@ -11,6 +11,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "marian": "export.models.marian",
     "vision-encoder-decoder": "export.models.vision_encoder_decoder",
     "blip": "export.models.blip",
+    "git": "export.models.git",
     "clip": "export.models.clip",
     "siglip": "export.models.siglip",
     "vit": "export.models.vit_classifier",

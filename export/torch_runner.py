@@ -83,6 +83,7 @@ class TorchGroup:
         self._step = graphs.lowerings["step"]
         self._admit = graphs.lowerings.get("admit")
         self._states = graphs.states
+        self._prefix = max((state.prefix for state in graphs.states), default=0)
         self._values: dict[str, Tensor] = {}
         self._lengths = torch.zeros(0, dtype=torch.int32)  # (B,)
         self._sources = torch.zeros(0, dtype=torch.int32)  # (B,)
@@ -95,6 +96,10 @@ class TorchGroup:
         lengths = torch.tensor([len(prompt.token_ids) for prompt in prompts], dtype=torch.int32)
         tokens = right_padded([prompt.token_ids for prompt in prompts])
         sources, held = self._encode(prompts)
+        for state in self._states:
+            if state.prefix:
+                room = state.prefix + tokens.shape[1]
+                held[state.name] = _stretched(held[state.name], room, dim=2)
         values = held | self._empty_rows(len(prompts), tokens.shape[1])
         logits = self._prefill(values, tokens, lengths, sources)
         for state in self._states:
@@ -141,7 +146,8 @@ class TorchGroup:
         room = int(self._lengths.max())
         for state in self._states:
             if state.growth is Growth.APPEND:
-                self._values[state.name] = _stretched(self._values[state.name], room, dim=2)
+                longer = _stretched(self._values[state.name], state.prefix + room, dim=2)
+                self._values[state.name] = longer
         lengths = self._lengths.repeat_interleave(self.width)
         tokens = torch.from_numpy(token_ids)[:, None]
         logits = self._call(
@@ -229,6 +235,7 @@ class TorchGroup:
         last: Tensor,
     ) -> Tensor:
         """One call of `step`; new states replace the old ones in `values`."""
+        lengths = lengths + self._prefix
         controls = {
             Role.TOKENS: tokens,
             Role.LENGTHS: lengths,

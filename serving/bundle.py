@@ -73,7 +73,7 @@ class Role(StrEnum):
 class Growth(StrEnum):
     """How a state changes from step to step."""
 
-    APPEND = "append"  # (R, H, P, K): one position longer each step
+    APPEND = "append"  # (R, H, P, K): one position longer each step; P begins with the prefix
     REPLACE = "replace"  # (R, …): a new value each step
     HOLD = "hold"  # (B, …): written at admission, then only read
 
@@ -122,7 +122,10 @@ class State(_Frozen):
     step_output: str | None = None
     """APPEND and REPLACE: the output that holds the new value; HOLD has none."""
     admit_output: str | None = None
-    """HOLD, and REPLACE with a computed initial value; otherwise zeros."""
+    """HOLD, REPLACE with a computed initial value, APPEND with a prefix; otherwise zeros."""
+    prefix: int = 0
+    """APPEND: positions in front of the first token, e.g. of an image, which `admit` computes.
+    LENGTHS and TOTAL count them, everything else counts tokens."""
     layout: Literal["in_place", "concat"] | None = None
     """APPEND only. in_place: one buffer is bound as past and present."""
 
@@ -238,6 +241,11 @@ class Manifest(_Frozen):
     """Number of tokens of a text encoder; None for a decoder's own."""
     report: str = "report.json"
     """The verification report's file name."""
+
+    @property
+    def prefix(self) -> int:
+        """Positions in front of a generator's first token."""
+        return max((state.prefix for state in self.states), default=0)
 
     @property
     def generator(self) -> str | None:

@@ -43,6 +43,32 @@ def encoder_decoder_graphs(
     return Graphs(lowerings, states, source_vocabulary=source.vocabulary)
 
 
+def prefix_graphs(encoder: nn.Module, decoder: TransformerDecoder, source: Source) -> Graphs:
+    """`admit` and `step` of a decoder whose caches begin with a source's positions.
+
+    The source's positions attend to each other and to no token, so their keys and values are
+    computed once; `step` is that of a language model, whose tokens attend to all of the cache.
+
+    Args:
+        encoder: Called with the source's inputs → (B, N, D), the decoder's input.
+        decoder: Adds no position of its own to these.
+        source: With a fixed number of positions.
+    """
+    assert isinstance(source.positions, int)
+    heads = decoder.heads
+    shape = ("B", heads.groups, source.positions, heads.cache_width)
+    ports = _layer_ports(decoder, "prefix", shape)
+    states = tuple(
+        state.model_copy(update={"admit_output": port.name, "prefix": source.positions})
+        for state, port in zip(_cache_states(decoder), ports, strict=True)
+    )
+    lowerings = {
+        "admit": Lowering(ReadPrefix(encoder, decoder), source.admit_graph(ports)),
+        "step": _step(decoder, None),
+    }
+    return Graphs(lowerings, states, source_vocabulary=source.vocabulary)
+
+
 def alignment_layer(layers: int) -> int:
     """The layer, counted from 0, whose cross-attention aligns best.
 
@@ -67,6 +93,20 @@ class Admit(nn.Module):
         """The encoder's inputs → keys and values of every decoder layer."""
         cross = self.decoder.project_cross_kv(self.encoder(*source))
         return tuple(tensor for pair in cross for tensor in pair)
+
+
+class ReadPrefix(nn.Module):
+    """`admit`: source → the first positions of the decoder's caches."""
+
+    def __init__(self, encoder: nn.Module, decoder: TransformerDecoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def forward(self, *source: Tensor) -> tuple[Tensor, ...]:
+        """The encoder's inputs → keys and values of every decoder layer, (B, G, N, K)."""
+        prefix = self.decoder.read_prefix(self.encoder(*source))
+        return tuple(tensor for pair in prefix for tensor in pair)
 
 
 class Step(nn.Module):

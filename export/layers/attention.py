@@ -177,6 +177,23 @@ class CachedAttention(Attention):
         mixed = attend(self.heads, query, keys, values, visible, bias)
         return self.out(self.join(mixed)), (present_key, present_value)
 
+    def read_prefix(self, x: Tensor) -> tuple[Tensor, KeyValue]:
+        """(B, N, D) → (B, N, D) of positions in front of the tokens, and their part of the cache.
+
+        They attend to each other, whatever their order, and to no token; keys and values are
+        (B, G, N, K), K rounded up as in the cache.
+        """
+        assert self.heads.rotary is None
+        key, value = self.key(x), self.value(x)
+        room = self.heads.cache_width - self.heads.width
+        cached = tuple(functional.pad(self.split(part), (0, room)) for part in (key, value))
+        if self.is_fused and self.heads.groups == self.heads.count:
+            mixed = multi_head_attention(self.heads, self.query(x), key, value)
+        else:
+            query, key, value = (self.split(part) for part in (self.query(x), key, value))
+            mixed = self.join(attend(self.heads, query, key, value))
+        return self.out(mixed), (cached[0], cached[1])
+
     def _write(self, past: Tensor, new: Tensor, positions: Tensor) -> Tensor:
         """The cache with `new` (R, G, T, K) at `positions` (R, T) of its rows."""
         new = functional.pad(new, (0, past.shape[-1] - new.shape[-1]))

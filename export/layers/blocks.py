@@ -111,6 +111,12 @@ class DecoderBlock(Block):
         attended, present = self.attention(self.before(self.attention_norm, x), past, rows, bias)
         return self.after(self.attention_norm, x + attended), present
 
+    def read_prefix(self, x: Tensor) -> tuple[Tensor, KeyValue]:
+        """(B, N, D) of positions in front of the tokens → (B, N, D) and their part of the cache."""
+        attended, present = self.attention.read_prefix(self.before(self.attention_norm, x))
+        x = self.after(self.attention_norm, x + attended)
+        return self.after(self.mlp_norm, x + self.mlp(self.before(self.mlp_norm, x))), present
+
     def cross_weights(self, x: Tensor, cross: KeyValue, source: Tensor | None) -> Tensor:
         """The second sub-layer's attention weights, (R, T, S), mean over heads."""
         return self.cross.weights(self.before(self.cross_norm, x), cross, source)

@@ -98,6 +98,14 @@ class TransformerDecoder(nn.Module):
         x, _ = blocks[layer].self_attention(x, rows, past[layer], bias)
         return blocks[layer].cross_weights(x, cross[layer], source)
 
+    def read_prefix(self, x: Tensor) -> list[KeyValue]:
+        """Positions in front of the tokens (B, N, D) → each layer's part of the cache."""
+        cache = []
+        for block in cast(list[DecoderBlock], self.blocks):
+            x, present = block.read_prefix(x)
+            cache.append(present)
+        return cache
+
     def project_cross_kv(self, source: Tensor) -> list[KeyValue]:
         """Encoder output (B, S, D) → each layer's cross-attention keys and values."""
         return [block.cross.project_kv(source) for block in cast(list[DecoderBlock], self.blocks)]

@@ -85,8 +85,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     if not isinstance(end_token, int):
         raise CheckpointError(f"{text.place}: eos_token_id must be one id, not {end_token!r}")
     return Config(
-        image_tower=_read_tower(image, width=768, mlp_width=3072, heads=12),
-        text_tower=_read_tower(text, width=512, mlp_width=2048, heads=8),
+        image_tower=read_tower(image, width=768, mlp_width=3072, heads=12),
+        text_tower=read_tower(text, width=512, mlp_width=2048, heads=8),
         image=image.pair("image_size", 224),
         patch=image.pair("patch_size", 32),
         vocabulary_size=text.integer("vocab_size", 49408),
@@ -103,7 +103,8 @@ def _section(values: Mapping[str, Any], side: str) -> ConfigReader:
     return reader.section(old if values.get(old) is not None else f"{side}_config")
 
 
-def _read_tower(reader: ConfigReader, width: int, mlp_width: int, heads: int) -> TowerConfig:
+def read_tower(reader: ConfigReader, width: int, mlp_width: int, heads: int) -> TowerConfig:
+    """A tower's section of `config.json`, with the defaults of `transformers`."""
     width = reader.integer("hidden_size", width)
     heads = reader.integer("num_attention_heads", heads)
     if width % heads:
@@ -133,22 +134,19 @@ def _blocks(config: TowerConfig, *, is_causal: bool) -> nn.ModuleList:
     return nn.ModuleList(blocks)
 
 
-class ImageTower(nn.Module):
-    """A ViT with a norm in front of its blocks; the class token represents the image (§2.4)."""
+class VisionTransformer(nn.Module):
+    """A ViT with a norm in front of its blocks, and one behind them for its user to apply."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, tower: TowerConfig, image: tuple[int, int], patch: tuple[int, int]) -> None:
         super().__init__()
-        tower = config.image_tower
-        self.size = config.image
+        self.size = image
         self.pixel_norm: nn.Module = nn.Identity()
-        self.patches = PatchEmbedding(tower.width, config.patch, bias=False)
+        self.patches = PatchEmbedding(tower.width, patch, bias=False)
         self.class_token = nn.Parameter(torch.zeros(tower.width))
-        positions = patch_count(config.image, config.patch) + 1
-        self.positions = nn.Parameter(torch.zeros(positions, tower.width))
+        self.positions = nn.Parameter(torch.zeros(patch_count(image, patch) + 1, tower.width))
         self.first_norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
         self.blocks = _blocks(tower, is_causal=False)
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
-        self.projection = nn.Linear(tower.width, config.embedding_width, bias=False)
 
     def prepare(self, image: ImageSpec) -> None:
         """Takes prepared uint8 pixels from now on, not a normalised image.
@@ -159,14 +157,28 @@ class ImageTower(nn.Module):
         check_recipe(image, self.size)
         self.pixel_norm = PixelNorm(image)
 
-    def forward(self, pixels: Tensor) -> Tensor:
-        """(B, height, width, 3) uint8 → (B, E), of length one."""
+    def hidden(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, N + 1, D), the class token first."""
         patches = self.patches(self.pixel_norm(pixels))
         class_token = self.class_token.expand(patches.shape[0], 1, -1)
         x = self.first_norm(torch.cat([class_token, patches], dim=1) + self.positions)
         for block in self.blocks:
             x = block(x)
-        return functional.normalize(self.projection(self.norm(x[:, 0])), dim=-1)
+        return x
+
+
+class ImageTower(VisionTransformer):
+    """The class token represents the image (§2.4)."""
+
+    def __init__(self, config: Config) -> None:
+        tower = config.image_tower
+        super().__init__(tower, config.image, config.patch)
+        self.projection = nn.Linear(tower.width, config.embedding_width, bias=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, E), of length one."""
+        pooled = self.norm(self.hidden(pixels)[:, 0])
+        return functional.normalize(self.projection(pooled), dim=-1)
 
 
 class TextTower(nn.Module):
@@ -218,15 +230,35 @@ def zero_shot_section(model: CLIP, checkpoint: Checkpoint) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------- rename
 
 
+def vision_names(theirs: str, ours: str) -> dict[str, Entry]:
+    """The table of a `VisionTransformer`; `pre_layrnorm` is `transformers`' own spelling."""
+    return {
+        f"{theirs}.embeddings.class_embedding": f"{ours}.class_token",
+        f"{theirs}.embeddings.patch_embedding": f"{ours}.patches.projection",
+        f"{theirs}.embeddings.position_embedding.weight": f"{ours}.positions",
+        f"{theirs}.embeddings.position_ids": None,
+        f"{theirs}.pre_layrnorm": f"{ours}.first_norm",
+        f"{theirs}.post_layernorm": f"{ours}.norm",
+        **_block_names(theirs, ours),
+    }
+
+
+def _block_names(theirs: str, ours: str) -> dict[str, Entry]:
+    block, own = f"{theirs}.encoder.layers.*", f"{ours}.blocks.*"
+    return {
+        **projections(f"{block}.self_attn", f"{own}.attention"),
+        f"{block}.layer_norm1": f"{own}.attention_norm",
+        f"{block}.layer_norm2": f"{own}.mlp_norm",
+        f"{block}.mlp.fc1": f"{own}.mlp.up",
+        f"{block}.mlp.fc2": f"{own}.mlp.down",
+    }
+
+
 def rename(config: Config) -> Rename:
-    """`transformers`' names → ours; `pre_layrnorm` is its own spelling."""
+    """`transformers`' names → ours."""
     table: dict[str, Entry] = {
-        "vision_model.embeddings.class_embedding": "image.class_token",
-        "vision_model.embeddings.patch_embedding": "image.patches.projection",
-        "vision_model.embeddings.position_embedding.weight": "image.positions",
-        "vision_model.embeddings.position_ids": None,
-        "vision_model.pre_layrnorm": "image.first_norm",
-        "vision_model.post_layernorm": "image.norm",
+        **vision_names("vision_model", "image"),
+        **_block_names("text_model", "text"),
         "visual_projection": "image.projection",
         "text_model.embeddings.token_embedding": "text.tokens",
         "text_model.embeddings.position_embedding.weight": "text.positions",
@@ -235,15 +267,6 @@ def rename(config: Config) -> Rename:
         "text_projection": "text.projection",
         "logit_scale": "logit_scale",
     }
-    for tower, own in (("vision_model", "image"), ("text_model", "text")):
-        block, ours = f"{tower}.encoder.layers.*", f"{own}.blocks.*"
-        table |= projections(f"{block}.self_attn", f"{ours}.attention")
-        table |= {
-            f"{block}.layer_norm1": f"{ours}.attention_norm",
-            f"{block}.layer_norm2": f"{ours}.mlp_norm",
-            f"{block}.mlp.fc1": f"{ours}.mlp.up",
-            f"{block}.mlp.fc2": f"{ours}.mlp.down",
-        }
     return Rename(table)
 
 

@@ -70,7 +70,7 @@ def wanted(twin: TwinPair, request: EngineRequest) -> Hypotheses:
     assert image is not None
     assert request.pixels is not None
     output = twin.reference.generate(
-        normalised(torch.from_numpy(request.pixels)[None], image),
+        pixel_values=normalised(torch.from_numpy(request.pixels)[None], image),
         **_prompt(twin, request),
         do_sample=False,
         num_beams=rules.num_beams,

@@ -10,8 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.layers.attention import CrossAttention
-from export.models import siglip
+from export.layers import attention
+from export.layers.attention import CachedAttention, CrossAttention
+from export.layers.heads import KeyValue
+from export.layers.scores import attend
+from export.models import clip, git, siglip
 from export.models.bert_decoder import BertDecoder
 from export.models.trocr import LearnedPositions, SinusoidalPositions
 from tests.export.faults import Fault
@@ -66,6 +69,28 @@ def _normed_last(tower: siglip.ImageTower, pixels: Tensor) -> Tensor:
     return functional.normalize(tower.norm(tower.pooling(x)), dim=-1)
 
 
+def _causal_prefix(own: CachedAttention, x: Tensor) -> tuple[Tensor, KeyValue]:
+    size = x.shape[1]
+    query, key, value = (own.split(part(x)) for part in (own.query, own.key, own.value))
+    earlier = torch.ones(size, size, dtype=torch.bool).tril()
+    room = own.heads.cache_width - own.heads.width
+    cached = [functional.pad(part, (0, room)) for part in (key, value)]
+    mixed = own.join(attend(own.heads, query, key, value, earlier))
+    return own.out(mixed), (cached[0], cached[1])
+
+
+def _attend_to_itself(heads: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> Tensor:
+    if query.shape[2] == key.shape[2] == 17:
+        return value
+    return attend(heads, query, key, value, *rest)
+
+
+def _with_positions(own: git.TextDecoder, x: Tensor) -> list[KeyValue]:
+    return _READ_PREFIX(own, x + own.positions.weight[: x.shape[1]])
+
+
+_HIDDEN = clip.VisionTransformer.hidden
+_READ_PREFIX = git.TextDecoder.read_prefix
 _POSITIONS = BertDecoder.embed
 _PROJECT = CrossAttention.project_kv
 _LEARNED, _SINES = LearnedPositions.places, SinusoidalPositions.places
@@ -173,8 +198,37 @@ SIGLIP: dict[str, Fault] = {
     ),
 }
 
+GIT: dict[str, Fault] = {
+    "image tokens are read causally": lambda net: patch.object(
+        CachedAttention, "read_prefix", _causal_prefix
+    ),
+    "image tokens do not read each other": lambda net: patch.object(
+        attention, "attend", _attend_to_itself
+    ),
+    "text is counted behind the image": _change(lambda net: setattr(net.decoder, "prefix", 9)),
+    "image tokens get text positions": lambda net: patch.object(
+        git.TextDecoder, "read_prefix", _with_positions
+    ),
+    "the class token is left out": lambda net: patch.object(
+        clip.VisionTransformer,
+        "hidden",
+        lambda own, pixels: _HIDDEN(own, pixels).index_fill(1, torch.tensor([0]), 0.0),
+    ),
+    "the projection's norm is missing": _change(
+        lambda net: setattr(net.encoder, "projection", net.encoder.projection[0])
+    ),
+    "the image's norm is missing": _change(
+        lambda net: setattr(net.encoder.vit, "norm", nn.Identity())
+    ),
+    "the embedding's norm is missing": _change(
+        lambda net: setattr(net.decoder, "embedding_norm", nn.Identity())
+    ),
+    "the output has no bias": BERT_DECODER["the output has no bias"],
+}
+
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("blip", "odd"): BLIP,
+    ("git", "odd"): GIT,
     ("siglip", "odd"): SIGLIP,
     ("vision-encoder-decoder", "bert"): BERT_DECODER,
     ("vision-encoder-decoder", "roberta"): ROBERTA_DECODER,

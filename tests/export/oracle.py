@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs
 from export.layers.scores import within
-from serving.bundle import Graph, Growth, ImageSpec, Role
+from serving.bundle import Graph, Growth, ImageSpec, Role, State
 from serving.bundle import Tensor as Port
 from serving.planning.buckets import fixed_width
 from tests.export.conftest import TwinPair
@@ -340,8 +340,9 @@ class StepCalls:
         admitted = {}
         if admit is not None:
             admitted = _outputs(admit.graph, admit.module(*_feeds(admit.graph, sources)))
+        self.prefix = max((state.prefix for state in self.states), default=0)
         self.values = {
-            state.step_input: admitted[state.admit_output]
+            state.step_input: _with_room(state, admitted[state.admit_output], shape[1])
             if state.admit_output
             else torch.zeros([sizes[d] if isinstance(d, str) else d for d in state.shape])
             for state in self.states
@@ -357,8 +358,8 @@ class StepCalls:
         rows, new = tokens.shape
         controls = {
             Role.TOKENS: tokens,
-            Role.LENGTHS: torch.full((rows,), length, dtype=torch.int32),
-            Role.TOTAL: torch.tensor(length, dtype=torch.int32),
+            Role.LENGTHS: torch.full((rows,), length + self.prefix, dtype=torch.int32),
+            Role.TOTAL: torch.tensor(length + self.prefix, dtype=torch.int32),
             Role.LAST: torch.full((rows,), new - 1),
             Role.SOURCE: self.source,
         }
@@ -374,6 +375,11 @@ class StepCalls:
         return {
             port.role: outputs[port.name] for port in graph.outputs if port.role is not Role.STATE
         }
+
+
+def _with_room(state: State, value: Tensor, room: int) -> Tensor:
+    """An output of `admit` as `step` takes it: a prefix with room for tokens behind it."""
+    return nn.functional.pad(value, (0, 0, 0, room)) if state.prefix else value
 
 
 def _feeds(graph: Graph, by_role: Mapping[Role, Tensor]) -> list[Tensor]:

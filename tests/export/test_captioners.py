@@ -17,7 +17,7 @@ from tests.export.conftest import Bundles, Twins, lowered
 CAPTIONERS = [
     ("vision-encoder-decoder", config)
     for config in ("odd", "bert", "bert-untied", "roberta", "trocr", "trocr-sinusoidal")
-] + [("blip", "odd")]
+] + [("blip", "odd"), ("git", "odd"), ("git", "tied")]
 
 
 @pytest.mark.parametrize("rules", RULES)

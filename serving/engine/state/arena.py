@@ -21,15 +21,19 @@ class Arena:
     Unused cells of a HOLD state are zero: masked attention multiplies them by zero, and zero times
     NaN is NaN. Other unused cells may be stale; they are never read.
 
+    Lengths and positions count tokens; the prefix of an APPEND state lies in front of them and is
+    moved with them.
+
     Attributes:
         capacity: Entries that fit without a new layout.
-        length: Size of the P or S dimension; 0 where there is none.
+        length: Size of the P (without the prefix) or S dimension; 0 where there is none.
         axis: Index of that dimension, if any.
     """
 
     def __init__(self, state: State, pool: BufferPool) -> None:
         self.state = state
         self.axis = next((i for i, size in enumerate(state.shape) if size in ("P", "S")), None)
+        self._prefix = state.prefix
         self._pool, self._device = pool, pool.device
         self._allocate(0, 0)
 
@@ -55,8 +59,8 @@ class Arena:
         buffer, cells = self._buffer, self._cells
         self._allocate(capacity, length, room)
         if used:
-            source = self._device.entries(cells, 0, used)
-            self._device.copy(source, self.view(slice(0, used)), axis=self.axis, length=used_length)
+            source, kept = self._device.entries(cells, 0, used), used_length + self._prefix
+            self._device.copy(source, self.view(slice(0, used)), axis=self.axis, length=kept)
             self._zero_tail(0, used, used_length)
         self._pool.release(buffer)
 
@@ -73,17 +77,19 @@ class Arena:
             origin: An arena of the same state; by default this one.
         """
         cells = (origin or self)._cells
-        pairs = ((source, target),)
-        self._device.copy_entries(cells, self._cells, pairs, axis=self.axis, length=length)
+        pairs, copied = ((source, target),), length + self._prefix
+        self._device.copy_entries(cells, self._cells, pairs, axis=self.axis, length=copied)
         self._zero_tail(target, target + 1, length)
 
     def copy_entries(self, pairs: Sequence[tuple[int, int]], length: int) -> None:
         """Copies the first `length` positions of entries, for each (source, target)."""
-        self._device.copy_entries(self._cells, self._cells, pairs, axis=self.axis, length=length)
+        copied = length + self._prefix
+        self._device.copy_entries(self._cells, self._cells, pairs, axis=self.axis, length=copied)
 
     def read_positions(self, entry: int, start: int, stop: int) -> DeviceTensor:
-        """A copy of positions [start, stop) of an entry, (1, …)."""
+        """A copy of positions [start, stop) of an entry, (1, …), of a state without a prefix."""
         assert self.axis is not None
+        assert not self._prefix
         shape = self._shape(1, stop - start)
         copied = self._device.view(self._device.allocate(prod(shape), self.state.dtype), shape)
         source = self.view(slice(entry, entry + 1))
@@ -97,7 +103,7 @@ class Arena:
         self._device.copy(values, target, axis=self.axis, length=length, target_start=start)
 
     def write(self, start: int, values: DeviceTensor) -> None:
-        """Writes whole entries from `start` on; they may be shorter than the bucket."""
+        """Writes whole entries or prefixes from `start` on; they may be shorter than the bucket."""
         length = 0 if self.axis is None else values.shape[self.axis]
         stop = start + values.shape[0]
         self._device.copy(values, self.view(slice(start, stop)), axis=self.axis, length=length)
@@ -131,5 +137,6 @@ class Arena:
 
     def _shape(self, capacity: int, length: int) -> tuple[int, ...]:
         """Sizes for names: the first dimension, then P or S."""
+        length += self._prefix
         inner = [length if isinstance(size, str) else size for size in self.state.shape[1:]]
         return (capacity, *inner)

@@ -75,7 +75,7 @@ class Footprint:
 
     Attributes:
         position: Of one position of one row (APPEND).
-        row: Of one row, however long (REPLACE).
+        row: Of one row, however long (REPLACE, and the prefix of APPEND).
         source: Of one source position of one sequence (HOLD).
         sequence: Of one sequence, however long its source (HOLD of a fixed size).
     """
@@ -95,6 +95,7 @@ class Footprint:
             kind = ("source" if is_long else "sequence") if held else _row_kind(is_long)
             cells = prod(size for size in state.shape if isinstance(size, int))
             totals[kind] += cells * item_bytes(state.dtype)
+            totals["row"] += state.prefix * cells * item_bytes(state.dtype)
         return cls(**totals)
 
     def bytes(self, width: int, extent: Extent) -> int:

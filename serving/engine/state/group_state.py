@@ -14,7 +14,8 @@ class GroupState:
     """State of B sequences, `width` rows each, in slots [0, B).
 
     Attributes:
-        lengths: Positions of each sequence; its rows are equally long.
+        prefix: Positions in front of the first token of each row.
+        lengths: Positions of each sequence behind the prefix; its rows are equally long.
         source_lengths: Source positions of each sequence; 0 where the model has no source.
         reservation: Sizes that may be allocated before they are needed.
         expected_sequences: Sequences likely to be live soon, including those that are.
@@ -23,6 +24,7 @@ class GroupState:
 
     def __init__(self, states: tuple[State, ...], width: int, pool: BufferPool) -> None:
         self.width = width
+        self.prefix = max((state.prefix for state in states), default=0)
         self.lengths: list[int] = []
         self.source_lengths: list[int] = []
         held = [state for state in states if state.growth is Growth.HOLD]

@@ -18,15 +18,18 @@ from serving.engine.state.group_state import GroupState
 def write_initial(
     sessions: OrtSessions, state: GroupState, prompts: Sequence[Prompt], first: int
 ) -> None:
-    """Writes HOLD and REPLACE states of new slots from `first` on.
+    """Writes HOLD and REPLACE states of new slots from `first` on, and prefixes of APPEND states.
 
-    REPLACE states are written to one row per prompt, [first x width, first x width + m).
+    REPLACE and APPEND states are written to one row per prompt, [first x width, first x width + m).
     """
     values = _encode(sessions, prompts)
     for arena in state.of(Growth.HOLD):
         assert arena.state.admit_output is not None
         arena.write(first, values[arena.state.admit_output])
     start = first * state.width
+    for arena in state.of(Growth.APPEND):
+        if arena.state.admit_output is not None:
+            arena.write(start, values[arena.state.admit_output])
     for arena in state.of(Growth.REPLACE):
         if arena.state.admit_output is None:
             arena.clear(start, start + len(prompts))

@@ -132,8 +132,9 @@ class OrtGroup:
         """Prefills prompts on one row each, [first x width, first x width + m)."""
         lengths = [len(ids) for ids in token_ids]
         is_single = self._sessions.manifest.graphs["step"].max_tokens_per_call == 1
-        if is_single and max(lengths) > 1:
-            return self._prefill_singly(token_ids, first, row_requests)
+        if max(lengths) > 1 and (is_single or self._state.prefix):
+            sizes = [1 if is_single else length for length in lengths]
+            return self._prefill_singly(token_ids, sizes, first, row_requests)
         rows = slice(first * self.width, first * self.width + len(token_ids))
         slots = slice(first, first + len(token_ids))
         step = BoundStep(self._sessions, self._state, rows, slots, tokens=max(lengths))
@@ -143,24 +144,34 @@ class OrtGroup:
     def _prefill_singly(
         self,
         token_ids: list[NDArray[np.int64]],
+        sizes: Sequence[int],
         first: int,
         row_requests: Sequence[CandidateRequest],
     ) -> Candidates:
-        """Token by token, prompt by prompt: recurrent decoders cannot take a padded T."""
+        """Prompt by prompt: recurrent decoders cannot take a padded T, and several tokens behind a
+        prefix are taken for one row only.
+
+        Args:
+            token_ids: (T,) of each prompt.
+            sizes: Tokens a call, of which T is a multiple.
+            first: The slot of the first prompt.
+            row_requests: One per prompt.
+        """
         logits = self._sessions.logits_scratch(len(token_ids))
         emitted: list[Callable[[int], NDArray[np.float32]]] = []
-        for index, ids in enumerate(token_ids):
+        for index, (ids, size) in enumerate(zip(token_ids, sizes, strict=True)):
             row, slot = first * self.width + index, first + index
             step = BoundStep(
                 self._sessions,
                 self._state,
                 slice(row, row + 1),
                 slice(slot, slot + 1),
-                tokens=1,
+                tokens=size,
                 logits=self._sessions.device.entries(logits, index, index + 1),
             )
-            for position, token in enumerate(ids.tolist()):
-                step.run(np.array([[token]], np.int64), np.array([position + 1], np.int32))
+            for start in range(0, len(ids), size):
+                stop = start + size
+                step.run(ids[None, start:stop], np.array([stop], np.int32), start)
             if step.emitted is not None:
                 emitted.append(step.emitted)
         return self._candidates(

@@ -42,6 +42,7 @@ class BoundStep:
         self.layout = state.layout
         self._sessions, self._device = sessions, sessions.device
         self._rows, self._slots, self._tokens = rows, slots, tokens
+        self._prefix = state.prefix
         self._count = rows.stop - rows.start
         self._bound: list[Any] = []  # keeps addresses alive
         self._binding = sessions.step.io_binding()
@@ -61,14 +62,15 @@ class BoundStep:
 
         Args:
             token_ids: (rows, T), right-padded.
-            lengths: (rows,) lengths after this call.
+            lengths: (rows,) lengths after this call, without the prefix.
             past: For T > 1: the length before this call, of a single row; several rows have 0.
         """
         upload, controls = self._device.upload, self._controls
         upload(token_ids, controls[Role.TOKENS])
+        reached = lengths + self._prefix if self._prefix else lengths
         if Role.LENGTHS in controls:
-            upload(lengths, controls[Role.LENGTHS])
-        self._total[...] = lengths.max()
+            upload(reached, controls[Role.LENGTHS])
+        self._total[...] = reached.max()
         if self._tokens > 1:
             self._upload(Role.LAST, lengths.astype(np.int64) - (past + 1))
         self._sessions.step.run_with_iobinding(self._binding)

@@ -15,6 +15,8 @@ from serving.engine.state.group_state import GroupState
 STATES = (
     State(name="key", growth=Growth.APPEND, dtype="float32", shape=("R", 2, "P", 8),
           step_input="past", step_output="present", layout="in_place"),
+    State(name="value", growth=Growth.APPEND, dtype="int8", shape=("R", 2, "P", 8), prefix=5,
+          step_input="value", step_output="next_value", admit_output="first", layout="in_place"),
     State(name="hidden", growth=Growth.REPLACE, dtype="float32", shape=("R", 5),
           step_input="hidden", step_output="next"),
     State(name="memory", growth=Growth.HOLD, dtype="float16", shape=("B", 3, "S", 4),
@@ -25,7 +27,7 @@ STATES = (
 
 
 def test_bytes_are_those_of_the_shapes() -> None:
-    assert Footprint.of(STATES) == Footprint(position=64, row=20, source=24, sequence=56)
+    assert Footprint.of(STATES) == Footprint(position=80, row=100, source=24, sequence=56)
 
 
 @given(st.integers(1, 5000), st.sampled_from([1, 16]))
