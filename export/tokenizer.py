@@ -190,6 +190,8 @@ def _special_id(
         return known[text]
     for section in (config, config.get("decoder"), config.get("text_config")):
         value = (section or {}).get(f"{name}_id")
+        if isinstance(value, list) and value:  # several end tokens; the first one pads
+            value = value[0]
         if isinstance(value, int):
             return value
     return None
