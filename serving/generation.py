@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from triptych.parameters import (
+    MAX_NEW_TOKENS,
     Beams,
     GenerationParameters,
     LogitBias,
@@ -16,6 +17,7 @@ from triptych.parameters import (
     RepetitionPenalty,
     Seed,
     Temperature,
+    TokenId,
     TopK,
     TopLogProbs,
     TopP,
@@ -80,6 +82,9 @@ class Generation(BaseModel):
     """
     return_alignment: bool = False
     """Return the attention of each generated token over the source, where the model has it."""
+    given_ids: tuple[int, ...] = ()
+    """Tokens to take in place of chosen ones, with their log-probabilities before any rule; the
+    sequence ends with the last of them."""
 
     @model_validator(mode="after")
     def _rows_cover_what_is_returned(self) -> Self:
@@ -93,6 +98,8 @@ class Generation(BaseModel):
                 f"num_return_sequences ({self.num_return_sequences}) "
                 f"must not exceed {rows} ({self.rows})"
             )
+        if self.given_ids and self.rows > 1:
+            raise ValueError(f"given_ids are one sequence, not {self.rows}: no beams, no samples")
         return self
 
     @property
@@ -147,6 +154,12 @@ class Overrides(GenerationParameters):
     )
     return_alignment: bool | None = Field(
         default=None, description="Return attention over the source, where the model has it."
+    )
+    given_ids: tuple[TokenId, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_NEW_TOKENS,
+        description="Take these tokens and return their log-probabilities; chooses none.",
     )
     priority: int = Field(
         default=0,

@@ -110,6 +110,7 @@ STATUS_OF_TYPE: dict[str, int] = {
     "malformed_body": 400,
     "unauthorized": 401,
     "unknown_model": 404,
+    "model_not_chat": 404,
     "unknown_route": 404,
     "method_not_allowed": 405,
     "payload_too_large": 413,

@@ -101,6 +101,14 @@ class TokenLogprob(Message):
     top: list[TopToken] = []
 
 
+class PromptLogprob(Message):
+    """A token of the prompt, with the most likely tokens at its position where requested."""
+
+    token: str
+    logprob: float | None = Field(default=None, description="None for the first token.")
+    top: list[TopToken] = []
+
+
 class Continuation(Message):
     """One of the outputs for a prompt."""
 
@@ -118,6 +126,7 @@ class Generation(Item):
     score: float | None = None
     logprobs: list[TokenLogprob] | None = None
     alternatives: list[Continuation] | None = None
+    prompt_logprobs: list[PromptLogprob] | None = None
 
 
 class Chunk(Item):

@@ -162,7 +162,7 @@ class ChatResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class Generation(_message.Message):
-    __slots__ = ("index", "error", "text", "finish_reason", "score", "logprobs", "alternatives")
+    __slots__ = ("index", "error", "text", "finish_reason", "score", "logprobs", "alternatives", "prompt_logprobs")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +170,7 @@ class Generation(_message.Message):
     SCORE_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     index: int
     error: ItemError
     text: str
@@ -177,7 +178,8 @@ class Generation(_message.Message):
     score: float
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
     alternatives: _containers.RepeatedCompositeFieldContainer[Continuation]
-    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Continuation, _Mapping]]] = ...) -> None: ...
+    prompt_logprobs: _containers.RepeatedCompositeFieldContainer[PromptLogprob]
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Continuation, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[PromptLogprob, _Mapping]]] = ...) -> None: ...
 
 class TokenLogprob(_message.Message):
     __slots__ = ("token", "logprob", "top")
@@ -208,6 +210,16 @@ class Continuation(_message.Message):
     score: float
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
     def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
+
+class PromptLogprob(_message.Message):
+    __slots__ = ("token", "logprob", "top")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    logprob: float
+    top: _containers.RepeatedCompositeFieldContainer[TopToken]
+    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopToken, _Mapping]]] = ...) -> None: ...
 
 class ClassifyRequest(_message.Message):
     __slots__ = ("texts", "pairs", "images", "top_k", "stride", "return_attention", "model", "function_to_apply")
@@ -348,7 +360,7 @@ class MaskToken(_message.Message):
     def __init__(self, token: _Optional[str] = ..., token_id: _Optional[int] = ..., score: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "prompts", "instruction", "examples", "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "num_beams", "length_penalty", "early_stopping", "no_repeat_ngram_size", "n", "best_of", "stop", "logprobs", "stream")
+    __slots__ = ("model", "prompts", "instruction", "examples", "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "num_beams", "length_penalty", "early_stopping", "no_repeat_ngram_size", "n", "best_of", "stop", "logprobs", "stream", "echo")
     class LogitBiasEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -380,6 +392,7 @@ class GenerateRequest(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
+    ECHO_FIELD_NUMBER: _ClassVar[int]
     model: str
     prompts: _containers.RepeatedScalarFieldContainer[str]
     instruction: str
@@ -404,7 +417,8 @@ class GenerateRequest(_message.Message):
     stop: _containers.RepeatedScalarFieldContainer[str]
     logprobs: int
     stream: bool
-    def __init__(self, model: _Optional[str] = ..., prompts: _Optional[_Iterable[str]] = ..., instruction: _Optional[str] = ..., examples: _Optional[_Iterable[_Union[Example, _Mapping]]] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., seed: _Optional[int] = ..., num_beams: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: bool = ..., no_repeat_ngram_size: _Optional[int] = ..., n: _Optional[int] = ..., best_of: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[int] = ..., stream: bool = ...) -> None: ...
+    echo: bool
+    def __init__(self, model: _Optional[str] = ..., prompts: _Optional[_Iterable[str]] = ..., instruction: _Optional[str] = ..., examples: _Optional[_Iterable[_Union[Example, _Mapping]]] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., seed: _Optional[int] = ..., num_beams: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: bool = ..., no_repeat_ngram_size: _Optional[int] = ..., n: _Optional[int] = ..., best_of: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[int] = ..., stream: bool = ..., echo: bool = ...) -> None: ...
 
 class Example(_message.Message):
     __slots__ = ("input", "output")

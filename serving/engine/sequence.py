@@ -26,6 +26,7 @@ from serving.engine.search.greedy import GreedySearch
 from serving.engine.search.protocol import Search, StepResult
 from serving.engine.search.ranking import Beams, SearchInput
 from serving.engine.search.sampling import SampleSearch
+from serving.engine.search.scoring import GivenTokens
 from serving.errors import DeadlineExceeded, InvalidRequest
 
 log = logging.getLogger(__name__)
@@ -144,6 +145,8 @@ class SequenceState:
 
 
 def _search(request: EngineRequest) -> Search:
+    if request.rules.given_ids:
+        return GivenTokens(request)
     if request.rules.num_beams > 1:
         return BeamSearch(request)
     if request.rules.do_sample:

@@ -76,6 +76,8 @@ class RequestValidator:
                 f"a stream carries one sequence, not {rules.rows}: ask for one beam or one sample",
                 field="stream",
             )
+        if rules.given_ids:
+            _check_ids(np.array(rules.given_ids), self._vocabulary_size, "given_ids")
         if rules.logit_bias:
             _check_ids(np.array(list(rules.logit_bias)), self._vocabulary_size, "logit_bias")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from serving.errors import ServingError
 from serving.generation import FinishReason, Overrides
@@ -14,7 +14,29 @@ from serving.planning.items import attempt_each, generated_of, in_place, unwrap,
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.served_task import Plan
 from serving.planning.streaming import Segment, StreamedItem, Streaming
-from triptych.messages import Continuation, Generation, Response, TokenLogprob, TopToken
+from triptych.messages import (
+    Continuation,
+    Generation,
+    PromptLogprob,
+    Response,
+    TokenLogprob,
+    TopToken,
+)
+
+
+@dataclass(frozen=True)
+class Echo:
+    """A prompt that is returned with its outputs.
+
+    Attributes:
+        text: As it was laid out.
+        token_ids: Its tokens; empty where no log-probabilities are requested.
+        call: Number of the call that scores its tokens after the first; None for one token.
+    """
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    call: int | None = None
 
 
 @dataclass(frozen=True)
@@ -25,6 +47,7 @@ class ContinuationPlan(Plan):
         response: The task's response message.
         numbers: For each prompt its call's number, or its error.
         read: A reader of one output's tokens.
+        echoes: Index of a prompt → its echo.
     """
 
     response: type[Response[Generation]]
@@ -35,6 +58,7 @@ class ContinuationPlan(Plan):
     length_penalty: float
     with_alternatives: bool
     with_logprobs: bool
+    echoes: Mapping[int, Echo] = field(default_factory=dict)
 
     def finish(self, outcomes: Sequence[Outcome]) -> Response[Generation]:
         """The outputs, best first."""
@@ -47,15 +71,20 @@ class ContinuationPlan(Plan):
             completion_tokens += sum(tokens for _, tokens in found)
             # A stop string may change the order, and samples arrive in the order drawn.
             found.sort(key=lambda output: _ranking(output[0].score), reverse=True)
+            echo = self.echoes.get(index)
+            if echo is not None:
+                found = [(_after(echo.text, output), tokens) for output, tokens in found]
             best = found[0][0]
             return Generation(
                 index=index,
                 **{name: getattr(best, name) for name in type(best).model_fields},
                 alternatives=[output for output, _ in found] if self.with_alternatives else None,
+                prompt_logprobs=self._prompt_logprobs(echo, outcomes) if echo else None,
             )
 
         results = attempt_each(self.numbers, generated)
-        usage = usage_of(outcomes).model_copy(update={"completion_tokens": completion_tokens})
+        own = [outcomes[number] for number in self.numbers if isinstance(number, int)]
+        usage = usage_of(own).model_copy(update={"completion_tokens": completion_tokens})
         return self.response(model=self.model.name, data=in_place(results, Generation), usage=usage)
 
     def streaming(self) -> Streaming:
@@ -88,16 +117,40 @@ class ContinuationPlan(Plan):
     def _logprobs(self, tokens: Tokens) -> list[TokenLogprob] | None:
         if not (self.with_logprobs and tokens.log_probs):
             return None
-        pieces = self.model.tokenizer.pieces
+        pieces = self.model.tokenizer.pieces(tokens.ids)
         tops = tokens.top or ((),) * len(tokens.ids)
         return [
-            TokenLogprob(
-                token=token,
-                logprob=log_prob,
-                top=[TopToken(token=pieces([other])[0], logprob=score) for other, score in top],
-            )
-            for token, log_prob, top in zip(pieces(tokens.ids), tokens.log_probs, tops, strict=True)
+            TokenLogprob(token=token, logprob=log_prob, top=self._top(top))
+            for token, log_prob, top in zip(pieces, tokens.log_probs, tops, strict=True)
         ]
+
+    def _prompt_logprobs(
+        self, echo: Echo, outcomes: Sequence[Outcome]
+    ) -> list[PromptLogprob] | None:
+        """The prompt's tokens; nothing precedes the first one."""
+        if not echo.token_ids:
+            return None
+        first, *others = self.model.tokenizer.pieces(echo.token_ids)
+        found = [PromptLogprob(token=first)]
+        if echo.call is not None:
+            scored = generated_of(outcomes[echo.call])
+            (log_probs,), tops = scored.log_probs, scored.top or ((),)
+            found += [
+                PromptLogprob(token=token, logprob=log_prob, top=self._top(top))
+                for token, log_prob, top in zip(
+                    others, log_probs, tops[0] or ((),) * len(others), strict=True
+                )
+            ]
+        return found
+
+    def _top(self, best: Iterable[tuple[int, float]]) -> list[TopToken]:
+        pieces = self.model.tokenizer.pieces
+        return [TopToken(token=pieces([other])[0], logprob=score) for other, score in best]
+
+
+def _after(text: str, output: Continuation) -> Continuation:
+    """The output with a text before its own."""
+    return output.model_copy(update={"text": text + output.text})
 
 
 def rows_of(options: Overrides) -> int:

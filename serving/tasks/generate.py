@@ -8,10 +8,11 @@ import numpy as np
 
 from serving.codec import PROMPT_IDS, SOURCE_IDS
 from serving.errors import InvalidRequest, TooLong
+from serving.generation import Overrides
 from serving.planning import fewshot
-from serving.planning.calls import Call, GenerateCall
+from serving.planning.calls import Array, Call, GenerateCall
 from serving.planning.canaries import generator_canary
-from serving.planning.continuation import ContinuationPlan, rows_of
+from serving.planning.continuation import ContinuationPlan, Echo, rows_of
 from serving.planning.image_inputs import ImageInput
 from serving.planning.incremental_text import IncrementalText
 from serving.planning.items import attempt_each
@@ -55,12 +56,14 @@ class Generate(ServedTask[GenerateRequest, Section]):
             stream=request.stream,
         )
         options = sampling_overrides(request, outputs, model, limits)
+        _check_echo(request, model)
 
         def read() -> IncrementalText:
             trim = LeadingSpace() if header else None
             return IncrementalText(model.tokenizer, stops=outputs.stops, trim=trim)
 
         calls: list[GenerateCall] = []
+        echoes: dict[int, Echo] = {}
         may_end_early = bool(outputs.stops) and rows_of(options) == 1
 
         def numbered(index: int, prompt: str) -> int:
@@ -69,7 +72,13 @@ class Generate(ServedTask[GenerateRequest, Section]):
             ids = np.array(_encode(text, field, model, limits), dtype=np.int64)
             name = SOURCE_IDS if model.reads_source else PROMPT_IDS
             calls.append(model.generate_call({name: ids}, options, read if may_end_early else None))
-            return len(calls) - 1
+            number = len(calls) - 1
+            if request.echo:
+                scoring = _scoring_call(ids, request.logprobs, model)
+                calls.extend(filter(None, [scoring]))
+                scored = tuple(ids.tolist()) if request.logprobs is not None else ()
+                echoes[index] = Echo(text, scored, number + 1 if scoring else None)
+            return number
 
         numbers = attempt_each(request.prompts, numbered)
         penalty = request.length_penalty
@@ -82,6 +91,7 @@ class Generate(ServedTask[GenerateRequest, Section]):
             model.generation.length_penalty if penalty is None else penalty,
             with_alternatives=request.n is not None,
             with_logprobs=request.logprobs is not None,
+            echoes=echoes,
         )
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
@@ -99,6 +109,33 @@ class Generate(ServedTask[GenerateRequest, Section]):
         """Characters."""
         examples = (text for one in request.examples or () for text in (one.input, one.output))
         return sum(map(len, (*request.prompts, *examples, request.instruction or "")))
+
+
+def _check_echo(request: GenerateRequest, model: LoadedModel) -> None:
+    """Raises InvalidRequest where a prompt cannot be returned."""
+    if request.echo and request.stream:
+        raise InvalidRequest("a stream does not carry the prompt: leave echo out", field="echo")
+    if request.echo and model.reads_source:
+        raise InvalidRequest(
+            f"{model.name} reads prompts with its encoder and does not score them: leave echo out",
+            field="echo",
+        )
+
+
+def _scoring_call(ids: Array, logprobs: int | None, model: LoadedModel) -> GenerateCall | None:
+    """The call that takes a prompt's tokens one by one, after the first; None without scores."""
+    given = tuple(ids[1:].tolist())
+    if logprobs is None or not given:
+        return None
+    options = Overrides(
+        num_beams=1,
+        num_return_sequences=1,
+        do_sample=False,
+        max_new_tokens=len(given),
+        top_log_probs=logprobs,
+        given_ids=given,
+    )
+    return model.generate_call({PROMPT_IDS: ids[:1]}, options)
 
 
 def _encode(text: str, field: str, model: LoadedModel, limits: TaskLimits) -> list[int]:

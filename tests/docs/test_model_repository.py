@@ -8,7 +8,7 @@ from serving import codec
 from serving.generation import Overrides
 
 PAGE = (Path(__file__).parents[2] / "model_repository" / "README.md").read_text(encoding="utf-8")
-TYPES = {"integer": "integer", "number": "number", "boolean": "boolean", "object": "object"}
+TYPES = {kind: kind for kind in ("integer", "number", "boolean", "object", "array")}
 
 
 def table(head: str) -> list[str]:
@@ -39,6 +39,8 @@ def bounds(form: dict[str, Any]) -> str:
         "exclusiveMaximum": "below",
     }
     found = [f"{word} {number(form[key])}" for key, word in words.items() if key in form]
+    if "maxItems" in form:
+        found = [f"{number(form['minItems'])} to {number(form['maxItems'])} entries"]
     if "maxProperties" in form:
         found = [f"up to {form['maxProperties']:,} entries"]
     return "".join(f", {one}" for one in found)

@@ -395,6 +395,7 @@ class BlockingMethods(BlockingClient):
         n: int | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
+        echo: bool | None = None,
         num_beams: int | None = None,
         length_penalty: float | None = None,
         max_new_tokens: int | None = None,
@@ -425,6 +426,8 @@ class BlockingMethods(BlockingClient):
             n: Number of outputs per prompt, best first.
             stop: Stop strings; the output ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
+            echo: Return the prompt before each output, and with `logprobs` its tokens'
+                log-probabilities as `prompt_logprobs`.
             num_beams: Beam width; the checkpoint's own by default.
             length_penalty: Scores of hypotheses are divided by their length to this power.
             max_new_tokens: Maximum number of generated tokens, the end token included.
@@ -459,6 +462,7 @@ class BlockingMethods(BlockingClient):
                 n=n,
                 stop=stop,
                 logprobs=logprobs,
+                echo=echo,
                 num_beams=num_beams,
                 length_penalty=length_penalty,
                 max_new_tokens=max_new_tokens,
@@ -1109,6 +1113,7 @@ class AwaitableMethods(AwaitableClient):
         n: int | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
+        echo: bool | None = None,
         num_beams: int | None = None,
         length_penalty: float | None = None,
         max_new_tokens: int | None = None,
@@ -1139,6 +1144,8 @@ class AwaitableMethods(AwaitableClient):
             n: Number of outputs per prompt, best first.
             stop: Stop strings; the output ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
+            echo: Return the prompt before each output, and with `logprobs` its tokens'
+                log-probabilities as `prompt_logprobs`.
             num_beams: Beam width; the checkpoint's own by default.
             length_penalty: Scores of hypotheses are divided by their length to this power.
             max_new_tokens: Maximum number of generated tokens, the end token included.
@@ -1173,6 +1180,7 @@ class AwaitableMethods(AwaitableClient):
                 n=n,
                 stop=stop,
                 logprobs=logprobs,
+                echo=echo,
                 num_beams=num_beams,
                 length_penalty=length_penalty,
                 max_new_tokens=max_new_tokens,

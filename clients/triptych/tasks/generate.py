@@ -56,6 +56,11 @@ class GenerateRequest(StreamRequest, GenerationParameters):
         default=None,
         description="Return log-probabilities of the tokens, and of this many most likely ones.",
     )
+    echo: bool | None = Field(
+        default=None,
+        description="Return the prompt before each output, and with `logprobs` its tokens' "
+        "log-probabilities as `prompt_logprobs`.",
+    )
 
 
 class GenerateResponse(Response[Generation]):
@@ -68,7 +73,7 @@ TASK = Task(
     request=GenerateRequest,
     response=GenerateResponse,
     inputs="prompts",
-    not_streamed=("num_beams", "length_penalty", "early_stopping", "n", "best_of"),
+    not_streamed=("num_beams", "length_penalty", "early_stopping", "n", "best_of", "echo"),
     command=Command(
         examples=(
             'triptych generate "The small red circle" --stream',

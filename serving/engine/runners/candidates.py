@@ -43,11 +43,14 @@ class CandidateRequest:
         count: Candidates; a row may get more, if another row of the call needs them.
         edit: Applied before candidates are ranked.
         temperature: Return the row's probability mass at this temperature.
+        given: A token that becomes the first candidate, with its own log-probability, whatever its
+            rank; the best tokens follow it. Excludes `edit`.
     """
 
     count: int
     edit: Edit | None = None
     temperature: float | None = None
+    given: int | None = None
 
 
 @lru_cache(maxsize=1024)

@@ -99,9 +99,11 @@ def select_candidates(
     kinds = set(row_requests)  # by identity, so plain rows cost nothing each
     size = logits.vocabulary_size
     count = min(max(kind.count for kind in kinds), size)
-    folds: list[_Fold] = []
+    folds: list[_Fold | _Given] = []
+    if any(kind.given is not None for kind in kinds):
+        folds += _given(logits, row_requests)
     if any(kind.edit is not None for kind in kinds):
-        folds = _edit(logits, row_requests)
+        folds += _edit(logits, row_requests)
     temperatures = None
     if any(kind.temperature is not None for kind in kinds):
         temperatures = np.array([[each.temperature or 1.0] for each in row_requests], np.float32)
@@ -149,6 +151,37 @@ class _Fold:
         found.token_ids[self.row, : len(order)] = all_ids[order]
         found.log_probs[self.row] = -np.inf
         found.log_probs[self.row, : len(order)] = scores[order]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A row whose first candidate is a given token.
+
+    Attributes:
+        raw: Its logit.
+    """
+
+    row: int
+    token_id: int
+    raw: float
+
+    def into(self, found: Candidates) -> None:
+        """Puts the token in front of the row's ranking, which loses its last candidate."""
+        assert found.logits is not None
+        ids, log_probs = found.token_ids[self.row], found.log_probs[self.row]
+        normaliser = found.logits[self.row, 0] - log_probs[0]
+        ids[1:], log_probs[1:] = ids[:-1].copy(), log_probs[:-1].copy()
+        ids[0], log_probs[0] = self.token_id, self.raw - normaliser
+
+
+def _given(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_Given]:
+    """The given tokens of rows, read by an edit that changes nothing."""
+    rows = [row for row, request in enumerate(row_requests) if request.given is not None]
+    tokens = [request.given for request in row_requests if request.given is not None]
+    zeros = np.zeros(len(rows), np.float32)
+    cells = CellEdits(np.array(rows, np.int64), np.array(tokens, np.int64), zeros, zeros + 1, zeros)
+    raw = logits.edit(cells).tolist()
+    return [_Given(*place) for place in zip(rows, tokens, raw, strict=True)]
 
 
 def _edit(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_Fold]:

@@ -218,3 +218,60 @@ def test_score_of_a_cut_output_is_that_of_a_whole_one(model: LoadedModel) -> Non
     made = plan(model, "a", stop="two", length_penalty=0.5)
     outcome = Generated(((4, 5),), (-3.0,), ("length",), log_probs=((-1.0, -2.0),))
     assert made.finish([outcome]).data[0].score == pytest.approx(-3 / math.sqrt(2))
+
+
+def test_echo_returns_the_prompt_with_its_log_probabilities(model: LoadedModel) -> None:
+    made = plan(model, "one two three", "one", echo=True, logprobs=1, n=2, num_beams=2)
+    first, scoring, second, short = made.calls
+    assert first.inputs["prompt_ids"].tolist() == [4, 5, 6, 1]
+    assert scoring.inputs["prompt_ids"].tolist() == [4]
+    assert scoring.options.given_ids == (5, 6, 1)
+    assert (scoring.options.max_new_tokens, scoring.options.num_beams) == (3, 1)
+    assert second.inputs["prompt_ids"].tolist() == [4, 1]
+    assert short.options.given_ids == (1,)
+    assert first.options.given_ids is None
+
+
+def test_echo_precedes_every_output_and_is_no_completion(model: LoadedModel) -> None:
+    made = plan(model, "one two", echo=True, logprobs=1)
+    top = ((5, -0.5),)
+    scored = Generated(((5, 1),), (-1.0,), ("length",), 1, 2, ((-0.25, -2.0),), ((top, top),))
+    whole = Generated(((6, 1),), (-0.5,), ("stop",), 3, 2, ((-0.125, -0.5),), ((top, top),))
+    answer = made.finish([whole, scored])
+    (item,) = answer.data
+    assert item.text == "one twothree"
+    assert item.logprobs is not None
+    assert [one.logprob for one in item.logprobs] == [-0.125, -0.5]
+    assert item.prompt_logprobs is not None
+    tokens = [(one.token, one.logprob) for one in item.prompt_logprobs]
+    assert tokens == [("one", None), ("two", -0.25), ("</s>", -2.0)]
+    assert item.prompt_logprobs[0].top == []
+    assert [one.token for one in item.prompt_logprobs[1].top] == ["two"]
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 2)
+
+
+def test_echo_without_log_probabilities_is_text_alone(model: LoadedModel) -> None:
+    made = plan(model, "one two", echo=True)
+    assert len(made.calls) == 1
+    (item,) = made.finish([Generated(((6,),), (-0.5,), ("length",))]).data
+    assert (item.text, item.prompt_logprobs) == ("one twothree", None)
+
+
+def test_echo_fails_with_the_call_that_scores_it(model: LoadedModel) -> None:
+    made = plan(model, "one two", echo=True, logprobs=0)
+    whole = Generated(((6,),), (-0.5,), ("length",), 1, 1, ((-0.125,),))
+    with pytest.raises(DeadlineExceeded):
+        made.finish([whole, DeadlineExceeded("late")])
+
+
+def test_echo_is_refused_in_streams_and_of_encoders(model: LoadedModel) -> None:
+    with pytest.raises(InvalidRequest, match="stream"):
+        plan(model, "one", echo=True, stream=True)
+    source = Tensor(name="ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
+    admit = Graph(file="admit.onnx", inputs=(source,), outputs=())
+    reads = served(
+        model.manifest.model_copy(update={"graphs": {"admit": admit, "step": STEP}}),
+        model.tokenizer,
+    )
+    with pytest.raises(InvalidRequest, match="encoder"):
+        plan(reads, "one", echo=True)
