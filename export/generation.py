@@ -51,6 +51,8 @@ _SAME_NAMES = (
 )
 DEFAULT_NEW_TOKENS = 256
 """Of language models without one: the engine reserves memory for the longest possible answer."""
+DEFAULT_TARGET_TOKENS = 512
+"""Of models with a source without one; relative positions alone would allow any length."""
 DEFAULT_TOP_K = 50
 """What `transformers` samples from where a file has no `top_k`
 (`GenerationConfig._get_default_generation_params`)."""
@@ -134,7 +136,7 @@ def _max_new_tokens(values: Mapping[str, Any], limits: Limits, *, has_source: bo
         return min(int(values["max_new_tokens"]), room)
     if values.get("max_length") is not None:
         return min(int(values["max_length"]) - 1, room)
-    return room if has_source else min(DEFAULT_NEW_TOKENS, room)
+    return min(DEFAULT_TARGET_TOKENS if has_source else DEFAULT_NEW_TOKENS, room)
 
 
 def _min_new_tokens(values: Mapping[str, Any], *, has_source: bool) -> int:

@@ -298,9 +298,11 @@ TWIN = Twin(
         "plain": _TINY,
         "odd": _TINY
         | {
-            "d_model": 30,
+            "d_model": 18,
             "d_kv": 7,
-            "num_heads": 3,
+            "num_heads": 5,
+            "num_layers": 1,
+            "num_decoder_layers": 1,
             "feed_forward_proj": "gated-gelu",
             "tie_word_embeddings": False,
             "layer_norm_epsilon": 1e-3,

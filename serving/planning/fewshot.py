@@ -51,6 +51,11 @@ def header(instruction: str | None, examples: Sequence[SolvedExample]) -> str:
     return "".join(parts)
 
 
+def before(instruction: str | None) -> str:
+    """The words in front of a prompt that an encoder reads; empty without an instruction."""
+    return f"{instruction.strip()} " if instruction and instruction.strip() else ""
+
+
 def laid_out(header: str, prompt: str, field: str) -> str:
     """A prompt below its header, ready to be continued.
 

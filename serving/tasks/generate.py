@@ -47,7 +47,10 @@ class Generate(ServedTask[GenerateRequest, Section]):
             ServingError: no prompt can be continued; the first one's error.
         """
         limits.check_batch(len(request.prompts), "prompts")
-        header = fewshot.header(request.instruction, request.examples or ())
+        # An encoder reads its task in front of the text ("summarize: …"), not in a layout.
+        is_plain = model.reads_source and not request.examples
+        before = fewshot.before(request.instruction) if is_plain else ""
+        header = "" if is_plain else fewshot.header(request.instruction, request.examples or ())
         outputs = OutputOptions(
             n=request.n,
             stops=tuple(request.stop or ([fewshot.STOP] if header else ())),
@@ -68,7 +71,7 @@ class Generate(ServedTask[GenerateRequest, Section]):
 
         def numbered(index: int, prompt: str) -> int:
             field = f"prompts.{index}"
-            text = fewshot.laid_out(header, prompt, field) if header else prompt
+            text = fewshot.laid_out(header, prompt, field) if header else before + prompt
             ids = np.array(_encode(text, field, model, limits), dtype=np.int64)
             name = SOURCE_IDS if model.reads_source else PROMPT_IDS
             calls.append(model.generate_call({name: ids}, options, read if may_end_early else None))

@@ -11,6 +11,7 @@ from torch import nn
 from export.layers.heads import Heads, Rows
 from export.layers.relative import RelativePositions
 from export.models import bart
+from export.twin import EXPORTED
 from tests.export.faults import MARIAN, Fault, _Identity, _shifted, change, swap_modules
 
 _BUCKET = RelativePositions.bucket
@@ -71,7 +72,6 @@ T5: dict[str, Fault] = {
     "the decoder looks both ways": change(
         lambda net: setattr(net.decoder.relative, "is_bidirectional", True)
     ),
-    "the bias is the first layer's alone": _first_layer_only,
     "the stacks' biases are swapped": change(
         lambda net: _swap_modules_of(net.encoder, net.decoder, "relative")
     ),
@@ -91,7 +91,7 @@ T5: dict[str, Fault] = {
         lambda net: setattr(net.decoder.blocks[0].mlp_norm, "eps", 1e-6)
     ),
     "the untied output is scaled": change(
-        lambda net: setattr(net.decoder, "output_scale", 30**-0.5)
+        lambda net: setattr(net.decoder, "output_scale", 18**-0.5)
     ),
     "the output is tied": change(lambda net: net.decoder.output.copy_(net.encoder.tokens.weight)),
     "the final norm is missing": change(lambda net: setattr(net.decoder, "norm", _Identity())),
@@ -167,10 +167,14 @@ M2M_100: dict[str, Fault] = {
     "norms stand behind": MBART["norms stand behind"],
 }
 
-FAULTS: dict[str, dict[str, Fault]] = {
-    "t5": T5,
-    "bart": BART,
-    "mbart": MBART,
-    "pegasus": PEGASUS,
-    "m2m_100": M2M_100,
+DEEP_T5: dict[str, Fault] = {"the bias is the first layer's alone": _first_layer_only}
+
+FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
+    ("t5", EXPORTED): T5,
+    ("t5", "plain"): DEEP_T5,
+    ("bart", EXPORTED): BART,
+    ("mbart", EXPORTED): MBART,
+    ("pegasus", EXPORTED): PEGASUS,
+    ("m2m_100", EXPORTED): M2M_100,
 }
+"""(architecture, configuration) → faults that its twin must detect."""

@@ -6,7 +6,6 @@ import copy
 
 import pytest
 
-from export.twin import EXPORTED
 from export.verify import TOLERANCE, ParityError, verify
 from tests.export.conftest import Bundles, Twins
 from tests.export.faults import Fault
@@ -14,28 +13,30 @@ from tests.export.faults_seq2seq import FAULTS
 from tests.export.test_planted_faults import worst
 
 EVERY = [
-    pytest.param(name, fault, id=f"{name}: {title}")
-    for name, faults in FAULTS.items()
+    pytest.param(*place, fault, id=f"{'-'.join(place)}: {title}")
+    for place, faults in FAULTS.items()
     for title, fault in faults.items()
 ]
 
 
-@pytest.mark.parametrize(("name", "fault"), EVERY)
-def test_twin_differs_for_a_planted_fault(name: str, fault: Fault, twins: Twins) -> None:
-    twin = twins(name, EXPORTED)
+@pytest.mark.parametrize(("name", "config", "fault"), EVERY)
+def test_twin_differs_for_a_planted_fault(
+    name: str, config: str, fault: Fault, twins: Twins
+) -> None:
+    twin = twins(name, config)
     network = copy.deepcopy(twin.network)
     with fault(network):
         assert worst(twin, network) > TOLERANCE
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "fault"), EVERY)
+@pytest.mark.parametrize(("name", "config", "fault"), EVERY)
 def test_gate_fails_for_a_planted_fault(
-    name: str, fault: Fault, twins: Twins, bundles: Bundles
+    name: str, config: str, fault: Fault, twins: Twins, bundles: Bundles
 ) -> None:
-    twin = twins(name, EXPORTED)
+    twin = twins(name, config)
     network = copy.deepcopy(twin.network)
     graphs = twin.architecture.graphs(network, twin.prepared.image)
-    bundle = bundles(name, EXPORTED)
+    bundle = bundles(name, config)
     with fault(network), pytest.raises(ParityError, match="nothing was published"):
         verify(graphs, bundle)

@@ -23,7 +23,7 @@ SENTENCES = [
     "Der kleine Hund schläft heute im Garten; morgen reisen wir nach Köln.",
     "Le chat noir dort dans la cuisine, où il fait chaud.",
     "Where is Pedro's black cat? It isn't here: 12 tables, 1992 chairs.",
-    "translate English to German: The house is wonderful. summarize: everything",
+    "translate English to German: The weather is wonderful. summarize: everything",
 ]
 NASTY = [
     *SENTENCES,

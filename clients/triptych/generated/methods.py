@@ -416,7 +416,8 @@ class BlockingMethods(BlockingClient):
         """Continue prompts, below an instruction and examples where given.
 
         With `instruction` or `examples` the prompts stand in the few-shot layout, and a line break
-        ends the output; without them a prompt is used as it is written.
+        ends the output; without them a prompt is used as it is written. Where an encoder reads the
+        prompts (summaries, text to text), an instruction alone stands in front of each of them.
 
         Args:
             prompts: Texts to continue.
@@ -1134,7 +1135,8 @@ class AwaitableMethods(AwaitableClient):
         """Continue prompts, below an instruction and examples where given.
 
         With `instruction` or `examples` the prompts stand in the few-shot layout, and a line break
-        ends the output; without them a prompt is used as it is written.
+        ends the output; without them a prompt is used as it is written. Where an encoder reads the
+        prompts (summaries, text to text), an instruction alone stands in front of each of them.
 
         Args:
             prompts: Texts to continue.

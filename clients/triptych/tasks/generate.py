@@ -35,7 +35,8 @@ class GenerateRequest(StreamRequest, GenerationParameters):
     """Request of `generate`. Tokens are sampled when a sampling parameter is given.
 
     With `instruction` or `examples` the prompts stand in the few-shot layout, and a line break
-    ends the output; without them a prompt is used as it is written.
+    ends the output; without them a prompt is used as it is written. Where an encoder reads the
+    prompts (summaries, text to text), an instruction alone stands in front of each of them.
     """
 
     prompts: OneOrMany = Field(description="Texts to continue.")

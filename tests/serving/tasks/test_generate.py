@@ -57,6 +57,11 @@ def test_an_encoder_reads_the_prompt_where_there_is_one(model: LoadedModel) -> N
     )
     (call,) = plan(reads, "a b").calls
     assert list(call.inputs) == ["source_ids"]
+    (call,) = plan(reads, "a\nb", instruction=" sum up: ").calls
+    assert model.tokenizer.decode(call.inputs["source_ids"]) == "sum up: a b"
+    made = plan(reads, "dos", instruction="To English:", examples=SHOTS)
+    decoded = model.tokenizer.decode(made.calls[0].inputs["source_ids"])
+    assert decoded == "To English: uno => one dos =>"
 
 
 def test_a_line_ends_an_answer_of_the_layout(model: LoadedModel) -> None:
