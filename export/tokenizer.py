@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import re
-import tempfile
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +33,11 @@ _LANGUAGE_ORDERS = {
 }
 """The languages of M2M-100 (Fan et al. 2021, arXiv 2010.11125, table 1) and of its WMT 2021 models,
 in the order of their tokens' ids."""
+_NO_PROTOBUF_CHECK = "TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK"
 _PREFIX = re.compile(r">>\S+<<")
 _LANGUAGES = re.compile(r"(?:^|[-_])([a-z]{2})-([a-z]{2})$")
+
+log = logging.getLogger(__name__)
 
 TokenizerFiles = Mapping[str, bytes]
 """File name in the bundle → contents."""
@@ -130,12 +138,28 @@ def languages(checkpoint: Checkpoint) -> tuple[tuple[str, str], ...]:
 
 
 def _tokenizer_json(checkpoint: Checkpoint) -> tuple[bytes, dict[str, Any]]:
-    """`tokenizer.json` as it is, and parsed; converted where the folder has none."""
-    content = _read(checkpoint, FAST_FILE) if checkpoint.has(FAST_FILE) else _converted(checkpoint)
+    """`tokenizer.json` as `transformers` uses it, and parsed.
+
+    Most tokenizer classes of `transformers` 5 take vocabulary and merges from the file and build
+    normaliser, pre-tokenizer and post-processor themselves, by `tokenizer_config.json`
+    (`do_lower_case`, `add_prefix_space`, `legacy`, `add_bos_token`): what the file holds of those
+    is ignored. Where `transformers` is not installed the file is used as it is.
+    """
+    if checkpoint.has(FAST_FILE):
+        content = _read(checkpoint, FAST_FILE)
+        _parsed(checkpoint, content)
+        content = _rebuilt(checkpoint) or content
+    else:
+        content = _converted(checkpoint)
+    return content, _parsed(checkpoint, content)
+
+
+def _parsed(checkpoint: Checkpoint, content: bytes) -> dict[str, Any]:
     try:
-        return content, json.loads(content)
+        tokenizer: dict[str, Any] = json.loads(content)
     except ValueError as error:
         raise CheckpointError(f"{checkpoint.folder / FAST_FILE} is damaged: {error}") from error
+    return tokenizer
 
 
 def is_vocabulary_of_pieces(checkpoint: Checkpoint) -> bool:
@@ -214,6 +238,22 @@ def _vocabulary(tokenizer: Mapping[str, Any]) -> dict[str | None, int]:
     return known | {added["content"]: added["id"] for added in tokenizer.get("added_tokens", ())}
 
 
+def _rebuilt(checkpoint: Checkpoint) -> bytes | None:
+    """The file as `AutoTokenizer` builds it; None where it does not load."""
+    try:
+        return _from_transformers(checkpoint.folder, checkpoint.content_hash())
+    except ImportError:
+        log.warning(
+            "%s is used as it is: `transformers`, whose classes may change it by %s, is not "
+            "installed (pip install 'triptych[convert]')",
+            checkpoint.folder / FAST_FILE,
+            SETTINGS,
+        )
+    except Exception as error:  # `tokenizers` raises bare Exception
+        log.info("`transformers` does not load the tokenizer of %s: %s", checkpoint.folder, error)
+    return None
+
+
 def _converted(checkpoint: Checkpoint) -> bytes:
     """`tokenizer.json` made by `transformers`' own converter (extra `[convert]`).
 
@@ -221,20 +261,62 @@ def _converted(checkpoint: Checkpoint) -> bytes:
         CheckpointError: `transformers` is not installed, or has no such tokenizer.
     """
     try:
-        from transformers import AutoTokenizer
-    except ImportError:
+        converted = _from_transformers(checkpoint.folder, checkpoint.content_hash())
+    except ImportError as error:
+        if error.name != "transformers":
+            raise CheckpointError(
+                f"{checkpoint.folder} has no {FAST_FILE} and it could not be made: {error}"
+            ) from error
         raise CheckpointError(
             f"{checkpoint.folder} has no {FAST_FILE}; install the converter with "
             "`pip install 'triptych[convert]'`, or save the tokenizer in the fast format"
         ) from None
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            AutoTokenizer.from_pretrained(str(checkpoint.folder)).save_pretrained(folder)
-            return (Path(folder) / FAST_FILE).read_bytes()
-        except (OSError, ValueError, KeyError, ImportError) as error:
-            raise CheckpointError(
-                f"{checkpoint.folder} has no {FAST_FILE} and it could not be made: {error}"
-            ) from error
+    except Exception as error:  # `tokenizers` raises bare Exception
+        raise CheckpointError(
+            f"{checkpoint.folder} has no {FAST_FILE} and it could not be made: {error}"
+        ) from error
+    if converted is None:
+        raise CheckpointError(f"{checkpoint.folder} has a tokenizer without a fast form")
+    return converted
+
+
+@lru_cache(maxsize=1)
+def _from_transformers(folder: Path, content_hash: str) -> bytes | None:
+    """The backend that `AutoTokenizer` runs, as `tokenizer.json`; None for one in Python.
+
+    Args:
+        content_hash: Of the folder; a changed folder is read again.
+
+    Raises:
+        ImportError: `transformers` is not installed, or lacks a library for this tokenizer.
+        Exception: the folder has no tokenizer that it can load.
+    """
+    from transformers import AutoTokenizer
+
+    _import_sentencepiece_model()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return None if backend is None else str(backend.to_str()).encode()
+
+
+def _import_sentencepiece_model() -> None:
+    """Imports the message class of `.model` files, which `transformers` converts with.
+
+    Its generated code may be newer than the protobuf runtime, which grpcio and Triton's client
+    hold back; protobuf refuses that unless this variable is set, and `transformers` then fails
+    with the advice to install tiktoken. The message has been the same since 2018.
+    """
+    before = os.environ.get(_NO_PROTOBUF_CHECK)
+    os.environ[_NO_PROTOBUF_CHECK] = "true"
+    try:
+        with suppress(ImportError):
+            import_module("sentencepiece.sentencepiece_model_pb2")
+    finally:
+        os.environ.pop(_NO_PROTOBUF_CHECK)
+        if before is not None:
+            os.environ[_NO_PROTOBUF_CHECK] = before
 
 
 def _read(checkpoint: Checkpoint, file: str) -> bytes:
