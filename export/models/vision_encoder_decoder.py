@@ -25,7 +25,7 @@ from export.decoding.source import image_source
 from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
 from export.layers.decoder import TransformerDecoder
 from export.layers.vision import check_recipe
-from export.models import bert_decoder, gpt2, trocr, vit
+from export.models import bert_decoder, deit, gpt2, swin, trocr, vit
 from export.rename import Entry, Rename
 from export.twin import Twin
 from serving.bundle import AlignmentSpec, ImageSpec, Limits
@@ -94,6 +94,16 @@ def _bert(model_type: str) -> Half:
 
 ENCODERS: Mapping[str, Half] = {
     "vit": Half(vit.read_config, vit.ViT, lambda _, theirs, ours: vit.rename(theirs, ours)),
+    "deit": Half(
+        deit.read_network_config,
+        deit.DeiT,
+        lambda _, theirs, ours: deit.rename_network(theirs, ours),
+    ),
+    "swin": Half(
+        swin.read_network_config,
+        swin.Swin,
+        lambda _, theirs, ours: swin.rename_network(theirs, ours),
+    ),
 }
 DECODERS: Mapping[str, Half] = {
     "gpt2": Half(
@@ -219,6 +229,16 @@ _TINY_VIT = {
     "image_size": 32,
     "patch_size": 8,
 }
+_TINY_SWIN = {
+    "model_type": "swin",
+    "embed_dim": 12,
+    "depths": [2, 1],
+    "num_heads": [2, 3],
+    "window_size": 4,
+    "mlp_ratio": 2,
+    "image_size": 32,
+    "patch_size": 4,
+}
 _TINY_BERT = {
     "model_type": "bert",
     "is_decoder": True,
@@ -261,9 +281,10 @@ _TINY_GPT2 = {
 
 
 def _tiny(encoder: Mapping[str, Any], decoder: Mapping[str, Any]) -> dict[str, Any]:
-    """Both halves; a decoder of another kind is given whole."""
+    """Both halves; a decoder of another kind, and a Swin, are given whole."""
     base = {} if "model_type" in decoder else _TINY_GPT2
-    halves = {"encoder": {**_TINY_VIT, **encoder}, "decoder": {**base, **decoder}}
+    image = {} if "depths" in encoder else _TINY_VIT
+    halves = {"encoder": {**image, **encoder}, "decoder": {**base, **decoder}}
     return halves | {"decoder_start_token_id": 1, "pad_token_id": 0, "eos_token_id": 1}
 
 
@@ -305,6 +326,8 @@ TWIN = Twin(
             {"num_hidden_layers": 1, "qkv_bias": False},
             _TINY_TROCR | {"cross_attention_hidden_size": 24},
         ),
+        "deit-trocr": _tiny({"model_type": "deit", "num_hidden_layers": 1}, _TINY_TROCR),
+        "swin-bert": _tiny(_TINY_SWIN, _TINY_BERT),
         "trocr-sinusoidal": _tiny(
             {"num_hidden_layers": 1},
             _TINY_TROCR

@@ -16,7 +16,16 @@ from tests.export.conftest import Bundles, Twins, lowered
 
 CAPTIONERS = [
     ("vision-encoder-decoder", config)
-    for config in ("odd", "bert", "bert-untied", "roberta", "trocr", "trocr-sinusoidal")
+    for config in (
+        "odd",
+        "bert",
+        "bert-untied",
+        "roberta",
+        "trocr",
+        "trocr-sinusoidal",
+        "deit-trocr",
+        "swin-bert",
+    )
 ] + [("blip", "odd"), ("git", "odd"), ("git", "tied")]
 
 
