@@ -122,6 +122,8 @@ class _Rewrite:
         self.layers = 0
         self.weights = {tensor.name: tensor for tensor in graph.initializer}
         self.tokens = {value.name for value in graph.input}
+        # Of weights that several layers share, the exporter leaves the transposition in the graph.
+        self.turned = {n.output[0]: n.input[0] for n in graph.node if self._is_turned_weight(n)}
         self.tables = {n.input[0] for n in graph.node if self._is_token_lookup(n)}
         self._rows: dict[str, tuple[str, str]] = {}  # x → (quantised x, its row scales)
         self._stored: set[str] = set()
@@ -139,10 +141,23 @@ class _Rewrite:
             else:
                 self.layers += 1
                 self._multiply(linear)
+        self._drop_unused_transpositions()
         used = Counter(name for node in self.graph.node for name in node.input)
         kept = [tensor for tensor in self.graph.initializer if used[tensor.name]]
         del self.graph.initializer[:]
         self.graph.initializer.extend(kept)
+
+    def _drop_unused_transpositions(self) -> None:
+        used = {name for node in self.graph.node for name in node.input}
+        nodes = [
+            n for n in self.graph.node if n.output[0] in used or n.output[0] not in self.turned
+        ]
+        del self.graph.node[:]
+        self.graph.node.extend(nodes)
+
+    def _is_turned_weight(self, node: NodeProto) -> bool:
+        """A weight (N, K) that is transposed as the graph runs."""
+        return node.op_type == "Transpose" and self._is_matrix(node.input[0])
 
     def _is_token_lookup(self, node: NodeProto) -> bool:
         """A table indexed by an input of the graph; positions are computed, and stay float32."""
@@ -155,6 +170,8 @@ class _Rewrite:
 
     def _as_linear(self, node: NodeProto) -> _Linear | None:
         """The layer that a node computes, if it is one that int8 can."""
+        if node.op_type == "MatMul" and node.input[1] in self.turned:
+            return _Linear(node.input[0], self.turned[node.input[1]], None, True, node.output[0])
         if node.op_type not in ("MatMul", "Gemm") or not self._is_matrix(node.input[1]):
             return None
         if node.op_type == "MatMul":

@@ -130,8 +130,8 @@ _ODD = _TINY | {
     "hidden_size": 30,
     "num_attention_heads": 3,
     "layer_norm_eps": 1e-3,
-    "pad_token_id": 3,  # a token that texts of the tests contain
-    "max_position_embeddings": 22,
+    "pad_token_id": 31,  # a token that texts of the tests contain
+    "max_position_embeddings": 48,
 }
 TWIN = text_twin(
     {

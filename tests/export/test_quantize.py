@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -96,6 +97,36 @@ def test_row_of_zeros_gives_the_bias(layers: Layers) -> None:
     rows[0] = 0
     bias = _linear().bias.detach().numpy()
     np.testing.assert_array_equal(layers("int8")(rows)[0, 0], bias)
+
+
+class _Twice(nn.Module):
+    """Two layers with the same weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.linear(x))
+
+
+@pytest.mark.slow
+def test_layers_that_share_their_weights_are_lowered_and_stored_once(tmp_path: Path) -> None:
+    """The exporter leaves such a weight's transposition in the graph."""
+    x = Tensor(name="x", dtype="float32", shape=("B", "T", 64))
+    y = x.model_copy(update={"name": "y"})
+    path = tmp_path / "twice.onnx"
+    to_onnx(Lowering(_Twice(), Graph(file=path.name, inputs=(x,), outputs=(y,))), path)
+    rows = _rows(4, 3)
+    exact = onnxruntime.InferenceSession(str(path)).run(None, {"x": rows})[0]
+    done = quantize(path, Precision.INT8)
+    assert done.layers == 2
+    assert done.kept_bytes < 64 * 64
+    kinds = Counter(n.op_type for n in onnx.load(str(path)).graph.node)
+    assert (kinds["MatMul"], kinds["Transpose"]) == (0, 0)
+    rounded = onnxruntime.InferenceSession(str(path)).run(None, {"x": rows})[0]
+    assert 0 < np.abs(exact - rounded).max() < 0.03 * np.abs(exact).max()
 
 
 def test_weights_keep_one_scale_a_channel() -> None:
