@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from export.checkpoint import Checkpoint
@@ -12,8 +13,48 @@ from serving.errors import CheckpointError
 FILE = "preprocessor_config.json"
 COMBINED_FILE = "processor_config.json"  # newer checkpoints: tokenizer and images together
 BILINEAR, BICUBIC = 2, 3
-RESAMPLING = {"ViT": BILINEAR, "CLIP": BICUBIC, "Blip": BICUBIC, "Siglip": BICUBIC}
-"""Kind of processor → its filter where the file names none."""
+Edges = Literal["exact", "shortest_edge"]
+Channels = tuple[float, float, float]
+
+HALF: Channels = (0.5, 0.5, 0.5)
+IMAGENET: tuple[Channels, Channels] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+OPENAI: tuple[Channels, Channels] = (
+    (0.48145466, 0.4578275, 0.40821073),
+    (0.26862954, 0.26130258, 0.27577711),
+)
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What one of `transformers`' image processors does where its file says nothing.
+
+    Attributes:
+        resize: What one number for `size` means: both sides, or the shorter edge.
+        size: Height and width, or the edge twice.
+        crop: Side of the centre crop; None: no crop.
+        statistics: Mean and standard deviation of the channels.
+        resample: Pillow's filter number.
+        enlargement: What the shorter edge is multiplied by before the image is resized.
+    """
+
+    resize: Edges
+    size: int
+    crop: int | None
+    statistics: tuple[Channels, Channels]
+    resample: int = BICUBIC
+    enlargement: float = 1.0
+
+
+PROCESSORS = {
+    "ViT": Processor("exact", 224, None, (HALF, HALF), BILINEAR),
+    "DeiT": Processor("exact", 256, 224, (HALF, HALF)),
+    "Bit": Processor("shortest_edge", 224, 224, OPENAI),  # DINOv2
+    "CLIP": Processor("shortest_edge", 224, 224, OPENAI),
+    "Levit": Processor("shortest_edge", 224, 224, IMAGENET, enlargement=256 / 224),
+    "Blip": Processor("exact", 384, None, OPENAI),
+    "Siglip": Processor("exact", 224, None, (HALF, HALF)),
+}
+"""Beginning of the processor's name → its defaults."""
 
 
 def image_spec(checkpoint: Checkpoint) -> ImageSpec:
@@ -25,43 +66,52 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
     values = checkpoint.json(FILE) or checkpoint.json(COMBINED_FILE).get("image_processor")
     if not values:
         raise CheckpointError(f"{checkpoint.folder} has no {FILE}")
-    kind = _kind(values)
-    is_clip = kind == "CLIP"
-    if values.get("do_resize", True) is not True:
-        raise CheckpointError(f"{FILE}: do_resize = false is not supported")
-    resize, size = _size(values, is_clip)
-    has_crop = values.get("do_center_crop", is_clip)
+    processor = _processor(values)
+    for name, supported in (("do_resize", True), ("do_pad", False)):
+        if values.get(name, supported) is not supported:
+            given = str(values[name]).lower()
+            raise CheckpointError(f"{FILE}: {name} = {given} is not supported")
+    resize, size = _size(values, processor)
+    has_crop = values.get("do_center_crop", processor.crop is not None)
     if resize == "shortest_edge" and not has_crop:
         raise CheckpointError(f"{FILE}: resizing one edge needs do_center_crop")
+    mean, std = processor.statistics
     normalises = values.get("do_normalize", True)
     return ImageSpec(
         resize=resize,
         size=size,
-        crop=_pair(values.get("crop_size"), "crop_size") if has_crop else None,
-        resample=values.get("resample", RESAMPLING[kind]),
-        mean=_channels(values, "image_mean") if normalises else (0.0, 0.0, 0.0),
-        std=_channels(values, "image_std") if normalises else (1.0, 1.0, 1.0),
+        crop=_pair(values.get("crop_size", processor.crop), "crop_size") if has_crop else None,
+        resample=_resample(values, processor),
+        mean=_channels(values, "image_mean", mean) if normalises else (0.0, 0.0, 0.0),
+        std=_channels(values, "image_std", std) if normalises else (1.0, 1.0, 1.0),
         rescale=values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0,
     )
 
 
-def _kind(values: Mapping[str, Any]) -> str:
+def _processor(values: Mapping[str, Any]) -> Processor:
     name = str(values.get("image_processor_type") or values.get("feature_extractor_type") or "")
-    for kind in RESAMPLING:
+    for kind, processor in PROCESSORS.items():
         if name.startswith((f"{kind}ImageProcessor", f"{kind}FeatureExtractor")):
-            return kind
+            return processor
     raise CheckpointError(f"{FILE}: {name or 'an unnamed processor'} is not supported")
 
 
-def _size(
-    values: Mapping[str, Any], is_clip: bool
-) -> tuple[Literal["exact", "shortest_edge"], tuple[int, int]]:
-    size = values.get("size")
+def _size(values: Mapping[str, Any], processor: Processor) -> tuple[Edges, tuple[int, int]]:
+    size = values.get("size", processor.size)
+    if isinstance(size, int) and processor.resize == "shortest_edge":
+        size = {"shortest_edge": size}
     if isinstance(size, Mapping) and set(size) == {"shortest_edge"}:
-        return "shortest_edge", (size["shortest_edge"], size["shortest_edge"])
-    if isinstance(size, int) and is_clip:
-        return "shortest_edge", (size, size)
+        edge = int(processor.enlargement * size["shortest_edge"])
+        return "shortest_edge", (edge, edge)
     return "exact", _pair(size, "size")
+
+
+def _resample(values: Mapping[str, Any], processor: Processor) -> int:
+    number = values.get("resample")
+    number = processor.resample if number is None else number
+    if isinstance(number, bool) or number not in range(6):
+        raise CheckpointError(f"{FILE}: resample must be a filter of Pillow, 0 to 5, not {number}")
+    return int(number)
 
 
 def _pair(value: object, name: str) -> tuple[int, int]:
@@ -72,8 +122,8 @@ def _pair(value: object, name: str) -> tuple[int, int]:
     raise CheckpointError(f"{FILE}: {name} = {value!r} is not supported")
 
 
-def _channels(values: Mapping[str, Any], name: str) -> tuple[float, float, float]:
-    given = values.get(name)
-    if not isinstance(given, list) or len(given) != 3:
+def _channels(values: Mapping[str, Any], name: str, default: Channels) -> Channels:
+    given = values.get(name, default)
+    if not isinstance(given, list | tuple) or len(given) != 3:
         raise CheckpointError(f"{FILE}: {name} must hold three numbers, not {given!r}")
     return given[0], given[1], given[2]
