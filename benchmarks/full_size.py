@@ -121,6 +121,7 @@ class Measured:
     """One export.
 
     Attributes:
+        seconds: Wall clock; cpu_seconds does not depend on what else the machine runs.
         phases: Title → seconds.
         peak_bytes: Largest resident set of the exporting process.
         error: Its message, if it failed.
@@ -130,6 +131,7 @@ class Measured:
     precision: str
     parameters: int
     seconds: float
+    cpu_seconds: float
     peak_bytes: int
     phases: Mapping[str, float]
     error: str | None = None
@@ -226,6 +228,7 @@ def measure(name: str, precision: str, folder: Path) -> Measured:
         precision=precision,
         parameters=parameters,
         seconds=time.perf_counter() - started_s,
+        cpu_seconds=done.cpu_seconds,
         peak_bytes=done.peak_bytes,
         phases={title: float(seconds) for title, seconds in PHASE.findall(done.output)},
         error=None if done.code == 0 else done.output.strip().splitlines()[-1],
@@ -237,6 +240,7 @@ class _Done:
     output: str
     code: int
     peak_bytes: int
+    cpu_seconds: float
 
 
 def _process(command: Sequence[str], *, is_checked: bool = True) -> _Done:
@@ -251,7 +255,9 @@ def _process(command: Sequence[str], *, is_checked: bool = True) -> _Done:
         process.returncode = os.waitstatus_to_exitcode(status)
     if is_checked and process.returncode:
         raise RuntimeError(output)
-    return _Done(output, process.returncode, usage.ru_maxrss * 1024)
+    return _Done(
+        output, process.returncode, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
+    )
 
 
 def supported(name: str) -> bool:
@@ -270,7 +276,8 @@ def row(measured: Measured) -> str:
     phases = ", ".join(f"{_short(title)} {seconds:.0f} s" for title, seconds in longest)
     return (
         f"| {measured.name} | {measured.parameters / 1e6:.0f} M | {measured.precision} | "
-        f"{measured.seconds:.0f} s | {measured.peak_bytes / GIB:.1f} GiB | {phases} |"
+        f"{measured.seconds:.0f} s | {measured.cpu_seconds:.0f} s | "
+        f"{measured.peak_bytes / GIB:.1f} GiB | {phases} |"
     )
 
 
@@ -289,8 +296,8 @@ def main() -> None:
     if options.make:
         print(make_checkpoint(options.make[0], Path(options.make[1])))
         return
-    print("| checkpoint | parameters | precision | seconds | peak memory | longest phases |")
-    print("|---|---|---|---|---|---|")
+    print("| checkpoint | parameters | precision | wall | CPU | peak memory | longest phases |")
+    print("|---|---|---|---|---|---|---|")
     for name in options.names or SHAPES:
         if not supported(name):
             print(f"| {name} | not supported by this version |", flush=True)

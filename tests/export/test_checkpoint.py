@@ -128,6 +128,15 @@ def test_sharded_weights_are_read(folder: Path) -> None:
         _load(folder)
 
 
+def test_tied_weights_are_one_tensor_in_memory(folder: Path) -> None:
+    network = _load(folder)
+    stored = {tensor.data_ptr() for tensor in network.state_dict().values() if tensor.ndim == 2}
+    tables = [t for t in network.state_dict().values() if t.shape == (64, 32)]
+    assert len(tables) > 1
+    assert len({table.data_ptr() for table in tables}) == 1
+    assert len(stored) < sum(tensor.ndim == 2 for tensor in network.state_dict().values())
+
+
 def test_pickled_weights_are_refused_with_advice(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="convert it to safetensors first"):

@@ -264,7 +264,11 @@ async def test_bad_request_is_invalid_argument(
     assert trailing["x-request-id"]
 
 
-@pytest.mark.parametrize("data", [b"\xff\xff", b"\x0a\x02\xff\xfe", b"\x0a\x05abc"])
+@pytest.mark.parametrize(
+    "data",
+    [b"\xff\xff", b"\x0a\x02\xff\xfe", b"\x0a\x05abc", b"\x0a\x03\xed\xa0\x80"],
+    ids=["tag", "not UTF-8", "cut off", "lone surrogate"],
+)
 @pytest.mark.parametrize("method", ["Translate", "CaptionStream"])
 async def test_message_that_cannot_be_decoded_is_invalid_argument(
     front: Front, caplog: pytest.LogCaptureFixture, method: str, data: bytes
