@@ -195,3 +195,18 @@ def test_unsupported_marian_field_is_refused_by_name(folder: Path, change: dict)
     _edit_config(folder, **change)
     with pytest.raises(CheckpointError, match=next(iter(change)).split("_")[0]):
         _load(folder)
+
+
+def test_spare_name_of_a_tensor_is_used_only_where_the_other_is_missing(
+    twins: Twins, tmp_path: Path
+) -> None:
+    """An untied head's bias: `transformers` 5 saves two, older versions the first alone."""
+    copied = tmp_path / "untied"
+    shutil.copytree(twins("bert", "untied").checkpoint.folder, copied)
+    tensors = _tensors(copied)
+    own, spare = tensors["cls.predictions.decoder.bias"], tensors["cls.predictions.bias"]
+    assert not torch.equal(own, spare)
+    assert torch.equal(_load(copied).state_dict()["masked.output.bias"], own)
+    del tensors["cls.predictions.decoder.bias"]
+    _save(copied, tensors)
+    assert torch.equal(_load(copied).state_dict()["masked.output.bias"], spare)
