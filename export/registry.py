@@ -16,6 +16,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "siglip": "export.models.siglip",
     "vit": "export.models.vit_classifier",
     "deit": "export.models.deit",
+    "levit": "export.models.levit",
     "swin": "export.models.swin",
     "dinov2": "export.models.dinov2",
     "dinov2_with_registers": "export.models.dinov2",

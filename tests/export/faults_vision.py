@@ -10,10 +10,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from export.layers.batch_norm import BatchNorm
 from export.layers.vision import GridPositions
 from export.models import swin
 from export.models.deit import LeadingTokens
 from export.models.dinov2 import Scaled
+from export.models.levit import Attention
 from export.models.swin import PatchMerging, WindowAttention
 from export.models.vit import ViT
 from tests.export.faults import Fault
@@ -140,6 +142,18 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
         "registers enter the mean of patches": _change(lambda net: setattr(net.pool, "leading", 1)),
         "positions are interpolated without antialiasing": _change(
             lambda net: setattr(net.network.positions, "is_antialiased", False)
+        ),
+    },
+    ("levit", "odd"): {
+        "biases are indexed backwards": _each(
+            Attention, lambda layer: layer.index.copy_(layer.index.flip(1))
+        ),
+        "batch normalisation has another epsilon": _each(
+            BatchNorm, lambda norm: setattr(norm, "eps", 1e-3)
+        ),
+        "the teacher's head is missing": _change(lambda net: setattr(net.head, "by_teacher", None)),
+        "the table of biases is reversed": _each(
+            Attention, lambda layer: layer.biases.copy_(layer.biases.flip(1))
         ),
     },
     ("swin", "odd"): {

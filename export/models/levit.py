@@ -1,0 +1,405 @@
+"""LeViT: convolutions, then attention on a grid that shrinks from stage to stage.
+
+Paper: Graham et al. 2021, "LeViT: a Vision Transformer in ConvNet's Clothing for Faster Inference",
+§4 (arXiv 2104.01136).
+Checkpoints: `facebook/levit-*` and others of `model_type: levit`: classes
+`LevitForImageClassificationWithTeacher`, `LevitForImageClassification` and `LevitModel`.
+
+Legend: B batch, r rows and columns of the grid, N = r² patches, Q queries, H heads, K width of keys
+and queries, C classes, D width of a stage.
+
+Differences from `transformers`: pixels come as uint8; embeddings have length one; for export every
+batch normalisation is folded into the layer in front of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.architecture import Architecture, no_section
+from export.config_reader import ConfigReader
+from export.image_graphs import Head, head_of, image_graphs
+from export.labels import classify_section, labels
+from export.layers.batch_norm import BatchNorm, NormedConvolution, NormedLinear
+from export.layers.image_heads import ImageModel, Mean
+from export.layers.vision import PixelNorm, check_recipe
+from export.rename import Entry, Rename
+from export.twin import Twin
+from serving.bundle import ImageSpec, Limits
+from serving.errors import CheckpointError
+
+STAGES = 3
+DOWN_RATIO, DOWN_MLP_RATIO, DOWN_STRIDE = 4, 2, 2
+"""Of the attention between stages: width of values over keys, of its MLP, and of the grid."""
+
+# ---------------------------------------------------------------------------------------- config
+
+TEACHER = "LevitForImageClassificationWithTeacher"
+HEADS: Mapping[str, Head] = {
+    TEACHER: "classify",
+    "LevitForImageClassification": "classify",
+    "LevitModel": "embed",
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """The network and what is on top of it; tuples hold one number a stage."""
+
+    side: int
+    grid: int
+    """r of the first stage."""
+    kernel: int
+    stride: int
+    padding: int
+    widths: tuple[int, ...]
+    heads: tuple[int, ...]
+    key_widths: tuple[int, ...]
+    depths: tuple[int, ...]
+    mlp_ratios: tuple[int, ...]
+    value_ratios: tuple[int, ...]
+    """Width of a value over that of a key."""
+    head: Head
+    has_teacher: bool
+    classes: int
+    limits: Limits = field(default_factory=Limits)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; what we lack is refused.
+
+    Raises:
+        CheckpointError: names the field.
+    """
+    reader = ConfigReader(values)
+    reader.refuse_unless(num_channels=3)
+    sides, patches = reader.pair("image_size", 224), reader.pair("patch_size", 16)
+    if sides[0] != sides[1] or patches[0] != patches[1]:
+        raise CheckpointError(f"config.json: image_size and patch_size must be square, not {sides}")
+    name, head = head_of(values, HEADS)
+    config = Config(
+        side=sides[0],
+        grid=sides[0] // patches[0],
+        kernel=reader.integer("kernel_size", 3),
+        stride=reader.integer("stride", 2),
+        padding=reader.integer("padding", 1),
+        widths=_stages(reader, "hidden_sizes"),
+        heads=_stages(reader, "num_attention_heads"),
+        key_widths=_stages(reader, "key_dim"),
+        depths=_stages(reader, "depths"),
+        mlp_ratios=_stages(reader, "mlp_ratio"),
+        value_ratios=_stages(reader, "attention_ratio"),
+        head=head,
+        has_teacher=name == TEACHER,
+        classes=len(labels(values)),
+    )
+    _check_grid(config)
+    return config
+
+
+def _stages(reader: ConfigReader, name: str) -> tuple[int, ...]:
+    sizes = reader.sizes(name)
+    if len(sizes) != STAGES:
+        raise CheckpointError(f"{reader.place}: {name} needs {STAGES} numbers, not {list(sizes)}")
+    return sizes
+
+
+def _check_grid(config: Config) -> None:
+    """Refuses sizes at which the convolutions leave another grid than image over patch.
+
+    Raises:
+        CheckpointError: names both.
+    """
+    size = config.side
+    for _ in range(4):
+        size = (size + 2 * config.padding - config.kernel) // config.stride + 1
+    if size != config.grid:
+        raise CheckpointError(
+            f"config.json: the convolutions make {size} x {size} patches of image_size "
+            f"{config.side}, but patch_size gives {config.grid} x {config.grid}"
+        )
+
+
+# ---------------------------------------------------------------------------------------- blocks
+
+
+def bias_index(grid: int, stride: int) -> Tensor:
+    """Column of the table of biases for each query and key, (Q, N).
+
+    Distances are numbered in the order in which they first occur (§4.2, attention bias).
+    """
+    numbers: dict[tuple[int, int], int] = {}
+    queries, keys = range(0, grid, stride), range(grid)
+    found = [
+        [numbers.setdefault((abs(a - c), abs(b - d)), len(numbers)) for c in keys for d in keys]
+        for a in queries
+        for b in queries
+    ]
+    return torch.tensor(found)
+
+
+class Attention(nn.Module):
+    """Attention with a learned bias for each distance, and Hardswish in front of its output.
+
+    Args:
+        widths: D of the input and of the output.
+        grid: r of the input.
+        stride: Of the queries in the grid: 1, or more between two stages (§4.2).
+    """
+
+    index: Tensor
+
+    def __init__(
+        self, widths: tuple[int, int], heads: tuple[int, int, int], grid: int, stride: int = 1
+    ) -> None:
+        super().__init__()
+        self.count, self.key_width, ratio = heads
+        self.value_width = ratio * self.key_width
+        self.grid, self.stride = grid, stride
+        inner, outer = widths
+        queries, values = self.count * self.key_width, self.count * self.value_width
+        self.queries: NormedLinear | None = None
+        if stride == 1:
+            self.projection = NormedLinear(inner, 2 * queries + values)  # of each head q, k, v
+        else:
+            self.queries = NormedLinear(inner, queries)
+            self.projection = NormedLinear(inner, queries + values)
+        self.out = NormedLinear(values, outer)
+        self.register_buffer("index", bias_index(grid, stride), persistent=False)
+        self.biases = nn.Parameter(torch.zeros(self.count, int(self.index.max()) + 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, D) → (B, Q, D')."""
+        query, key, value = self._projected(x)
+        scores = query @ key.transpose(-1, -2) * self.key_width**-0.5 + self.biases[:, self.index]
+        mixed = (scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2)
+        return self.out(functional.hardswish(mixed))
+
+    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, H, Q, K), (B, H, N, K) and (B, H, N, value width)."""
+        heads = self.projection(x).unflatten(2, (self.count, -1)).transpose(1, 2)
+        keys = [self.key_width, self.value_width]
+        if self.queries is None:
+            query, key, value = heads.split([self.key_width, *keys], dim=-1)
+            return query, key, value
+        kept = x.unflatten(1, (self.grid, self.grid))[:, :: self.stride, :: self.stride]
+        query = self.queries(kept.flatten(1, 2)).unflatten(2, (self.count, -1)).transpose(1, 2)
+        key, value = heads.split(keys, dim=-1)
+        return query, key, value
+
+
+class MLP(nn.Module):
+    """Up, Hardswish, down."""
+
+    def __init__(self, width: int, inner_width: int) -> None:
+        super().__init__()
+        self.up = NormedLinear(width, inner_width)
+        self.down = NormedLinear(inner_width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, D) → (B, N, D)."""
+        return self.down(functional.hardswish(self.up(x)))
+
+
+class Residual(nn.Module):
+    """A layer whose input is added to its output."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, D) → (B, N, D)."""
+        return x + self.layer(x)
+
+
+def stage(config: Config, number: int, grid: int) -> tuple[list[nn.Module], int]:
+    """The layers of one stage, with those that lead to the next; and the grid behind them."""
+    width = config.widths[number]
+    heads = config.heads[number], config.key_widths[number], config.value_ratios[number]
+    layers: list[nn.Module] = []
+    for _ in range(config.depths[number]):
+        layers.append(Residual(Attention((width, width), heads, grid)))
+        layers.append(Residual(MLP(width, config.mlp_ratios[number] * width)))
+    if number + 1 == STAGES:
+        return layers, grid
+    key_width, after = config.key_widths[0], config.widths[number + 1]
+    heads = width // key_width, key_width, DOWN_RATIO
+    layers.append(Attention((width, after), heads, grid, DOWN_STRIDE))
+    layers.append(Residual(MLP(after, DOWN_MLP_RATIO * after)))
+    return layers, -(-grid // DOWN_STRIDE)
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class LeViT(nn.Module):
+    """Pixels → one vector a patch of the last stage."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.pixel_norm: nn.Module = nn.Identity()
+        shape = config.kernel, config.stride, config.padding
+        channels = [3, *(config.widths[0] // part for part in (8, 4, 2, 1))]
+        self.stem = nn.ModuleList(
+            NormedConvolution(inner, outer, *shape) for inner, outer in pairwise(channels)
+        )
+        self.stages = nn.ModuleList()
+        grid = config.grid
+        for number in range(STAGES):
+            layers, grid = stage(config, number, grid)
+            self.stages.append(nn.Sequential(*layers))
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Takes prepared uint8 pixels from now on, not a normalised image.
+
+        Raises:
+            CheckpointError: another size; the tables of biases belong to one.
+        """
+        check_recipe(image, (self.config.side, self.config.side))
+        self.pixel_norm = PixelNorm(image)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, N, D) of the last stage."""
+        x = self.stem[0](self.pixel_norm(pixels))
+        for convolution in self.stem[1:]:
+            x = convolution(functional.hardswish(x))
+        x = x.flatten(2).transpose(1, 2)
+        for layers in self.stages:
+            x = layers(x)
+        return x
+
+
+class Classifier(nn.Module):
+    """Class scores of a normalised vector."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.norm = BatchNorm(width)
+        self.linear = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, D) → (B, C)."""
+        return self.linear(self.norm(x))
+
+
+class Classifiers(nn.Module):
+    """One classifier, or the mean of it and the teacher's (§4.2, "Classification")."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.widths[-1]
+        self.by_class = Classifier(width, config.classes)
+        self.by_teacher = Classifier(width, config.classes) if config.has_teacher else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, D) → (B, C)."""
+        logits = self.by_class(x)
+        return logits if self.by_teacher is None else (logits + self.by_teacher(x)) / 2
+
+
+def build(config: Config) -> ImageModel:
+    """The network with the checkpoint's head."""
+    head = Classifiers(config) if config.head == "classify" else None
+    return ImageModel(LeViT(config), Mean(config.widths[-1]), head, config.classes)
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def _normed(theirs: str, ours: str) -> dict[str, Entry]:
+    """A linear layer and its batch normalisation."""
+    return {
+        f"{theirs}.linear": f"{ours}.linear",
+        f"{theirs}.batch_norm": f"{ours}.norm",
+        f"{theirs}.batch_norm.num_batches_tracked": None,
+    }
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours."""
+    table: dict[str, Entry] = {}
+    prefix = "levit." if config.head == "classify" else ""
+    for number in range(4):
+        theirs = f"{prefix}patch_embeddings.embedding_layer_{number + 1}"
+        ours = f"network.stem.{number}"
+        table[f"{theirs}.convolution"] = f"{ours}.convolution"
+        table[f"{theirs}.batch_norm"] = f"{ours}.norm"
+        table[f"{theirs}.batch_norm.num_batches_tracked"] = None
+    layer, own = f"{prefix}encoder.stages.*.layers.*", "network.stages.*.*"
+    table |= _normed(f"{layer}.module.queries_keys_values", f"{own}.layer.projection")
+    table |= _normed(f"{layer}.module.projection", f"{own}.layer.out")
+    table |= _normed(f"{layer}.module.linear_up", f"{own}.layer.up")
+    table |= _normed(f"{layer}.module.linear_down", f"{own}.layer.down")
+    table |= _normed(f"{layer}.keys_values", f"{own}.projection")
+    table |= _normed(f"{layer}.queries", f"{own}.queries")
+    table |= _normed(f"{layer}.projection", f"{own}.out")
+    table[f"{layer}.module.attention_biases"] = f"{own}.layer.biases"
+    table[f"{layer}.attention_biases"] = f"{own}.biases"
+    table[f"{layer}.module.attention_bias_idxs"] = None
+    table[f"{layer}.attention_bias_idxs"] = None
+    table |= _normed("classifier", "head.by_class")
+    table |= _normed("classifier_distill", "head.by_teacher")
+    return Rename(table)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "hidden_sizes": [16, 24, 32],
+    "num_attention_heads": [2, 3, 4],
+    "depths": [1, 1, 1],
+    "key_dim": [4, 4, 4],
+    "attention_ratio": [2, 2, 2],
+    "mlp_ratio": [2, 2, 2],
+    "image_size": 48,
+}
+_LABELS = {"id2label": {number: f"class {number}" for number in range(9)}}
+
+TWIN = Twin(
+    reference=f"transformers:{TEACHER}",
+    configs={
+        "odd": _TINY
+        | _LABELS
+        | {
+            "architectures": [TEACHER],
+            "hidden_sizes": [24, 20, 24],
+            "num_attention_heads": [3, 1, 1],
+            "key_dim": [6, 5, 48],  # wide: else the last stage attends to all patches alike
+            "attention_ratio": [1, 1, 1],
+            "mlp_ratio": [1, 1, 1],
+            "image_size": 144,  # grids of 9, 5 and 3
+        },
+        "one-head": _TINY | _LABELS | {"architectures": ["LevitForImageClassification"]},
+        "pooled": _TINY
+        | {"depths": [2, 1, 1], "attention_ratio": [1, 3, 2], "mlp_ratio": [1, 3, 2]},
+    },
+    references={
+        "one-head": "transformers:LevitForImageClassification",
+        "pooled": "transformers:LevitModel",
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="levit",
+    tasks={"classify": classify_section, "embed": no_section},
+    read_config=read_config,
+    build=build,
+    rename=rename,
+    graphs=image_graphs,
+    tokenizer=None,
+    twin=TWIN,
+    image_size=lambda config: (config.side, config.side),
+    tasks_of=lambda config: (config.head,),
+)
