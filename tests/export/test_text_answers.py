@@ -1,0 +1,102 @@
+"""Text-to-text bundles answer as tokenizer, `generate` and decoding of `transformers` do.
+
+Exported by the command's own function; task, tokenizer and engine are those that serve.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from export.cli import export
+from export.quantize import Precision
+from serving.bundle import Bundle, newest_bundle
+from serving.engine.decoder import decode
+from serving.engine.request import EngineRequest
+from serving.engine.runners.ort.runner import OrtRunner
+from serving.loading import load_model
+from serving.planning.calls import Generated
+from serving.planning.limits import TaskLimits
+from serving.tasks import TASKS
+from tests.export.text_folders import SENTENCES, write
+
+pytestmark = pytest.mark.slow
+
+TEXTS = SENTENCES[:4]
+NEW_TOKENS = 20
+WORDS = "translate English to German: "
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "t5": ("translate", {"source": "en", "target": "de"}),
+    "mbart-50": ("translate", {"source": "de", "target": "fra"}),
+    "nllb": ("translate", {"source": "deu", "target": "fr"}),
+    "m2m100": ("translate", {"source": "deu", "target": "fr"}),
+    "bart": ("generate", {}),
+    "pegasus": ("generate", {}),
+}
+"""Kind → task, and the languages in spellings that `transformers` does not take."""
+OWN = {
+    "mbart-50": ("de_DE", "fr_XX"),
+    "nllb": ("deu_Latn", "fra_Latn"),
+    "m2m100": ("de", "__fr__"),
+}
+"""Kind → source in the tokenizer's spelling, and the target's token."""
+EVERY = [
+    pytest.param(kind, marks=() if kind in ("t5", "nllb") else pytest.mark.full)
+    for kind in REQUESTS
+]
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_bundle_answers_as_transformers(kind: str, tmp_path: Path) -> None:
+    tokenizer, model = write(kind, tmp_path / kind)
+    export(
+        str(tmp_path / kind),
+        name=None,
+        task=None,
+        repository=tmp_path / "repository",
+        default=None,
+        precision=Precision.FP32,
+    )
+    bundle = newest_bundle(tmp_path / "repository", kind)
+    for num_beams in (1, 3):
+        wanted = [_wanted(kind, tokenizer, model, text, num_beams) for text in TEXTS]
+        assert _answers(bundle, kind, num_beams) == wanted
+
+
+def _wanted(kind: str, tokenizer: Any, model: Any, text: str, num_beams: int) -> str:
+    forced = {}
+    if kind in OWN:
+        tokenizer.src_lang, target = OWN[kind]
+        forced["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids(target)
+    inputs = tokenizer(WORDS + text if kind == "t5" else text, return_tensors="pt")
+    with torch.no_grad():
+        (found,) = model.generate(
+            **inputs, num_beams=num_beams, max_length=NEW_TOKENS + 1, **forced
+        )
+    return str(tokenizer.decode(found, skip_special_tokens=True))
+
+
+def _answers(bundle: Bundle, kind: str, num_beams: int) -> list[str]:
+    name, asked = REQUESTS[kind]
+    task, model = TASKS[name], load_model(bundle)
+    field = task.declaration.inputs
+    fields = {field: TEXTS, "num_beams": num_beams, **asked}
+    request = task.declaration.request.model_validate(fields)
+    plan = task.prepare(request, (), model, TaskLimits())
+    limited = model.generation.model_copy(update={"max_new_tokens": NEW_TOKENS})
+    requests = [
+        EngineRequest(limited.with_overrides(call.options), source_ids=call.inputs["source_ids"])
+        for call in plan.calls
+    ]
+    outcomes = [
+        Generated(
+            tuple(found.token_ids for found in answer.hypotheses),
+            tuple(found.score for found in answer.hypotheses),
+            tuple(found.finish_reason for found in answer.hypotheses),
+        )
+        for answer in decode(OrtRunner(bundle, threads=1), requests)
+    ]
+    return [item.text for item in plan.finish(outcomes).data]
