@@ -1,0 +1,202 @@
+"""Every family of text encoders answers as the pipelines of `transformers`: bundle, no server.
+
+Tokenizer, plan, graph and response are those of serving; ONNX Runtime runs the calls here, so that
+a family takes seconds. `tests/e2e/test_understanding.py` does the same through Triton for one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+import transformers
+from transformers.pipelines import pipeline
+
+from export.cli import export
+from export.quantize import Precision
+from serving.bundle import newest_bundle
+from serving.loading import load_model
+from serving.planning.calls import InferCall, Outputs
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.tasks import TASKS
+from tests.export.twins import randomise
+from tests.serving.processing.tokenizer_files import CORPUS, NASTY, trained
+from triptych.messages import Response
+
+pytestmark = [pytest.mark.full, pytest.mark.slow]
+
+POSITIONS = 80
+TOLERANCE = 1e-4
+TEXTS = [*CORPUS[:3], "a", NASTY[2], NASTY[5], NASTY[6]]
+LONG = " ".join(CORPUS * 3)
+LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+
+_BERT = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": POSITIONS,
+}
+_AFTER_PADDING = _BERT | {"max_position_embeddings": POSITIONS + 1}
+FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "bert": ("Bert", "word pieces", _BERT),
+    "roberta": ("Roberta", "bytes", _AFTER_PADDING),
+    "xlm-roberta": ("XLMRoberta", "unigram", _AFTER_PADDING | {"type_vocab_size": 1}),
+    "distilbert": (
+        "DistilBert",
+        "word pieces",
+        {
+            "dim": 32,
+            "n_layers": 2,
+            "n_heads": 4,
+            "hidden_dim": 48,
+            "max_position_embeddings": POSITIONS,
+        },
+    ),
+    "albert": ("Albert", "unigram", _BERT | {"embedding_size": 16, "type_vocab_size": 3}),
+    "mpnet": ("MPNet", "word pieces", _BERT | {"max_position_embeddings": POSITIONS + 2}),
+    "deberta-v2": (
+        "DebertaV2",
+        "unigram",
+        _BERT | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+    ),
+    "xlnet": ("XLNet", "unigram", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}),
+}
+"""Name → prefix of the classes in `transformers`, kind of tokenizer, configuration."""
+_WITHOUT_SEGMENTS = ("roberta", "xlm-roberta", "distilbert", "mpnet")
+
+Exported = Callable[[str, str], tuple[Path, LoadedModel]]
+
+
+def run(folder: Path, call: InferCall) -> Outputs:
+    """The outputs of one call, by ONNX Runtime in this process."""
+    session = ort.InferenceSession(folder / call.model / str(call.version) / "model.onnx")
+    outputs = session.run(list(call.outputs), dict(call.inputs))
+    return dict(zip(call.outputs.values(), outputs, strict=True))
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Exported:
+    """Exports a family with a head: the checkpoint, and the model as a gateway loads it."""
+
+    def make(family: str, head: str) -> tuple[Path, LoadedModel]:
+        prefix, tokens, fields = FAMILIES[family]
+        checkpoint = tmp_path / "tiny"
+        checkpoint.mkdir()
+        _, tokenizer = trained(tokens, checkpoint)
+        tokenizer.model_max_length = POSITIONS
+        tokenizer.save_pretrained(checkpoint)
+        kind = getattr(transformers, f"{prefix}For{head}")
+        labels = (
+            dict(enumerate(LABELS)) if head == "TokenClassification" else dict(enumerate("xyz"))
+        )
+        config = kind.config_class(
+            vocab_size=len(tokenizer), pad_token_id=0, id2label=labels, **fields
+        )
+        model = kind(config).eval()
+        randomise(model)
+        model.save_pretrained(checkpoint)
+        export(
+            str(checkpoint),
+            name=None,
+            task=None,
+            repository=tmp_path / "repository",
+            default=None,
+            precision=Precision.FP32,
+        )
+        return checkpoint, load_model(newest_bundle(tmp_path / "repository", "tiny"))
+
+    return make
+
+
+def asked(model: LoadedModel, folder: Path, task: str, **fields: object) -> Response[Any]:
+    """The response to a request, as the gateway computes it."""
+    served = TASKS[task]
+    plan = served.prepare(served.declaration.request(**fields), (), model, TaskLimits())
+    return plan.finish([run(folder, call) for call in plan.calls])
+
+
+def reference(task: str, checkpoint: Path, family: str) -> Any:
+    """The pipeline, whose tokenizer returns segments where the family has them."""
+    made = pipeline(task, model=str(checkpoint), device="cpu", dtype=torch.float32)
+    if family not in _WITHOUT_SEGMENTS:
+        made.tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    return made
+
+
+def assert_scores(found: list[float], expected: list[float]) -> None:
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_classes_are_those_of_the_pipeline(family: str, exported: Exported, tmp_path: Path) -> None:
+    checkpoint, model = exported(family, "SequenceClassification")
+    theirs, repository = (
+        reference("text-classification", checkpoint, family),
+        tmp_path / "repository",
+    )
+    pairs = [(TEXTS[0], TEXTS[3]), (TEXTS[3], TEXTS[1])]
+    data = [
+        *asked(model, repository, "classify", texts=TEXTS).data,
+        *asked(model, repository, "classify", pairs=pairs).data,
+    ]
+    inputs = [*TEXTS, *({"text": a, "text_pair": b} for a, b in pairs)]
+    for item, text in zip(data, inputs, strict=True):
+        expected = theirs(text, top_k=None)
+        assert [one.label for one in item.labels] == [one["label"] for one in expected]
+        assert_scores([one.score for one in item.labels], [one["score"] for one in expected])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
+def test_tags_are_those_of_the_pipeline(family: str, exported: Exported, tmp_path: Path) -> None:
+    checkpoint, model = exported(family, "TokenClassification")
+    theirs, repository = (
+        reference("token-classification", checkpoint, family),
+        tmp_path / "repository",
+    )
+    theirs.tokenizer.model_max_length = model.manifest.limits.max_input_tokens
+    for aggregation in ("none", "simple", "first", "average", "max"):
+        for texts, stride in ((TEXTS, None), ([LONG], 7)):
+            if stride is not None and aggregation == "none":
+                continue
+            given = {"stride": stride} if stride else {}
+            data = asked(
+                model, repository, "tag", texts=texts, aggregation=aggregation, **given
+            ).data
+            for text, item in zip(texts, data, strict=True):
+                expected = theirs(text, aggregation_strategy=aggregation, **given)
+                assert [(one.start, one.end, one.label) for one in item.tokens] == [
+                    (one["start"], one["end"], one.get("entity_group") or one["entity"])
+                    for one in expected
+                ]
+                assert_scores(
+                    [one.score for one in item.tokens], [one["score"] for one in expected]
+                )
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "xlnet"])
+def test_masks_are_filled_as_by_the_pipeline(
+    family: str, exported: Exported, tmp_path: Path
+) -> None:
+    checkpoint, model = exported(family, "MaskedLM")
+    theirs, repository = reference("fill-mask", checkpoint, family), tmp_path / "repository"
+    texts = ["Ada [MASK] was born in London.", "[MASK] red", "the small [MASK]"]
+    data = asked(model, repository, "fill-mask", texts=texts, top_k=20).data
+    for text, item in zip(texts, data, strict=True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = theirs(text, top_k=20)
+        (found,) = item.masks
+        assert [one.token_id for one in found] == [one["token"] for one in expected]
+        assert [one.token for one in found] == [one["token_str"] for one in expected]
+        assert [one.text for one in found] == [one["sequence"] for one in expected]
+        assert_scores([one.score for one in found], [one["score"] for one in expected])
