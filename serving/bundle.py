@@ -67,7 +67,7 @@ class Role(StrEnum):
     TOP_SCORES = "top_scores"  # stateless, (B, M, K) float32: their probabilities
     CHOICE_SCORES = "choice_scores"  # stateless, (B, M, N) float32: the choices' probabilities
     HIDDEN = "hidden"  # stateless, (B, T, D) float32
-    ATTENTION = "attention"  # stateless, (B, H, T, T) float32
+    ATTENTION = "attention"  # stateless, (B, rows, columns) float32: of image patches, sum 1
 
 
 class Growth(StrEnum):
