@@ -3,8 +3,6 @@ PYTHON ?= python3
 BIN := .venv/bin
 REPOSITORY ?= model_repository
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
-# Of two examples for one task, these serve the requests that name no model.
-DEFAULTS := example-captioner example-clip example-es-en example-gpt
 
 .PHONY: help setup demo serve export test test-all unit check bench load quality proto up down clean
 
@@ -21,8 +19,7 @@ help: ## the list of verbs
 setup: .venv/installed ## the environment in .venv
 
 export: .venv/installed ## the example checkpoints into the model repository, if missing or stale
-	@$(foreach source,$(EXAMPLES),$(BIN)/triptych export $(source) --repository $(REPOSITORY) \
-	  $(if $(filter $(notdir $(source)),$(DEFAULTS)),--default) &&) true
+	@$(BIN)/python -m export.examples.bundles --repository $(REPOSITORY) $(EXAMPLES)
 
 demo: export ## export, start Triton and the gateway, send a request to each endpoint, stop
 	@$(BIN)/python -m export.examples.demo --repository $(REPOSITORY)

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import torch
-from numpy.typing import NDArray
 
-from export.architecture import Graphs
+from export.architecture import Graphs, Lowering
 from export.checkpoint import load, open_checkpoint
+from export.image_graphs import with_attention
 from export.manifest import preprocessing
 from export.registry import architecture
 from export.torch_runner import TorchRunner
@@ -25,11 +25,20 @@ from serving.engine.request import EngineRequest, Finished
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.runners.protocol import Runner
 from serving.loading import load_model
-from serving.planning.calls import Array, Call, GenerateCall, Generated, Outcome
+from serving.planning.calls import (
+    Array,
+    Call,
+    GenerateCall,
+    Generated,
+    InferCall,
+    Outcome,
+    Outputs,
+)
 from serving.planning.loaded_model import LoadedModel
 
 THREADS = 2
-Infer = Callable[[Mapping[str, Array]], NDArray[np.float32]]
+Infer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+"""Inputs of a graph → all its outputs, both by name."""
 
 
 class LocalModel:
@@ -51,11 +60,12 @@ class LocalModel:
         generate = [call for call in calls if isinstance(call, GenerateCall)]
         decoded = iter(self._generate(generate))
         return [
-            next(decoded)
-            if isinstance(call, GenerateCall)
-            else dict.fromkeys(call.outputs.values(), self._graphs[call.model](call.inputs))
-            for call in calls
+            next(decoded) if isinstance(call, GenerateCall) else self._infer(call) for call in calls
         ]
+
+    def _infer(self, call: InferCall) -> Outputs:
+        found = self._graphs[call.model](call.inputs)
+        return {role: found[name] for name, role in call.outputs.items()}
 
     def _generate(self, calls: Sequence[GenerateCall]) -> list[Generated]:
         if not calls:
@@ -84,13 +94,12 @@ def as_generated(answer: Finished) -> Generated:
 
 def torch_model(checkpoint: Path, bundle: Bundle) -> LocalModel:
     """A checkpoint's PyTorch modules behind its bundle's tasks."""
-    graphs = torch_graphs(checkpoint)
     manifest = bundle.manifest
+    graphs = torch_graphs(checkpoint, has_attention="attention" in manifest.parts)
     if "step" in graphs.lowerings:
         return LocalModel(bundle, TorchRunner(graphs, manifest), {})
     modules = {
-        manifest.parts[key]: torch_infer(lowering.module)
-        for key, lowering in graphs.lowerings.items()
+        manifest.parts[key]: torch_infer(lowering) for key, lowering in graphs.lowerings.items()
     }
     return LocalModel(bundle, None, modules)
 
@@ -107,37 +116,40 @@ def onnx_model(repository: Path, bundle: Bundle) -> LocalModel:
     return LocalModel(bundle, None, sessions)
 
 
-def torch_graphs(checkpoint: Path) -> Graphs:
+def torch_graphs(checkpoint: Path, *, has_attention: bool = False) -> Graphs:
     """The modules that `triptych export` would export, weights loaded."""
     read = open_checkpoint(str(checkpoint))
     declared = architecture(read.config.get("model_type"))
     config = declared.read_config(read.config)
     network = declared.build(config).eval()
     load(network, read, declared.rename(config))
-    return declared.graphs(network, preprocessing(declared, read).image)
+    image = preprocessing(declared, read).image
+    graphs = declared.graphs(network, image)
+    return with_attention(declared, network, graphs, image) if has_attention else graphs
 
 
-def torch_infer(module: torch.nn.Module) -> Infer:
-    """A module whose arguments are the graph's inputs in their order."""
+def torch_infer(lowering: Lowering) -> Infer:
+    """A module that takes its graph's inputs in their order, and returns its outputs."""
 
     @torch.no_grad()
-    def infer(inputs: Mapping[str, Array]) -> NDArray[np.float32]:
-        embedding: NDArray[np.float32] = module(
-            *(torch.from_numpy(array) for array in inputs.values())
-        ).numpy()
-        return embedding
+    def infer(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        given = [torch.from_numpy(inputs[tensor.name]) for tensor in lowering.graph.inputs]
+        found = lowering.module(*given)
+        outputs = (found,) if isinstance(found, torch.Tensor) else found
+        names = [tensor.name for tensor in lowering.graph.outputs]
+        return {name: each.numpy() for name, each in zip(names, outputs, strict=True)}
 
     return infer
 
 
 def onnx_infer(file: Path) -> Infer:
-    """A session over one file with one output."""
+    """A session over one file."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = THREADS
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
 
-    def infer(inputs: Mapping[str, Array]) -> NDArray[np.float32]:
-        embedding: NDArray[np.float32] = session.run(None, dict(inputs))[0]
-        return embedding
+    def infer(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
     return infer

@@ -7,33 +7,25 @@ columns go through the same tasks and the same held-out data; they differ only i
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.local_model import LocalModel, onnx_model, torch_model
 from benchmarks.lowered import lowered
-from export.examples import score_gpt, score_scenes, score_translation
+from benchmarks.panel import Panel, local_responses, served_responses
+from export.examples import score_bert, score_gpt, score_scenes, score_translation, score_vit
 from export.examples.demo import serving
-from export.examples.episodes import FRESH, Question
+from export.examples.episodes import FRESH
 from export.quantize import Precision
 from serving.bundle import newest_bundle
-from serving.planning.limits import TaskLimits
-from serving.tasks import caption, generate, translate, zero_shot
 from triptych import Client
-from triptych.tasks.caption import CaptionRequest
-from triptych.tasks.generate import Example, GenerateRequest
-from triptych.tasks.translate import TranslateRequest
-from triptych.tasks.zero_shot import ZeroShotRequest
 
 CHECKPOINTS = Path(__file__).parent.parent / "export" / "examples" / "checkpoints"
 BUNDLES = {
@@ -41,27 +33,16 @@ BUNDLES = {
     "caption": "example-captioner",
     "zero-shot": "example-clip",
     "generation": "example-gpt",
+    "fill-mask": "example-bert",
+    "sentiment": "example-bert-sentiment",
+    "tags": "example-bert-tags",
+    "rerank": "example-bert-rerank",
+    "paraphrases": "example-bert-embed",
+    "image classes": "example-vit",
 }
 """How a measure's name begins → what it measures."""
-BATCH = 32
 COLUMNS = ("PyTorch", "ONNX", "int8", "served")
 console = Console(highlight=False)
-
-Item = TypeVar("Item")
-Translate = Callable[[list[str]], list[str]]
-Caption = Callable[[list[Image.Image]], list[str]]
-Classify = Callable[[Image.Image, list[str]], str]
-Answer = Callable[[list[Question]], list[str]]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """The tasks, independent of the runtime."""
-
-    translate: Translate
-    caption: Caption
-    classify: Classify
-    answer: Answer
 
 
 @dataclass(frozen=True)
@@ -116,16 +97,92 @@ MEASURES = (
     Measure(
         f"zero-shot, top-1 % of {score_scenes.CHOICES}, withheld combinations",
         lambda panel, count: (
-            100 * score_scenes.zero_shot_top1(panel.classify, count, score_scenes.TEST_SEED)
+            100 * score_scenes.zero_shot_top1(panel.choose, count, score_scenes.TEST_SEED)
         ),
     ),
     Measure(
         "zero-shot, control: swapped pictures",
         lambda panel, count: (
-            100 * score_scenes.swapped_zero_shot_top1(panel.classify, count, score_scenes.TEST_SEED)
+            100 * score_scenes.swapped_zero_shot_top1(panel.choose, count, score_scenes.TEST_SEED)
         ),
     ),
     *map(few_shot, score_gpt.SHOTS),
+    Measure(
+        "fill-mask, right word %, compositional split",
+        lambda panel, count: (
+            100
+            * score_bert.masked_word_accuracy(
+                panel.fill, "compositional", count, score_bert.TEST_SEED
+            )
+        ),
+    ),
+    Measure(
+        'fill-mask, right form of "be" %',
+        lambda panel, count: (
+            100
+            * score_bert.agreement_accuracy(
+                panel.fill, "compositional", count, score_bert.TEST_SEED
+            )
+        ),
+    ),
+    Measure(
+        "sentiment, right %, withheld negations",
+        lambda panel, count: (
+            100
+            * score_bert.sentiment_accuracy(
+                panel.classify_texts, "compositional", count, score_bert.TEST_SEED
+            )
+        ),
+    ),
+    Measure(
+        "sentiment, right %, two reviews of the same words",
+        lambda panel, count: (
+            100 * score_bert.same_words_accuracy(panel.classify_texts, count, score_bert.TEST_SEED)
+        ),
+    ),
+    Measure(
+        "tags, F1 %, withheld names",
+        lambda panel, count: (
+            100 * score_bert.role_f1(panel.tag, "held_out", count, score_bert.TEST_SEED)
+        ),
+    ),
+    Measure(
+        f"rerank, answer first of {score_bert.DOCUMENTS} %, withheld pairs",
+        lambda panel, count: (
+            100 * score_bert.ranking_top1(panel.rank, "compositional", count, score_bert.TEST_SEED)
+        ),
+    ),
+    Measure(
+        "paraphrases, nearest %, withheld pairs",
+        lambda panel, count: (
+            100
+            * score_bert.paraphrase_top1(panel.embed, "compositional", count, score_bert.TEST_SEED)
+        ),
+    ),
+    Measure(
+        "image classes, right %, withheld combinations",
+        lambda panel, count: (
+            100 * score_vit.class_accuracy(panel.classify_images, count, score_vit.TEST_SEED)
+        ),
+    ),
+    Measure(
+        "image classes, control: swapped pictures",
+        lambda panel, count: (
+            100
+            * score_vit.class_accuracy(
+                panel.classify_images, count, score_vit.TEST_SEED, is_swapped=True
+            )
+        ),
+    ),
+    Measure(
+        "image classes, attention on the thing %",
+        lambda panel, count: (
+            100
+            * score_vit.attention_shares(panel.attend, count, score_vit.TEST_SEED)[
+                "attention on the largest thing"
+            ]
+        ),
+    ),
 )
 
 
@@ -186,109 +243,19 @@ def panels(repository: Path) -> Iterator[tuple[str, Panel]]:
     bundles = [newest_bundle(repository, name) for name in BUNDLES.values()]
     yield (
         "PyTorch",
-        local_panel(
-            [torch_model(CHECKPOINTS / bundle.manifest.name, bundle) for bundle in bundles]
-        ),
+        local_panel(torch_model(CHECKPOINTS / bundle.manifest.name, bundle) for bundle in bundles),
     )
-    yield "ONNX", local_panel([onnx_model(repository, bundle) for bundle in bundles])
+    yield "ONNX", local_panel(onnx_model(repository, bundle) for bundle in bundles)
     with tempfile.TemporaryDirectory() as folder:
         rewritten = [lowered(bundle, Precision.INT8, Path(folder)) for bundle in bundles]
-        yield "int8", local_panel([onnx_model(Path(folder), bundle) for bundle in rewritten])
+        yield "int8", local_panel(onnx_model(Path(folder), bundle) for bundle in rewritten)
     with serving(repository) as url, Client(url, timeout=300) as client:
-        yield "served", served_panel(client)
+        yield "served", Panel(served_responses(client))
 
 
-def local_panel(models: list[LocalModel]) -> Panel:
-    """The tasks over models in this process: translator, captioner, CLIP, GPT-2."""
-    translator, captioner, clip, gpt = models
-    limits = TaskLimits(max_client_batch_size=BATCH)
-
-    def translate_texts(texts: list[str]) -> list[str]:
-        plan = translate.TASK.prepare(TranslateRequest(texts=texts), (), translator.model, limits)
-        return [str(item.text) for item in plan.finish(translator.answer(plan.calls)).data]
-
-    def caption_images(images: list[Image.Image]) -> list[str]:
-        files = [as_png(image) for image in images]
-        plan = caption.TASK.prepare(CaptionRequest(images=["-"]), files, captioner.model, limits)
-        return [str(item.text) for item in plan.finish(captioner.answer(plan.calls)).data]
-
-    def classify(image: Image.Image, labels: list[str]) -> str:
-        request = ZeroShotRequest(images=["-"], labels=labels)
-        plan = zero_shot.TASK.prepare(request, [as_png(image)], clip.model, limits)
-        ranked = plan.finish(clip.answer(plan.calls)).data[0].labels
-        assert ranked is not None
-        return ranked[0].label
-
-    def answer(question: Question) -> str:
-        plan = generate.TASK.prepare(as_request(question), (), gpt.model, limits)
-        return str(plan.finish(gpt.answer(plan.calls)).data[0].text)
-
-    return Panel(
-        in_batches(translate_texts), in_batches(caption_images), classify, one_by_one(answer)
-    )
-
-
-def served_panel(client: Client) -> Panel:
-    """The tasks over a running gateway."""
-
-    def translate_texts(texts: list[str]) -> list[str]:
-        return [str(item.text) for item in client.translate(texts).data]
-
-    def caption_images(images: list[Image.Image]) -> list[str]:
-        files = [as_png(image) for image in images]
-        return [str(item.text) for item in client.caption(files).data]
-
-    def classify(image: Image.Image, labels: list[str]) -> str:
-        ranked = client.zero_shot(as_png(image), labels).data[0].labels
-        assert ranked is not None
-        return ranked[0].label
-
-    def answer(question: Question) -> str:
-        request = as_request(question)
-        answered = client.generate(
-            request.prompts,
-            instruction=request.instruction,
-            examples=[(example.input, example.output) for example in request.examples or ()],
-            max_new_tokens=request.max_new_tokens,
-        )
-        return str(answered.data[0].text)
-
-    return Panel(
-        in_batches(translate_texts), in_batches(caption_images), classify, one_by_one(answer)
-    )
-
-
-def as_request(question: Question) -> GenerateRequest:
-    """A question as a request for the most probable answer."""
-    examples = [Example(input=one.given, output=one.answer) for one in question.examples]
-    return GenerateRequest(
-        prompts=[question.prompt],
-        instruction=question.instruction,
-        examples=examples,
-        max_new_tokens=score_gpt.MAX_ANSWER,
-    )
-
-
-def one_by_one(answer: Callable[[Question], str]) -> Answer:
-    """The same function over many; each question has examples of its own."""
-    return lambda questions: [answer(question) for question in questions]
-
-
-def in_batches(call: Callable[[list[Item]], list[str]]) -> Callable[[list[Item]], list[str]]:
-    """The same function, called for `BATCH` items at a time."""
-
-    def batched(items: list[Item]) -> list[str]:
-        starts = range(0, len(items), BATCH)
-        return [answer for start in starts for answer in call(items[start : start + BATCH])]
-
-    return batched
-
-
-def as_png(image: Image.Image) -> bytes:
-    """An image as a lossless file."""
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
+def local_panel(models: Iterable[LocalModel]) -> Panel:
+    """The tasks over models in this process."""
+    return Panel(local_responses({model.model.name: model for model in models}))
 
 
 def as_table(measures: Sequence[Measure], columns: dict[str, list[float]], count: int) -> Table:

@@ -20,9 +20,9 @@ Split = Literal["train", "held_out"]
 
 WITHHELD_PERCENT = 16
 # Syllables of made-up words: few enough that each is one token.
-_FIRST_HALVES = """bax dov fim gul jat kep lod mur nib pof ruk sil tam vek wob zun
+FIRST_HALVES = """bax dov fim gul jat kep lod mur nib pof ruk sil tam vek wob zun
     bol dap fex gim jod kug lar mip nex pul rav sov tig vun waz zem""".split()
-_SECOND_HALVES = """bo dax fen gip ju kor lim mot nup pag rix sub tek vor wim zad
+SECOND_HALVES = """bo dax fen gip ju kor lim mot nup pag rix sub tek vor wim zad
     bi dun fop gav jem kel lus mig noz pid rom sax tul vit wex zog""".split()
 
 
@@ -90,7 +90,7 @@ def is_withheld(*words: str) -> bool:
 def made_up(rng: Random, split: Split) -> str:
     """A word of two random syllables, such as "lumdax"."""
     while True:
-        word = rng.choice(_FIRST_HALVES) + rng.choice(_SECOND_HALVES)
+        word = rng.choice(FIRST_HALVES) + rng.choice(SECOND_HALVES)
         if is_withheld(word) == (split == "held_out"):
             return word
 

@@ -43,7 +43,7 @@ def save_half(model: PreTrainedModel, folder: Path) -> None:
     model.save_pretrained(folder)
 
 
-def run_line(module: str, arguments: Namespace, pictures: int, minutes: float) -> str:
+def run_line(module: str, arguments: Namespace, items: str, count: int, minutes: float) -> str:
     """The card's line about one run of a training script."""
     options = {name: value for name, value in vars(arguments).items() if value and name != "output"}
     words = [
@@ -51,7 +51,7 @@ def run_line(module: str, arguments: Namespace, pictures: int, minutes: float) -
         for name, value in options.items()
     ]
     command = " ".join([module, *words])
-    return f"{_RUN}{command}`: {pictures} pictures, {minutes:.0f} minutes on one CPU thread"
+    return f"{_RUN}{command}`: {count} {items}, {minutes:.0f} minutes on one CPU thread"
 
 
 def write_card(
@@ -61,15 +61,24 @@ def write_card(
 
     The `words` are the remaining names of the template above.
     """
-    path = folder / "README.md"
-    runs = path.read_text().splitlines() if is_resumed and path.exists() else []
-    runs = [line for line in runs if line.startswith(_RUN)] + [run]
     card = _CARD.substitute(
         words,
-        runs="\n".join(runs),
+        runs=runs_of(folder, run, is_resumed=is_resumed),
         scores="\n".join(f"| {name} | {100 * share:.1f} % |" for name, share in scores.items()),
         megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f}",
         count=TEST_SCENES,
         test_seed=TEST_SEED,
     )
-    path.write_text(card)
+    (folder / "README.md").write_text(card)
+
+
+def runs_of(folder: Path, run: str, *, is_resumed: bool) -> str:
+    """The card's lines about the earlier runs that this one resumed, and about this one."""
+    return "\n".join([*(earlier_runs(folder) if is_resumed else ()), run])
+
+
+def earlier_runs(folder: Path) -> list[str]:
+    """The lines about training runs in the folder's card, none without a card."""
+    path = folder / "README.md"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [line for line in lines if line.startswith(_RUN)]

@@ -13,15 +13,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
-from rich.console import Console
 from rich.table import Table
 
+from export.examples.demo_encoders import show_encoders
+from export.examples.demo_output import console, shades, timed
 from export.examples.paragraphs import SPANISH as PARAGRAPH
 from triptych import Client
 from triptych.errors import TriptychError
@@ -41,12 +42,8 @@ CAPTIONS = {
 }
 CAPTIONERS = ("example-captioner", "example-show-attend-tell")
 AGREEMENT = "The agreement on the European Economic Area was signed in August 1992."
-SHADES = " ░▒▓█"
 BINDINGS = [("dovfen", "murgav"), ("jodsax", "jodtek"), ("pofgip", "fimmig"), ("sovgav", "gimjem")]
 READY_TIMEOUT_S = 120.0
-
-Answer = TypeVar("Answer")
-console = Console(highlight=False)
 
 
 def main() -> int:
@@ -61,6 +58,7 @@ def main() -> int:
         show_captions(client, PICTURES / "scene-1.png", PICTURES / "scene-3.png")
         show_zero_shot(client, PICTURES / "scene-4.png")
         show_embeddings(client)
+        show_encoders(client, PICTURES / "scene-3.png")
         show_examples(client)
         show_stream(client)
     console.print("stopped; `make serve` stays up")
@@ -135,15 +133,6 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def timed(title: str, call: Callable[[], Answer]) -> Answer:
-    """The call's result, after printing its description and duration."""
-    started = time.perf_counter()
-    answer = call()
-    milliseconds = (time.perf_counter() - started) * 1000
-    console.print(f"[bold]{title}[/bold]  {milliseconds:.0f} ms")
-    return answer
-
-
 def show_models(client: Client) -> None:
     """Prints the served models."""
     table = Table("model", "task", "precision", box=None)
@@ -170,8 +159,7 @@ def show_alignment(client: Client) -> None:
         marks = "".join(token.strip()[:1] or " " for token in item.alignment.source_tokens)
         console.print(f"{'':>14} {marks}")
         for token, row in zip(item.alignment.target_tokens, item.alignment.weights, strict=True):
-            shades = "".join(SHADES[min(round(4 * weight), 4)] for weight in row)
-            console.print(f"{token.strip():>14} [cyan]{shades}[/cyan]")
+            console.print(f"{token.strip():>14} [cyan]{shades(row)}[/cyan]")
     console.print()
 
 

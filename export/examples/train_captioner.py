@@ -72,7 +72,7 @@ def main() -> None:
     pretraining = PatchClassification.of_vit(model.encoder, captioning.pixels, arguments)
     pictures, minutes = train_in_stages(model, captioning.loss, pretraining, arguments)
     save_half(model, folder)
-    report(folder, run_line(MODULE, arguments, pictures, minutes), arguments.resume)
+    report(folder, run_line(MODULE, arguments, "pictures", pictures, minutes), arguments.resume)
 
 
 def build_tokenizer(folder: Path, seed: int) -> GPT2Tokenizer:

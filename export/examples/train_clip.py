@@ -117,7 +117,7 @@ def main() -> None:
     pictures, minutes = train_in_stages(contrast, contrast.loss, pretraining, arguments)
     minutes += reading_minutes
     save_half(model, folder)
-    report(folder, run_line(MODULE, arguments, pictures, minutes), arguments.resume)
+    report(folder, run_line(MODULE, arguments, "pictures", pictures, minutes), arguments.resume)
 
 
 def build_tokenizer(seed: int) -> CLIPTokenizer:

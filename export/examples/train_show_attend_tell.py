@@ -72,7 +72,7 @@ def main() -> None:
     pretraining = PatchClassification(model.encoder, captioning.cells, *sizes, arguments)
     pictures, minutes = train_in_stages(model, captioning.loss, pretraining, arguments)
     save_weights(model, folder)
-    report(folder, run_line(MODULE, arguments, pictures, minutes), arguments.resume)
+    report(folder, run_line(MODULE, arguments, "pictures", pictures, minutes), arguments.resume)
 
 
 class Captioning:

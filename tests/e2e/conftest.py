@@ -20,8 +20,6 @@ from triptych import Client
 from triptych.grpc_client import GrpcClient
 
 CHECKPOINTS = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
-DEFAULTS = ("example-es-en", "example-captioner", "example-clip", "example-gpt")
-EXAMPLES = (*DEFAULTS, "example-en-fr", "example-show-attend-tell")
 MODEL = "example-es-en"
 """The one that is killed, stopped and overloaded."""
 ENCODERS = ("example-clip", "example-clip-text")
@@ -82,13 +80,11 @@ def running(repository: Path, folder: Path, **environment: object) -> Iterator[S
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model repository with all examples, exported through the command line."""
+    """A model repository with all examples, as `make export` fills it."""
     folder = tmp_path_factory.mktemp("stack") / "model_repository"
-    for name in EXAMPLES:
-        command = [*PROGRAM, "export", str(CHECKPOINTS / name), "--repository", str(folder)]
-        command += ["--default"] if name in DEFAULTS else []
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    command = [sys.executable, "-m", "export.examples.bundles", "--repository", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 

@@ -18,7 +18,7 @@ from transformers import (
     VisionEncoderDecoderModel,
 )
 
-from benchmarks.quality import as_png
+from benchmarks.panel import as_png
 from export.examples.grammar import sentences
 from export.examples.paragraphs import ENGLISH, SPANISH
 from export.examples.score_scenes import heldout_pictures, questions

@@ -5,14 +5,23 @@ from string import Template
 
 import pytest
 
-from export.examples import checkpoint_folder, gazette_translator, gpt_card, translator
+from export.examples import (
+    bert_card,
+    checkpoint_folder,
+    gazette_translator,
+    gpt_card,
+    translator,
+    vit_card,
+)
 
 CHECKPOINTS = Path(translator.__file__).parent / "checkpoints"
 CARDS = {
+    **dict.fromkeys(bert_card.CARDS, bert_card._CARD),
     "example-clip": checkpoint_folder._CARD,
     "example-en-fr": gazette_translator._CARD,
     "example-es-en": translator._CARD,
     "example-gpt": gpt_card._CARD,
+    "example-vit": vit_card._CARD,
 }
 
 
