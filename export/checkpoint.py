@@ -1,4 +1,4 @@
-"""Checkpoints in Hugging Face format: found, read and loaded strictly.
+"""Checkpoints in the formats of Hugging Face and open_clip: found, read and loaded strictly.
 
 Nothing is guessed: every tensor of the file must have a place, every parameter of the model a
 tensor of its shape. Only safetensors are read; pickles can run code, so they are refused.
@@ -25,18 +25,27 @@ from serving.errors import CheckpointError
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+OPEN_CLIP = "open_clip"
+"""`model_type` of a folder in open_clip's format, which names none."""
+OPEN_CLIP_CONFIG = "open_clip_config.json"
+OPEN_CLIP_WEIGHTS = "open_clip_model.safetensors"
 MODULES = "modules.json"
 SENTENCE_SETTINGS = "config_sentence_transformers.json"
 SENTENCES = "sentence_transformers"
 """Section of `config.json` for cross-encoders."""
 HUB_FILES = ["*.json", "*.safetensors", "*.spm", "*.model", "*.txt", "*.jinja", "README.md"]
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_CONVERSION = {
+    False: "load it with `transformers` where you trust it and call `save_pretrained`",
+    True: "load it with `open_clip` where you trust it and call "
+    "`open_clip.push_to_hf_hub.save_for_hf`",
+}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder in Hugging Face format, its `config.json` read."""
+    """A folder with weights, its `config.json` or `open_clip_config.json` read."""
 
     folder: Path
     name: str
@@ -75,6 +84,11 @@ class Checkpoint:
         for path, expected in self._weight_files().items():
             yield from _read_safetensors(path, expected)
 
+    @property
+    def is_open_clip(self) -> bool:
+        """Whether the folder is read in open_clip's format."""
+        return self.config.get("model_type") == OPEN_CLIP
+
     def content_hash(self) -> str:
         """SHA-256 over names and contents of the folder's files."""
         return self._content_hash
@@ -91,7 +105,9 @@ class Checkpoint:
 
     def _weight_files(self) -> dict[Path, set[str] | None]:
         """Weight files → the tensors that an index lists in them."""
-        if self.has(INDEX):
+        if self.is_open_clip and self.has(OPEN_CLIP_WEIGHTS):
+            return {self.folder / OPEN_CLIP_WEIGHTS: None}
+        if self.has(INDEX) and not self.is_open_clip:
             files: dict[Path, set[str] | None] = {}
             weight_map = self.json(INDEX).get("weight_map")
             if not isinstance(weight_map, dict):
@@ -99,15 +115,15 @@ class Checkpoint:
             for tensor, file in weight_map.items():
                 files.setdefault(self.folder / file, set()).add(tensor)  # type: ignore[union-attr]
             return files
-        if self.has(WEIGHTS):
+        if self.has(WEIGHTS) and not self.is_open_clip:
             return {self.folder / WEIGHTS: None}
         if any(next(self.folder.glob(pattern), None) for pattern in _PICKLES):
             raise CheckpointError(
                 f"{self.folder} holds its weights in a format that can run code when it is read; "
-                "convert it to safetensors first: load it with `transformers` where you trust it "
-                "and call `save_pretrained`"
+                f"convert it to safetensors first: {_CONVERSION[self.is_open_clip]}"
             )
-        raise CheckpointError(f"{self.folder} has no weights: expected {WEIGHTS} or {INDEX}")
+        expected = OPEN_CLIP_WEIGHTS if self.is_open_clip else f"{WEIGHTS} or {INDEX}"
+        raise CheckpointError(f"{self.folder} has no weights: expected {expected}")
 
 
 def open_checkpoint(source: str, revision: str | None = None) -> Checkpoint:
@@ -117,13 +133,15 @@ def open_checkpoint(source: str, revision: str | None = None) -> Checkpoint:
         revision: Commit on the hub; of a folder, None.
 
     Raises:
-        CheckpointError: no such folder, the hub cannot be reached, or `config.json` is damaged.
+        CheckpointError: no such folder, the hub cannot be reached, or a configuration is damaged.
     """
     folder, commit = Path(source), None
     if not folder.is_dir():
         folder, commit = _download(source, revision)
-    if not (folder / CONFIG).is_file():
-        raise CheckpointError(f"{source} is not a checkpoint: it has no {CONFIG}")
+    if not any((folder / file).is_file() for file in (CONFIG, OPEN_CLIP_CONFIG)):
+        raise CheckpointError(
+            f"{source} is not a checkpoint: it has no {CONFIG} and no {OPEN_CLIP_CONFIG}"
+        )
     name = folder.resolve().name if commit is None else source.rsplit("/", 1)[-1]
     location = str(folder.resolve()) if commit is None else source
     return Checkpoint(folder, name, _read_config(folder), commit, location)
@@ -132,10 +150,15 @@ def open_checkpoint(source: str, revision: str | None = None) -> Checkpoint:
 def _read_config(folder: Path) -> dict[str, Any]:
     """`config.json`; what a `sentence_transformers` folder sets elsewhere takes precedence.
 
+    Where it is missing or names no `model_type` (timm's copies of CLIP: it describes the image
+    tower alone), the folder is in open_clip's format, if it holds that configuration.
+
     Its pooling reads the encoder alone, whatever head `architectures` names (all-mpnet-base-v2 is
     such a folder); its cross-encoders name their activation in a file of their own.
     """
-    config = read_json(folder / CONFIG)
+    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    if "model_type" not in config and (folder / OPEN_CLIP_CONFIG).is_file():
+        return read_json(folder / OPEN_CLIP_CONFIG) | {"model_type": OPEN_CLIP}
     if any(module["type"].endswith(".Pooling") for module in _read_modules(folder)):
         config["architectures"] = None
     settings = folder / SENTENCE_SETTINGS
@@ -206,7 +229,8 @@ def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
     ]
     if problems:
         listing = "\n  ".join(problems)
-        raise CheckpointError(f"{checkpoint.folder} does not fit its {CONFIG}:\n  {listing}")
+        config = OPEN_CLIP_CONFIG if checkpoint.is_open_clip else CONFIG
+        raise CheckpointError(f"{checkpoint.folder} does not fit its {config}:\n  {listing}")
 
 
 def _place(

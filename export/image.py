@@ -1,4 +1,7 @@
-"""A checkpoint's image recipe: `preprocessor_config.json` as an `ImageSpec`."""
+"""A checkpoint's image recipe as an `ImageSpec`.
+
+It is in `preprocessor_config.json`, or in `preprocess_cfg` of `open_clip_config.json`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from export.checkpoint import Checkpoint
+from export.checkpoint import OPEN_CLIP_CONFIG, Checkpoint
+from export.config_reader import ConfigReader
 from serving.bundle import ImageSpec
 from serving.errors import CheckpointError
 
@@ -63,6 +67,8 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
     Raises:
         CheckpointError: no recipe, or one that cannot be followed exactly.
     """
+    if checkpoint.is_open_clip:
+        return _open_clip_spec(checkpoint)
     values = checkpoint.json(FILE) or checkpoint.json(COMBINED_FILE).get("image_processor")
     if not values:
         raise CheckpointError(f"{checkpoint.folder} has no {FILE}")
@@ -85,6 +91,40 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
         mean=_channels(values, "image_mean", mean) if normalises else (0.0, 0.0, 0.0),
         std=_channels(values, "image_std", std) if normalises else (1.0, 1.0, 1.0),
         rescale=values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0,
+    )
+
+
+def _open_clip_spec(checkpoint: Checkpoint) -> ImageSpec:
+    """open_clip's transformation of images for inference.
+
+    Raises:
+        CheckpointError: a way of resizing that serving does not have.
+    """
+    reader = ConfigReader(checkpoint.config, OPEN_CLIP_CONFIG)
+    size = reader.section("model_cfg").section("vision_cfg").pair("image_size", 224)
+    recipe = ConfigReader(
+        checkpoint.config.get("preprocess_cfg") or {}, f"{OPEN_CLIP_CONFIG}, preprocess_cfg"
+    )
+    recipe.refuse_unless(mode="RGB")
+    filters = {"bicubic": BICUBIC, "bilinear": BILINEAR, "random": BICUBIC}  # random: in training
+    resample = filters.get(recipe.text("interpolation", "bicubic"))
+    mode = recipe.text("resize_mode", "shortest")
+    if resample is None or mode not in ("shortest", "squash"):
+        raise CheckpointError(
+            f"{recipe.place}: resize_mode must be shortest or squash, interpolation bicubic, "
+            f"bilinear or random, not {mode!r} and {recipe.values.get('interpolation')!r}"
+        )
+    if mode == "shortest" and size[0] != size[1]:
+        raise CheckpointError(f"{recipe.place}: resize_mode = shortest needs a square image_size")
+    return ImageSpec(
+        resize="exact" if mode == "squash" else "shortest_edge",
+        size=size,
+        crop=None if mode == "squash" else size,
+        crop_start="nearest_even",
+        resample=resample,
+        mean=_channels(recipe.values, "mean", OPENAI[0]),
+        std=_channels(recipe.values, "std", OPENAI[1]),
+        rescale=1 / 255,
     )
 
 

@@ -13,6 +13,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "blip": "export.models.blip",
     "git": "export.models.git",
     "clip": "export.models.clip",
+    "open_clip": "export.models.open_clip",
     "siglip": "export.models.siglip",
     "vit": "export.models.vit_classifier",
     "deit": "export.models.deit",

@@ -21,9 +21,10 @@ class Twin:
 
     Attributes:
         reference: `module:class`. A model class of `transformers`; or, for an architecture that
-            `transformers` lacks, the paper written out in numpy: a class that is called with the
-            checkpoint's tensors and `config.json`, with the methods `annotations(source)` → (S, D)
-            and `decode(source, tokens)` → logits (T, V) and attention (T, S), all of one row.
+            `transformers` lacks, the paper written out in PyTorch, called and saved in the same
+            way; or in numpy: a class that is called with the checkpoint's tensors and
+            `config.json`, with the methods `annotations(source)` → (S, D) and
+            `decode(source, tokens)` → logits (T, V) and attention (T, S), all of one row.
         configs: Configuration name → fields of `config.json`; one of them is `EXPORTED`. A
             configuration may name its own `model_type`, where several share the network.
         outputs: Stateless models: graph → the field of the reference's output that it equals.
@@ -50,5 +51,5 @@ class Twin:
 
     @property
     def is_transformers(self) -> bool:
-        """Whether the reference is a class of `transformers`, else a paper written in numpy."""
+        """Whether the reference is a class of `transformers`, else a paper written out."""
         return self.reference.startswith("transformers:")

@@ -156,6 +156,8 @@ class ImageSpec(_Frozen):
     """exact: (height, width). shortest_edge: both numbers are the edge."""
     crop: tuple[int, int] | None = None
     """Centre crop (height, width) after resizing."""
+    crop_start: Literal["down", "nearest_even"] = "down"
+    """How half of an odd margin is rounded: down as in `transformers`, or as in torchvision."""
     resample: int = Field(ge=0, le=5)
     """Pillow's filter number: 2 bilinear, 3 bicubic."""
     mean: tuple[float, float, float]

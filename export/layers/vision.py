@@ -35,6 +35,24 @@ class PixelNorm(nn.Module):
         return x.permute(0, 3, 1, 2)
 
 
+class FixedSizeTower(nn.Module):
+    """A network for images of one (height, width)."""
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        super().__init__()
+        self.size = size
+        self.pixel_norm: nn.Module = nn.Identity()
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Takes prepared uint8 pixels from now on, not a normalised image.
+
+        Raises:
+            CheckpointError: the recipe gives another size.
+        """
+        check_recipe(image, self.size)
+        self.pixel_norm = PixelNorm(image)
+
+
 class PatchEmbedding(nn.Module):
     """An image as a row of patch vectors (Dosovitskiy 2020 §3.1, arXiv 2010.11929)."""
 

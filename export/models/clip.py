@@ -30,7 +30,7 @@ from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.scores import within
-from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
+from export.layers.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.rename import Entry, Rename, projections
 from export.twin import Twin
 from serving.bundle import Graph, ImageSpec, Limits, Role
@@ -59,22 +59,42 @@ class TowerConfig:
 
 
 @dataclass(frozen=True)
+class ImageConfig:
+    """The ViT; sizes are (height, width)."""
+
+    tower: TowerConfig
+    image: tuple[int, int]
+    patch: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """The text tower."""
+
+    tower: TowerConfig
+    vocabulary_size: int
+    positions: int
+    end_token: int | None
+    """None: the largest id of a text is its end token, as in CLIP's published code."""
+
+    @property
+    def limits(self) -> Limits:
+        """The position table."""
+        return Limits(max_input_tokens=self.positions)
+
+
+@dataclass(frozen=True)
 class Config:
     """Both towers and the common space."""
 
-    image_tower: TowerConfig
-    text_tower: TowerConfig
-    image: tuple[int, int]
-    patch: tuple[int, int]
-    vocabulary_size: int
-    positions: int
-    end_token: int
+    image: ImageConfig
+    text: TextConfig
     embedding_width: int
 
     @property
     def limits(self) -> Limits:
-        """The text tower's position table."""
-        return Limits(max_input_tokens=self.positions)
+        """The text tower's."""
+        return self.text.limits
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -85,13 +105,17 @@ def read_config(values: Mapping[str, Any]) -> Config:
     if not isinstance(end_token, int):
         raise CheckpointError(f"{text.place}: eos_token_id must be one id, not {end_token!r}")
     return Config(
-        image_tower=read_tower(image, width=768, mlp_width=3072, heads=12),
-        text_tower=read_tower(text, width=512, mlp_width=2048, heads=8),
-        image=image.pair("image_size", 224),
-        patch=image.pair("patch_size", 32),
-        vocabulary_size=text.integer("vocab_size", 49408),
-        positions=text.integer("max_position_embeddings", 77),
-        end_token=end_token,
+        ImageConfig(
+            read_tower(image, width=768, mlp_width=3072, heads=12),
+            image=image.pair("image_size", 224),
+            patch=image.pair("patch_size", 32),
+        ),
+        TextConfig(
+            read_tower(text, width=512, mlp_width=2048, heads=8),
+            vocabulary_size=text.integer("vocab_size", 49408),
+            positions=text.integer("max_position_embeddings", 77),
+            end_token=None if end_token == LEGACY_END_TOKEN else end_token,
+        ),
         embedding_width=ConfigReader(values).integer("projection_dim", 512),
     )
 
@@ -134,28 +158,17 @@ def _blocks(config: TowerConfig, *, is_causal: bool) -> nn.ModuleList:
     return nn.ModuleList(blocks)
 
 
-class VisionTransformer(nn.Module):
+class VisionTransformer(FixedSizeTower):
     """A ViT with a norm in front of its blocks, and one behind them for its user to apply."""
 
     def __init__(self, tower: TowerConfig, image: tuple[int, int], patch: tuple[int, int]) -> None:
-        super().__init__()
-        self.size = image
-        self.pixel_norm: nn.Module = nn.Identity()
+        super().__init__(image)
         self.patches = PatchEmbedding(tower.width, patch, bias=False)
         self.class_token = nn.Parameter(torch.zeros(tower.width))
         self.positions = nn.Parameter(torch.zeros(patch_count(image, patch) + 1, tower.width))
         self.first_norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
         self.blocks = _blocks(tower, is_causal=False)
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
-
-    def prepare(self, image: ImageSpec) -> None:
-        """Takes prepared uint8 pixels from now on, not a normalised image.
-
-        Raises:
-            CheckpointError: the recipe gives another size.
-        """
-        check_recipe(image, self.size)
-        self.pixel_norm = PixelNorm(image)
 
     def hidden(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, N + 1, D), the class token first."""
@@ -170,10 +183,9 @@ class VisionTransformer(nn.Module):
 class ImageTower(VisionTransformer):
     """The class token represents the image (§2.4)."""
 
-    def __init__(self, config: Config) -> None:
-        tower = config.image_tower
-        super().__init__(tower, config.image, config.patch)
-        self.projection = nn.Linear(tower.width, config.embedding_width, bias=False)
+    def __init__(self, config: ImageConfig, embedding_width: int) -> None:
+        super().__init__(config.tower, config.image, config.patch)
+        self.projection = nn.Linear(config.tower.width, embedding_width, bias=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, E), of length one."""
@@ -184,15 +196,15 @@ class ImageTower(VisionTransformer):
 class TextTower(nn.Module):
     """A causal Transformer; the vector at the end token represents the text (§2.4)."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: TextConfig, embedding_width: int) -> None:
         super().__init__()
-        tower = config.text_tower
+        tower = config.tower
         self.end_token = config.end_token
         self.tokens = nn.Embedding(config.vocabulary_size, tower.width)
         self.positions = nn.Parameter(torch.zeros(config.positions, tower.width))
         self.blocks = _blocks(tower, is_causal=True)
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
-        self.projection = nn.Linear(tower.width, config.embedding_width, bias=False)
+        self.projection = nn.Linear(tower.width, embedding_width, bias=False)
 
     def forward(self, token_ids: Tensor, lengths: Tensor) -> Tensor:
         """(B, T) right-padded, (B,) → (B, E), of length one."""
@@ -204,9 +216,9 @@ class TextTower(nn.Module):
         return functional.normalize(self.projection(pooled), dim=-1)
 
     def _end(self, token_ids: Tensor, lengths: Tensor) -> Tensor:
-        """(B,) index of the first end token; the largest id where the configuration is legacy."""
+        """(B,) index of the first end token."""
         inside = within(lengths, token_ids.shape[1])
-        if self.end_token == LEGACY_END_TOKEN:
+        if self.end_token is None:
             return torch.where(inside, token_ids, -1).argmax(dim=1)
         return ((token_ids == self.end_token) & inside).int().argmax(dim=1)
 
@@ -214,12 +226,17 @@ class TextTower(nn.Module):
 class CLIP(nn.Module):
     """Both towers and the trained temperature."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, image: FixedSizeTower, text: TextTower) -> None:
         super().__init__()
-        self.image = ImageTower(config)
-        self.text = TextTower(config)
+        self.image = image
+        self.text = text
         self.logit_scale = nn.Parameter(torch.zeros(()))
-        self.embedding_width = config.embedding_width
+
+
+def build(config: Config) -> CLIP:
+    """The network of a `transformers` checkpoint."""
+    width = config.embedding_width
+    return CLIP(ImageTower(config.image, width), TextTower(config.text, width))
 
 
 def zero_shot_section(model: CLIP, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -277,7 +294,7 @@ def graphs(model: CLIP, image: ImageSpec | None) -> Graphs:
     """One graph a tower (B, and T of texts, dynamic), each its own Triton model."""
     assert image is not None
     model.image.prepare(image)
-    width = model.embedding_width
+    width = model.text.projection.out_features
     embedding = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
     pixels = Port(name="pixels", dtype="uint8", shape=("B", *image.shape), role=Role.PIXELS)
     texts = (
@@ -343,10 +360,10 @@ ARCHITECTURE = Architecture(
     name="clip",
     tasks={"zero-shot": zero_shot_section},
     read_config=read_config,
-    build=CLIP,
+    build=build,
     rename=rename,
     graphs=graphs,
     tokenizer="tokenizers",
     twin=TWIN,
-    image_size=lambda config: config.image,
+    image_size=lambda config: config.image.image,
 )

@@ -1,7 +1,8 @@
 """Image files to the uint8 array that a model's graph takes.
 
-The pixels equal those of `transformers`' Pillow image processors before rescaling and normalising,
-which the graph does. The size is checked in the header, before the image is decoded.
+The pixels equal those of `transformers`' Pillow image processors (of open_clip's transformations,
+for its checkpoints) before rescaling and normalising, which the graph does. The size is checked in
+the header, before the image is decoded.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from math import ceil
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +75,9 @@ def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
         raise UnsupportedImage(f"{sides} has too extreme an aspect ratio for this model: crop it")
     resized = image.resize((width, height), resample=Image.Resampling(spec.resample))
     pixels = np.asarray(resized, dtype=np.uint8)
-    return np.ascontiguousarray(centre_crop(pixels, spec.crop) if spec.crop else pixels)
+    if spec.crop:
+        pixels = centre_crop(pixels, spec.crop, spec.crop_start)
+    return np.ascontiguousarray(pixels)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -94,8 +98,14 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def centre_crop(pixels: Pixels, size: tuple[int, int]) -> Pixels:
-    """The centre (height, width) of an image, padded with black where it is smaller."""
+def centre_crop(
+    pixels: Pixels, size: tuple[int, int], start: Literal["down", "nearest_even"] = "down"
+) -> Pixels:
+    """The centre (height, width) of an image, padded with black where it is smaller.
+
+    Args:
+        start: How half of an odd margin is rounded.
+    """
     for axis, wanted in enumerate(size):
         have = pixels.shape[axis]
         if have < wanted:
@@ -104,8 +114,9 @@ def centre_crop(pixels: Pixels, size: tuple[int, int]) -> Pixels:
             padding[axis] = (before, wanted - have - before)
             pixels = np.pad(pixels, padding)
         else:
-            start = (have - wanted) // 2
-            pixels = pixels[(slice(None),) * axis + (slice(start, start + wanted),)]
+            margin = have - wanted
+            first = round(margin / 2) if start == "nearest_even" else margin // 2
+            pixels = pixels[(slice(None),) * axis + (slice(first, first + wanted),)]
     return pixels
 
 

@@ -7,11 +7,12 @@ import copy
 import pytest
 
 from export.verify import TOLERANCE, ParityError, verify
+from tests.export import faults_joint, faults_open_clip
 from tests.export.conftest import Bundles, Twins
 from tests.export.faults import Fault
-from tests.export.faults_joint import FAULTS
 from tests.export.test_planted_faults import disturb, may_be_unnoticed, worst
 
+FAULTS = faults_joint.FAULTS | faults_open_clip.FAULTS
 PLANTED = [
     pytest.param(*place, fault, id=f"{'-'.join(place)}: {title}")
     for place, faults in FAULTS.items()

@@ -36,7 +36,7 @@ def make_twin(name: str, config: str, folder: Path) -> Any:
     module, _, attribute = twin.reference_of(config).partition(":")
     reference = getattr(import_module(module), attribute)
     values = twin.configs[config]
-    if not twin.is_transformers:
+    if not issubclass(reference, nn.Module):
         return _own_twin(name, declared, reference, config, folder)
     fields = {field: value for field, value in values.items() if field != "model_type"}
     model = reference(reference.config_class(**fields)).eval()
@@ -49,8 +49,9 @@ def make_twin(name: str, config: str, folder: Path) -> Any:
         assert declared.image_size is not None
         gather_statistics(model, declared.image_size(declared.read_config(values)))
     model.save_pretrained(folder)
-    saved = json.loads((folder / "config.json").read_text())
-    _write_config(folder, saved | {"model_type": values.get("model_type", name)})
+    if twin.is_transformers:
+        saved = json.loads((folder / "config.json").read_text())
+        _write_config(folder, saved | {"model_type": values.get("model_type", name)})
     return model
 
 
