@@ -4,10 +4,10 @@ BIN := .venv/bin
 REPOSITORY ?= model_repository
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 
-.PHONY: help setup demo serve export test test-all unit check bench load quality proto up down clean
+.PHONY: help setup demo serve export test test-all unit check bench bench-encoders load quality proto up down clean
 
 help: ## the list of verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Installed once; again when pyproject.toml changes.
 .venv/installed: pyproject.toml
@@ -46,6 +46,9 @@ check: .venv/installed ## ruff, mypy, import-linter
 bench: .venv/installed ## side by side with CTranslate2 and transformers (BENCH="--models gpt2-124m" narrows it)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
 	@$(BIN)/python -m benchmarks.speed $(BENCH)
+
+bench-encoders: .venv/installed ## encoders side by side with OpenVINO, ONNX Runtime and transformers
+	@$(BIN)/python -m benchmarks.encoders $(BENCH)
 
 load: .venv/installed ## load against a running gateway: make load PROFILE=poisson RATE=20 DURATION=60s
 	@$(BIN)/python -m benchmarks.load
