@@ -264,10 +264,15 @@ def _tie(
     for ours, other in tied.items():
         if id(wanted[ours]) in loaded and not torch.equal(wanted[ours], wanted[other]):
             continue
-        owner, _, leaf = ours.rpartition(".")
-        setattr(model.get_submodule(owner), leaf, model.get_parameter(other))
+        tie(model, ours, other)
         done.add(id(wanted[ours]))
     return done
+
+
+def tie(model: nn.Module, name: str, other: str) -> None:
+    """Makes one parameter of a network the same tensor as another."""
+    owner, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(owner), leaf, model.get_parameter(other))
 
 
 def _shape(tensor: Tensor) -> str:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from export.architecture import Architecture
+from export.checkpoint import tie
 from export.manifest import tasks
 from export.quantize import NARROWEST
 from export.registry import architecture
@@ -98,6 +99,9 @@ def entry(checkpoint: Listed) -> Entry:
         served = tasks(declared, config, None)
         with torch.device("meta"):
             network = declared.build(config)
+        if checkpoint.config.get("tie_word_embeddings", True):
+            for name, other in declared.rename(config).tied.items():
+                tie(network, name, other)
     except SetupError as error:
         return Entry(
             checkpoint.name,

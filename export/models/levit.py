@@ -130,19 +130,18 @@ def _check_grid(config: Config) -> None:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def bias_index(grid: int, stride: int) -> Tensor:
+def bias_index(grid: int, stride: int) -> list[list[int]]:
     """Column of the table of biases for each query and key, (Q, N).
 
     Distances are numbered in the order in which they first occur (§4.2, attention bias).
     """
     numbers: dict[tuple[int, int], int] = {}
     queries, keys = range(0, grid, stride), range(grid)
-    found = [
+    return [
         [numbers.setdefault((abs(a - c), abs(b - d)), len(numbers)) for c in keys for d in keys]
         for a in queries
         for b in queries
     ]
-    return torch.tensor(found)
 
 
 class Attention(nn.Module):
@@ -172,8 +171,9 @@ class Attention(nn.Module):
             self.queries = NormedLinear(inner, queries)
             self.projection = NormedLinear(inner, queries + values)
         self.out = NormedLinear(values, outer)
-        self.register_buffer("index", bias_index(grid, stride), persistent=False)
-        self.biases = nn.Parameter(torch.zeros(self.count, int(self.index.max()) + 1))
+        index = bias_index(grid, stride)
+        self.register_buffer("index", torch.tensor(index), persistent=False)
+        self.biases = nn.Parameter(torch.zeros(self.count, max(map(max, index)) + 1))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, D) → (B, Q, D')."""
