@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -12,7 +13,8 @@ from rich.table import Table
 
 from export.catalog.entries import Entry, entries
 
-console = Console(highlight=False)
+# A pipe has no width of its own, and in 80 columns every name would be broken.
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 _MIB = 1 << 20
 
 
@@ -52,7 +54,7 @@ def _as_json(entry: Entry) -> dict[str, Any]:
 
 def _table(found: list[Entry]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("checkpoint", overflow="fold")
+    table.add_column("checkpoint", overflow="fold", min_width=28)
     table.add_column("revision")
     table.add_column("tasks")
     table.add_column("licence")
