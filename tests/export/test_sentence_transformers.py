@@ -115,7 +115,7 @@ def test_linear_layer_is_read_with_its_weights(tmp_path: Path) -> None:
         ({"in_features": 31}, "in_features = 31 is not supported, only 32"),
         ({"use_residual": True}, "use_residual"),
         ({"activation_function": "torch.nn.modules.activation.Mish"}, "Mish"),
-        ({"activation_function": "somebody.elses.Tanh"}, "only those of torch.nn"),
+        ({"activation_function": "elsewhere.Tanh"}, "only those of torch.nn"),
     ],
 )
 def test_linear_layers_that_are_not_supported_are_refused(
