@@ -155,6 +155,7 @@ class ModelLimits(Message):
     max_targets: int | None = None
     max_candidates: int | None = None
     max_documents: int | None = None
+    max_pair_characters: int | None = None
 
 
 class Model(Message):

@@ -693,7 +693,7 @@ class Model(_message.Message):
     def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., owned_by: _Optional[str] = ..., created: _Optional[int] = ..., version: _Optional[int] = ..., architecture: _Optional[str] = ..., tasks: _Optional[_Iterable[str]] = ..., languages: _Optional[_Iterable[_Union[LanguagePair, _Mapping]]] = ..., precision: _Optional[str] = ..., default: bool = ..., limits: _Optional[_Union[ModelLimits, _Mapping]] = ..., versions: _Optional[_Iterable[int]] = ..., mask_token: _Optional[str] = ..., prompts: _Optional[_Iterable[str]] = ..., language_codes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ModelLimits(_message.Message):
-    __slots__ = ("max_input_tokens", "max_total_tokens", "max_client_batch_size", "max_image_pixels", "max_labels", "max_stop_sequences", "max_best_of", "max_top_k", "max_targets", "max_candidates", "max_documents")
+    __slots__ = ("max_input_tokens", "max_total_tokens", "max_client_batch_size", "max_image_pixels", "max_labels", "max_stop_sequences", "max_best_of", "max_top_k", "max_targets", "max_candidates", "max_documents", "max_pair_characters")
     MAX_INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_CLIENT_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -705,6 +705,7 @@ class ModelLimits(_message.Message):
     MAX_TARGETS_FIELD_NUMBER: _ClassVar[int]
     MAX_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     MAX_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_PAIR_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     max_input_tokens: int
     max_total_tokens: int
     max_client_batch_size: int
@@ -716,7 +717,8 @@ class ModelLimits(_message.Message):
     max_targets: int
     max_candidates: int
     max_documents: int
-    def __init__(self, max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_client_batch_size: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_labels: _Optional[int] = ..., max_stop_sequences: _Optional[int] = ..., max_best_of: _Optional[int] = ..., max_top_k: _Optional[int] = ..., max_targets: _Optional[int] = ..., max_candidates: _Optional[int] = ..., max_documents: _Optional[int] = ...) -> None: ...
+    max_pair_characters: int
+    def __init__(self, max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_client_batch_size: _Optional[int] = ..., max_image_pixels: _Optional[int] = ..., max_labels: _Optional[int] = ..., max_stop_sequences: _Optional[int] = ..., max_best_of: _Optional[int] = ..., max_top_k: _Optional[int] = ..., max_targets: _Optional[int] = ..., max_candidates: _Optional[int] = ..., max_documents: _Optional[int] = ..., max_pair_characters: _Optional[int] = ...) -> None: ...
 
 class ErrorBody(_message.Message):
     __slots__ = ("type", "message", "field")

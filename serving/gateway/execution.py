@@ -29,7 +29,6 @@ from serving.planning.calls import (
     Outcome,
     Result,
     ended_early,
-    size_of,
 )
 from serving.planning.incremental_text import IncrementalText
 from serving.planning.served_task import Plan
@@ -212,7 +211,7 @@ class Execution:
                 break
         done_s = time.monotonic()
         outcomes = [outcome for outcome, _ in turns]
-        response = await self.in_pool(sum(map(size_of, outcomes)), plan.finish, outcomes)
+        response = await self.in_pool(plan.finish_size(outcomes), plan.finish, outcomes)
         # A plan without calls has everything cached.
         starts = [turn_s for _, turn_s in turns] or [done_s]
         timings = Timings(

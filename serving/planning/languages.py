@@ -51,7 +51,7 @@ class LanguageTokens(BaseModel):
         if not own:
             known = ", ".join(self.codes)
             raise InvalidRequest(
-                f"{model} has no language {code}; supported are: {known}", field=field
+                f"{model} does not have that language; supported are: {known}", field=field
             )
         if field == "target" and self.target not in (None, own[0]):
             raise InvalidRequest(

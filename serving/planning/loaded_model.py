@@ -17,7 +17,8 @@ from serving.planning.incremental_text import IncrementalText
 from serving.planning.limits import TaskLimits
 from serving.processing.tokenizer import EncodedText, SpanTokenizer, Tokenizer
 
-_CHARACTERS_PER_TOKEN = 100  # more than in any vocabulary: longer texts are refused unread
+CHARACTERS_PER_TOKEN = 100
+"""More than in any vocabulary: longer texts are refused unread."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class LoadedModel:
 
     def longest_text(self, limits: TaskLimits) -> int:
         """Characters of the longest text that `encode` reads."""
-        return self._most_tokens(limits) * _CHARACTERS_PER_TOKEN
+        return self._most_tokens(limits) * CHARACTERS_PER_TOKEN
 
     def _most_tokens(self, limits: TaskLimits) -> int:
         """Tokens of one sequence, whichever limit is the tightest."""
@@ -166,9 +167,9 @@ class LoadedModel:
                 _check_characters(part, field, limit)
         encoded = self.spans.encode_text(text, second, with_offsets=with_offsets)
         if len(encoded) > limit:
+            taker = f"{self.name} takes" if is_whole else "the gateway takes"
             raise TooLong(
-                f"{field}{what} has {len(encoded)} tokens, {self.name} takes at most {limit}: "
-                "shorten it",
+                f"{field}{what} has {len(encoded)} tokens, {taker} at most {limit}: shorten it",
                 field=field,
             )
         return encoded
@@ -195,7 +196,7 @@ class LoadedModel:
 
 def _check_characters(text: str, field: str, tokens: int) -> None:
     """Raises TooLong for a text that is far over the limit, before it is tokenised."""
-    characters = tokens * _CHARACTERS_PER_TOKEN
+    characters = tokens * CHARACTERS_PER_TOKEN
     if len(text) > characters:
         raise TooLong(
             f"{field} has {len(text)} characters, at most {tokens} tokens "

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from serving.bundle import Manifest
 from serving.errors import BundleError, InvalidRequest
-from serving.planning.calls import Call, Outcome
+from serving.planning.calls import Call, Outcome, size_of
 from serving.planning.image_inputs import ImageInput
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
@@ -47,6 +47,10 @@ class Plan(ABC):
         Raises:
             ServingError: no item succeeded; the first one's error.
         """
+
+    def finish_size(self, outcomes: Sequence[Outcome]) -> int:
+        """Size of the work in `finish`, which runs in a thread pool unless it is small."""
+        return sum(map(size_of, outcomes))
 
     def streaming(self) -> Streaming:
         """The response as chunks, while the calls run; of tasks that stream."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from serving.errors import InvalidRequest
 from serving.processing.tokenizer import EncodedText
 
+MAX_TOKENS = 65_536
+"""Of all windows of a text: with a stride close to their length, there is one for each token."""
+
 
 def windows(text: EncodedText, limit: int, stride: int, field: str) -> list[list[int]]:
     """Positions of the tokens of each window: as many as fit between the special tokens.
@@ -19,7 +22,7 @@ def windows(text: EncodedText, limit: int, stride: int, field: str) -> list[list
         field: The request's field that holds the stride.
 
     Raises:
-        InvalidRequest: windows would not advance.
+        InvalidRequest: windows would not advance, or there would be too many.
     """
     content = [i for i, sequence in enumerate(text.sequences) if sequence is not None]
     room = limit - (len(text) - len(content))
@@ -33,6 +36,12 @@ def windows(text: EncodedText, limit: int, stride: int, field: str) -> list[list
     first, last = content[0], content[-1]
     before, after = range(first), range(last + 1, len(text))
     starts = range(0, len(content) - stride, room - stride)
+    if len(starts) > (most := MAX_TOKENS // limit):
+        raise InvalidRequest(
+            f"{field} is {stride}, which makes {len(starts)} windows of {limit} tokens, at most "
+            f"{most}: give less",
+            field=field,
+        )
     return [[*before, *content[start : start + room], *after] for start in starts]
 
 

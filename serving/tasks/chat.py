@@ -25,6 +25,8 @@ from triptych.tasks.chat import ChatRequest, ChatResponse
 
 _COMPILED = 64  # templates, each of a few kilobytes
 _FIELD = "messages"
+_MESSAGE_SIZE = 64
+"""Work for one message of no length, in characters."""
 
 
 class ChatSection(Section):
@@ -95,8 +97,8 @@ class Chat(ServedTask[ChatRequest, ChatSection]):
         }
 
     def size(self, request: ChatRequest) -> int:
-        """Characters."""
-        return sum(len(message.content) for message in request.messages)
+        """Characters, and what the template does for a message of no length."""
+        return sum(len(message.content) + _MESSAGE_SIZE for message in request.messages)
 
     def _encoded(
         self, request: ChatRequest, model: LoadedModel, limits: TaskLimits

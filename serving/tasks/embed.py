@@ -141,8 +141,10 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
         return {"prompts": list(self.section_of(model).prompts)}
 
     def size(self, request: EmbedRequest) -> int | None:
-        """Characters of the texts; None for images, which are decoded."""
-        return None if request.texts is None else sum(map(len, request.texts))
+        """Characters of the texts with the prompt; None for images, which are decoded."""
+        if request.texts is None:
+            return None
+        return sum(map(len, request.texts)) + len(request.prompt or "") * len(request.texts)
 
 
 def _image_reader(row: Row | ServingError) -> Read | ServingError:

@@ -15,7 +15,7 @@ from serving.planning.canaries import part_canary
 from serving.planning.image_inputs import ImageInput
 from serving.planning.items import attempt_each, in_place, unwrap
 from serving.planning.limits import TaskLimits
-from serving.planning.loaded_model import LoadedModel
+from serving.planning.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
 from serving.planning.needs import SPANS, part
 from serving.planning.rows import Row
 from serving.planning.scores import best_first
@@ -81,6 +81,14 @@ class FillMaskPlan(Plan):
             model=self.model.name,
             data=in_place(results, FilledMasks),
             usage=Usage(prompt_tokens=self.prompt_tokens),
+        )
+
+    def finish_size(self, outcomes: Sequence[Outcome]) -> int:
+        """Tokens of all texts to render: each candidate's is the whole one."""
+        return sum(
+            len(item.masks) * min(self.top_k, len(self.targets) or self.top_k) * len(item.text)
+            for item in self.items
+            if isinstance(item, _Item)
         )
 
     def _masks(self, item: _Item, outcomes: Sequence[Outcome]) -> list[list[MaskToken]]:
@@ -193,7 +201,7 @@ class FillMask(ServedTask[FillMaskRequest, FillMaskSection]):
 
     def size(self, request: FillMaskRequest) -> int:
         """Characters."""
-        return sum(map(len, request.texts))
+        return sum(map(len, (*request.texts, *(request.targets or ()))))
 
 
 @dataclass(frozen=True)
@@ -244,7 +252,8 @@ def _targets(targets: Sequence[str], model: LoadedModel) -> tuple[int, ...]:
     """
     found: dict[int, None] = {}
     for index, target in enumerate(targets):
-        token = model.spans.token_id(target)
+        is_short = len(target) <= CHARACTERS_PER_TOKEN
+        token = model.spans.token_id(target) if is_short else None
         if token is None:
             field = f"targets.{index}"
             raise InvalidRequest(

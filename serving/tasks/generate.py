@@ -109,9 +109,10 @@ class Generate(ServedTask[GenerateRequest, Section]):
         }
 
     def size(self, request: GenerateRequest) -> int:
-        """Characters."""
+        """Characters; instruction and examples are read again for each prompt."""
         examples = (text for one in request.examples or () for text in (one.input, one.output))
-        return sum(map(len, (*request.prompts, *examples, request.instruction or "")))
+        header = sum(map(len, (*examples, request.instruction or "")))
+        return sum(map(len, request.prompts)) + header * len(request.prompts)
 
 
 def _check_echo(request: GenerateRequest, model: LoadedModel) -> None:

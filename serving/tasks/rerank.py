@@ -31,6 +31,11 @@ from triptych.tasks.rerank import (
     RerankResponse,
 )
 
+MAX_PAIR_CHARACTERS = 5_000_000
+"""Of all pairs of a request: each is tokenised, the query with every document again."""
+_PAIR_SIZE = 32
+"""Work for one pair of no length, in characters."""
+
 
 class RerankSection(Section):
     """How the one logit of a pair becomes its score."""
@@ -75,6 +80,11 @@ class RerankPlan(Plan):
             usage=Usage(prompt_tokens=self.prompt_tokens),
         )
 
+    def finish_size(self, outcomes: Sequence[Outcome]) -> int:
+        """Work for all pairs; equal ones share a row but are ranked one by one."""
+        found = [query for query in self.queries if not isinstance(query, ServingError)]
+        return sum(map(len, found)) * _PAIR_SIZE
+
     def _ranked(self, documents: Sequence[RankedDocument | ServingError]) -> list[RankedDocument]:
         """The best documents, then all that failed."""
         good = [each for each in documents if isinstance(each, RankedDocument)]
@@ -117,6 +127,12 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
                 f"pairs, at most {MAX_DOCUMENTS}: send several requests",
                 field="documents",
             )
+        if (characters := self.size(request) - pairs * _PAIR_SIZE) > MAX_PAIR_CHARACTERS:
+            raise InvalidRequest(
+                f"the pairs of query and documents have {characters} characters, at most "
+                f"{MAX_PAIR_CHARACTERS}: send several requests",
+                field="documents",
+            )
         rows = TextRows(model)
 
         def numbered(index: int, query: str) -> tuple[int | ServingError, ...]:
@@ -150,13 +166,15 @@ class Rerank(ServedTask[RerankRequest, RerankSection]):
         return [] if call is None else [call]
 
     def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
-        """Documents, times queries."""
-        return {"max_documents": MAX_DOCUMENTS}
+        """Documents, times queries, and their characters."""
+        return {"max_documents": MAX_DOCUMENTS, "max_pair_characters": MAX_PAIR_CHARACTERS}
 
     def size(self, request: RerankRequest) -> int:
-        """Characters of all pairs."""
-        documents, queries = sum(map(len, request.documents)), sum(map(len, request.query))
-        return documents * len(request.query) + queries * len(request.documents)
+        """Characters of all pairs, and what a pair takes whatever its length."""
+        documents, queries = len(request.documents), len(request.query)
+        characters = sum(map(len, request.documents)) * queries
+        characters += sum(map(len, request.query)) * documents
+        return characters + documents * queries * _PAIR_SIZE
 
 
 def _pair(

@@ -43,7 +43,7 @@ def test_one_target_is_not_forced_and_need_not_be_given() -> None:
     [
         (("en", None), "target", r"give target, one of eng_Latn, fra_Latn"),
         ((None, "fr"), "source", r"give source, one of eng_Latn"),
-        (("xx", "fr"), "source", r"no language xx; supported are: eng_Latn, fra_Latn"),
+        (("xx", "fr"), "source", r"it does not have that language; supported are: eng_Latn, fra"),
         (("en", "zh"), "target", r"target zh is ambiguous for it: give one of zho_Hans, zho_Hant"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import io
 import struct
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image
 
 from serving.bundle import ImageSpec
 from serving.errors import PayloadTooLarge, ServingError, UnsupportedImage
-from serving.processing.image import ImageLimits, decode_image, prepare_image
+from serving.processing.image import ImageLimits, decode_image, prepare_image, to_rgb
 
 MEAN = STD = (0.5, 0.5, 0.5)
 EXACT = ImageSpec(resize="exact", size=(48, 40), resample=2, mean=MEAN, std=STD, rescale=1 / 255)
@@ -196,3 +197,16 @@ def test_damaged_bytes_raise_only_our_errors(seed: bytes, damage: list[tuple[int
     except ServingError:
         return
     assert image.mode == "RGB"
+
+
+@pytest.mark.parametrize(("mode", "largest"), [("I;16", 65535), ("I", 70000)])
+def test_deep_grey_is_not_widened(mode: str, largest: int) -> None:
+    deep = np.linspace(0, largest, 2_000_000).reshape(1000, 2000)
+    image = Image.fromarray(deep.astype(np.uint16 if mode == "I;16" else np.int32))
+    assert image.mode == mode
+    tracemalloc.start()
+    found = to_rgb(image)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.getpixel((1999, 999)) == (255, 255, 255)
+    assert peak < 8 * deep.size + 6_000_000

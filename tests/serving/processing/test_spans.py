@@ -19,6 +19,7 @@ from transformers.pipelines.token_classification import (
 from serving.errors import InvalidRequest
 from serving.planning.windows import truncated_pair, windows
 from serving.processing.text import FastTokenizer
+from serving.processing.tokenizer import EncodedText
 from tests.serving.processing.tokenizer_files import CORPUS, KINDS, NASTY, trained
 
 Both = tuple[FastTokenizer, PreTrainedTokenizerFast]
@@ -133,6 +134,14 @@ def test_stride_that_does_not_advance_is_refused(both: Both) -> None:
     assert caught.value.field == "stride"
     short = both[0].encode_text("a")
     assert len(windows(short, 8, 6, "stride")) == 1
+
+
+def test_windows_of_a_text_are_limited() -> None:
+    text = EncodedText([1] * 4096, [0] * 4096, [None, *[0] * 4094, None])
+    with pytest.raises(InvalidRequest, match="3585 windows of 512 tokens, at most 128") as caught:
+        windows(text, 512, 509, "stride")
+    assert caught.value.field == "stride"
+    assert len(windows(text, 512, 478, "stride")) == 113
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import pytest
 
 from serving.bundle import Limits
 from serving.errors import BundleError, InvalidRequest, TooLong
+from serving.gateway.execution import INLINE_LIMIT
 from serving.generation import Generation
 from serving.planning.calls import Generated
 from serving.planning.continuation import ContinuationPlan
@@ -83,3 +84,8 @@ def test_bundle_without_a_template_does_not_serve_chat() -> None:
 def test_message_as_text_names_its_role_or_is_the_users() -> None:
     assert ChatMessage.from_text("system => Be brief.").role == "system"
     assert ChatMessage.from_text("dog => perro") == ChatMessage(role="user", content="dog => perro")
+
+
+def test_many_empty_messages_are_not_small_work() -> None:
+    messages = [ChatMessage(role="user", content="")] * 200
+    assert TASK.size(ChatRequest(messages=messages)) > INLINE_LIMIT

@@ -205,3 +205,7 @@ def test_graph_with_segments_gets_them(classifier: LoadedModel) -> None:
     model = served(classifier.manifest.model_copy(update={"graphs": graphs}))
     (call,) = plan(model, texts=["a b", "a"]).calls
     assert call.inputs["segments"].tolist() == [[0] * 8] * 2
+
+
+def test_prompt_counts_once_for_each_text() -> None:
+    assert TASK.size(EmbedRequest(texts=["a", "bc"], prompt="four")) == 3 + 2 * 4

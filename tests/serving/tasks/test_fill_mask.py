@@ -112,3 +112,16 @@ def test_listing_names_mask_token_and_limits(model: LoadedModel) -> None:
 def test_canary_has_all_inputs(model: LoadedModel) -> None:
     (call,) = TASK.canary(model)
     assert set(call.inputs) == {"token_ids", "lengths", "positions", "choices"}
+
+
+def test_long_target_is_refused_unread(model: LoadedModel) -> None:
+    with pytest.raises(InvalidRequest, match=r"targets.0 is not one token"):
+        plan(model, texts="?", targets=["x" * 101])
+    assert TASK.size(FillMaskRequest(texts="ab", targets=["abc", "d"])) == 6
+
+
+def test_texts_of_many_candidates_are_not_small_work(model: LoadedModel) -> None:
+    made = plan(model, texts=["? " * 11] * 20, top_k=6)
+    outcomes = [run(call) for call in made.calls]
+    assert made.finish_size(outcomes) == 20 * 11 * 6 * 12
+    assert plan(model, texts="?", targets=["red", "blue"]).finish_size([]) == 4

@@ -280,3 +280,9 @@ def test_echo_is_refused_in_streams_and_of_encoders(model: LoadedModel) -> None:
     )
     with pytest.raises(InvalidRequest, match="encoder"):
         plan(reads, "one", echo=True)
+
+
+def test_examples_count_once_for_each_prompt() -> None:
+    example = Example(input="ab", output="c")
+    request = GenerateRequest(prompts=["a", "b"], instruction="do", examples=[example])
+    assert TASK.size(request) == 2 + 2 * 5

@@ -1,6 +1,7 @@
 import pytest
 
 from serving.errors import InvalidRequest, TooLong, Unavailable
+from serving.gateway.execution import INLINE_LIMIT
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks.rerank import TASK, RerankPlan
@@ -105,7 +106,23 @@ def test_too_many_pairs_are_refused(queries: int, documents: int, message: str) 
 
 def test_limits_size_and_canary() -> None:
     model = served(cross_encoder())
-    assert TASK.limits(LIMITS, model) == {"max_documents": 1000}
-    assert TASK.size(RerankRequest(query=["ab", "c"], documents=["abc", "d"])) == 14
+    assert TASK.limits(LIMITS, model) == {"max_documents": 1000, "max_pair_characters": 5_000_000}
+    assert TASK.size(RerankRequest(query=["ab", "c"], documents=["abc", "d"])) == 14 + 4 * 32
     (call,) = TASK.canary(model)
     assert call.model == "tiny-rerank"
+
+
+def test_characters_of_all_pairs_are_limited() -> None:
+    fields = {"query": "q" * 50_000, "documents": ["a"] * 100, "truncate": True}
+    with pytest.raises(InvalidRequest, match="have 5000100 characters, at most 5000000") as caught:
+        plan(served(cross_encoder()), **fields)
+    assert caught.value.field == "documents"
+
+
+def test_many_short_pairs_are_not_small_work() -> None:
+    made = plan(served(cross_encoder()), query=["q"] * 4, documents=["a"] * 250)
+    outcomes = [run(call) for call in made.calls]
+    assert TASK.size(made.request) > INLINE_LIMIT
+    assert made.finish_size(outcomes) > INLINE_LIMIT
+    one = plan(served(cross_encoder()), query="q", documents=["a"])
+    assert max(TASK.size(one.request), one.finish_size([])) < 100

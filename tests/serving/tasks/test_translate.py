@@ -188,7 +188,10 @@ def test_model_of_many_languages_accepts_what_it_can_name(
     assert TASK.accepts(asks(source="fr", target="en"), polyglot)
     unknown = asks(source="es", target="en")
     assert not TASK.accepts(unknown, polyglot)
-    assert "no language es; supported are: eng_Latn" in str(TASK.refusal(unknown, [polyglot]))
+    refusal = str(TASK.refusal(unknown, [polyglot]))
+    assert "does not have that language; supported are: eng_Latn" in refusal
+    long = str(TASK.refusal(asks(source="x" * 1000, target="en"), [polyglot]))
+    assert len(long) == len(refusal)
     both = str(TASK.refusal(asks(target="de"), [polyglot, translator]))
     assert "es-en, any two of 2 languages by tiny-translate" in both
 
