@@ -21,7 +21,7 @@ from export.architecture import Architecture
 from export.checkpoint import OPEN_CLIP_CONFIG
 from export.config_reader import ConfigReader
 from export.layers.heads import Heads
-from export.models import clip
+from export.models import clip, clip_resnet
 from export.models.clip import CLIP, ImageConfig, ImageTower, TextConfig, TextTower, TowerConfig
 from export.rename import Entry, Rename, WeightLayout
 from export.twin import Twin
@@ -42,7 +42,7 @@ _BLOCK_OPTIONS: Mapping[str, object] = {
 class Config:
     """Both towers and the common space."""
 
-    image: ImageConfig
+    image: ImageConfig | clip_resnet.Config
     text: TextConfig
     embedding_width: int
 
@@ -64,14 +64,15 @@ def read_config(values: Mapping[str, Any]) -> Config:
     )
     activation = "quick_gelu" if model.flag("quick_gelu", False) else "gelu"
     image, text = model.section("vision_cfg"), model.section("text_cfg")
+    is_resnet = isinstance(image.values.get("layers"), list)
     return Config(
-        _read_image_tower(image, activation),
+        clip_resnet.read_config(image) if is_resnet else _read_vit(image, activation),
         _read_text_tower(text, activation),
         embedding_width=model.integer("embed_dim"),
     )
 
 
-def _read_image_tower(reader: ConfigReader, activation: str) -> ImageConfig:
+def _read_vit(reader: ConfigReader, activation: str) -> ImageConfig:
     reader.refuse_unless(timm_model_name=None)
     reader.refuse_unless(**_BLOCK_OPTIONS, attentional_pool=False, no_ln_pre=False, pool_type="tok")
     width, head_width = reader.integer("width", 768), reader.integer("head_width", 64)
@@ -132,6 +133,8 @@ def _count_heads(reader: ConfigReader, width: int, head_width: int) -> int:
 def build(config: Config) -> CLIP:
     """Both towers and the trained temperature."""
     width = config.embedding_width
+    if isinstance(config.image, clip_resnet.Config):
+        return CLIP(clip_resnet.ResNetTower(config.image, width), TextTower(config.text, width))
     return CLIP(ImageTower(config.image, width), TextTower(config.text, width))
 
 
@@ -140,8 +143,9 @@ def build(config: Config) -> CLIP:
 
 def rename(config: Config) -> Rename:
     """The names of CLIP's published code → ours."""
+    is_resnet = isinstance(config.image, clip_resnet.Config)
     table: dict[str, Entry] = {
-        **_vision_names(),
+        **(clip_resnet.names("visual", "image") if is_resnet else _vit_names()),
         **_block_names("transformer", "text"),
         "token_embedding": "text.tokens",
         "positional_embedding": "text.positions",
@@ -153,7 +157,7 @@ def rename(config: Config) -> Rename:
     return Rename(table)
 
 
-def _vision_names() -> dict[str, Entry]:
+def _vit_names() -> dict[str, Entry]:
     return {
         "visual.class_embedding": "image.class_token",
         "visual.conv1": "image.patches.projection",
@@ -183,6 +187,7 @@ def _block_names(theirs: str, ours: str) -> dict[str, Entry]:
 
 _TINY_TEXT = {"context_length": 12, "vocab_size": 64, "width": 24, "heads": 3, "layers": 1}
 _TINY_IMAGE = {"image_size": 32, "patch_size": 8, "width": 24, "head_width": 8, "layers": 1}
+_TINY_RESNET = {"width": 4, "head_width": 16, "layers": [1, 1, 2, 1], "patch_size": None}
 
 
 def _twin_config(
@@ -197,6 +202,15 @@ TWIN = Twin(
     reference="tests.export.open_clip_paper:OpenClip",
     configs={
         "odd": _twin_config(
+            {"width": 30, "mlp_ratio": 1.5, "layers": 2},
+            _TINY_RESNET | {"image_size": 75},  # grids of 19, 9, 4 and 2
+            embed_dim=7,
+            quick_gelu=True,
+        ),
+        "resnet-gelu": _twin_config(
+            {}, _TINY_RESNET | {"image_size": 96, "width": 2, "head_width": 64}
+        ),
+        "vit": _twin_config(
             {"width": 30, "mlp_ratio": 1.5, "layers": 2},
             {"width": 36, "head_width": 18, "patch_size": 12, "image_size": 40, "mlp_ratio": 1.7},
             embed_dim=7,

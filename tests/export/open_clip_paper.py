@@ -92,6 +92,91 @@ class ViT(nn.Module):
         return self.ln_post(self.transformer(self.ln_pre(x))[:, 0]) @ self.proj
 
 
+class Bottleneck(nn.Module):
+    """Figure 5 of He et al. 2015, strides as average pools in front of the third convolution."""
+
+    def __init__(self, channels: int, planes: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, planes, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.conv3 = nn.Conv2d(planes, 4 * planes, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * planes)
+        self.pool = nn.AvgPool2d(stride)
+        self.downsample: nn.Sequential | None = None
+        if stride > 1 or channels != 4 * planes:
+            convolution = nn.Conv2d(channels, 4 * planes, 1, bias=False)
+            self.downsample = nn.Sequential(convolution, nn.BatchNorm2d(4 * planes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, h, w) → (B, 4 planes, h / stride, w / stride)."""
+        y = functional.relu(self.bn1(self.conv1(x)))
+        y = functional.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(self.pool(y)))
+        return functional.relu(y + (self.downsample(self.pool(x)) if self.downsample else x))
+
+
+class AttentionPool(nn.Module):
+    """Attention written out head by head: the mean of the cells queries mean and cells."""
+
+    def __init__(self, cells: int, width: int, heads: int, embedding: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.positional_embedding = nn.Parameter(torch.zeros(cells + 1, width))
+        self.k_proj = nn.Linear(width, width)
+        self.q_proj = nn.Linear(width, width)
+        self.v_proj = nn.Linear(width, width)
+        self.c_proj = nn.Linear(width, embedding)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, h, w) → (B, E)."""
+        cells = x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1])
+        cells = torch.cat([cells.mean(1)[:, None], cells], dim=1) + self.positional_embedding
+        mixed = []
+        for query, key, value in zip(
+            self.q_proj(cells[:, 0]).chunk(self.heads, dim=-1),
+            self.k_proj(cells).chunk(self.heads, dim=-1),
+            self.v_proj(cells).chunk(self.heads, dim=-1),
+            strict=True,
+        ):
+            scores = torch.einsum("bd,bnd->bn", query, key) / query.shape[-1] ** 0.5
+            mixed.append(torch.einsum("bn,bnd->bd", scores.softmax(-1), value))
+        return self.c_proj(torch.cat(mixed, dim=-1))
+
+
+class ResNet(nn.Module):
+    """Three convolutions and an average pool, four stages, attention as pooling."""
+
+    def __init__(self, values: Values, embedding: int) -> None:
+        super().__init__()
+        width, channels = values["width"], values["width"]
+        self.conv1 = nn.Conv2d(3, width // 2, 3, stride=2, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width // 2)
+        self.conv2 = nn.Conv2d(width // 2, width // 2, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width // 2)
+        self.conv3 = nn.Conv2d(width // 2, width, 3, padding=1, bias=False)
+        self.bn3 = nn.BatchNorm2d(width)
+        for number, depth in enumerate(values["layers"]):
+            planes, blocks = width * 2**number, []
+            for place in range(depth):
+                blocks.append(Bottleneck(channels, planes, 2 if number and not place else 1))
+                channels = 4 * planes
+            self.add_module(f"layer{number + 1}", nn.Sequential(*blocks))
+        heads = channels // values["head_width"]
+        cells = (values["image_size"] // 32) ** 2
+        self.attnpool = AttentionPool(cells, channels, heads, embedding)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(B, 3, height, width) → (B, E)."""
+        x = functional.relu(self.bn1(self.conv1(image)))
+        x = functional.relu(self.bn2(self.conv2(x)))
+        x = functional.avg_pool2d(functional.relu(self.bn3(self.conv3(x))), 2)
+        for number in range(1, 5):
+            x = self.get_submodule(f"layer{number}")(x)
+        return self.attnpool(x)
+
+
 class OpenClip(nn.Module):
     """Both towers.
 
@@ -109,7 +194,9 @@ class OpenClip(nn.Module):
         text, width = model["text_cfg"], model["text_cfg"]["width"]
         eps = (text.get("norm_kwargs") or {}).get("eps", 1e-5)
         self.context = text["context_length"]
-        self.visual = ViT(model["vision_cfg"], model["embed_dim"], activation)
+        vision, embedding = model["vision_cfg"], model["embed_dim"]
+        is_resnet = isinstance(vision["layers"], list)
+        self.visual = ResNet(vision, embedding) if is_resnet else ViT(vision, embedding, activation)
         self.transformer = Transformer(width, text["heads"], text, activation)
         self.token_embedding = nn.Embedding(text["vocab_size"], width)
         self.positional_embedding = nn.Parameter(torch.zeros(self.context, width))

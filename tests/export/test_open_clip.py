@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -26,7 +27,7 @@ from serving.bundle import ImageSpec, newest_bundle
 from serving.errors import CheckpointError
 from serving.processing.image import prepare_image
 from serving.processing.text import load_tokenizer
-from tests.export.conftest import Twins
+from tests.export.conftest import Bundles, Twins
 from tests.export.open_clip_paper import OpenClip
 from tests.export.oracle import difference, normalised
 from tests.export.twins import randomise
@@ -39,7 +40,7 @@ DECLARED = architecture("open_clip")
 def folder(twins: Twins, tmp_path: Path) -> Path:
     """A valid checkpoint for tests to damage."""
     copied = tmp_path / "checkpoint"
-    shutil.copytree(twins("open_clip", "odd").checkpoint.folder, copied)
+    shutil.copytree(twins("open_clip", "vit").checkpoint.folder, copied)
     return copied
 
 
@@ -131,15 +132,52 @@ def test_constants_of_the_published_code_are_skipped_and_halves_read(folder: Pat
 def test_unsupported_value_is_refused_by_name(
     section: str | None, change: dict[str, object], message: str
 ) -> None:
-    values = json.loads(json.dumps(DECLARED.twin.configs["odd"]))
+    values = json.loads(json.dumps(DECLARED.twin.configs["vit"]))
     model = values["model_cfg"]
     (model if section is None else model[section]).update(change)
     with pytest.raises(CheckpointError, match=message):
         DECLARED.read_config(values)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layers": [3, 4, 6]}, r"layers must be 4 numbers, not \(3, 4, 6\)"),
+        ({"image_size": [64, 96]}, "a ResNet takes square images"),
+        ({"image_size": 63}, "image_size = 63 is not supported"),  # 2 x 2 cells, 1 x 1 positions
+        ({"width": 3}, "width = 3 must be even"),
+        ({"head_width": 24}, "a multiple of head_width = 24"),
+    ],
+)
+def test_unsupported_resnet_is_refused_by_name(change: dict[str, object], message: str) -> None:
+    values = json.loads(json.dumps(DECLARED.twin.configs["odd"]))
+    values["model_cfg"]["vision_cfg"].update(change)
+    with pytest.raises(CheckpointError, match=message):
+        DECLARED.read_config(values)
+
+
+def test_missing_tensor_of_a_resnet_has_its_published_name(twins: Twins, tmp_path: Path) -> None:
+    tensors = load_file(twins("open_clip", "odd").checkpoint.folder / WEIGHTS)
+    shutil.copytree(twins("open_clip", "odd").checkpoint.folder, tmp_path / "copy")
+    removed = ["layer3.1.bn3.running_var", "layer3.0.downsample.0.weight", "conv2.weight"]
+    for name in removed:
+        del tensors[f"visual.{name}"]
+    save_file(tensors, tmp_path / "copy" / WEIGHTS)
+    with pytest.raises(CheckpointError) as caught:
+        _load(tmp_path / "copy")
+    missing = [line.split()[1] for line in caught.value.message.splitlines()[1:]]
+    assert sorted(missing) == sorted(f"visual.{name}" for name in removed)
+
+
+def test_exported_resnet_has_no_batch_normalisation(bundles: Bundles) -> None:
+    graph = onnx.load(bundles("open_clip", "odd").path("model.onnx")).graph
+    kinds = [node.op_type for node in graph.node]
+    assert "BatchNormalization" not in kinds
+    assert kinds.count("Conv") == 3 + 5 * 3 + 4  # stem, blocks, shortcuts
+
+
 def test_manifest_holds_the_trained_temperature(twins: Twins) -> None:
-    twin = twins("open_clip", "odd")
+    twin = twins("open_clip", "vit")
     section = DECLARED.tasks["zero-shot"](twin.network, twin.checkpoint)
     assert section == {"logit_scale": twin.reference.logit_scale.exp().item()}
 
