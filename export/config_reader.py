@@ -113,6 +113,18 @@ class ConfigReader:
         if width % heads:
             raise CheckpointError(f"{self.place}: {heads} heads do not share out width {width}")
 
+    def refuse_others(self, *known: str) -> None:
+        """Refuses fields of other names, which may change what the network computes.
+
+        Raises:
+            CheckpointError: names them.
+        """
+        others = sorted(set(self.values) - set(known))
+        if others:
+            raise CheckpointError(
+                f"{self.place}: {', '.join(others)} cannot be read: not supported"
+            )
+
     def refuse_heads(self, *supported: str) -> None:
         """Refuses checkpoints of another head; a base model's (`BartModel`) have the same weights.
 

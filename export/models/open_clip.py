@@ -31,11 +31,45 @@ from serving.errors import CheckpointError
 # ---------------------------------------------------------------------------------------- config
 
 NORM_EPSILON = 1e-5
-_BLOCK_OPTIONS: Mapping[str, object] = {
-    **dict.fromkeys(("qk_norm", "scaled_cosine_attn", "scale_heads"), False),
-    **dict.fromkeys(("scale_attn_inner", "scale_attn", "scale_fc", "output_tokens"), False),
+_MODEL: dict[str, object] = {
+    "custom_text": False,
+    "nonscalar_logit_scale": False,
+    "multimodal_cfg": None,
+    "init_logit_bias": None,
+}
+_BLOCKS: dict[str, object] = {
+    **dict.fromkeys(("qk_norm", "scaled_cosine_attn", "scale_heads", "output_tokens"), False),
+    **dict.fromkeys(("scale_attn_inner", "scale_attn", "scale_fc"), False),
     **dict.fromkeys(("ls_init_value", "act_kwargs", "block_type"), None),
 }
+_VIT: dict[str, object] = _BLOCKS | {
+    **dict.fromkeys(("attentional_pool", "no_ln_pre", "global_average_pool"), False),
+    "input_patchnorm": False,
+    "timm_model_name": None,
+    "pool_type": "tok",
+}
+_TEXT: dict[str, object] = _BLOCKS | {
+    **dict.fromkeys(("embed_cls", "no_causal_mask", "proj_bias"), False),
+    **dict.fromkeys(("hf_model_name", "hf_tokenizer_name"), None),
+    **dict.fromkeys(("tokenizer_mode", "tokenizer_kwargs"), None),
+    "pool_type": "argmax",
+    "proj_type": "linear",
+}
+"""Fields of a section of which one value is supported."""
+
+_READ = "layers width mlp_ratio norm_kwargs".split()
+_VISION_FIELDS = [*_VIT, *_READ, "head_width", "patch_size", "image_size"]
+_TEXT_FIELDS = [*_TEXT, *_READ, "heads", "context_length", "vocab_size"]
+_MODEL_FIELDS = [*_MODEL, "embed_dim", "vision_cfg", "text_cfg", "quick_gelu"]
+_TRAINING = "init_logit_scale cast_dtype output_dict patch_dropout".split()
+_WITHOUT_EFFECT = [
+    "pos_embed_type",  # positions are stored, whatever they were made from
+    "final_ln_after_pool",  # one position is pooled, so the order does not matter
+    *("pad_id", "eos_id"),  # of other ways of pooling
+    *("attn_pooler_queries", "attn_pooler_heads", "n_queries"),  # of other towers, from here on
+    *("hf_model_pretrained", "hf_proj_type", "hf_pooler_type", "timm_model_pretrained"),
+    *("timm_pool", "timm_proj", "timm_proj_bias", "timm_drop", "timm_drop_path"),
+]
 
 
 @dataclass(frozen=True)
@@ -59,11 +93,12 @@ def read_config(values: Mapping[str, Any]) -> Config:
         CheckpointError: names a field that is not supported.
     """
     model = ConfigReader(values, OPEN_CLIP_CONFIG).section("model_cfg")
-    model.refuse_unless(
-        custom_text=False, multimodal_cfg=None, init_logit_bias=None, nonscalar_logit_scale=False
-    )
+    model.refuse_unless(**_MODEL)
+    model.refuse_others(*_MODEL_FIELDS, *_TRAINING)
     activation = "quick_gelu" if model.flag("quick_gelu", False) else "gelu"
     image, text = model.section("vision_cfg"), model.section("text_cfg")
+    image.refuse_others(*_VISION_FIELDS, *_TRAINING, *_WITHOUT_EFFECT)
+    text.refuse_others(*_TEXT_FIELDS, *_WITHOUT_EFFECT)
     is_resnet = isinstance(image.values.get("layers"), list)
     return Config(
         clip_resnet.read_config(image) if is_resnet else _read_vit(image, activation),
@@ -73,24 +108,14 @@ def read_config(values: Mapping[str, Any]) -> Config:
 
 
 def _read_vit(reader: ConfigReader, activation: str) -> ImageConfig:
-    reader.refuse_unless(timm_model_name=None)
-    reader.refuse_unless(**_BLOCK_OPTIONS, attentional_pool=False, no_ln_pre=False, pool_type="tok")
+    reader.refuse_unless(**_VIT)
     width, head_width = reader.integer("width", 768), reader.integer("head_width", 64)
     tower = _read_tower(reader, width, _count_heads(reader, width, head_width), activation)
     return ImageConfig(tower, reader.pair("image_size", 224), reader.pair("patch_size", 16))
 
 
 def _read_text_tower(reader: ConfigReader, activation: str) -> TextConfig:
-    reader.refuse_unless(
-        **dict.fromkeys(("hf_model_name", "hf_tokenizer_name"), None),
-        **dict.fromkeys(("tokenizer_mode", "tokenizer_kwargs"), None),
-    )
-    reader.refuse_unless(
-        **_BLOCK_OPTIONS,
-        **dict.fromkeys(("embed_cls", "no_causal_mask", "proj_bias"), False),
-        pool_type="argmax",
-        proj_type="linear",
-    )
+    reader.refuse_unless(**_TEXT)
     width, heads = reader.integer("width", 512), reader.integer("heads", 8)
     reader.divide(width, heads)
     return TextConfig(
