@@ -121,9 +121,7 @@ class ConfigReader:
         """
         others = sorted(set(self.values) - set(known))
         if others:
-            raise CheckpointError(
-                f"{self.place}: {', '.join(others)} cannot be read: not supported"
-            )
+            raise CheckpointError(f"{self.place}: unknown fields: {', '.join(others)}")
 
     def refuse_heads(self, *supported: str) -> None:
         """Refuses checkpoints of another head; a base model's (`BartModel`) have the same weights.
