@@ -1,7 +1,7 @@
 """Chat templates: a conversation as the one text that a model continues.
 
-A template is a Jinja program that comes with the checkpoint. It runs in Jinja's sandbox, with the
-globals and filters that `transformers` gives it (`utils/chat_template_utils.py`), on plain strings.
+A template is a Jinja program that comes with the checkpoint. It runs in a sandbox with limits
+(`template_sandbox`), with the globals and filters that `transformers` gives it (`utils/chat_template_utils.py`), on plain strings.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.nodes import CallBlock, Node
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from serving.errors import InvalidRequest
+from serving.processing.template_sandbox import LimitedEnvironment
 
 MAX_TEMPLATE_CHARACTERS = 200_000
 _FAILURES = (
@@ -27,7 +27,8 @@ _FAILURES = (
     ArithmeticError,
     AttributeError,
     LookupError,
-    RecursionError,
+    MemoryError,
+    RuntimeError,  # also of recursion without end
     TypeError,
     ValueError,
 )
@@ -55,7 +56,8 @@ class ChatTemplate:
             raise UnusableTemplate(f"it has more than {MAX_TEMPLATE_CHARACTERS} characters")
         self._special_tokens = dict(special_tokens)
         try:
-            self._template = _environment().from_string(source)
+            self._environment = _environment()
+            self._template = self._environment.from_string(source)
         except (jinja2.TemplateError, RecursionError) as error:
             raise UnusableTemplate(_one_line(error)) from None
 
@@ -71,18 +73,22 @@ class ChatTemplate:
         """
         conversation = [dict(message) for message in messages]
         pieces, length = [], 0
+        found = self._template.generate(
+            **self._special_tokens,
+            messages=conversation,
+            tools=None,
+            documents=None,
+            add_generation_prompt=True,
+        )
         try:
-            for piece in self._template.generate(
-                **self._special_tokens,
-                messages=conversation,
-                tools=None,
-                documents=None,
-                add_generation_prompt=True,
-            ):
-                pieces.append(piece)
-                length += len(piece)
-                if length > longest:
-                    break
+            with self._environment.rendering():
+                for piece in found:
+                    pieces.append(piece)
+                    length += len(piece)
+                    if length > longest:
+                        break
+            text = "".join(pieces)
+            text.encode()  # a template may write half a character, which is no text
         except _FAILURES as error:
             raise InvalidRequest(
                 f"the model's chat template refuses these messages: {_one_line(error)}",
@@ -94,7 +100,7 @@ class ChatTemplate:
                 "shorten them",
                 field="messages",
             )
-        return "".join(pieces)
+        return text
 
 
 class _Generation(Extension):
@@ -145,8 +151,8 @@ def _check_name(name: object) -> None:
         raise SecurityError(f"a namespace cannot have the attribute {name!r}")
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    made = ImmutableSandboxedEnvironment(
+def _environment() -> LimitedEnvironment:
+    made = LimitedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     made.filters["tojson"] = _to_json
@@ -156,6 +162,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         "dict": _Dict(),
         "namespace": _Namespace,
     }
+    made.limit_filters()
     return made
 
 

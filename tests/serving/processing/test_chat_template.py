@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -43,6 +45,7 @@ TEMPLATES = {
     "JSON, dictionaries and undefined names": """
 {{- messages | tojson }}{{ messages[0] | tojson(indent=2) }}
 {{- dict(a=1, b='é').items() | list }}{{ dict.fromkeys(['x'], 1) }}{{ nothing }}
+{{- messages[0].role ~ 1 ~ nothing ~ none }}
 {{- tools is none }}{{ documents is none }}{{ custom is defined }}{{ pad_token is defined }}""",
     "marked answers": """
 {%- for m in messages %}{% generation %}{{ m.content }}|{% endgeneration %}{% endfor %}""",
@@ -81,6 +84,7 @@ def test_template_may_refuse_messages_with_its_own_words() -> None:
         "{{ messages[9].content }}",
         "{{ messages[0].content + 1 }}",
         "{{ 1 // 0 }}",
+        "{{ '\\ud800' }}",
         "{{ ''.__class__.__mro__ }}",
         "{{ messages.append(1) }}",
         "{{ dict.__class__.__base__.__subclasses__() }}",
@@ -111,3 +115,66 @@ def test_damaged_template_is_refused_when_it_is_compiled(source: str) -> None:
 def test_huge_template_is_refused() -> None:
     with pytest.raises(UnusableTemplate, match="200000"):
         ChatTemplate(" " * 200_001, {})
+
+
+START = "{% set n = namespace(x='ab') %}"
+LOOP = "{% for i in range(9999) %}"
+END = "{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("{{ 'x' * 10 ** 9 }}", "characters"),
+        ("{{ 10 ** 9 * 'x' }}", "characters"),
+        ("{{ [0] * 10 ** 9 }}", "characters"),
+        ("{{ 9 ** (9 ** 9) }}", "bits"),
+        ("{% set n = namespace(x=9) %}" + LOOP + "{% set n.x = n.x * n.x %}" + END, "bits"),
+        (START + LOOP + "{% set n.x = n.x + n.x %}" + END, "characters"),
+        (START + LOOP + "{% set n.x = n.x ~ n.x %}" + END, "characters"),
+        (START + LOOP + "{% set n.x = [n.x, n.x] | join %}" + END,
+         "characters"),
+        (START + LOOP + "{% set n.x = n.x.join([n.x] * 9) %}" + END,
+         "characters"),
+        (START + LOOP
+         + "{% set n.x = n.x.replace('a', n.x) %}" + END, "characters"),
+        (START + LOOP
+         + "{% set n.x = n.x | replace('a', n.x) %}" + END, "characters"),
+        (LOOP * 3 + END * 3, "steps| s$"),
+        (LOOP * 2 + "{{ range(99999) | sum }}" + END * 2, " s$"),
+        ("{% macro f(n) %}{% if n %}{{ f(n - 1) ~ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
+         "steps| s$"),
+        ("{{ '%1000000000d' % 1 }}", "width"),
+        ("{{ '%*d' % (1000000000, 1) }}", "characters"),
+        ("{{ '{:1000000000}'.format(1) }}", "width"),
+        ("{{ '{:{}}'.format(1, 1000000000) }}", "characters"),
+        ("{{ '%1000000000d' | format(1) }}", "width"),
+        ("{{ 'x'.ljust(10 ** 9) }}", "characters"),
+        ("{{ 'x' | center(10 ** 9) }}", "characters"),
+        ("{{ 'x' | indent(10 ** 9, true) }}", "characters"),
+        ("{{ [1] | tojson(indent=10 ** 9) }}", "characters"),
+        ("{{ [1] | slice(10 ** 9) | list }}", "characters"),
+        ("{{ lipsum(10 ** 9) }}", "undefined"),
+    ],
+)  # fmt: skip
+def test_work_and_memory_of_a_rendering_are_limited(source: str, reason: str) -> None:
+    template = ChatTemplate(source, {})
+    started_s = time.monotonic()
+    with pytest.raises(InvalidRequest, match=f"chat template refuses these messages: .*({reason})"):
+        template.render(CHAT, 10**10)
+    assert time.monotonic() - started_s < 10
+
+
+def test_each_rendering_has_the_limits_for_itself() -> None:
+    template = ChatTemplate("{% for i in range(90000) %}{% endfor %}x", {})
+    assert {template.render(CHAT, 100) for _ in range(12)} == {"x"}
+
+
+def test_long_conversation_is_within_the_limits() -> None:
+    source = (
+        "{% set n = namespace(text='') %}"
+        "{% for m in messages %}{% set n.text = n.text ~ m.role + ': ' ~ m.content %}{% endfor %}"
+        "{{ n.text }}"
+    )
+    messages = [{"role": "user", "content": "a word " * 100}] * 200
+    assert len(ChatTemplate(source, {}).render(messages, 200_000)) == 200 * 706
