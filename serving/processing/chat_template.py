@@ -1,7 +1,8 @@
 """Chat templates: a conversation as the one text that a model continues.
 
 A template is a Jinja program that comes with the checkpoint. It runs in a sandbox with limits
-(`template_sandbox`), with the globals and filters that `transformers` gives it (`utils/chat_template_utils.py`), on plain strings.
+(`template_sandbox`), with the globals and filters that `transformers` gives it
+(`utils/chat_template_utils.py`), on plain strings.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ def _as_pair(value: object) -> object:
     """`["a", "b"]` stands for `{"first": "a", "second": "b"}`."""
     if isinstance(value, list | tuple) and len(value) == 2:
         return {"first": value[0], "second": value[1]}
+    if isinstance(value, list | tuple):
+        raise ValueError(f"a pair is a list of two texts, this list has {len(value)}")
     return value
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
@@ -48,17 +49,27 @@ class TextPart(_Closed):
     text: str
 
 
+def _as_parts(value: object) -> object:
+    """A text stands for one part; other values are refused in words that fit both forms."""
+    if isinstance(value, str):
+        return [{"type": "text", "text": value}]
+    if not isinstance(value, list):
+        raise ValueError("give a text, or a list of parts of the type text")
+    return value
+
+
+_Parts = Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS)]
+
+
 class CompletionMessage(_Closed):
     """One message; parts of text are joined by line breaks."""
 
     role: Role
-    content: str | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS)]
+    content: Annotated[_Parts, BeforeValidator(_as_parts, json_schema_input_type=str | _Parts)]
 
     @property
     def text(self) -> str:
         """The content as one text."""
-        if isinstance(self.content, str):
-            return self.content
         return "\n".join(part.text for part in self.content)
 
 

@@ -179,3 +179,23 @@ async def test_failures_have_the_types_that_openais_client_knows(
 
 async def test_models_are_listed_for_openais_client(client: openai.AsyncOpenAI) -> None:
     assert [model.id async for model in client.models.list()] == ["tiny-chat", "tiny-generate"]
+
+
+@pytest.mark.parametrize(
+    ("content", "param", "message"),
+    [
+        (None, "messages.0.content", "give a text, or a list of parts of the type text"),
+        (5, "messages.0.content", "give a text, or a list of parts of the type text"),
+        ([], "messages.0.content", "at least 1 item"),
+        ([{"type": "image_url", "text": "a"}], "messages.0.content.0.type", "should be 'text'"),
+    ],
+)
+async def test_content_that_is_no_text_is_refused_by_name(
+    gateway: Gateway, content: object, param: str, message: str
+) -> None:
+    body = {"model": "tiny-chat", "messages": [{"role": "user", "content": content}]}
+    response = await gateway.http.post("/v1/chat/completions", json=body)
+    assert response.status_code == 422
+    error = response.json()["error"]
+    assert error["param"] == param
+    assert message in error["message"]

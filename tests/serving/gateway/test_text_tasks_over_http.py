@@ -44,7 +44,9 @@ async def test_a_list_of_two_is_a_pair(gateway: Gateway) -> None:
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({"pairs": [["a"]]}, "pairs"),
+        ({"pairs": [["a"]]}, "pairs.0: a pair is a list of two texts, this list has 1"),
+        ({"pairs": [["a", "b", "c"]]}, "pairs.0: a pair is a list of two texts"),
+        ({"pairs": [["a", 1]]}, "pairs.0.second: Input should be a valid string"),
         ({"pairs": []}, "pairs"),
         ({"texts": "a", "top_k": 0}, "top_k"),
         ({"texts": "a", "stride": -1}, "stride"),
