@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from export.examples.demo import free_port, wait_until_ready
+from tests.e2e.text_bundles import TextBundles, export_text_bundles
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 
@@ -107,6 +108,31 @@ def client(stack: Stack) -> Iterator[Client]:
 def grpc_client(stack: Stack) -> Iterator[GrpcClient]:
     with GrpcClient(stack.grpc_address, timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> TextBundles:
+    """Tiny random checkpoints of `transformers`, exported."""
+    return export_text_bundles(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture(scope="session")
+def tiny_stack(bundles: TextBundles, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One stack that serves all of `bundles`."""
+    with running(bundles.repository, tmp_path_factory.mktemp("log")) as stack:
+        yield stack
+
+
+@pytest.fixture(params=["http", "grpc"])
+def tiny_client(request: pytest.FixtureRequest, tiny_stack: Stack) -> Iterator[Client | GrpcClient]:
+    """A client of `tiny_stack` over each protocol."""
+    made: Client | GrpcClient = (
+        Client(tiny_stack.url, timeout=60)
+        if request.param == "http"
+        else GrpcClient(tiny_stack.grpc_address, timeout=60)
+    )
+    with made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import BertConfig, BertTokenizerFast, ViTConfig, ViTImageProcessor
+import typer
+from transformers import (
+    BertConfig,
+    BertTokenizerFast,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    ViTConfig,
+    ViTImageProcessor,
+)
 from transformers import models as families
 from transformers.pipelines import Pipeline, pipeline
+from typer.testing import CliRunner
 
 from export.cli import export
 from export.quantize import Precision
+from tests.export.chat_tokenizer import TEMPLATE, chat_tokenizer
+from tests.export.text_folders import write
 from tests.export.twins import randomise
 from tests.serving.processing.tokenizer_files import trained
 
@@ -39,6 +51,10 @@ HEADS = {
     "tiny-labeller": Head("BertForTokenClassification", {"id2label": dict(enumerate(LABELS))}),
 }
 IMAGES = "tiny-images"
+CHAT = "tiny-chat"
+"""A Llama with a chat template."""
+TRANSLATOR = "tiny-translator"
+"""An NLLB."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +79,21 @@ class TextBundles:
 
 
 def export_text_bundles(folder: Path) -> TextBundles:
-    """Exports all of `HEADS` and a classifier of images below `folder`."""
+    """Exports all of `HEADS`, a classifier of images, a Llama and an NLLB below `folder`."""
     made = TextBundles(folder / "checkpoints", folder / "model_repository")
     for name, head in HEADS.items():
         _text_checkpoint(made.checkpoints / name, head)
         _export(made, name)
     _image_checkpoint(made.checkpoints / IMAGES)
-    _export(made, IMAGES, attention=True)
+    _export_by_command(made, IMAGES, "--attention")
+    _chat_checkpoint(made.checkpoints / CHAT)
+    _export(made, CHAT)
+    write("nllb", made.checkpoints / TRANSLATOR)
+    _export(made, TRANSLATOR)
     return made
 
 
-def _export(made: TextBundles, name: str, *, attention: bool = False) -> None:
+def _export(made: TextBundles, name: str) -> None:
     export(
         str(made.checkpoints / name),
         name=None,
@@ -81,8 +101,15 @@ def _export(made: TextBundles, name: str, *, attention: bool = False) -> None:
         repository=made.repository,
         default=None,
         precision=Precision.FP32,
-        attention=attention,
     )
+
+
+def _export_by_command(made: TextBundles, name: str, *flags: str) -> None:
+    app = typer.Typer()
+    app.command()(export)
+    arguments = [str(made.checkpoints / name), "--repository", str(made.repository), *flags]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
 
 
 def _text_checkpoint(folder: Path, head: Head) -> None:
@@ -120,3 +147,26 @@ def _image_checkpoint(folder: Path) -> None:
     randomise(model)
     model.save_pretrained(folder)
     ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
+
+
+def _chat_checkpoint(folder: Path) -> None:
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=chat_tokenizer(),
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        chat_template=TEMPLATE,
+    )
+    tokenizer.save_pretrained(folder)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=POSITIONS,
+    )
+    model = LlamaForCausalLM(config).eval()
+    randomise(model, seed=1)  # whose answers are long and varied
+    model.save_pretrained(folder)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.local_model import LocalModel
@@ -23,16 +22,10 @@ from serving.bundle import Bundle
 from serving.errors import CheckpointError
 from serving.planning.limits import TaskLimits
 from serving.tasks.chat import TASK
+from tests.export.chat_tokenizer import TEMPLATE, chat_tokenizer
 from tests.export.twins import make_twin
 from triptych.tasks.chat import ChatMessage, ChatRequest
 
-TEMPLATE = """\
-{{- bos_token }}
-{%- for message in messages %}
-    {{- '<|' + message['role'] + '|>' + message['content'] + eos_token }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"""
-SPECIAL = ["<pad>", "<s>", "</s>", "<|user|>", "<|assistant|>"]
 CHATS = [
     [("user", "abba")],
     [("user", "ab ba"), ("assistant", "caba"), ("user", "a<|assistant|>b</s>")],
@@ -41,29 +34,11 @@ NEW_TOKENS = 10
 Folder = Callable[..., Path]
 
 
-def _tokenizer() -> Tokenizer:
-    """Byte-level BPE of 64 tokens that adds a start token of its own to plain texts."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=64,
-        show_progress=False,
-        special_tokens=SPECIAL,
-        initial_alphabet=list("abc|<>Ġsuer"),
-    )
-    tokenizer.train_from_iterator(["abba caba bac ab ba cab abc " * 3], trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", 1)]
-    )
-    return tokenizer
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     def make(**settings: Any) -> Path:
         make_twin("llama", "odd", tmp_path)
-        _tokenizer().save(str(tmp_path / "tokenizer.json"))
+        chat_tokenizer().save(str(tmp_path / "tokenizer.json"))
         values = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "bos_token": "<s>",
