@@ -22,6 +22,7 @@ from export.layers.rotary import Rotary
 from export.layers.rotary_config import rotary_of
 from export.models import gemma2, llama
 from export.twin import Twin
+from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -58,6 +59,9 @@ def rotaries(reader: ConfigReader, heads: Heads) -> tuple[Rotary, Rotary]:
     positions = heads.rotary.positions
     nested = reader.values.get("rope_parameters") or {}
     given = reader.values.get("rope_scaling") or nested.get("full_attention") or {}
+    if "type" in given and "rope_type" not in given:
+        # `transformers` 5 reads it for Llama, and ignores it here.
+        raise CheckpointError(f"{reader.place}: rope_scaling needs rope_type, not type")
     base = reader.number("rope_theta", GLOBAL_BASE)
     everywhere = rotary_of(reader, given, heads.width, positions, base)
     base = reader.number("rope_local_base_freq", LOCAL_BASE)

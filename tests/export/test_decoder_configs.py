@@ -28,6 +28,7 @@ SCALED: dict[str, dict[str, Any]] = {
     "base": {"rope_theta": 500000.0},
     "Llama 3": {"rope_theta": 500000.0, "rope_scaling": LLAMA3},
     "linear, as it was first written": {"rope_scaling": {"type": "linear", "factor": 4.0}},
+    "linear": {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     "dynamic": {"rope_scaling": {"type": "dynamic", "factor": 4.0}},
 }
 
@@ -61,7 +62,7 @@ def test_older_rope_fields_mean_what_transformers_reads(case: str) -> None:
     assert torch.allclose(_tables(*theirs), torch.stack(ours.tables), atol=1e-6)
 
 
-@pytest.mark.parametrize("case", ["Llama 3", "linear, as it was first written", "default"])
+@pytest.mark.parametrize("case", ["Llama 3", "linear", "default"])
 def test_gemma_3_rotates_by_two_bases_in_older_fields(case: str) -> None:
     values = _values("gemma3_text") | deepcopy(SCALED[case]) | {"rope_local_base_freq": 77.0}
     ours = [_rotary("gemma3_text", values, layer) for layer in range(2)]
@@ -84,6 +85,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("qwen2", {"layer_types": ["full_attention"]}, "layer_types"),
     ("qwen3", {"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
     ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+    (
+        "gemma3_text",
+        {"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_parameters": None},
+        "rope_scaling needs rope_type",
+    ),
     ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
     ("opt", {"num_attention_heads": 7}, "num_attention_heads"),
     ("gpt_neo", {"attention_types": [[["global", "sparse"], 1]]}, "attention_types"),
