@@ -8,7 +8,9 @@ are those of `clip.py`, the ResNet that of `clip_resnet.py`.
 
 Legend: D width of a tower, E width of the common space.
 
-Differences from open_clip: those of `clip.py`; texts are not padded to the context length.
+Differences from open_clip: those of `clip.py`; texts are not padded to the context length; their
+tokens are those of the folder's `tokenizer.json`, while open_clip's own tokenizer also repairs
+broken Unicode (ftfy) and resolves HTML entities first.
 """
 
 from __future__ import annotations
