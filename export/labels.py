@@ -1,12 +1,17 @@
-"""A classifier's labels and activation, from `config.json`: the section of the task `classify`."""
+"""A classifier's labels and activation, from `config.json`: the section of the task `classify`.
+
+Text encoders (`export/encoding/heads.py`) read them here too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from export.checkpoint import Checkpoint
 from serving.errors import CheckpointError
+
+Activation = Literal["softmax", "sigmoid", "none"]
 
 _PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 
@@ -20,6 +25,8 @@ def labels(values: Mapping[str, Any]) -> tuple[str, ...]:
     names = values.get("id2label")
     if names is None:
         count = values.get("num_labels", 2)  # the default of `transformers`
+        if not isinstance(count, int):
+            raise CheckpointError(f"config.json: num_labels must be a number, not {count!r}")
         names = {number: f"LABEL_{number}" for number in range(count)}
     if not isinstance(names, Mapping) or not names:
         raise CheckpointError(f"config.json: id2label must name the classes, not {names!r}")
@@ -29,7 +36,7 @@ def labels(values: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(by_id[str(number)] for number in range(len(by_id)))
 
 
-def activation(values: Mapping[str, Any]) -> str:
+def activation(values: Mapping[str, Any]) -> Activation:
     """What turns logits into scores, as the classification pipelines of `transformers` choose it.
 
     Raises:

@@ -6,15 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
 
 from export.config_reader import ConfigReader
+from export.labels import Activation, activation, labels
 from serving.errors import CheckpointError
-
-Activation = Literal["softmax", "sigmoid", "none"]
 
 NEXT_SENTENCE_LABELS = ("is_next", "not_next")
 
@@ -104,53 +101,8 @@ def read_head(
         return HeadConfig(kind, relation, is_tied=is_tied)
     if kind not in (HeadKind.SEQUENCE, HeadKind.TOKENS):
         return HeadConfig(kind, is_tied=is_tied)
-    labels = read_labels(reader)
-    return HeadConfig(
-        kind, labels, _activation(reader, len(labels)), _rerank_activation(reader), is_tied
-    )
-
-
-def read_labels(reader: ConfigReader) -> tuple[str, ...]:
-    """The labels in the order of their indices; `LABEL_i` where a configuration has none.
-
-    Raises:
-        CheckpointError: the indices of `id2label` are not 0, 1, 2, …
-    """
-    listed = reader.values.get("id2label")
-    if listed is None:
-        return tuple(f"LABEL_{index}" for index in range(reader.integer("num_labels", 2)))
-    by_index = _by_index(listed)
-    if not by_index or sorted(by_index) != list(range(len(by_index))):
-        raise CheckpointError(f"{reader.place}: id2label must name 0, 1, 2, …, not {listed!r}")
-    return tuple(by_index[index] for index in range(len(by_index)))
-
-
-def _by_index(listed: object) -> dict[int, str]:
-    """`id2label` with numbers for keys; empty if a key is no number."""
-    if not isinstance(listed, Mapping) or not all(str(key).isdecimal() for key in listed):
-        return {}
-    return {int(key): str(label) for key, label in listed.items()}
-
-
-def _activation(reader: ConfigReader, classes: int) -> Activation:
-    """As `transformers`' text-classification pipeline chooses it.
-
-    Raises:
-        CheckpointError: an unknown `problem_type`.
-    """
-    activations: dict[Any, Activation] = {
-        None: "sigmoid" if classes == 1 else "softmax",
-        "regression": "none",
-        "multi_label_classification": "sigmoid",
-        "single_label_classification": "sigmoid" if classes == 1 else "softmax",
-    }
-    problem = reader.values.get("problem_type")
-    if problem not in activations:
-        known = ", ".join(filter(None, activations))
-        raise CheckpointError(
-            f"{reader.place}: problem_type = {problem!r} is not supported, only {known}"
-        )
-    return activations[problem]
+    values = reader.values
+    return HeadConfig(kind, labels(values), activation(values), _rerank_activation(reader), is_tied)
 
 
 def _rerank_activation(reader: ConfigReader) -> Activation:

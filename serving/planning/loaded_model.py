@@ -166,6 +166,8 @@ class LoadedModel:
                     raise InvalidRequest(f"{field} is empty", field=field)
                 _check_characters(part, field, limit)
         encoded = self.spans.encode_text(text, second, with_offsets=with_offsets)
+        if not encoded.ids:  # a tokenizer without special tokens may drop all characters
+            raise InvalidRequest(f"{field} is empty: it has no tokens", field=field)
         if len(encoded) > limit:
             taker = f"{self.name} takes" if is_whole else "the gateway takes"
             raise TooLong(

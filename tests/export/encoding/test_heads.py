@@ -70,7 +70,7 @@ def test_labels_default_to_the_names_of_transformers() -> None:
 
 @pytest.mark.parametrize("listed", [{"0": "a", "2": "b"}, {"a": "b"}, ["a"], {}])
 def test_labels_with_gaps_are_refused(listed: Any) -> None:
-    with pytest.raises(CheckpointError, match="id2label must name 0, 1, 2"):
+    with pytest.raises(CheckpointError, match="id2label must"):
         _head(id2label=listed)
 
 

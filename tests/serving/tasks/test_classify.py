@@ -6,9 +6,10 @@ from serving.bundle import Role
 from serving.errors import BundleError, InvalidRequest, TooLong, Unavailable
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
+from serving.processing.tokenizer import EncodedText
 from serving.tasks.classify import TASK, ClassifyPlan
 from tests.serving.text_models import image_classifier, run, text_classifier
-from tests.serving.tiny_models import image_file, served
+from tests.serving.tiny_models import WordTokenizer, image_file, served
 from triptych.tasks.classify import Classes, ClassifyRequest
 
 LIMITS = TaskLimits(max_client_batch_size=20, max_input_tokens=40)
@@ -227,3 +228,15 @@ def test_labels_that_do_not_fit_the_graph_are_refused() -> None:
     section = {**described.tasks["classify"], "labels": ("x", "y")}
     with pytest.raises(BundleError, match="classify needs one label for each of its scores"):
         served(described.model_copy(update={"tasks": {"classify": section}}))
+
+
+def test_text_without_tokens_is_refused() -> None:
+    class Dropping(WordTokenizer):
+        def encode_text(
+            self, text: str, second: str | None = None, *, with_offsets: bool = False
+        ) -> EncodedText:
+            return EncodedText([], [], [])
+
+    model = served(text_classifier(), Dropping())
+    with pytest.raises(InvalidRequest, match=r"texts.0 is empty: it has no tokens"):
+        TASK.prepare(ClassifyRequest(texts=["\x00"]), (), model, LIMITS)
