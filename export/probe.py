@@ -243,7 +243,12 @@ def observe_stateless(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Ob
 def stateless_feeds(
     graph: Graph, manifest: Manifest, probe: Probe, count: int, length: int
 ) -> Feeds:
-    """Images, or texts of mixed lengths that end in the end token, for the roles of the inputs."""
+    """Images, or texts of mixed lengths that end in the end token, for the roles of the inputs.
+
+    Args:
+        length: Of the longest text, where the model's limits allow it.
+    """
+    length = min(length, manifest.limits.max_input_tokens or length)
     lengths = probe.lengths(length, count)
     feeds: Feeds = {}
     for port in graph.inputs:

@@ -122,8 +122,17 @@ class GridPositions(nn.Module):
 
 
 def patch_grid(image: tuple[int, int], patch: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns of whole patches; what is left over at the edges is not read."""
-    return image[0] // patch[0], image[1] // patch[1]
+    """Rows and columns of whole patches; what is left over at the edges is not read.
+
+    Raises:
+        CheckpointError: the image is smaller than one patch.
+    """
+    rows, columns = image[0] // patch[0], image[1] // patch[1]
+    if not rows or not columns:
+        raise CheckpointError(
+            f"an image of {image[0]} x {image[1]} holds no patch of {patch[0]} x {patch[1]}"
+        )
+    return rows, columns
 
 
 def patch_count(image: tuple[int, int], patch: tuple[int, int]) -> int:

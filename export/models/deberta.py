@@ -162,6 +162,8 @@ def _read_distances(reader: ConfigReader, types: tuple[str, ...]) -> Distances |
     if farthest < 1:
         farthest = reader.integer("max_position_embeddings", 512)
     buckets = reader.values.get("position_buckets", -1)
+    if buckets == 1:
+        raise CheckpointError(f"{reader.place}: position_buckets must be at least 2, not 1")
     norms = {norm.strip() for norm in reader.text("norm_rel_ebd", "none").lower().split("|")}
     if not norms <= {"none", "layer_norm"}:
         raise CheckpointError(
@@ -415,7 +417,8 @@ def rename(config: Config) -> Rename:
         "embeddings.LayerNorm": "encoder.norm",
         "embeddings.position_ids": None,
         "encoder.rel_embeddings": f"{table}.table",
-        "encoder.LayerNorm": f"{table}.norm",
+        # without distances `transformers` keeps the norm of their vectors, which it does not use
+        "encoder.LayerNorm": f"{table}.norm" if config.distances else None,
         "encoder.conv.conv": "encoder.convolution.convolution",
         "encoder.conv.LayerNorm": "encoder.convolution.norm",
         f"{theirs}.attention.self.query_proj": f"{ours}.attention.query",

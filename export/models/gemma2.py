@@ -34,6 +34,7 @@ from export.models import llama
 from export.rename import Entry, Rename
 from export.twin import Twin
 from serving.bundle import ImageSpec, Limits
+from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -89,7 +90,7 @@ def read_heads(reader: ConfigReader, positions: int) -> Heads:
     heads = llama.read_heads(
         reader, bias=bias, out_bias=bias, head_width=256, groups=4, positions=positions
     )
-    return replace(heads, scale=reader.number("query_pre_attn_scalar", 256) ** -0.5)
+    return replace(heads, scale=positive(reader, "query_pre_attn_scalar", 256) ** -0.5)
 
 
 def read_shape(
@@ -123,10 +124,26 @@ def read_shape(
 
 
 def cap(reader: ConfigReader, name: str, default: float | None) -> float | None:
-    """A soft cap; null switches it off."""
+    """A soft cap; null switches it off.
+
+    Raises:
+        CheckpointError: not positive.
+    """
     if reader.values.get(name, default) is None:
         return None
-    return reader.number(name, default or 0.0)
+    return positive(reader, name, default or 0.0)
+
+
+def positive(reader: ConfigReader, name: str, default: float) -> float:
+    """A number above 0.
+
+    Raises:
+        CheckpointError: another number.
+    """
+    value = reader.number(name, default)
+    if value <= 0:
+        raise CheckpointError(f"{reader.place}: {name} must be positive, not {value:g}")
+    return value
 
 
 # ---------------------------------------------------------------------------------------- blocks

@@ -82,6 +82,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
 def _attention_kinds(reader: ConfigReader) -> list[str]:
     """`global` or `local` for each layer: `attention_types` is [[kinds, how often], …].
 
+    Files also list them by layer, in `attention_layers`, which takes precedence.
+
     Raises:
         CheckpointError: another kind, or not one for each layer.
     """
@@ -91,10 +93,12 @@ def _attention_kinds(reader: ConfigReader) -> list[str]:
         kinds = [kind for group, times in types for _ in range(times) for kind in group]
     except (TypeError, ValueError):
         kinds = []
+    kinds = reader.values.get("attention_layers") or kinds
     if len(kinds) != count or not set(kinds) <= {"global", "local"}:
         raise CheckpointError(
-            f"{reader.place}: attention_types must give `global` or `local` for each of {count} "
-            f"layers, not {types!r}"
+            f"{reader.place}: attention_types and attention_layers must give `global` or "
+            f"`local` for each of {count} layers, not {types!r} and "
+            f"{reader.values.get('attention_layers')!r}"
         )
     return kinds
 

@@ -41,6 +41,7 @@ from export.layers.relative import RelativePositions
 from export.rename import Entry, Rename
 from export.twin import Twin
 from serving.bundle import AlignmentSpec, ImageSpec, Limits
+from serving.errors import CheckpointError
 
 POSITIONS = 2048
 """Limit of source and output. No table bounds them: distances of `farthest` and more share a bucket
@@ -83,6 +84,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     width, count = reader.integer("d_model"), reader.integer("num_heads", 8)
     layers = reader.integer("num_layers", 6)
     gate, name = _activation(reader)
+    buckets, farthest = _read_distances(reader)
     return Config(
         vocabulary_size=reader.integer("vocab_size"),
         width=width,
@@ -99,22 +101,43 @@ def read_config(values: Mapping[str, Any]) -> Config:
         is_gated=gate,
         encoder_layers=layers,
         decoder_layers=reader.integer("num_decoder_layers", layers),
-        buckets=reader.integer("relative_attention_num_buckets", 32),
-        farthest=reader.integer("relative_attention_max_distance", 128),
+        buckets=buckets,
+        farthest=farthest,
         epsilon=reader.number("layer_norm_epsilon", 1e-6),
         output_scale=width**-0.5 if _is_output_scaled(reader) else 1.0,
         translates=bool(translation_prefixes(values)),
     )
 
 
+def _read_distances(reader: ConfigReader) -> tuple[int, int]:
+    """(buckets, distance from which all share one).
+
+    Raises:
+        CheckpointError: no bucket of an encoder's has one distance alone, or of a decoder's none is
+            left for several; `transformers` divides by zero.
+    """
+    buckets = reader.integer("relative_attention_num_buckets", 32)
+    farthest = reader.integer("relative_attention_max_distance", 128)
+    if buckets < 4 or farthest <= buckets // 2:
+        raise CheckpointError(
+            f"{reader.place}: relative_attention_num_buckets = {buckets} must be at least 4, and "
+            f"relative_attention_max_distance = {farthest} more than half of it"
+        )
+    return buckets, farthest
+
+
 def _activation(reader: ConfigReader) -> tuple[bool, str]:
-    """(is gated, name) of `feed_forward_proj`, e.g. `relu` or `gated-gelu`."""
+    """(is gated, name) of `feed_forward_proj`, e.g. `relu` or `gated-gelu`.
+
+    Files also state the two apart, as `is_gated_act` and `dense_act_fn`, which take precedence.
+    """
     default = "gated-gelu" if reader.text("model_type", "t5") == "mt5" else "relu"
     given = reader.text("feed_forward_proj", default)
     name = given.removeprefix("gated-")
     is_gated = name != given
     # As `transformers`: the gated form of v1.1 means the approximation through tanh.
-    return is_gated, "gelu_new" if is_gated and name == "gelu" else name
+    name = "gelu_new" if is_gated and name == "gelu" else name
+    return reader.flag("is_gated_act", is_gated), reader.text("dense_act_fn", name)
 
 
 def _is_output_scaled(reader: ConfigReader) -> bool:

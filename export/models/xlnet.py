@@ -80,6 +80,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     )
     width, heads = reader.integer("d_model", 1024), reader.integer("n_head", 16)
     reader.divide(width, heads)
+    if width % 2:
+        raise CheckpointError(f"{reader.place}: d_model = {width} must be even: sines and cosines")
     reader.refuse_unless(d_head=width // heads)
     summary = reader.text("summary_type", "last")
     if summary not in SUMMARIES:

@@ -103,19 +103,23 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
     @cache
     def build(name: str, config: str) -> TwinPair:
         folder = tmp_path_factory.mktemp(f"{name}-{config}")
-        reference = make_twin(name, config, folder)
-        _write_tokenizer(folder)
-        checkpoint = open_checkpoint(str(folder))
-        declared = architecture(name)
-        parsed = declared.read_config(checkpoint.config)
-        network = declared.build(parsed).eval()
-        load(network, checkpoint, declared.rename(parsed))
-        tokenizer = TokenizerSpec(kind="tokenizers", pad_token_id=0, eos_token_id=63, files={})
-        image = image_recipe(declared, config, parsed)
-        prepared = Preprocessing(tokenizer, {}, image)
-        return TwinPair(reference, checkpoint, declared, network, prepared)
+        return pair_of(name, config, folder, make_twin(name, config, folder))
 
     return build
+
+
+def pair_of(name: str, config: str, folder: Path, reference: Any) -> TwinPair:
+    """A twin's pair, from the checkpoint that its reference was saved to."""
+    _write_tokenizer(folder)
+    checkpoint = open_checkpoint(str(folder))
+    declared = architecture(name)
+    parsed = declared.read_config(checkpoint.config)
+    network = declared.build(parsed).eval()
+    load(network, checkpoint, declared.rename(parsed))
+    tokenizer = TokenizerSpec(kind="tokenizers", pad_token_id=0, eos_token_id=63, files={})
+    image = image_recipe(declared, config, parsed)
+    prepared = Preprocessing(tokenizer, {}, image)
+    return TwinPair(reference, checkpoint, declared, network, prepared)
 
 
 def _write_tokenizer(folder: Path) -> None:

@@ -10,6 +10,7 @@ are zero, norms are one. Here weights are ±0.3, norms 1 ± 0.5, biases ±0.5.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -29,13 +30,19 @@ _BATCH_NORMS = nn.BatchNorm2d | nn.BatchNorm1d
 _NORMS = nn.LayerNorm | _BATCH_NORMS  # the latters' mean and variance too
 
 
-def make_twin(name: str, config: str, folder: Path) -> Any:
-    """The reference of a twin, with random weights; its checkpoint is saved to `folder`."""
+def make_twin(
+    name: str, config: str, folder: Path, changes: Mapping[str, Any] | None = None
+) -> Any:
+    """The reference of a twin, with random weights; its checkpoint is saved to `folder`.
+
+    Args:
+        changes: Fields that replace those of the twin's configuration.
+    """
     declared = architecture(name)
     twin = declared.twin
     module, _, attribute = twin.reference_of(config).partition(":")
     reference = getattr(import_module(module), attribute)
-    values = twin.configs[config]
+    values = {**twin.configs[config], **(changes or {})}
     if not issubclass(reference, nn.Module):
         return _own_twin(name, declared, reference, config, folder)
     fields = {field: value for field, value in values.items() if field != "model_type"}
