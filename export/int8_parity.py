@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -97,7 +97,8 @@ def lower_precision(
         parity.layers += done.layers
         parity.tables += done.tables
     if scales:
-        bundle = replace(bundle, manifest=_lower_cache(parity, bundle.manifest, files, scales))
+        manifest = _lower_cache(parity, graphs, bundle, files, scales, wanted)
+        bundle = replace(bundle, manifest=manifest)
     sessions = open_graphs(bundle, precision)
     run: Run = sessions
     if precision.is_batch_invariant:
@@ -121,10 +122,18 @@ def _rewrite(manifest: Manifest, key: str, file: Path, precision: Precision) -> 
 
 
 def _lower_cache(
-    parity: Int8Parity, manifest: Manifest, files: Mapping[str, Path], scales: Scales
+    parity: Int8Parity,
+    graphs: Graphs,
+    bundle: Bundle,
+    files: Mapping[str, Path],
+    scales: Scales,
+    originals: Sequence[Observation],
 ) -> Manifest:
-    """Makes the cache int8; undoes it where held-out logits then differ too much."""
-    step = files["step"]
+    """Makes the cache int8; undoes it where logits then differ too much.
+
+    They are those of held-out runs, and those that the gate will compare with the `originals`.
+    """
+    step, manifest = files["step"], bundle.manifest
     with tempfile.TemporaryDirectory(dir=step.parent.parent) as folder:
         changed = [files[key] for key in ("step", "admit") if key in files]
         before = [_copied(graph, Path(folder)) for graph in changed]
@@ -132,7 +141,11 @@ def _lower_cache(
         wanted = calibration_runs(manifest, run, _HELD_OUT)
         run.close()
         lowered = quantize_cache(step, manifest, scales)
-        given = calibration_runs(lowered, open_sessions(files), _HELD_OUT, follow=wanted)
+        run = open_sessions(files)
+        given = calibration_runs(lowered, run, _HELD_OUT, follow=wanted)
+        observed = observe(graphs, replace(bundle, manifest=lowered), run)
+        gate = float(np.min([row_cosines(*pair).min() for pair in _pairs(originals, observed)]))
+        run.close()
         cosines = [
             row_cosines(want, got).min()
             for one, other in zip(wanted, given, strict=True)
@@ -140,6 +153,8 @@ def _lower_cache(
         ]
         parity.cache_cosine = float(np.min(cosines))  # NaN if any is
         parity.cache_clipped = _clipped(given)
+        if not gate >= LEAST_COSINE:  # NaN must fail
+            parity.cache_cosine = float(np.minimum(parity.cache_cosine, gate))
         if parity.cache_cosine >= LEAST_COSINE:  # NaN must fail
             parity.cache = "int8"
             return lowered
@@ -230,8 +245,7 @@ def share(value: Array, index: int, count: int) -> Array:
 
 def _compare(parity: Int8Parity, wanted: list[Observation], given: list[Observation]) -> None:
     cosines, same = [], []
-    for want, got in zip(wanted, given, strict=True):
-        a, b = (value.value.reshape(-1, value.value.shape[-1]) for value in (want, got))
+    for want, (a, b) in zip(wanted, _pairs(wanted, given), strict=True):
         cosines.append(row_cosines(a, b))
         worst = float(cosines[-1].min())
         if not worst >= LEAST_COSINE:  # NaN must fail
@@ -244,6 +258,17 @@ def _compare(parity: Int8Parity, wanted: list[Observation], given: list[Observat
     every = np.concatenate(cosines)
     parity.least_cosine, parity.mean_cosine = float(every.min()), float(every.mean())
     parity.same_best = float(np.concatenate(same).mean()) if same else None
+
+
+def _pairs(
+    wanted: Sequence[Observation], given: Iterable[Observation]
+) -> Iterator[tuple[Array, Array]]:
+    """Both values of each observation, (rows, last dimension)."""
+    for want, got in zip(wanted, given, strict=True):
+        yield (
+            want.value.reshape(-1, want.value.shape[-1]),
+            got.value.reshape(-1, got.value.shape[-1]),
+        )
 
 
 def row_cosines(a: Array, b: Array) -> Array:

@@ -177,7 +177,7 @@ def too_small(scales: Scales) -> Scales:
 
 
 def of_the_wrong_channel(scales: Scales) -> Scales:
-    spread = {name: scale * np.geomspace(0.03, 30, len(scale)) for name, scale in scales.items()}
+    spread = {name: scale * np.geomspace(0.1, 10, len(scale)) for name, scale in scales.items()}
     return {name: scale.astype(np.float32) for name, scale in spread.items()}
 
 
