@@ -111,7 +111,7 @@ def test_languages_are_listed_as_codes(tiny_client: Either) -> None:
     ("asked", "message"),
     [
         ({"source": "en"}, "give target, one of ace_Arab"),
-        ({"source": "en", "target": "xx"}, "no language xx; supported are: ace_Arab"),
+        ({"source": "en", "target": "xx"}, "does not have that language; supported are: ace_Arab"),
         ({"source": "zh", "target": "en"}, "ambiguous for .*: give one of zho_Hans, zho_Hant"),
     ],
 )
