@@ -7,8 +7,8 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -296,9 +296,23 @@ def _from_transformers(folder: Path, content_hash: str) -> bytes | None:
     _import_sentencepiece_model()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+        with _quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(str(folder))
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return None if backend is None else str(backend.to_str()).encode()
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Without the notes of `transformers`, e.g. that it has no network for a `model_type` of ours."""
+    from transformers.utils import logging as notes
+
+    level = notes.get_verbosity()
+    notes.set_verbosity_error()
+    try:
+        yield
+    finally:
+        notes.set_verbosity(level)
 
 
 def _import_sentencepiece_model() -> None:
