@@ -304,7 +304,7 @@ def _from_transformers(folder: Path, content_hash: str) -> bytes | None:
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Without the notes of `transformers`, e.g. that it has no network for a `model_type` of ours."""
+    """Without the notes of `transformers`, e.g. that a `model_type` of ours is unknown to it."""
     from transformers.utils import logging as notes
 
     level = notes.get_verbosity()
