@@ -119,14 +119,20 @@ def quantize_static(manifest: Manifest, key: str, path: Path) -> Quantised:
         except (RuntimeError, ValueError, nncf.ValidationError) as error:
             raise SetupError(f"NNCF cannot quantise {path.name}: {error}") from error
     save(model, path)
-    kinds = [node.op_type for node in model.graph.node]
     kept = sum(t.ByteSize() for t in model.graph.initializer if t.data_type == t.FLOAT)
-    return Quantised(layers=kinds.count("QuantizeLinear"), tables=0, kept_bytes=kept)
+    return Quantised(layers=_int8_products(model.graph), tables=0, kept_bytes=kept)
+
+
+def _int8_products(graph: onnx.GraphProto) -> int:
+    """Number of products whose two factors are int8: linear layers, and those of attention."""
+    int8 = {name for n in graph.node if n.op_type == "DequantizeLinear" for name in n.output}
+    products = (node for node in graph.node if node.op_type in ("MatMul", "Gemm"))
+    return sum(int8.issuperset(node.input[:2]) for node in products)
 
 
 def switch_telemetry_off() -> None:
     """NNCF reports each use to its maker unless the package that sends is missing."""
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
 
 
 def _config(manifest: Manifest, key: str, precision: Precision) -> dict[str, Any]:
