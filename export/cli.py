@@ -88,8 +88,15 @@ def export(
         checkpoint = open_checkpoint(source)
         bundle = bundle_name(name, checkpoint)
         is_default = is_published_default(repository, bundle) if default is None else default
-        options = (precision, attention, runtime, pooling)
-        request = Request(bundle, task, is_default, *options)
+        request = Request(
+            name=bundle,
+            task=task,
+            is_default=is_default,
+            precision=precision,
+            has_attention=attention,
+            runtime=runtime,
+            pooling=pooling,
+        )
         _export(checkpoint, request, repository)
     except (SetupError, OSError) as error:  # a full disk, a folder that may not be written
         Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
