@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.bundle import Part, Role
-from serving.errors import ServingError
+from serving.errors import InternalError, ServingError
 from serving.planning.buckets import ROWS
 from serving.planning.calls import Array, InferCall, Outcome
 from serving.planning.items import unwrap
@@ -22,15 +22,26 @@ class Row:
     call: int
     row: int
 
-    def read(self, outcomes: Sequence[Outcome], role: Role) -> Array:
+    def read(self, outcomes: Sequence[Outcome], role: Role, length: int | None = None) -> Array:
         """This row of an output, without the batch dimension.
 
+        Args:
+            outcomes: Of the plan's calls.
+            role: The output's.
+            length: Entries of the first dimension to return, where the rest is padding.
+
         Raises:
+            InternalError: the row has NaN or an infinite value, which JSON cannot carry.
             ServingError: its call failed.
         """
         outputs = unwrap(outcomes[self.call])
         assert isinstance(outputs, Mapping)
-        row: Array = outputs[role][self.row]
+        row: Array = outputs[role][self.row][:length]
+        if not np.isfinite(row).all():
+            raise InternalError(
+                "the model returned values that are not numbers: check its weights, or export it "
+                "in fp32"
+            )
         return row
 
 

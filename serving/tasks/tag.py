@@ -98,7 +98,8 @@ class TagPlan(Plan):
     def _entities(self, item: _Item, outcomes: Sequence[Outcome]) -> list[Entity]:
         found: list[Entity] = []
         for window in item.windows:
-            logits = self.rows[window.number].read(outcomes, Role.LOGITS)
+            row = self.rows[window.number]
+            logits = row.read(outcomes, Role.LOGITS, len(window.positions))
             tokens = _tokens(item, window, activated(logits, "softmax"))
             found += entities(tokens, self.section.labels, self.request.aggregation)
         if not self.request.return_outside:
@@ -164,11 +165,11 @@ def _tokens(item: _Item, window: _Window, scores: Scores) -> list[LabelledToken]
     """The window's tokens without special ones.
 
     Args:
-        scores: (T, labels), T of the window or longer.
+        scores: (T, labels), T of the window.
     """
     return [
         LabelledToken(*item.encoded.offsets[i], row, item.continues[i])
-        for i, row in zip(window.positions, scores, strict=False)
+        for i, row in zip(window.positions, scores, strict=True)
         if item.encoded.sequences[i] is not None
     ]
 

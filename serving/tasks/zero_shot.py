@@ -94,7 +94,7 @@ class ZeroShotPlan(Plan):
         ]
         matrix = np.asarray(rows, dtype=np.float64)
         lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-        return np.asarray(matrix / lengths)
+        return np.asarray(matrix / np.maximum(lengths, 1e-12))
 
     def _ranked(self, image: Vector, labels: npt.NDArray[np.float64]) -> list[LabelScore]:
         cosines = labels @ image.astype(np.float64)
