@@ -14,12 +14,16 @@ from torch import nn
 from export.architecture import Section, no_section
 from export.checkpoint import Checkpoint
 from export.tokenizer import SETTINGS
-from serving.errors import CheckpointError
+from serving.errors import CheckpointError, InvalidRequest
 from serving.processing.chat_template import ChatTemplate, UnusableTemplate
 
 FILE = "chat_template.jinja"
 OLDER_TOKENS = "special_tokens_map.json"
 DEFAULT = "default"
+_MESSAGE = {"role": "user", "content": "Hello"}
+"""The simplest conversation."""
+_MAX_CHARACTERS = 200_000
+"""Of its text."""
 _TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
@@ -27,21 +31,32 @@ def chat_section(network: nn.Module, checkpoint: Checkpoint) -> Mapping[str, Any
     """Template and special tokens; None for a checkpoint without a template.
 
     Raises:
-        CheckpointError: a template that cannot be compiled.
+        CheckpointError: a template that does not compile, or that cannot render one message.
     """
     source = _template(checkpoint)
     if source is None:
         return None
     tokens = _special_tokens(checkpoint)
     try:
-        ChatTemplate(source, tokens)
+        text = ChatTemplate(source, tokens).render([_MESSAGE], _MAX_CHARACTERS)
     except UnusableTemplate as error:
-        raise CheckpointError(f"{checkpoint.folder}: the chat template: {error}") from None
+        raise _unusable(checkpoint, f"it does not compile: {error}") from None
+    except InvalidRequest as error:
+        raise _unusable(checkpoint, f"for the one message {_MESSAGE}, {error.message}") from None
+    if _MESSAGE["content"] not in text:
+        raise _unusable(checkpoint, f"it leaves out what the one message {_MESSAGE} says")
     return {"template": source, "special_tokens": tokens}
 
 
 LANGUAGE_TASKS: Mapping[str, Section] = {"generate": no_section, "chat": chat_section}
 """Tasks of a language model; `chat` where its checkpoint has a template."""
+
+
+def _unusable(checkpoint: Checkpoint, reason: str) -> CheckpointError:
+    return CheckpointError(
+        f"{checkpoint.folder}: the chat template cannot be used: {reason}. Correct it, or remove "
+        "it to export the model without chat"
+    )
 
 
 def _template(checkpoint: Checkpoint) -> str | None:

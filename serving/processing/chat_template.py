@@ -35,6 +35,7 @@ _FAILURES = (
 )
 """What a template's code raises for messages that it does not expect."""
 _REASON_CHARACTERS = 200
+_MAX_TIME_FORM = 200
 
 
 class UnusableTemplate(ValueError):
@@ -146,6 +147,10 @@ class _Namespace(Namespace):
         _check_name(name)
         super().__setitem__(name, value)
 
+    def __repr__(self) -> str:
+        """Without the attributes, which may be namespaces of namespaces."""
+        return "<namespace>"
+
 
 def _check_name(name: object) -> None:
     if isinstance(name, str) and name.startswith("_"):
@@ -172,6 +177,8 @@ def _raise(message: str) -> None:
 
 
 def _now(form: str) -> str:
+    if len(form) > _MAX_TIME_FORM:
+        raise SecurityError(f"a form of the time has more than {_MAX_TIME_FORM} characters")
     return datetime.now().strftime(form)
 
 

@@ -31,6 +31,8 @@ CHATS = [
     [("user", "ab ba"), ("assistant", "caba"), ("user", "a<|assistant|>b</s>")],
 ]
 NEW_TOKENS = 10
+CONTENT = "{{ messages[0].content }}"
+NEW = "new é " + CONTENT
 Folder = Callable[..., Path]
 
 
@@ -99,22 +101,25 @@ def _section(folder: Path) -> Any:
 
 
 def test_template_in_its_own_file_wins(folder: Folder) -> None:
-    source = folder(chat_template="old")
-    (source / "chat_template.jinja").write_text("new é", encoding="utf-8")
-    assert _section(source)["template"] == "new é"
-    assert PreTrainedTokenizerFast.from_pretrained(source).get_chat_template() == "new é"
+    source = folder(chat_template=CONTENT)
+    (source / "chat_template.jinja").write_text(NEW, encoding="utf-8")
+    assert _section(source)["template"] == NEW
+    assert PreTrainedTokenizerFast.from_pretrained(source).get_chat_template() == NEW
 
 
 def test_default_one_of_several_templates_is_taken(folder: Folder) -> None:
-    named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]
+    named = [
+        {"name": "tool_use", "template": "tools " + CONTENT},
+        {"name": "default", "template": CONTENT},
+    ]
     source = folder(chat_template=named)
-    assert _section(source)["template"] == "plain"
-    assert PreTrainedTokenizerFast.from_pretrained(source).get_chat_template() == "plain"
+    assert _section(source)["template"] == CONTENT
+    assert PreTrainedTokenizerFast.from_pretrained(source).get_chat_template() == CONTENT
     assert _section(folder(chat_template=named[:1])) is None
 
 
 def test_special_tokens_are_those_that_transformers_gives_a_template(folder: Folder) -> None:
-    source = folder(chat_template="x")
+    source = folder(chat_template=CONTENT)
     theirs = PreTrainedTokenizerFast.from_pretrained(source).special_tokens_map
     assert _section(source)["special_tokens"] == theirs
 
@@ -128,5 +133,24 @@ def test_checkpoint_without_a_template_serves_generate_alone(folder: Folder) -> 
 
 
 def test_damaged_template_is_refused(folder: Folder) -> None:
-    with pytest.raises(CheckpointError, match="the chat template: Unexpected end"):
+    with pytest.raises(CheckpointError, match="it does not compile: Unexpected end"):
         _manifest(folder(chat_template="{% for m in messages %}"))
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('a system message\nis missing') }}", "a system message is missing"),
+        ("{{ messages[0].content | first | tojson(indent=nothing.at.all) }}", "'nothing' is undefined"),
+        ("{% for i in range(9999) %}{% for i in range(9999) %}{% endfor %}{% endfor %}", "steps"),
+        ("{% for m in messages %}{{ 'x' * 200000 }}{{ m.content }}{% endfor %}", "200000"),
+        ("{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}"
+         "{% endfor %}", "leaves out what the one message"),
+    ],
+    ids=["refuses it", "undefined", "endless", "too long", "expects parts"],
+)  # fmt: skip
+def test_template_that_fails_for_the_simplest_conversation_is_refused(
+    template: str, reason: str, folder: Folder
+) -> None:
+    with pytest.raises(CheckpointError, match=f"cannot be used: .*{reason}.*export the model with"):
+        _section(folder(chat_template=template))

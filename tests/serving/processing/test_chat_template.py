@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -106,7 +107,16 @@ def test_text_of_a_template_is_bounded() -> None:
         ChatTemplate(source, {}).render(CHAT, 50)
 
 
-@pytest.mark.parametrize("source", ["{% for %}", "{{ a | nofilter }}", "{% generation %}"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for %}",
+        "{{ a | nofilter }}",
+        "{% generation %}",
+        "{{ a | striptags }}",
+        "{{ a | urlize }}",
+    ],
+)
 def test_damaged_template_is_refused_when_it_is_compiled(source: str) -> None:
     with pytest.raises(UnusableTemplate):
         ChatTemplate(source, {})
@@ -148,6 +158,7 @@ END = "{% endfor %}"
         ("{{ '%*d' % (1000000000, 1) }}", "characters"),
         ("{{ '{:1000000000}'.format(1) }}", "width"),
         ("{{ '{:{}}'.format(1, 1000000000) }}", "characters"),
+        ("{{ '{:{}}'.format(1, '1000000000') }}", "width"),
         ("{{ '%1000000000d' | format(1) }}", "width"),
         ("{{ 'x'.ljust(10 ** 9) }}", "characters"),
         ("{{ 'x' | center(10 ** 9) }}", "characters"),
@@ -155,6 +166,39 @@ END = "{% endfor %}"
         ("{{ [1] | tojson(indent=10 ** 9) }}", "characters"),
         ("{{ [1] | slice(10 ** 9) | list }}", "characters"),
         ("{{ lipsum(10 ** 9) }}", "undefined"),
+        (START + LOOP + "{% set n.x = [n.x, n.x] %}" + END, "characters"),
+        (START + LOOP + "{% set n.x = (n.x, n.x) %}" + END, "characters"),
+        (START + LOOP + "{% set n.x = {1: n.x, 2: n.x} %}" + END, "characters"),
+        (START + LOOP + "{% set n.x = dict(a=n.x, b=n.x) %}" + END, "characters"),
+        (START + LOOP + "{% set n.x = [n.x] * 2 %}" + END, "characters"),
+        (START + LOOP + "{% set n.x = [n.x] + [n.x] %}" + END, "characters"),
+        (START + LOOP + "{% set n.x = [n.x] | batch(2, n.x) | list %}" + END, "characters"),
+        (START + LOOP + "{% set n.x = dict.fromkeys(range(9), n.x) %}" + END, "characters"),
+        (START + LOOP + "{% set n.x = [n.x] %}" + END, "deep"),
+        (START + "{% macro f() %}{% set n.x = varargs %}{% endmacro %}"
+         + LOOP + "{% set _ = f(n.x, n.x) %}" + END, "characters"),
+        (START + "{% macro f(x) %}" + "{{ x }}" * 50 + "{% endmacro %}"
+         + LOOP + "{% set n.x = f(n.x) %}" + END, "characters|steps"),
+        (START + LOOP + "{% set n.x %}{{ n.x }}{{ n.x }}{% endset %}" + END, "characters|steps"),
+        ("{% set x = 'x'.ljust(10 ** 6) %}{{ ([x] * 2) | map('upper') | join }}"
+         "{{ [x, x, x, x, x] | map('upper') | join }}", "characters"),
+        ("{% set x = 'x'.ljust(10 ** 6) %}{{ ''.join([x, x, x, x] | map('upper')) }}",
+         "characters"),
+        ("{% set x = 'x'.ljust(10 ** 6) %}{{ '{0}{0}{0}{0}{0}'.format(x) }}", "characters"),
+        ("{% set x = 'x'.ljust(10 ** 6) %}{{ '%(a)s%(a)s%(a)s%(a)s' % dict(a=x) }}",
+         "characters"),
+        ("{{ range(9999) | list | tojson(separators=('x'.ljust(9999), ':')) }}", "characters"),
+        (START + "{% for i in range(60) %}{% set n.x = [n.x] %}{% endfor %}"
+         "{{ ([n.x] * 900) | tojson(indent=99) }}", "characters"),
+        (LOOP + "{% set x = range(99999) | list %}" + END, "steps| s$"),
+        (LOOP + "{% set x = 'x'.ljust(10 ** 6 + i) %}" + END, "steps| s$"),
+        ("{% set x = 'x'.ljust(10 ** 6) %}" + LOOP + "{% set y = x[1:] %}" + END, "steps| s$"),
+        ("{{ [[1]] | sum(start=[]) }}", "sums"),
+        ("{{ 1.5 | round(10 ** 9, 'ceil') }}", "digits"),
+        ("{{ 'x'.encode().ljust(10 ** 9) }}", "unsafe"),
+        ("{{ (1).to_bytes(10 ** 9) }}", "unsafe"),
+        ("{{ 'x'.translate({120: 'y'}) }}", "unsafe"),
+        ("{{ strftime_now('%c' * 999) }}", "form of the time"),
     ],
 )  # fmt: skip
 def test_work_and_memory_of_a_rendering_are_limited(source: str, reason: str) -> None:
@@ -178,3 +222,48 @@ def test_long_conversation_is_within_the_limits() -> None:
     )
     messages = [{"role": "user", "content": "a word " * 100}] * 200
     assert len(ChatTemplate(source, {}).render(messages, 200_000)) == 200 * 706
+
+
+def test_compiling_computes_no_constants() -> None:
+    tracemalloc.start()
+    try:
+        ChatTemplate("{{ 'a' | center(3000000) | upper }}" * 30, {})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 3_000_000
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% set n = namespace(x=[]) %}" + LOOP + "{% set n.x = [n.x, range(99999) | list] %}" + END,
+        START + LOOP + "{% set n.x = [n.x | string, n.x | string] %}" + END,
+        START + LOOP + "{% set n.x = 'x'.ljust(3000000 + i) ~ n.x[:9] %}" + END,
+        START + LOOP + "{% set n.x = [('a ' * 1900000).split()] %}" + END,
+    ],
+)
+def test_memory_of_a_rendering_is_bounded(source: str) -> None:
+    template = ChatTemplate(source, {})
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest, match="chat template refuses"):
+            template.render(CHAT, 10**10)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 300_000_000
+
+
+def test_lists_of_a_long_conversation_are_within_the_limits() -> None:
+    source = (
+        "{% set n = namespace(all=[], seen={}) %}"
+        "{% for m in messages %}{% set n.all = n.all + [m] %}"
+        "{% set n.seen = dict(n.seen, last=m.content) %}"
+        "{% if messages[loop.index0:] | length %}{{ m.content.strip() }}{% endif %}{% endfor %}"
+        "{{ n.all | map(attribute='role') | join(', ') }}{{ n.all | tojson(indent=2) }}"
+        "{{ '%s: %s' % (n.seen.last, 1) }}{{ '{}{}'.format(n.seen.last, 2) }}"
+    )
+    messages = [{"role": "user", "content": "a word\n" * 300}] * 400
+    (want,), _ = render_jinja_template([messages], chat_template=source, add_generation_prompt=True)
+    assert ChatTemplate(source, {}).render(messages, 4_000_000) == want
