@@ -42,6 +42,7 @@ class GatewaySettings(BaseSettings):
     cors_allow_origin: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins allowed to browsers, comma-separated."
     )
+    page: bool = Field(default=True, description="Serve a page for browsers at /.")
     max_concurrent_requests: int = Field(
         default=128, ge=1, description="Concurrent requests; more get 429."
     )

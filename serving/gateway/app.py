@@ -15,6 +15,7 @@ from serving.gateway.dialects.openai_messages import ChatCompletionRequest
 from serving.gateway.health import Readiness
 from serving.gateway.http_errors import ErrorRenderer
 from serving.gateway.middleware import Middleware
+from serving.gateway.page_routes import page_routes, read_assets, redirect_routes
 from serving.gateway.routes import system_routes
 from serving.gateway.service import Service
 from serving.tasks import TASKS
@@ -43,6 +44,7 @@ def create_app(
         owners |= {getattr(route, "path", ""): dialect for route in router.routes}
         app.include_router(router)
     app.include_router(system_routes(service, readiness))
+    app.include_router(page_routes(read_assets()) if settings.page else redirect_routes())
     render_error = ErrorRenderer(owners, native)
     render_error.install(app)
     declared = [task.declaration for task in TASKS.values()]

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.errors import InternalError, PayloadTooLarge, ServingError
 from serving.gateway.metrics import Metrics
+from serving.gateway.page_routes import ASSETS
 from serving.gateway.request_record import CANCELLED, record, request_id
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,8 @@ log = logging.getLogger(__name__)
 FAILURE = "triptych.failure"
 """Key of the scope that has the name of the request's error."""
 PROBES = {"/health", "/ready", "/metrics", "/v2/health/live", "/v2/health/ready"}
-"""Polled every few seconds: logged at INFO only if the status is not 200."""
+"""Polled every few seconds: logged at INFO only if they fail."""
+QUIET = PROBES | {ASSETS}
 
 RenderError = Callable[[Scope, ServingError], Response]
 
@@ -91,7 +93,9 @@ class Middleware:
             route,
             duration_s,
             failure,
-            level=logging.DEBUG if route in PROBES and exchange.status == 200 else logging.INFO,
+            level=logging.DEBUG
+            if route in QUIET and exchange.status in (200, 304)
+            else logging.INFO,
             request_id=exchange.request_id,
             method=scope["method"],
             status=exchange.status,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
-from fastapi.responses import RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from serving.errors import Unavailable
@@ -22,7 +21,7 @@ _METRICS: dict[str, object] = {
 
 
 def system_routes(service: Service, readiness: Readiness) -> APIRouter:
-    """Liveness, readiness, metrics, and the redirect to the documentation."""
+    """Liveness, readiness and metrics."""
     router = APIRouter()
 
     async def alive() -> Response:
@@ -40,10 +39,6 @@ def system_routes(service: Service, readiness: Readiness) -> APIRouter:
         """Metrics for Prometheus."""
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    async def root() -> Response:
-        """Redirect to the documentation."""
-        return RedirectResponse("/docs")
-
     for path in ("/health", "/v2/health/live"):
         router.add_api_route(
             path, alive, methods=["GET"], response_class=Response, responses={200: _EMPTY}
@@ -59,7 +54,6 @@ def system_routes(service: Service, readiness: Readiness) -> APIRouter:
     router.add_api_route(
         "/metrics", metrics, methods=["GET"], response_class=Response, responses={200: _METRICS}
     )
-    router.add_api_route("/", root, methods=["GET"], include_in_schema=False)
     for path, endpoint in (("/health", alive), ("/ready", ready)):  # as `wget --spider` checks
         router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
     return router

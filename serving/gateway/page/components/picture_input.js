@@ -1,0 +1,131 @@
+/** Pictures to send: examples, files, dropped or pasted ones. */
+
+import { button, el, newId } from "../dom.js";
+import { EXAMPLE_PICTURES, examplePicture } from "../example_pictures.js";
+import { pictureImage } from "./attention_picture.js";
+
+const MOST = 8;
+
+/**
+ * @param {object} [options]
+ * @param {number} [options.example] Index of the example that is chosen at first.
+ * @returns {{element: HTMLElement, value: {name: string, blob: Blob, url: string}[],
+ *   ready: Promise<void>}} `ready` resolves when the first example is loaded.
+ */
+export function pictureField({ example = 0 } = {}) {
+  const chosen = [];
+  const list = el("ul", { class: "chosen" });
+  const problem = el("p", { class: "field-problem", role: "status" });
+  const input = el("input", { type: "file", accept: "image/*", multiple: true, id: newId("files") });
+  input.addEventListener("change", () => {
+    addFiles(input.files);
+    input.value = ""; // the same file can be chosen again
+  });
+  const thumbs = EXAMPLE_PICTURES.map((entry) =>
+    button(el("img", { src: entry.url, alt: entry.alt, width: 44, height: 44 }), () => choose(entry), {
+      class: "thumb",
+      title: entry.alt,
+    }),
+  );
+  const drop = el(
+    "div", { class: "drop" },
+    input,
+    el("label", { htmlFor: input.id }, el("strong", {}, "Choose pictures"), ", drop or paste them here"),
+  );
+  const element = el(
+    "fieldset", { class: "field", dataset: { field: "images" } },
+    el("legend", {}, "Pictures"), list, drop,
+    el("div", { class: "thumbs", role: "group", "aria-label": "Example pictures" }, ...thumbs),
+    problem,
+  );
+  acceptDrops(element, drop, addFiles);
+  acceptPastes(element, addFiles);
+
+  function addFiles(files) {
+    const pictures = [...files].filter((file) => file.type.startsWith("image/"));
+    const other = [...files].find((file) => !file.type.startsWith("image/"));
+    replaceOrAdd(pictures.map((file) => ({ name: file.name || "picture.png", blob: file })));
+    problem.textContent = other ? `${other.name} is not a picture` : "";
+  }
+
+  /** Own pictures replace the example that is there at first. */
+  function replaceOrAdd(pictures) {
+    if (pictures.length && chosen.every((one) => one.isExample)) clear();
+    for (const picture of pictures) add(picture);
+    render();
+  }
+
+  function add(picture) {
+    if (chosen.length < MOST) chosen.push({ ...picture, url: URL.createObjectURL(picture.blob) });
+  }
+
+  function clear() {
+    for (const picture of chosen) URL.revokeObjectURL(picture.url);
+    chosen.length = 0;
+  }
+
+  async function choose(entry) {
+    try {
+      const picture = await examplePicture(entry);
+      problem.textContent = "";
+      clear();
+      add({ ...picture, isExample: true });
+      render();
+      element.dispatchEvent(new Event("change", { bubbles: true }));
+    } catch {
+      problem.textContent = "The example picture could not be loaded.";
+    }
+  }
+
+  function render() {
+    list.replaceChildren(...chosen.map(item));
+  }
+
+  function item(picture) {
+    const remove = button("✕", () => removed(picture), {
+      class: "icon",
+      "aria-label": `Remove ${picture.name}`,
+    });
+    return el("li", {}, pictureImage(picture), remove);
+  }
+
+  function removed(picture) {
+    chosen.splice(chosen.indexOf(picture), 1);
+    URL.revokeObjectURL(picture.url);
+    render();
+    input.focus();
+  }
+
+  return {
+    element,
+    get value() {
+      return [...chosen];
+    },
+    choose: (index) => choose(EXAMPLE_PICTURES[index]),
+    ready: choose(EXAMPLE_PICTURES[example]),
+  };
+}
+
+function acceptDrops(element, drop, addFiles) {
+  const mark = (isOver) => drop.classList.toggle("over", isOver);
+  element.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    mark(true);
+  });
+  element.addEventListener("dragleave", () => mark(false));
+  element.addEventListener("drop", (event) => {
+    event.preventDefault();
+    mark(false);
+    addFiles(event.dataTransfer.files);
+  });
+}
+
+/** Pasted files go to the picture field of the visible panel, wherever the focus is. */
+function acceptPastes(element, addFiles) {
+  document.addEventListener("paste", (event) => {
+    const isVisible = element.getClientRects().length > 0;
+    if (!isVisible || !event.clipboardData?.files.length) return;
+    event.preventDefault();
+    addFiles(event.clipboardData.files);
+  });
+}

@@ -1,0 +1,128 @@
+/** `classify`: a model's own labels for texts, pairs of texts, or pictures. */
+
+import { attentionPicture, pictureImage } from "../components/attention_picture.js";
+import { bars } from "../components/bars.js";
+import { checkField, linesOf, numberField, selectField, textArea } from "../components/fields.js";
+import { pictureField } from "../components/picture_input.js";
+import { InputError, itemProblem } from "../components/problem.js";
+import { rowsField } from "../components/rows.js";
+import { el } from "../dom.js";
+
+const CRESCENT = 2;
+const REVIEWS = [
+  "The food was not bad at all.",
+  "Although the hotel was clean, nobody would call the soup delicious.",
+  "Do you think that this movie is interesting?",
+];
+const PAIR = ["Who sold the old lamp in Paris?", "The old lamp was sold in Paris by Ana."];
+
+function create(shell) {
+  const kind = selectField("Classify", [["texts", "texts"], ["pairs", "pairs of texts"], ["images", "pictures"]]);
+  const texts = textArea("Texts, one a line", { field: "texts", rows: 5, value: REVIEWS.join("\n") });
+  const pairs = rowsField("Pairs", {
+    columns: ["first text", "second text"], field: "pairs", noun: "pair", least: 1, value: [PAIR],
+  });
+  const pictures = pictureField({ example: CRESCENT });
+  const attention = checkField("Show the regions that the class depends on", {
+    field: "return_attention", value: true,
+  });
+  const most = numberField("Labels at most", { field: "top_k", min: 1, step: 1, value: 5 });
+  const show = () => {
+    texts.element.hidden = kind.value !== "texts";
+    pairs.element.hidden = kind.value !== "pairs";
+    pictures.element.hidden = attention.element.hidden = kind.value !== "images";
+  };
+  kind.input.addEventListener("change", show);
+  shell.follow((model) => {
+    kind.value = usualKind(model);
+    show();
+  });
+  let sent = [];
+
+  const chosen = {
+    texts() {
+      sent = linesOf(texts.value);
+      return { body: { texts: sent } };
+    },
+    pairs() {
+      sent = pairs.value;
+      return { body: { pairs: sent } };
+    },
+    images() {
+      sent = pictures.value;
+      return { images: sent, body: { return_attention: attention.value || null } };
+    },
+  };
+
+  return {
+    fields: [kind.element, texts.element, pairs.element, pictures.element, attention.element],
+    options: [most.element],
+    examples: examples(shell, { texts, pairs, pictures }),
+    ready: pictures.ready,
+    request() {
+      const { body, images } = chosen[kind.value]();
+      if (!sent.length) throw new InputError("there is nothing to classify", kind.value);
+      return { images, body: { ...body, top_k: most.value } };
+    },
+    show: (data) => el("div", { class: "items" }, ...data.map((item) => view(item, sent[item.index]))),
+    summary: (data) => data.map(({ labels }) => labels?.[0].label ?? "no result").join(", "),
+  };
+}
+
+function examples(shell, { texts, pairs, pictures }) {
+  const offered = [
+    ["images", "A picture's largest thing", () => pictures.choose(CRESCENT)],
+    ["texts", "Three reviews", () => (texts.value = REVIEWS.join("\n"))],
+    ["pairs", "Question and answer", () => (pairs.value = [PAIR])],
+  ];
+  return offered
+    .filter(([kind]) => shell.models.some((model) => usualKind(model) === kind))
+    .map(([kind, label, fill]) => ({
+      label,
+      async apply() {
+        shell.choose((model) => usualKind(model) === kind);
+        await fill();
+      },
+    }));
+}
+
+/** What a model is most likely for; its tasks and limits are all that is listed. */
+function usualKind({ tasks, limits }) {
+  if (limits.max_image_pixels) return "images";
+  return tasks.includes("rerank") ? "pairs" : "texts"; // a cross-encoder reads pairs
+}
+
+function view(item, input) {
+  const head = heading(item, input);
+  if (item.error) return el("article", {}, head, itemProblem(item.error));
+  const isPicture = Boolean(input.url);
+  return el("article", { class: isPicture ? "classified" : "" }, head, bars(item.labels, scale(item.labels)));
+}
+
+function heading(item, input) {
+  if (typeof input === "string") return el("p", { class: "text" }, input);
+  if (Array.isArray(input)) return el("p", { class: "text" }, input.join(" — "));
+  if (!item.attention) return pictureImage(input);
+  const weights = item.attention;
+  const picture = attentionPicture(input, { rows: weights.length, columns: weights[0].length });
+  picture.show(weights.flat());
+  return picture.element;
+}
+
+/** Probabilities as percentages, logits as numbers with bars relative to the largest. */
+function scale(labels) {
+  const isShare = labels.every(({ score }) => score >= 0 && score <= 1);
+  if (isShare) return {};
+  const largest = Math.max(...labels.map(({ score }) => Math.abs(score)));
+  return { format: (score) => score.toFixed(2), share: (score) => score / largest };
+}
+
+export default {
+  task: "classify",
+  title: "Classify",
+  lead: "A model's own classes for texts, pairs of texts, or pictures.",
+  action: "Classify",
+  code: { input: "texts", result: "item.labels" },
+  refusable: ["return_attention"],
+  create,
+};

@@ -1,0 +1,91 @@
+/** `zero-shot`: pictures among labels that the user writes. */
+
+import { pictureImage } from "../components/attention_picture.js";
+import { bars } from "../components/bars.js";
+import { linesOf, textArea } from "../components/fields.js";
+import { pictureField } from "../components/picture_input.js";
+import { InputError, itemProblem } from "../components/problem.js";
+import { rowsField } from "../components/rows.js";
+import { el } from "../dom.js";
+
+const HEART = 3;
+const TWO_THINGS = 1;
+const EXAMPLES = [
+  {
+    label: "One word differs",
+    picture: HEART,
+    labels: ["large red heart", "small red heart", "large blue heart", "large red star", "large red striped heart"],
+  },
+  {
+    label: "Left or right",
+    picture: TWO_THINGS,
+    labels: [
+      "small white ring to the left of a small white striped star on a cyan background",
+      "small white ring to the right of a small white striped star on a cyan background",
+      "small white ring above a small white striped star on a cyan background",
+    ],
+  },
+];
+
+function create() {
+  const pictures = pictureField({ example: HEART });
+  const labels = rowsField("Labels", {
+    columns: ["label"],
+    field: "labels",
+    noun: "label",
+    least: 2,
+    value: EXAMPLES[0].labels.map((text) => [text]),
+  });
+  const template = textArea("Template", {
+    field: "templates",
+    rows: 2,
+    value: "a photo of a {}",
+    hint: "{} stands for the label. Of several lines the mean is taken.",
+  });
+  let sent = [];
+
+  return {
+    fields: [pictures.element, labels.element, template.element],
+    examples: EXAMPLES.map((example) => ({
+      label: example.label,
+      async apply() {
+        labels.value = example.labels.map((text) => [text]);
+        await pictures.choose(example.picture);
+      },
+    })),
+    ready: pictures.ready,
+    request() {
+      sent = pictures.value;
+      const texts = labels.value.map(([text]) => text);
+      const templates = linesOf(template.value);
+      if (!sent.length) throw new InputError("choose a picture", "images");
+      if (!texts.length) throw new InputError("write the labels to choose from", "labels");
+      return {
+        images: sent,
+        body: { labels: texts, templates: templates.length ? templates : null },
+      };
+    },
+    show: (data) => el("div", { class: "items" }, ...data.map((item) => view(item, sent[item.index]))),
+    summary: (data) => data.map(best).join(". "),
+  };
+}
+
+function view(item, picture) {
+  const found = item.error
+    ? itemProblem(item.error)
+    : bars(item.labels.map(({ label, score, cosine }) => ({ label, score, note: `cosine ${cosine.toFixed(3)}` })));
+  return el("article", { class: "classified" }, pictureImage(picture), found);
+}
+
+function best({ labels }) {
+  return labels ? `${labels[0].label}, ${(labels[0].score * 100).toFixed(0)} percent` : "no result";
+}
+
+export default {
+  task: "zero-shot",
+  title: "Zero-shot",
+  lead: "Which of your own labels fits a picture; no class was trained.",
+  action: "Classify",
+  code: { input: "images", result: "item.labels" },
+  create,
+};

@@ -1,0 +1,288 @@
+/** The frame of every panel: model, fields and examples, the answer, and the request as code. */
+
+import { ApiError, call, stream } from "./api.js";
+import { codeView } from "./components/code.js";
+import { selectField } from "./components/fields.js";
+import { InputError, problemView } from "./components/problem.js";
+import { milliseconds, timingsView } from "./components/timings.js";
+import { button, el } from "./dom.js";
+
+/**
+ * What a panel's `create` returns.
+ *
+ * @typedef {object} Content
+ * @property {Node[]} fields
+ * @property {Node[]} [options] Fields that are folded away at first.
+ * @property {{label: string, apply: () => (void|Promise<void>)}[]} [examples]
+ * @property {() => {body: object, images?: object[]}} request Without `model`; null leaves a field
+ *   out. Raises InputError.
+ * @property {(data: object[], request: object, response: object) => Node} [show]
+ * @property {() => {element: Node, chunk: (chunk: object) => void, end: (isWhole: boolean) => void,
+ *   summary: () => string}} [stream] A new view of a streamed answer, in place of `show`.
+ * @property {(data: object[]) => string} [summary] The answer in a sentence.
+ * @property {Promise<void>} [ready] Resolves when `request` can be called.
+ */
+
+/**
+ * @param {object} panel One of `PANELS`: `task`, `title`, `lead`, `action`, `code`, `create`, and
+ *   `refusable`: fields that are left out for models that refuse them.
+ * @param {object[]} models Those that serve the task.
+ * @returns {HTMLElement}
+ */
+export function taskPanel(panel, models) {
+  const shell = modelChoice(models);
+  const content = panel.create(shell);
+  const code = codeView(panel.code);
+  const refused = new Map(); // model → fields that it refused
+  const submit = el("button", { type: "submit", class: "primary" }, panel.action);
+  const stop = button("Stop", () => running?.abort(), { class: "stop", hidden: true });
+  const status = el("p", { class: "status", role: "status" });
+  const result = el("div", { class: "result" });
+  const foot = el("div", { class: "foot" });
+  const form = askForm(panel, shell, content, [submit, stop], run);
+  result.append(el("p", { class: "empty" }, `Press ${panel.action}, or choose an example.`));
+  let running = null;
+
+  async function run() {
+    running?.abort();
+    const own = (running = new AbortController());
+    clearMarks(form);
+    try {
+      await content.ready;
+      const request = built();
+      code.show(request);
+      setBusy(true);
+      say("Working…");
+      reveal(answer);
+      await (content.stream ? streamed(request, own.signal) : answered(request, own.signal));
+    } catch (error) {
+      if (running === own) failed(error);
+    } finally {
+      if (running === own) {
+        running = null;
+        setBusy(false);
+      }
+    }
+  }
+
+  function built() {
+    const { body, images = [] } = content.request();
+    const dropped = refused.get(shell.model.id) ?? new Set();
+    const given = Object.entries(body).filter(
+      ([name, value]) => value !== null && value !== undefined && !dropped.has(name),
+    );
+    return { task: panel.task, body: { ...Object.fromEntries(given), model: shell.model.id }, images };
+  }
+
+  async function answered(request, signal) {
+    let answer;
+    try {
+      answer = await call(request, signal);
+    } catch (error) {
+      if (!isRefusal(error, request)) throw error;
+      refused.set(shell.model.id, new Set([...(refused.get(shell.model.id) ?? []), error.field]));
+      const without = built();
+      code.show(without);
+      answer = await call(without, signal);
+    }
+    const { body, timings } = answer;
+    const dropped = [...(refused.get(shell.model.id) ?? [])];
+    const note = dropped.length
+      ? el("p", { class: "hint" }, `${body.model} does not support ${dropped.join(", ")}.`)
+      : null;
+    result.replaceChildren(content.show(body.data, request, body), ...(note ? [note] : []));
+    foot.replaceChildren(timingsView(timings, body.usage));
+    say(`Done in ${milliseconds(timings.total)}.`, content.summary?.(body.data) ?? "");
+  }
+
+  /** Whether the model lacks something that the answer can do without. */
+  function isRefusal(error, request) {
+    const isOptional = panel.refusable?.includes(error.field) && error.field in request.body;
+    return error instanceof ApiError && isOptional;
+  }
+
+  async function streamed(request, signal) {
+    const view = content.stream();
+    result.replaceChildren(view.element);
+    foot.replaceChildren();
+    let usage = null;
+    let first = null;
+    let last = null;
+    const figures = () => foot.replaceChildren(timingsView(last, usage, pace(first, last, usage)));
+    try {
+      for await (const { chunk, timings } of stream(request, signal)) {
+        first ??= timings.total;
+        last = timings;
+        usage = chunk.usage ?? usage;
+        view.chunk(chunk);
+      }
+    } catch (error) {
+      view.end(false);
+      if (last) figures();
+      throw error;
+    }
+    view.end(true);
+    if (last) figures();
+    say(`Done in ${milliseconds(last?.total ?? 0)}.`, view.summary());
+  }
+
+  function failed(error) {
+    if (error.name === "AbortError") {
+      say("Stopped.");
+      return;
+    }
+    say("");
+    if (error instanceof ApiError && error.status === 401) {
+      document.dispatchEvent(new CustomEvent("triptych:unauthorized", { detail: error }));
+      return;
+    }
+    const known = error instanceof ApiError || error instanceof InputError || error.name === "NetworkError";
+    if (!known) console.error(error);
+    const view = problemView(error, run);
+    if (content.stream && result.querySelector(".streamed")?.textContent) result.append(view);
+    else result.replaceChildren(view);
+    if (error.field) markField(form, error.field);
+  }
+
+  function setBusy(isBusy) {
+    form.classList.toggle("busy", isBusy);
+    result.setAttribute("aria-busy", String(isBusy));
+    stop.hidden = !isBusy;
+    if (!isBusy && document.activeElement === stop) submit.focus();
+  }
+
+  function say(text, summary = "") {
+    status.replaceChildren(text);
+    if (summary) status.append(el("span", { class: "visually-hidden" }, ` ${summary}`));
+  }
+
+  const answer = el(
+    "section", { class: "answer", "aria-label": "Answer" },
+    el("div", { class: "answer-head" }, el("h3", {}, "Answer"), status), result, foot, code.element,
+  );
+  Promise.resolve(content.ready).then(() => showCode(built, code), () => {});
+  form.addEventListener("input", () => showCode(built, code));
+  form.addEventListener("change", () => showCode(built, code));
+  return el(
+    "div", { class: "panel" },
+    el("div", { class: "intro" }, el("h2", {}, panel.title), el("p", {}, panel.lead)),
+    el("div", { class: "columns" }, form, answer),
+  );
+}
+
+/** Scroll to the answer where it lies below the fields, as on a phone. */
+function reveal(answer) {
+  const isMoving = !matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const isBelow = answer.getBoundingClientRect().top > innerHeight * 0.75;
+  if (isBelow) answer.scrollIntoView({ block: "start", behavior: isMoving ? "smooth" : "auto" });
+}
+
+/** The request as it would be sent now; an incomplete one is not shown. */
+function showCode(built, code) {
+  try {
+    code.show(built());
+  } catch (error) {
+    if (!(error instanceof InputError)) throw error;
+  }
+}
+
+/** The choice of a model, which the fields follow. */
+function modelChoice(models) {
+  const listeners = [];
+  const best = models.find((model) => model.default) ?? models[0];
+  const field = selectField("Model", models.map(({ id }) => [id, id]), { field: "model", value: best.id });
+  const facts = el("p", { class: "hint" });
+  field.element.append(facts);
+  const chosen = () => models.find(({ id }) => id === field.value);
+  const notify = () => {
+    facts.textContent = described(chosen());
+    for (const listener of listeners) listener(chosen());
+  };
+  field.input.addEventListener("change", notify);
+  facts.textContent = described(best);
+  return {
+    models,
+    element: field.element,
+    get model() {
+      return chosen();
+    },
+    /** Choose the first model that fits; returns whether there is one. */
+    choose(fits) {
+      const found = fits(chosen()) ? chosen() : models.find(fits);
+      if (!found) return false;
+      field.value = found.id;
+      notify();
+      return true;
+    },
+    /** Call `listener` with the model now and after each choice. */
+    follow(listener) {
+      listeners.push(listener);
+      listener(chosen());
+    },
+  };
+}
+
+function described({ architecture, precision, version, limits }) {
+  const tokens = limits.max_total_tokens ?? limits.max_input_tokens;
+  return `${architecture}, ${precision}, version ${version}, up to ${tokens} tokens`;
+}
+
+function askForm(panel, shell, content, actions, run) {
+  const choose = async (example) => {
+    await example.apply();
+    await run();
+  };
+  const chips = (content.examples ?? []).map((example) =>
+    button(example.label, () => choose(example), { class: "chip" }),
+  );
+  const examples = chips.length
+    ? el("div", { class: "examples", role: "group", "aria-label": "Examples" }, ...chips)
+    : null;
+  const options = content.options?.length
+    ? el("details", { class: "options" }, el("summary", {}, "Options"), ...content.options)
+    : null;
+  const form = el(
+    "form", { class: "ask", noValidate: true, "aria-label": panel.title },
+    examples, ...content.fields, shell.element, options, el("div", { class: "actions" }, ...actions),
+  );
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    run();
+  });
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      run();
+    }
+  });
+  return form;
+}
+
+/** Marks the field that an error names, `texts.1` the field `texts`. */
+function markField(form, name) {
+  const field = form.querySelector(`[data-field="${CSS.escape(name.split(".")[0])}"]`);
+  if (!field) return;
+  field.classList.add("invalid");
+  const details = field.closest("details");
+  if (details) details.open = true;
+  for (const input of field.querySelectorAll("input, select, textarea")) {
+    input.setAttribute("aria-invalid", "true");
+  }
+}
+
+function clearMarks(form) {
+  for (const field of form.querySelectorAll(".invalid")) {
+    field.classList.remove("invalid");
+    for (const input of field.querySelectorAll("[aria-invalid]")) input.removeAttribute("aria-invalid");
+  }
+}
+
+/** Time to the first chunk, and tokens per second after it. */
+function pace(first, last, usage) {
+  const pairs = [["first text", milliseconds(first)]];
+  const seconds = (last.total - first) / 1000;
+  if (usage?.completion_tokens > 1 && seconds > 0) {
+    pairs.push(["tokens/s", (usage.completion_tokens / seconds).toFixed(0)]);
+  }
+  return pairs;
+}

@@ -1,0 +1,113 @@
+"""The page at `/`: static files, read once, served without a key because they contain no data.
+
+The page is a client of the HTTP API like any other: it learns from `/v1/models` what is served.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+
+from serving.errors import UnknownRoute
+
+FOLDER = Path(__file__).parent / "page"
+INDEX = "index.html"
+ASSETS = "/ui/{name:path}"
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob: data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",  # no text becomes HTML, by accident either
+        "trusted-types 'none'",
+    )
+)
+_HEADERS = {
+    "cache-control": "no-cache",  # stored, and asked for again by its ETag
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+_MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".jpg": "image/jpeg",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+}
+"""Of the files that are served; others in the folder are not."""
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One file of the page."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+
+def read_assets(folder: Path = FOLDER) -> dict[str, Asset]:
+    """The files of the page, by their path below the folder."""
+    return {
+        path.relative_to(folder).as_posix(): _asset(path)
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in _MEDIA_TYPES
+    }
+
+
+def _asset(path: Path) -> Asset:
+    content = path.read_bytes()
+    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    return Asset(content, _MEDIA_TYPES[path.suffix], etag)
+
+
+def page_routes(assets: Mapping[str, Asset]) -> APIRouter:
+    """`/`, and the other files below `/ui/`."""
+    router = APIRouter()
+
+    async def index(request: Request) -> Response:
+        return _response(assets[INDEX], request)
+
+    async def asset(request: Request, name: str) -> Response:
+        found = assets.get(name)
+        if found is None:
+            raise UnknownRoute("no such file of the page")
+        return _response(found, request)
+
+    for path, endpoint in (("/", index), (ASSETS, asset)):
+        router.add_api_route(path, endpoint, methods=["GET", "HEAD"], include_in_schema=False)
+    return router
+
+
+def redirect_routes() -> APIRouter:
+    """`/` of a gateway without the page: the documentation."""
+    router = APIRouter()
+
+    async def root() -> Response:
+        return RedirectResponse("docs")  # relative: a proxy may add a prefix
+
+    router.add_api_route("/", root, methods=["GET"], include_in_schema=False)
+    return router
+
+
+def _response(asset: Asset, request: Request) -> Response:
+    headers = _HEADERS | {"etag": asset.etag}
+    given = request.headers.get("if-none-match", "")
+    known = {tag.strip().removeprefix("W/") for tag in given.split(",")}
+    if known & {asset.etag, "*"}:
+        return Response(status_code=304, headers=headers)
+    return Response(asset.content, media_type=asset.media_type, headers=headers)
