@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from serving.errors import CheckpointError
@@ -60,6 +60,20 @@ class ConfigReader:
         if not isinstance(value, str):
             raise CheckpointError(f"{self.place}: {name} must be a string, not {value!r}")
         return value
+
+    def choice(self, name: str, supported: Iterable[str], default: str | None = None) -> str:
+        """One of several names.
+
+        Raises:
+            CheckpointError: missing without a default, or another one; names those supported.
+        """
+        value = self.values.get(name, default)
+        names = list(supported)
+        if value not in names:
+            raise CheckpointError(
+                f"{self.place}: {name} = {value!r} is not supported, only {', '.join(names)}"
+            )
+        return str(value)
 
     def pair(self, name: str, default: int) -> tuple[int, int]:
         """(height, width); one number stands for both."""

@@ -40,6 +40,8 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "gemma3_text": "export.models.gemma3",
     "deberta-v2": "export.models.deberta",
     "xlnet": "export.models.xlnet",
+    "rnn-encoder": "export.models.rnn_encoder",
+    "rnn-lm": "export.models.rnn_lm",
     "bahdanau": "export.models.bahdanau",
     "show-attend-tell": "export.models.show_attend_tell",
     "t5": "export.models.t5",

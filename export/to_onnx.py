@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -154,14 +155,23 @@ def _name_ports(model: onnx.ModelProto, graph: Graph) -> None:
     def renamed(name: str) -> str:
         return name.removeprefix(_MARK) if name.startswith(_MARK) else name + "_" * (name in ports)
 
-    for node in model.graph.node:
-        assert not any(attribute.HasField("g") for attribute in node.attribute), node.op_type
-        node.input[:] = [renamed(name) for name in node.input]
-        node.output[:] = [renamed(name) for name in node.output]
-    for tensor in model.graph.initializer:
-        tensor.name = renamed(tensor.name)
-    for value in (*model.graph.input, *model.graph.output):
-        value.name = renamed(value.name)
+    for graph_proto in _with_bodies(model.graph):
+        for node in graph_proto.node:
+            node.input[:] = [renamed(name) for name in node.input]
+            node.output[:] = [renamed(name) for name in node.output]
+        for tensor in graph_proto.initializer:
+            tensor.name = renamed(tensor.name)
+        for value in (*graph_proto.input, *graph_proto.output):
+            value.name = renamed(value.name)
+
+
+def _with_bodies(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph and the bodies of its operators (`Scan`), which may read its values."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _with_bodies(attribute.g)
 
 
 def _dynamic_shapes(module: nn.Module, graph: Graph) -> tuple[object, ...]:

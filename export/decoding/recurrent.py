@@ -1,7 +1,8 @@
-"""Recurrent decoders that attend to annotations, and the engine's graphs of them.
+"""Recurrent decoders, and the engine's graphs of them.
 
-A model file defines the cell, this file its graphs `admit` and `step`: the source becomes
-annotations, which are held, and initial states, which every step replaces.
+A model file defines the cell, this file its graphs `admit` and `step`. The source becomes
+annotations, which are held and attended to, and initial states, which every step replaces. A
+language model has no source; its states begin as zeros.
 
 Legend: B sequences, R rows (B x beams), S annotations, D width of an annotation, A width of the
 attention, V vocabulary.
@@ -19,9 +20,11 @@ from export.layers.additive_attention import AdditiveAttention
 from serving.bundle import Graph, Growth, Role, State
 from serving.bundle import Tensor as Port
 
+_TOKENS = Port(name="tokens", dtype="int64", shape=("R", 1), role=Role.TOKENS)
+
 
 class RecurrentDecoder(nn.Module):
-    """One token a call.
+    """One token a call, with attention to annotations.
 
     Attributes:
         vocabulary_size: V.
@@ -55,6 +58,24 @@ class RecurrentDecoder(nn.Module):
             keys: (B, S, A), what `attention.project_keys` made of them.
             source: (B,) int32, source lengths, where sources are padded.
         """
+        raise NotImplementedError
+
+
+class StateDecoder(nn.Module):
+    """One token a call, from the states alone.
+
+    Attributes:
+        vocabulary_size: V.
+        state_widths: Name → width of each state.
+    """
+
+    vocabulary_size: int
+    state_widths: Mapping[str, int]
+
+    def forward(
+        self, tokens: Tensor, states: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """(R,) tokens and (R, width) each → logits (R, V) and the new states."""
         raise NotImplementedError
 
 
@@ -94,6 +115,38 @@ class Step(nn.Module):
         return logits, *new, attention
 
 
+class StateStep(nn.Module):
+    """`step` of a language model."""
+
+    def __init__(self, decoder: StateDecoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, tokens: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        """(R, 1) tokens, (R, width) each → logits (R, V) and the new states."""
+        logits, after = self.decoder(tokens[:, 0], states)
+        return logits, *after
+
+
+def recurrent_lm_graphs(decoder: StateDecoder) -> Graphs:
+    """`step` alone (R dynamic; one token a call)."""
+    widths = decoder.state_widths
+    step = Graph(
+        file="step.onnx",
+        inputs=(_TOKENS, *(_port(name, "R", width) for name, width in widths.items())),
+        outputs=(
+            _port("logits", "R", decoder.vocabulary_size, role=Role.LOGITS),
+            *(_port(f"next_{name}", "R", width) for name, width in widths.items()),
+        ),
+        max_tokens_per_call=1,
+    )
+    states = tuple(
+        _replaced_state(name, width).model_copy(update={"admit_output": None})
+        for name, width in widths.items()
+    )
+    return Graphs({"step": Lowering(StateStep(decoder), step)}, states)
+
+
 def recurrent_graphs(encoder: nn.Module, decoder: RecurrentDecoder, source: Source) -> Graphs:
     """`admit` and `step` (R, B and the source's sizes dynamic; one token a call).
 
@@ -110,10 +163,9 @@ def recurrent_graphs(encoder: nn.Module, decoder: RecurrentDecoder, source: Sour
     initial = (_port(f"initial_{name}", "B", width) for name, width in widths.items())
     before = (_port(name, "R", width) for name, width in widths.items())
     after = (_port(f"next_{name}", "R", width) for name, width in widths.items())
-    tokens = Port(name="tokens", dtype="int64", shape=("R", 1), role=Role.TOKENS)
     step = Graph(
         file="step.onnx",
-        inputs=(tokens, *source.length_ports, *before, *held),
+        inputs=(_TOKENS, *source.length_ports, *before, *held),
         outputs=(
             _port("logits", "R", decoder.vocabulary_size, role=Role.LOGITS),
             *after,

@@ -75,22 +75,25 @@ def masked_names(head: HeadConfig, prefix: str, *, dense: str, norm: str) -> dic
 
 
 def text_twin(
-    configs: Mapping[str, tuple[str, Mapping[str, Any]]], outputs: Mapping[str, str] | None = None
+    configs: Mapping[str, tuple[str, Mapping[str, Any]]],
+    outputs: Mapping[str, str] | None = None,
+    module: str = "transformers",
 ) -> Twin:
     """A twin whose configurations have different heads.
 
     Args:
-        configs: Name → class of `transformers` and the fields of `config.json`.
+        configs: Name → class of the reference and the fields of `config.json`.
         outputs: As of `Twin`.
+        module: That has these classes.
     """
     return Twin(
-        reference=f"transformers:{configs[EXPORTED][0]}",
+        reference=f"{module}:{configs[EXPORTED][0]}",
         configs={
             name: {**fields, "architectures": [reference]}
             for name, (reference, fields) in configs.items()
         },
         outputs=outputs or {},
-        references={name: f"transformers:{reference}" for name, (reference, _) in configs.items()},
+        references={name: f"{module}:{reference}" for name, (reference, _) in configs.items()},
     )
 
 

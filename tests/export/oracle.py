@@ -154,7 +154,7 @@ def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) ->
         target: (T,)
     """
     image = pair.prepared.image
-    if pair.architecture.twin.is_transformers:
+    if isinstance(pair.reference, nn.Module):
         named = transformers_inputs(source, image)
         tokens = {target_name(pair.reference): target[None]}
         logits = pair.reference(**named, **tokens).logits[0]

@@ -143,7 +143,10 @@ def test_lowered_bundle_passes_its_gate(
 ) -> None:
     bundle = _bundle(name, twins, bundles, tmp_path, precision)
     report = json.loads((bundle.folder / "report.json").read_text())
-    assert report["int8"]["layers"] >= 5
+    if name == "rnn-encoder":  # operators over whole sequences stay float32
+        assert report["int8"]["tables"] == 1
+    else:
+        assert report["int8"]["layers"] >= 5
     assert (report["int8"]["rows_alone"] > 0) == (precision == "int8")
     assert 0.98 <= report["int8"]["least_cosine"] < 1
     assert sum(report["graph_bytes"].values()) < report["int8"]["original_bytes"]

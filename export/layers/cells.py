@@ -1,0 +1,218 @@
+"""Recurrent cells: how a state follows from an input and the state before.
+
+Papers: Elman 1990; Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000 (LSTM);
+Gers & Schmidhuber 2000 (peepholes, in the notation of Graves 2013, arXiv 1308.0850, eq. 7 to 11);
+Cho et al. 2014, §2.3 (GRU, arXiv 1406.1078); Jozefowicz et al. 2015, §4 (MUT1 to MUT3).
+
+Parameters are those of `torch.nn.RNN`, `LSTM` and `GRU`, gates in the same order, so that their
+weights fit; `torch.nn.GRU` is `gru-reset-after`, another function than the paper's. MUT1 and MUT2
+add the input itself to what is H wide; an input of another width goes through a matrix first, for
+which the paper has no symbol.
+
+Legend: B batch, D width of an input, H width of a state.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+States = tuple[Tensor, ...]
+"""(B, H) each; the first one is what the layer above reads."""
+
+
+class Cell(nn.Module):
+    """Base of all cells.
+
+    Attributes:
+        states: Names of the states.
+        input_blocks: Blocks of H rows in the input's matrix.
+        recurrent_blocks: The same in the state's matrix.
+        adds_input: Whether the input itself is added to something H wide.
+        operator: ONNX's operator that computes a whole sequence, if there is one.
+        gates: Our block that each block of the operator's matrices is.
+        attributes: Of the operator.
+    """
+
+    states: ClassVar[tuple[str, ...]] = ("state",)
+    input_blocks: ClassVar[int]
+    recurrent_blocks: ClassVar[int]
+    adds_input: ClassVar[bool] = False
+    operator: ClassVar[str | None] = None
+    gates: ClassVar[tuple[int, ...]] = (0,)
+    attributes: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, input_width: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.input = nn.Linear(input_width, self.input_blocks * width)
+        self.recurrence = nn.Linear(width, self.recurrent_blocks * width)
+        self.bypass: nn.Module = nn.Identity()
+        if self.adds_input and input_width != width:
+            self.bypass = nn.Linear(input_width, width, bias=False)
+
+    def feed(self, x: Tensor) -> Tensor:
+        """(…, D) → what the cell needs of its inputs; for many positions at once."""
+        return self.input(x)
+
+    def forward(self, fed: Tensor, states: States) -> States:
+        """One position: what `feed` made of it, (B, …), and the states before → the states."""
+        raise NotImplementedError
+
+    def initial(self, rows: Tensor) -> States:
+        """Zeros for as many rows as a tensor (B, …) has."""
+        return tuple(rows.new_zeros(rows.shape[0], self.width) for _ in self.states)
+
+    def _recur(self, state: Tensor, start: int, stop: int) -> Tensor:
+        """Blocks [start, stop) of the state's product alone."""
+        rows = slice(start * self.width, stop * self.width)
+        return functional.linear(state, self.recurrence.weight[rows], self.recurrence.bias[rows])
+
+
+class Elman(Cell):
+    """h' = tanh(W x + U h)."""
+
+    input_blocks = recurrent_blocks = 1
+    operator = "RNN"
+
+    def forward(self, fed: Tensor, states: States) -> States:
+        """(B, H), (h,) → (h',)."""
+        return ((fed + self.recurrence(states[0])).tanh(),)
+
+
+class LSTM(Cell):
+    """c' = f c + i g, h' = o tanh c', with gates i, f, o = σ(…) and g = tanh(…) of x and h."""
+
+    states = ("state", "cell")
+    input_blocks = recurrent_blocks = 4  # i, f, g, o
+    operator = "LSTM"
+    gates = (0, 3, 1, 2)
+
+    def forward(self, fed: Tensor, states: States) -> States:
+        """(B, 4·H), (h, c) → (h', c')."""
+        state, cell = states
+        i, f, g, o = (fed + self.recurrence(state)).chunk(4, dim=-1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        return o.sigmoid() * cell.tanh(), cell
+
+
+class PeepholeLSTM(LSTM):
+    """An LSTM whose gates i and f read c, and whose gate o reads c'."""
+
+    def __init__(self, input_width: int, width: int) -> None:
+        super().__init__(input_width, width)
+        self.peephole = nn.Parameter(torch.zeros(3, width))  # i, o, f, as in ONNX
+
+    def forward(self, fed: Tensor, states: States) -> States:
+        """(B, 4·H), (h, c) → (h', c')."""
+        state, cell = states
+        for_i, for_o, for_f = self.peephole
+        i, f, g, o = (fed + self.recurrence(state)).chunk(4, dim=-1)
+        kept, added = (f + for_f * cell).sigmoid(), (i + for_i * cell).sigmoid()
+        cell = kept * cell + added * g.tanh()
+        return (o + for_o * cell).sigmoid() * cell.tanh(), cell
+
+
+class GRU(Cell):
+    """h' = z h + (1 - z) tanh(W x + U (r h)), with gates r and z = σ(W x + U h)."""
+
+    input_blocks = recurrent_blocks = 3  # r, z, candidate
+    operator = "GRU"
+    gates = (1, 0, 2)
+    attributes: ClassVar[dict[str, int]] = {"linear_before_reset": 0}
+
+    def forward(self, fed: Tensor, states: States) -> States:
+        """(B, 3·H), (h,) → (h',)."""
+        (state,) = states
+        for_r, for_z, for_candidate = fed.chunk(3, dim=-1)
+        recurrent_r, recurrent_z = self._recur(state, 0, 2).chunk(2, dim=-1)
+        reset, kept = (for_r + recurrent_r).sigmoid(), (for_z + recurrent_z).sigmoid()
+        candidate = (for_candidate + self._candidate(reset, state)).tanh()
+        return (kept * state + (1 - kept) * candidate,)
+
+    def _candidate(self, reset: Tensor, state: Tensor) -> Tensor:
+        return self._recur(reset * state, 2, 3)
+
+
+class ResetAfterGRU(GRU):
+    """`torch.nn.GRU`: the reset gate multiplies U h instead of h."""
+
+    attributes: ClassVar[dict[str, int]] = {"linear_before_reset": 1}
+
+    def _candidate(self, reset: Tensor, state: Tensor) -> Tensor:
+        return reset * self._recur(state, 2, 3)
+
+
+class MUT1(Cell):
+    """z = σ(W x), r = σ(W x + U h), h' = z tanh(U (r h) + tanh x) + (1 - z) h."""
+
+    input_blocks = recurrent_blocks = 2  # W: z, r; U: r, candidate
+    adds_input = True
+
+    def feed(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, 3·H)."""
+        return torch.cat([self.input(x), self.bypass(x).tanh()], dim=-1)
+
+    def forward(self, fed: Tensor, states: States) -> States:
+        """(B, 3·H), (h,) → (h',)."""
+        (state,) = states
+        for_z, for_r, for_candidate = fed.chunk(3, dim=-1)
+        reset = (for_r + self._recur(state, 0, 1)).sigmoid()
+        candidate = (self._recur(reset * state, 1, 2) + for_candidate).tanh()
+        return (_mixed(for_z.sigmoid(), candidate, state),)
+
+
+class MUT2(Cell):
+    """z = σ(W x + U h), r = σ(x + U h), h' = z tanh(U (r h) + W x) + (1 - z) h."""
+
+    input_blocks, recurrent_blocks = 2, 3  # W: z, candidate; U: z, r, candidate
+    adds_input = True
+
+    def feed(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, 3·H)."""
+        return torch.cat([self.input(x), self.bypass(x)], dim=-1)
+
+    def forward(self, fed: Tensor, states: States) -> States:
+        """(B, 3·H), (h,) → (h',)."""
+        (state,) = states
+        for_z, for_candidate, for_r = fed.chunk(3, dim=-1)
+        recurrent_z, recurrent_r = self._recur(state, 0, 2).chunk(2, dim=-1)
+        reset = (for_r + recurrent_r).sigmoid()
+        candidate = (self._recur(reset * state, 2, 3) + for_candidate).tanh()
+        return (_mixed((for_z + recurrent_z).sigmoid(), candidate, state),)
+
+
+class MUT3(Cell):
+    """z = σ(W x + U tanh h), r = σ(W x + U h), h' = z tanh(U (r h) + W x) + (1 - z) h."""
+
+    input_blocks = recurrent_blocks = 3  # z, r, candidate
+
+    def forward(self, fed: Tensor, states: States) -> States:
+        """(B, 3·H), (h,) → (h',)."""
+        (state,) = states
+        for_z, for_r, for_candidate = fed.chunk(3, dim=-1)
+        new = (for_z + self._recur(state.tanh(), 0, 1)).sigmoid()
+        reset = (for_r + self._recur(state, 1, 2)).sigmoid()
+        candidate = (self._recur(reset * state, 2, 3) + for_candidate).tanh()
+        return (_mixed(new, candidate, state),)
+
+
+def _mixed(new: Tensor, candidate: Tensor, state: Tensor) -> Tensor:
+    """`new` is the share of the candidate."""
+    return new * candidate + (1 - new) * state
+
+
+CELLS: dict[str, type[Cell]] = {
+    "rnn": Elman,
+    "lstm": LSTM,
+    "lstm-peephole": PeepholeLSTM,
+    "gru": GRU,
+    "gru-reset-after": ResetAfterGRU,
+    "mut1": MUT1,
+    "mut2": MUT2,
+    "mut3": MUT3,
+}
+"""Name in `config.json` → cell."""

@@ -1,0 +1,171 @@
+"""Recurrent encoders of texts, for classes, tags and vectors.
+
+Papers: those of `export/layers/cells.py`; both directions: Schuster & Paliwal 1997; many to one and
+one to one as in Graves 2012, "Supervised Sequence Labelling", §3.
+Checkpoints: `model_type: rnn-encoder`, our own format; `transformers` has no such model. Tensors
+have the names of `torch.nn.Embedding`, `RNN`, `LSTM` or `GRU` and `Linear` in a module with the
+attributes `embedding`, `rnn` and `classifier`; cells that torch lacks are named alike.
+
+Legend: B batch, T positions, E width of a word, H width of a state, N directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from export.config_reader import ConfigReader
+from export.encoding.declaration import text_architecture, text_twin
+from export.encoding.heads import HeadConfig, HeadKind, read_head
+from export.encoding.network import SequenceClassifier, TextEncoder, TextModel
+from export.encoding.pooling import POOLED, PoolingMode, last
+from export.layers.cells import CELLS
+from export.layers.recurrent_stack import RecurrentStack, tensor_names
+from export.rename import Entry, Rename
+from serving.bundle import Limits
+
+# ---------------------------------------------------------------------------------------- config
+
+HEADS = (HeadKind.BARE, HeadKind.SEQUENCE, HeadKind.TOKENS)
+FINAL = "final"
+"""Pooling of a classifier: the state behind the last word, and before the first one leftward."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The network's part of `config.json`."""
+
+    vocabulary_size: int
+    word_width: int
+    hidden_width: int
+    layers: int
+    cell: str
+    is_bidirectional: bool
+    pooling: str
+    max_positions: int
+    """Longest text in training; a recurrence has no position table."""
+    head: HeadConfig
+
+    @property
+    def limits(self) -> Limits:
+        """Of one text."""
+        return Limits(max_input_tokens=self.max_positions)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration.
+
+    Raises:
+        CheckpointError: a field is missing, is no size, or has a value that is not supported.
+    """
+    reader = ConfigReader(values)
+    return Config(
+        vocabulary_size=reader.integer("vocab_size"),
+        word_width=reader.integer("embedding_size"),
+        hidden_width=reader.integer("hidden_size"),
+        layers=reader.integer("num_layers", 1),
+        cell=reader.choice("cell", CELLS),
+        is_bidirectional=reader.flag("bidirectional", False),
+        pooling=reader.choice("pooling", (FINAL, PoolingMode.MEAN, PoolingMode.MAX), FINAL),
+        max_positions=reader.integer("max_positions"),
+        head=read_head(reader, "Rnn", HEADS),
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Encoder(TextEncoder):
+    """Words → states."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(config.vocabulary_size, config.word_width)
+        self.rnn = RecurrentStack(
+            CELLS[config.cell],
+            config.word_width,
+            config.hidden_width,
+            config.layers,
+            is_bidirectional=config.is_bidirectional,
+        )
+        self.width = self.rnn.output_width
+
+    def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        """(B, T), (B,) → (B, T, N·H)."""
+        return self.rnn(self.tokens(token_ids), lengths)
+
+
+def final(hidden: Tensor, lengths: Tensor, *, is_bidirectional: bool) -> Tensor:
+    """(B, T, N·H) → (B, N·H): the state that each direction ends in."""
+    if not is_bidirectional:
+        return last(hidden, lengths)
+    rightward, leftward = hidden.chunk(2, dim=-1)
+    return torch.cat([last(rightward, lengths), leftward[:, 0]], dim=-1)
+
+
+def build(config: Config) -> TextModel:
+    """The encoder with its head."""
+    encoder = Encoder(config)
+    pool: Callable[[Tensor, Tensor], Tensor]
+    if config.pooling == FINAL:
+        pool = partial(final, is_bidirectional=config.is_bidirectional)
+    else:
+        pool = POOLED[PoolingMode(config.pooling)]
+    return TextModel(
+        encoder,
+        config.head,
+        masked=nn.Identity,
+        classifier=lambda classes: SequenceClassifier(encoder.width, classes, None, pool),
+    )
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """The names of `torch.nn` → ours."""
+    table: dict[str, Entry] = {"embedding": "encoder.tokens"}
+    names = tensor_names(
+        CELLS[config.cell], config.layers, is_bidirectional=config.is_bidirectional
+    )
+    table |= {f"rnn.{theirs}": f"encoder.rnn.{ours}" for theirs, ours in names.items()}
+    heads = {HeadKind.SEQUENCE: "classifier.output", HeadKind.TOKENS: "tagger"}
+    table["classifier"] = heads.get(config.head.kind)
+    return Rename(table)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "embedding_size": 24,
+    "hidden_size": 20,
+    "cell": "lstm",
+    "max_positions": 16,
+}
+_ODD = _TINY | {"embedding_size": 9, "hidden_size": 7, "bidirectional": True, "num_layers": 2}
+_CLASSES, _TAGS = "RnnForSequenceClassification", "RnnForTokenClassification"
+TWIN = text_twin(
+    {
+        "odd": (_CLASSES, _ODD | {"num_labels": 3}),
+        "plain": ("RnnModel", _TINY),
+        "elman": (_CLASSES, _TINY | {"cell": "rnn", "num_labels": 2, "pooling": "mean"}),
+        "gru": (_TAGS, _ODD | {"cell": "gru-reset-after", "num_labels": 5}),
+        "paper-gru": (_TAGS, _ODD | {"cell": "gru", "num_labels": 5}),
+        "peephole": (_TAGS, _ODD | {"cell": "lstm-peephole", "num_labels": 4}),
+        "mut1": (_CLASSES, _ODD | {"cell": "mut1", "num_labels": 3}),
+        "mut2": (_CLASSES, _ODD | {"cell": "mut2", "num_labels": 3, "pooling": "max"}),
+        "mut3": (_TAGS, _TINY | {"cell": "mut3", "num_labels": 3}),
+    },
+    module="tests.export.rnn_paper",
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = text_architecture("rnn_encoder", read_config, build, rename, TWIN)

@@ -1,0 +1,162 @@
+"""Recurrent language models.
+
+Papers: Mikolov et al. 2010, "Recurrent neural network based language model", §2; with LSTM cells
+Graves 2013, "Generating Sequences With Recurrent Neural Networks", §2 (arXiv 1308.0850).
+Checkpoints: `model_type: rnn-lm`, our own format; `transformers` has no such model. Tensors have
+the names of `torch.nn.Embedding`, `RNN`, `LSTM` or `GRU` and `Linear` in a module with the
+attributes `embedding`, `rnn` and `output`; cells that torch lacks are named alike.
+
+Legend: R rows, E width of a word, H width of a state, V vocabulary.
+
+Differences from the papers: the state is not carried over from one text to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from export.architecture import Architecture, Graphs, no_section
+from export.config_reader import ConfigReader
+from export.decoding.recurrent import StateDecoder, recurrent_lm_graphs
+from export.layers.cells import CELLS, States
+from export.layers.recurrent_stack import RecurrentStack, tensor_names
+from export.rename import Entry, Rename
+from export.twin import Twin
+from serving.bundle import ImageSpec, Limits
+
+# ---------------------------------------------------------------------------------------- config
+
+
+@dataclass(frozen=True)
+class Config:
+    """The network's part of `config.json`."""
+
+    vocabulary_size: int
+    word_width: int
+    hidden_width: int
+    layers: int
+    cell: str
+    max_positions: int
+    """Longest text in training; a recurrence has no position table."""
+
+    @property
+    def limits(self) -> Limits:
+        """Prompt and answer together; one place is for the answer."""
+        longest = self.max_positions
+        return Limits(max_input_tokens=longest - 1, max_total_tokens=longest)
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration.
+
+    Raises:
+        CheckpointError: a field is missing, is no size, or has a value that is not supported.
+    """
+    reader = ConfigReader(values)
+    return Config(
+        vocabulary_size=reader.integer("vocab_size"),
+        word_width=reader.integer("embedding_size"),
+        hidden_width=reader.integer("hidden_size"),
+        layers=reader.integer("num_layers", 1),
+        cell=reader.choice("cell", CELLS),
+        max_positions=reader.integer("max_positions"),
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Decoder(StateDecoder):
+    """A word and the states → scores of the next word."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        cell = CELLS[config.cell]
+        self.vocabulary_size = config.vocabulary_size
+        self.state_widths = {
+            f"{name}_{layer}": config.hidden_width
+            for layer in range(config.layers)
+            for name in cell.states
+        }
+        self.words = nn.Embedding(config.vocabulary_size, config.word_width)
+        self.rnn = RecurrentStack(cell, config.word_width, config.hidden_width, config.layers)
+        self.output = nn.Linear(config.hidden_width, config.vocabulary_size)
+
+    def forward(self, tokens: Tensor, states: States) -> tuple[Tensor, States]:
+        """(R,) words, (R, H) each → logits (R, V) and the new states."""
+        hidden, after = self.rnn.step(self.words(tokens), states)
+        return self.output(hidden), after
+
+
+class LanguageModel(nn.Module):
+    """The decoder, under the name that every generator has for it."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.decoder = Decoder(config)
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """The names of `torch.nn` → ours."""
+    names = tensor_names(CELLS[config.cell], config.layers)
+    table: dict[str, Entry] = {
+        f"rnn.{theirs}": f"decoder.rnn.{ours}" for theirs, ours in names.items()
+    }
+    return Rename({"embedding": "decoder.words", "output": "decoder.output"} | table)
+
+
+# ---------------------------------------------------------------------------------------- graphs
+
+
+def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
+    """`step` (R dynamic; one token a call)."""
+    return recurrent_lm_graphs(model.decoder)
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "embedding_size": 24,
+    "hidden_size": 20,
+    "cell": "lstm",
+    "max_positions": 32,
+    "bos_token_id": 2,
+    "eos_token_id": 0,
+    "pad_token_id": 3,
+}
+_ODD = _TINY | {"embedding_size": 9, "hidden_size": 13, "num_layers": 2}
+TWIN = Twin(
+    reference="tests.export.rnn_paper:RnnForCausalLM",
+    configs={
+        "plain": _TINY,
+        "odd": _ODD | {"cell": "lstm-peephole"},
+        "elman": _TINY | {"cell": "rnn"},
+        "gru": _ODD | {"cell": "gru-reset-after"},
+        "paper-gru": _ODD | {"cell": "gru"},
+        "mut1": _ODD | {"cell": "mut1"},
+        "mut2": _TINY | {"cell": "mut2"},
+        "mut3": _ODD | {"cell": "mut3"},
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = Architecture(
+    name="rnn_lm",
+    tasks={"generate": no_section},
+    read_config=read_config,
+    build=LanguageModel,
+    rename=rename,
+    graphs=graphs,
+    tokenizer="tokenizers",
+    twin=TWIN,
+)
