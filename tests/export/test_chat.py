@@ -141,7 +141,7 @@ def test_damaged_template_is_refused(folder: Folder) -> None:
     ("template", "reason"),
     [
         ("{{ raise_exception('a system message\nis missing') }}", "a system message is missing"),
-        ("{{ messages[0].content | first | tojson(indent=nothing.at.all) }}", "'nothing' is undefined"),
+        ("{{ messages[0].content | tojson(indent=nothing.at.all) }}", "'nothing' is undefined"),
         ("{% for i in range(9999) %}{% for i in range(9999) %}{% endfor %}{% endfor %}", "steps"),
         ("{% for m in messages %}{{ 'x' * 200000 }}{{ m.content }}{% endfor %}", "200000"),
         ("{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}"
