@@ -12,12 +12,12 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from serving import codec
 from serving.bundle import Graph, Role, Tensor
+from serving.planning.calls import MAX_ROWS
 
 THREADS = 2
 """Intra-op threads of a session on the CPU."""
 DEVICE_THREADS = 1
 """The same where another device computes and the host only launches kernels."""
-STATELESS_MAX_BATCH = 64
 
 _TYPES = {
     "float32": pb.TYPE_FP32,
@@ -81,7 +81,7 @@ def stateless_config(
         precision: The manifest's; a setting of OpenVINO's for bf16.
     """
     backend = "triptych_openvino" if runtime == "openvino" else "onnxruntime"
-    config = _config(name, backend, max_batch=STATELESS_MAX_BATCH, device=device)
+    config = _config(name, backend, max_batch=MAX_ROWS, device=device)
     if runtime == "openvino":
         inference = "bf16" if precision == "bf16" else "f32"
         config.parameters["inference_precision"].string_value = inference

@@ -53,7 +53,19 @@ class GatewaySettings(BaseSettings):
         default=64,
         ge=1,
         le=256,
-        description="Concurrent calls to Triton; others wait for their turn.",
+        description="Concurrent sequences at Triton; others wait for their turn.",
+    )
+    max_calls_per_model: int = Field(
+        default=2,
+        ge=1,
+        le=64,
+        description="Concurrent calls to one stateless model, one more than it has instances; "
+        "others wait and are joined.",
+    )
+    max_batch_tokens: int = Field(
+        default=1024,
+        ge=1,
+        description="Tokens of a joined call to a stateless model, padding included.",
     )
     max_input_tokens: int = Field(
         default=4096, ge=1, description="Tokens of one text; a model's own limit is tighter."

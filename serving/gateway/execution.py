@@ -19,6 +19,7 @@ from serving.gateway.admission import Admission
 from serving.gateway.answers import Answer, Timings
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.inference import Inference
+from serving.gateway.joining import Joiner
 from serving.gateway.metrics import Metrics
 from serving.gateway.token_latency import SequenceLatency, TokenLatency
 from serving.planning.calls import (
@@ -89,7 +90,13 @@ class Execution:
             max_tokens=settings.max_concurrent_tokens,
             max_sequences=settings.max_concurrent_sequences,
         )
-        metrics.queue_size.set_function(lambda: self._admission.waiting)
+        self._joiner = Joiner(
+            inference.infer,
+            metrics,
+            max_calls=settings.max_calls_per_model,
+            max_tokens=settings.max_batch_tokens,
+        )
+        metrics.queue_size.set_function(lambda: self._admission.waiting + self._joiner.waiting)
         metrics.tokens.set_function(lambda: self._admission.tokens)
 
     async def in_pool(self, size: int | None, work: Callable[..., T], *arguments: object) -> T:
@@ -161,7 +168,7 @@ class Execution:
     async def perform(
         self, call: Call, timeout_s: float, latency: TokenLatency | None = None
     ) -> Result:
-        """One call, without admission.
+        """One call by itself, without admission: it is neither queued nor joined.
 
         Args:
             call: The call.
@@ -192,6 +199,7 @@ class Execution:
     async def close(self) -> None:
         """Release threads and connections."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        await self._joiner.close()
         await self.inference.close()
 
     async def _run(
@@ -225,8 +233,10 @@ class Execution:
     async def _turns(
         self, plan: Plan, deadline_s: float, latency: TokenLatency
     ) -> list[tuple[Outcome, float]]:
-        """The outcome of each call of a plan, and the time it started."""
+        """The outcome of each call of a plan, and the time it was sent."""
         with self._admission.reserved(sum(call.tokens for call in plan.calls)):
+            if len(plan.calls) == 1:  # most requests: a task of its own takes longer to make
+                return [await self._turn(plan.calls[0], deadline_s, latency)]
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._turn(c, deadline_s, latency)) for c in plan.calls]
         return [task.result() for task in tasks]
@@ -234,7 +244,13 @@ class Execution:
     async def _turn(
         self, call: Call, deadline_s: float, latency: TokenLatency
     ) -> tuple[Outcome, float]:
-        """A call's outcome, and the time it started."""
+        """A call's outcome, and the time it was sent."""
+        if isinstance(call, InferCall):
+            remaining_s = max(0.001, deadline_s - time.monotonic())
+            outcome, sent_s = await self._joiner.outcome(call, remaining_s)
+            if not isinstance(outcome, ServingError):
+                self.last_result_s[call.model] = time.monotonic()
+            return outcome, sent_s
         async with self._admission.turn():
             turn_s = time.monotonic()
             try:

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from serving.gateway.answers import Timings
 
+_ROWS = (1, 2, 4, 8, 16, 32, 64)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -22,7 +23,7 @@ class Metrics:
             "request_tokenization_duration", "Conversion of text and images to arrays."
         )
         self.queue = self._seconds(
-            "request_queue_duration", "Longest wait of a request's calls for a turn at Triton."
+            "request_queue_duration", "Longest wait of a request's calls before they are sent."
         )
         self.inference = self._seconds(
             "request_inference_duration", "Time at Triton, its own queue included."
@@ -33,8 +34,21 @@ class Metrics:
         self.inter_token = self._seconds(
             "request_inter_token", "Between two tokens of one sequence, on arrival."
         )
+        self.call_rows = Histogram(
+            "triptych_call_rows",
+            "Rows of a call to a stateless model.",
+            ("model",),
+            registry=self.registry,
+            buckets=_ROWS,
+        )
+        self.joined_calls = Counter(
+            "triptych_joined_calls",
+            "Calls that shared one with others.",
+            ("model",),
+            registry=self.registry,
+        )
         self.queue_size = Gauge(
-            "triptych_queue_size", "Calls waiting for a turn.", registry=self.registry
+            "triptych_queue_size", "Calls waiting to be sent to Triton.", registry=self.registry
         )
         self.tokens = Gauge(
             "triptych_tokens_in_flight",
@@ -56,6 +70,18 @@ class Metrics:
         self.tokenization.labels(route).observe(timings.tokenization_s)
         self.queue.labels(route).observe(timings.queue_s)
         self.inference.labels(route).observe(timings.inference_s)
+
+    def observe_call(self, model: str, rows: int, calls: int) -> None:
+        """Record a call to a stateless model (of Triton).
+
+        Args:
+            model: Its name.
+            rows: Of the call.
+            calls: Calls of requests that it was made of.
+        """
+        self.call_rows.labels(model).observe(rows)
+        if calls > 1:
+            self.joined_calls.labels(model).inc(calls)
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

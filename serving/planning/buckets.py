@@ -1,4 +1,10 @@
-"""Stateless batches: sequences of similar length padded alike, so that Triton can join them."""
+"""Stateless batches: sequences of similar length padded alike, so that calls can be joined.
+
+Lengths are padded to multiples of 8 everywhere. Padding costs as much as tokens, and a call as much
+as 25 to 45 tokens (int8 encoders on a CPU), so a bucket twice as wide pays only while calls have a
+few rows. Simulated with 8 to 128 requests in flight over distributions of lengths, wider buckets
+gave 0.5 to 1.03 of the throughput, and narrower ones 0.7 to 1.09.
+"""
 
 from __future__ import annotations
 

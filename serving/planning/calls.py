@@ -16,6 +16,9 @@ from serving.planning.incremental_text import IncrementalText, Top
 
 Array: TypeAlias = npt.NDArray[Any]
 
+MAX_ROWS = 64
+"""Of one call: Triton's `max_batch_size` of every stateless graph."""
+
 _PIXELS_PER_TOKEN = 256  # a patch of 16 x 16
 
 
@@ -64,6 +67,11 @@ class InferCall:
             {_name(part, part.graph.input(role), role): array for role, array in inputs.items()},
             {_name(part, part.graph.output(role), role): role for role in returns},
         )
+
+    @property
+    def rows(self) -> int:
+        """The batch dimension."""
+        return len(next(iter(self.inputs.values())))
 
     @property
     def tokens(self) -> int:

@@ -213,15 +213,23 @@ class _Masks:
     targets: tuple[int, ...]
 
     def of(self, bucket: Bucket) -> Mapping[Role, Array]:
-        """POSITIONS (B, M), a row's first one as padding, and CHOICES (B, N)."""
+        """POSITIONS (B, M), a row's first one as padding, and CHOICES (B, N).
+
+        M is a power of two, at most T, so that texts with different numbers of masks can be joined.
+        """
         masks = [self.masks[number] for number in bucket.rows]
-        most = max(map(len, masks))
+        most = min(_power_of_two(max(map(len, masks))), bucket.token_ids.shape[1])
         padded = [[*own, *own[:1] * (most - len(own))] for own in masks]
         choices = [self.targets or (0,)] * len(masks)
         return {
             Role.POSITIONS: np.array(padded, dtype=np.int64),
             Role.CHOICES: np.array(choices, dtype=np.int64),
         }
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest one that is not less."""
+    return 1 << (number - 1).bit_length()
 
 
 def _part(model: LoadedModel) -> Part:

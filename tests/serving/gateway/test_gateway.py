@@ -38,6 +38,10 @@ async def test_requests_over_the_limit_get_429_at_once(make_gateway: MakeGateway
     assert (await gateway.http.post("/v1/translate", json=BODY)).status_code == 200
 
 
+def exposition(gateway: Gateway) -> str:
+    return gateway.service.metrics.exposition().decode()
+
+
 async def test_only_large_work_runs_in_a_thread(gateway: Gateway) -> None:
     here = threading.get_ident()
     in_pool = gateway.service.execution.in_pool
@@ -70,6 +74,56 @@ async def test_long_paragraph_takes_turns(make_gateway: MakeGateway) -> None:
     gateway.inference.hold.set()
     assert (await work).json()["data"][0]["text"] == body["texts"]
     assert gateway.inference.most_running == 3
+
+
+async def test_embeddings_of_concurrent_requests_share_a_call(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_calls_per_model=1)
+    gateway.inference.hold = asyncio.Event()
+
+    async def embed(text: str) -> list[float]:
+        response = await gateway.http.post("/v1/embed", json={"texts": text})
+        return response.json()["data"][0]["embedding"]
+
+    first = asyncio.ensure_future(embed("a"))
+    await until(lambda: gateway.inference.running == 1)
+    texts = ["b", "c d", "e", "f g h"]
+    others = [asyncio.ensure_future(embed(text)) for text in texts]
+    await until(lambda: "triptych_queue_size 4.0" in exposition(gateway))
+    gateway.inference.hold.set()
+    together = [await first, *await asyncio.gather(*others)]
+    assert [call.rows for call in gateway.inference.calls] == [1, 4]
+    model = 'model="tiny-zero-shot-text"'
+    assert f"triptych_call_rows_count{{{model}}} 2.0" in exposition(gateway)
+    assert f"triptych_joined_calls_total{{{model}}} 4.0" in exposition(gateway)
+    alone = make_gateway()
+    for text, vector in zip(["a", *texts], together, strict=True):
+        response = await alone.http.post("/v1/embed", json={"texts": text})
+        assert response.json()["data"][0]["embedding"] == vector
+
+
+async def test_embeddings_do_not_wait_for_turns_of_sequences(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_concurrent_sequences=1)
+    gateway.inference.hold = asyncio.Event()
+    sequence = asyncio.ensure_future(gateway.http.post("/v1/translate", json=BODY))
+    await until(lambda: gateway.inference.running == 1)
+    embedding = asyncio.ensure_future(gateway.http.post("/v1/embed", json={"texts": "a"}))
+    await until(lambda: gateway.inference.running == 2)
+    gateway.inference.hold.set()
+    assert (await sequence).status_code == (await embedding).status_code == 200
+
+
+async def test_canary_passes_the_queue(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_calls_per_model=1)
+    gateway.inference.hold = asyncio.Event()
+    running = asyncio.ensure_future(gateway.http.post("/v1/embed", json={"texts": "a"}))
+    await until(lambda: gateway.inference.running == 1)
+    waiting = asyncio.ensure_future(gateway.http.post("/v1/embed", json={"texts": "b"}))
+    canary = gateway.inference.calls[0]
+    direct = asyncio.ensure_future(gateway.service.execution.perform(canary, 9.0))
+    await until(lambda: gateway.inference.running == 2)
+    gateway.inference.hold.set()
+    await asyncio.gather(running, waiting, direct)
+    assert [call.rows for call in gateway.inference.calls] == [1, 1, 1]
 
 
 async def test_deadline_is_504_and_ends_the_work(make_gateway: MakeGateway) -> None:

@@ -58,6 +58,16 @@ def test_positions_are_padded_with_the_rows_first(model: LoadedModel) -> None:
     assert (len(one.masks), len(other.masks)) == (2, 1)
 
 
+@pytest.mark.parametrize(("masks", "positions"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (9, 12)])
+def test_positions_are_a_power_of_two_or_all_tokens(
+    model: LoadedModel, masks: int, positions: int
+) -> None:
+    text = " ".join(["?"] * masks)
+    (call,) = plan(model, texts=text).calls
+    assert call.inputs["positions"].tolist() == [[*range(masks), *[0] * (positions - masks)]]
+    assert len(fill(model, texts=text)[0].masks) == masks
+
+
 def test_targets_are_scored_instead_of_the_vocabulary(model: LoadedModel) -> None:
     made = plan(model, texts=["?", "? a"], targets=["green", "white", "green"], top_k=5)
     (call,) = made.calls
