@@ -49,7 +49,7 @@ bench: .venv/installed ## side by side with CTranslate2 and transformers (BENCH=
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
 	@$(BIN)/python -m benchmarks.speed $(BENCH)
 
-bench-encoders: .venv/installed ## encoders side by side with OpenVINO, ONNX Runtime and transformers
+bench-encoders: .venv/installed ## encoders beside OpenVINO and transformers (BENCH="--served": gateway, infinity)
 	@$(BIN)/python -m benchmarks.encoders $(BENCH)
 
 load: .venv/installed ## load against a running gateway: make load PROFILE=poisson RATE=20 DURATION=60s

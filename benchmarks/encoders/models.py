@@ -6,6 +6,7 @@ Weights do not matter for speed, shapes do. Everything is made once, in a cache 
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ Inputs = NDArray[Any] | list[bytes]
 """Token ids (batch, tokens), prepared images (batch, 224, 224, 3) uint8, or JPEG files."""
 Kind = Literal["text", "pixels", "jpeg"]
 VOCABULARY = 30_522
+FIRST_WORD = 1000
+"""Token ids from here on are words, `w1000` and so on; each is one token."""
+OPENING, CLOSING = 2, 3
+"""Token ids that the tokenizer puts around each text."""
 PHOTO = (480, 640)
 """Rows and columns of the JPEG files that image encoders are given."""
 
@@ -71,7 +76,9 @@ class Work:
         """What an engine is given; making it is not measured."""
         random = np.random.default_rng(self.seed)
         if self.kind == "text":
-            return random.integers(1000, VOCABULARY, (self.batch, self.tokens))
+            ids = random.integers(FIRST_WORD, VOCABULARY, (self.batch, self.tokens))
+            ids[:, 0], ids[:, -1] = OPENING, CLOSING
+            return ids
         if self.kind == "pixels":
             return random.integers(0, 256, (self.batch, 224, 224, 3), dtype=np.uint8)
         return [photo(random) for _ in range(self.batch)]
@@ -97,18 +104,23 @@ def checkpoint(name: str, cache: Path) -> Path:
 
 
 def bundle(name: str, runtime: str, precision: str, cache: Path) -> Bundle:
-    """The checkpoint exported by `triptych export`, in a repository of its own.
+    """The checkpoint exported by `triptych export`, alone in its repository.
 
     Raises:
         CalledProcessError: the export failed; its output is on the console.
     """
-    repository = cache / "encoders" / f"{runtime}-{precision}"
+    repository = cache / "encoders" / f"{runtime}-{precision}" / name
     if not (repository / name).is_dir():
         command = [sys.executable, "-m", "export.cli", str(checkpoint(name, cache))]
         command += ["--repository", str(repository), "--name", name]
         command += ["--runtime", runtime, "--precision", precision]
         subprocess.run(command, check=True, stdout=sys.stderr)
     return newest_bundle(repository, name)
+
+
+def repository_of(found: Bundle) -> Path:
+    """The model repository that a bundle lies in."""
+    return found.folder.parents[1]
 
 
 def _make(name: str, folder: Path) -> None:
@@ -135,3 +147,7 @@ def _make(name: str, folder: Path) -> None:
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "eos_token": "[SEP]"}
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
     fast.save_pretrained(folder)
+    # The class's name in `transformers` before version 5, which peers may need.
+    settings = folder / "tokenizer_config.json"
+    written = json.loads(settings.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    settings.write_text(json.dumps(written, indent=2))

@@ -8,12 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.encoders.engines import ENGINES, offline
 from benchmarks.encoders.models import Work
 
 
 def main() -> None:
-    """`worker ENGINE KIND MODEL CACHE`."""
+    """`worker ENGINE KIND MODEL CACHE`; `save` in a line is a file for the outputs, or null."""
     engine, kind, model, cache = sys.argv[1:]
     offline()
     # What libraries print must not be taken for an answer.
@@ -22,10 +24,13 @@ def main() -> None:
     loaded = ENGINES[engine](model, kind, Path(cache))
     print(json.dumps({"seconds": 0.0}), file=answers, flush=True)
     for line in sys.stdin:
-        inputs = Work(**json.loads(line)).inputs()
+        asked = json.loads(line)
+        inputs = Work(**asked["work"]).inputs()
         started_s = time.perf_counter()
-        loaded.run(inputs)
+        outputs = loaded.run(inputs)
         spent_s = time.perf_counter() - started_s
+        if asked["save"]:
+            np.save(asked["save"], outputs)
         print(json.dumps({"seconds": spent_s}), file=answers, flush=True)
 
 

@@ -11,6 +11,8 @@ from serving.triton.process import Child, children
 
 CLIENT = "client"
 """This process; the engine is in it where it runs in process."""
+OTHER = "other"
+"""Processes that are not ours."""
 _PARTS = {"python_backend_stub": "engine", "tritonserver": "triton"}
 _COMMANDS = {"gateway": "gateway", "triton": "supervisor", "serve": "supervisor"}
 
@@ -40,7 +42,7 @@ def part_of(child: Child) -> str:
     for name, part in _PARTS.items():
         if name in program:
             return part
-    return next((_COMMANDS[word] for word in child.arguments if word in _COMMANDS), "other")
+    return next((_COMMANDS[word] for word in child.arguments if word in _COMMANDS), OTHER)
 
 
 def _seconds(pid: int) -> float:

@@ -20,6 +20,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -42,6 +43,7 @@ NEW_TOKENS = 32
 FILL_S = 1.0
 COUNTED_S = 3.0
 
+T = TypeVar("T")
 Send = Callable[[str], int]
 """Text → generated tokens; called from several threads."""
 
@@ -71,24 +73,32 @@ class Answered:
 
 
 def closed_loop(
-    send: Send,
-    texts: Iterator[str],
+    send: Callable[[T], int],
+    inputs: Iterator[T],
     in_flight: int,
     counted_s: float = COUNTED_S,
     fill_s: float = FILL_S,
 ) -> Loop:
-    """Keeps so many texts in flight; counts after a while, until the last text is sent."""
+    """Keeps so many requests in flight; counts after a while, until the last one is sent.
+
+    Args:
+        send: Input → tokens, or whatever else is to be counted; called from several threads.
+        inputs: What is sent, endless.
+        in_flight: Requests, one a thread.
+        counted_s: How long is counted.
+        fill_s: Before that.
+    """
     answers: list[Answered] = []
-    next_text = threading.Lock()
+    next_input = threading.Lock()
     is_over = threading.Event()
     processes = Processes()
 
     def work() -> None:
         while not is_over.is_set():
-            with next_text:
-                text = next(texts)
+            with next_input:
+                taken = next(inputs)
             asked_s = time.perf_counter()
-            tokens = send(text)
+            tokens = send(taken)
             answers.append(Answered(asked_s, time.perf_counter(), tokens))
 
     threads = [threading.Thread(target=work) for _ in range(in_flight)]

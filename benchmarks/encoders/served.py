@@ -1,0 +1,166 @@
+"""Through HTTP: closed loops against our gateway and against a peer, in turn.
+
+Both servers of a pair are up at the same time, on the same cores; the one that is not measured is
+idle. One text or one JPEG file a request, as users send them; joining them is the server's work.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from benchmarks.encoders import agreement
+from benchmarks.encoders.models import MODELS
+from benchmarks.encoders.servers import Server, running, summary, supports
+from benchmarks.encoders.traffic import Item, Traffic
+from benchmarks.speed.processes import CLIENT, OTHER
+from benchmarks.speed.served import Loop, closed_loop
+
+ENGINES = (
+    "triptych openvino-int8",
+    "triptych openvino-bf16",
+    "triptych onnxruntime-fp32",
+    "infinity torch-fp32",
+    "infinity torch-bf16",
+    "infinity optimum-fp32",
+)
+WARM_UP_S = 1.0
+LEAST_COUNTED_S = 3.0
+LEAST_FILL_S = 0.5
+LONGEST_WAIT_S = 60.0
+"""A level at which a request would wait longer is left out; the gateway's own time limit."""
+Row = dict[str, Any]
+
+
+@dataclass
+class Contender:
+    """A running server and what it did so far."""
+
+    engine: str
+    server: Server
+    agreement: dict[str, Any]
+    loops: dict[tuple[Traffic, int], list[Loop]] = field(default_factory=dict)
+    failures: dict[tuple[Traffic, int], list[str]] = field(default_factory=dict)
+    slowest_s: dict[Traffic, float] = field(default_factory=dict)
+    """Seconds of work for each request at the level measured last: 1 / throughput."""
+
+    def play(self, traffic: Traffic, in_flight: int, items: Iterator[Item], least_s: float) -> None:
+        """One loop, long enough for each request to be answered about once while it counts."""
+        wait_s = in_flight * self.slowest_s.get(traffic, 0.0)
+        loop = closed_loop(
+            self.server.send,
+            items,
+            in_flight,
+            counted_s=max(least_s, wait_s),
+            fill_s=max(LEAST_FILL_S, wait_s),
+        )
+        self.loops.setdefault((traffic, in_flight), []).append(loop)
+        self.failures.setdefault((traffic, in_flight), []).extend(self.server.take_failures())
+        if loop.tokens_per_second:
+            self.slowest_s[traffic] = 1 / loop.tokens_per_second
+
+    def fits(self, traffic: Traffic, in_flight: int) -> bool:
+        """Whether a request at this level will be answered in time."""
+        return in_flight * self.slowest_s.get(traffic, 0.0) < LONGEST_WAIT_S
+
+
+def kinds(model: str, longest: int) -> list[Traffic]:
+    """What a model is sent; texts over `longest` tokens are left out."""
+    lengths = MODELS[model].lengths
+    if not lengths:
+        return [Traffic(None)]
+    fixed = [Traffic(length) for length in lengths if length <= longest]
+    return [*fixed, Traffic(0)] if model == "minilm-l6" else fixed
+
+
+def measure(
+    model: str,
+    engines: Sequence[str],
+    levels: Sequence[int],
+    rounds: int,
+    longest: int,
+    least_s: float,
+    cache: Path,
+    console: Console,
+) -> list[Row]:
+    """Rows of one model: each engine's loops at each level, and how its vectors agree."""
+    works = agreement.probes(model, longest)
+    with console.status(f"{model}: the vectors of transformers"):
+        expected = agreement.reference(model, works, cache)
+    contenders = []
+    with ExitStack() as stack:
+        for engine in (engine for engine in engines if supports(engine, model)):
+            with console.status(f"starting {engine} with {model}"):
+                server = stack.enter_context(running(engine, model, cache))
+                agreed = agreement.check(engine, server, works, expected)
+            console.print(f"{model}, {engine}: {agreed}")
+            contenders.append(Contender(engine, server, agreed))
+        for traffic in kinds(model, longest):
+            with console.status(f"{model}, {traffic.title}"):
+                take_turns(contenders, traffic, levels, rounds, least_s, console)
+    return [
+        {"model": model, "work": traffic.title, "in_flight": in_flight, "engine": one.engine}
+        | row(one.engine, loops, one.failures[traffic, in_flight])
+        | {"agreement": one.agreement}
+        for one in contenders
+        for (traffic, in_flight), loops in one.loops.items()
+    ]
+
+
+def take_turns(
+    contenders: Sequence[Contender],
+    traffic: Traffic,
+    levels: Sequence[int],
+    rounds: int,
+    least_s: float,
+    console: Console,
+) -> None:
+    """All levels in each round, with the servers in another order each."""
+    shuffle, items = random.Random(0), traffic.items(seed=0)
+    for one in contenders:
+        closed_loop(one.server.send, items, 2, WARM_UP_S, 0.0)
+        one.server.take_failures()
+    for _ in range(rounds):
+        for in_flight in sorted(levels):
+            order = shuffle.sample(list(contenders), len(contenders))
+            for one in order:
+                if not one.fits(traffic, in_flight):
+                    console.print(
+                        f"{one.engine}, {in_flight} in flight: over {LONGEST_WAIT_S:.0f} s"
+                    )
+                    continue
+                time.sleep(LEAST_FILL_S)  # the other server's threads stop spinning
+                one.play(traffic, in_flight, items, least_s)
+
+
+def row(engine: str, loops: Sequence[Loop], failures: list[str]) -> Row:
+    """Medians over rounds; percentiles over the requests of all rounds."""
+    latencies = [value for loop in loops for value in loop.latencies_ms]
+    p50, p99 = np.percentile(latencies, [50, 99]) if latencies else (float("nan"),) * 2
+    shares = [own_cpu_ms(engine, loop.cpu_ms) for loop in loops]
+    cpu_ms = {part: median(share.get(part, 0.0) for share in shares) for part in shares[0]}
+    return {
+        "per_second": round(median(loop.tokens_per_second for loop in loops), 2),
+        "rounds": [round(loop.tokens_per_second, 2) for loop in loops],
+        "p50_ms": round(float(p50), 2),
+        "p99_ms": round(float(p99), 2),
+        "requests": len(latencies),
+        "cpu_ms": {part: round(ms, 3) for part, ms in cpu_ms.items()},
+        **summary(failures),
+    }
+
+
+def own_cpu_ms(engine: str, cpu_ms: Mapping[str, float]) -> dict[str, float]:
+    """The client's part and the server's; all of infinity is one part, `server`."""
+    if engine.startswith("triptych"):
+        return {part: ms for part, ms in cpu_ms.items() if part != OTHER}
+    return {"server": cpu_ms.get(OTHER, 0.0), CLIENT: cpu_ms[CLIENT]}
