@@ -17,7 +17,7 @@ PAGES = sorted(
         path
         for pattern in ("*.md", "docs/*.md", "docker/*.md", "benchmarks/**/*.md", "*/README.md")
         for path in ROOT.glob(pattern)
-        if ".venv" not in path.parts
+        if not {".venv", ".cache"} & set(path.parts)
     }
 )
 TOP = r"(?:export|serving|clients|model_repository|tests|docker|benchmarks|docs)/"
