@@ -1,0 +1,1 @@
+"""Export of checkpoints of full size: seconds, memory, bytes."""

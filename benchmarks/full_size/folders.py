@@ -1,0 +1,120 @@
+"""Checkpoints of full size with random weights, in the folders that `transformers` writes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from benchmarks.full_size.shapes import SHAPES, Shape
+
+EXAMPLES = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
+
+
+def make_checkpoint(name: str, folder: Path) -> int:
+    """Writes a checkpoint of random weights; its number of parameters."""
+    import torch
+    import transformers
+
+    shape = SHAPES[name]
+    torch.manual_seed(0)
+    model_class = getattr(transformers, shape.model)
+    config = _config(transformers, model_class, shape)
+    model = model_class(config)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    model.to(getattr(torch, shape.dtype)).save_pretrained(folder)
+    for kind in shape.files:
+        _FILES[kind](folder, _vocabulary_size(config))
+    return parameters
+
+
+def _config(transformers: Any, model_class: Any, shape: Shape) -> Any:
+    if shape.model != "VisionEncoderDecoderModel":
+        return model_class.config_class(**shape.fields)
+    decoder = transformers.GPT2Config(add_cross_attention=True, is_decoder=True)
+    return transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+        transformers.ViTConfig(),
+        decoder,
+        decoder_start_token_id=2,
+        pad_token_id=2,
+        eos_token_id=2,
+    )
+
+
+def _vocabulary_size(config: Any) -> int:
+    for part in (config, getattr(config, "decoder", None), getattr(config, "text_config", None)):
+        size = getattr(part, "vocab_size", None)
+        if isinstance(size, int):
+            return size
+    return 0
+
+
+def _word_tokenizer(folder: Path, size: int) -> None:
+    """One word per id; the first three are padding, start and end."""
+    _save_words(folder, size, ())
+
+
+def _language_tokenizer(folder: Path, size: int) -> None:
+    """The same with tokens of languages at the end, as NLLB has them."""
+    _save_words(folder, size, ("eng_Latn", "fra_Latn", "spa_Latn"))
+
+
+def _save_words(folder: Path, size: int, special: tuple[str, ...]) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {"<pad>": 0, "<s>": 1, "</s>": 2, "[MASK]": 3}
+    words |= {f"w{number}": number for number in range(len(words), size - len(special))}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(list(special))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    names = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "[MASK]"}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+
+
+def _marian_tokenizer(folder: Path, size: int) -> None:
+    """The example's sentencepiece models under a vocabulary of full size."""
+    example = EXAMPLES / "example-es-en"
+    for file in ("source.spm", "target.spm", "tokenizer_config.json"):
+        shutil.copy(example / file, folder)
+    pieces = json.loads((example / "vocab.json").read_text(encoding="utf-8"))
+    del pieces["<pad>"]
+    pieces |= {f"w{number}": number for number in range(len(pieces), size - 1)}
+    pieces["<pad>"] = size - 1
+    (folder / "vocab.json").write_text(json.dumps(pieces), encoding="utf-8")
+
+
+def _image_recipe(folder: Path, size: int) -> None:
+    """224 × 224 pixels."""
+    text = (EXAMPLES / "example-captioner" / "preprocessor_config.json").read_text(encoding="utf-8")
+    recipe = json.loads(text) | {"size": {"height": 224, "width": 224}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(recipe), encoding="utf-8")
+
+
+def _sentence_modules(folder: Path, size: int) -> None:
+    """The first token's vector, normalised: the modules of a sentence-transformers folder."""
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {
+            "idx": index,
+            "name": str(index),
+            "path": path,
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for index, (path, kind) in enumerate(kinds.items())
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    pooling = {"word_embedding_dimension": 768, "pooling_mode_cls_token": True}
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
+
+
+_FILES = {
+    "tokenizer": _word_tokenizer,
+    "languages": _language_tokenizer,
+    "marian": _marian_tokenizer,
+    "image": _image_recipe,
+    "sentences": _sentence_modules,
+}
