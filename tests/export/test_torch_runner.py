@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from export.token_parity import compare_tokens
-from export.torch_runner import TorchRunner
+from export.torch_runner import TorchRunner, rank
 from export.twin import EXPORTED
 from serving.bundle import Bundle
 from serving.engine.decoder import decode
@@ -86,3 +86,12 @@ def test_alignments_agree(name: str, twins: Twins, bundles: Bundles) -> None:
             assert len(one.alignment) == len(one.token_ids)
             assert one.alignment == pytest.approx(other.alignment, abs=1e-4)
             assert one.alignment.sum(axis=1) == pytest.approx(1, abs=1e-4)
+
+
+def test_ranking_is_that_of_a_stable_sort() -> None:
+    random = np.random.default_rng(0)
+    logits = random.integers(-3, 4, (6, 40)).astype(np.float32)  # many equal scores
+    logits[0] = 0
+    logits[1, 5:] = -np.inf
+    want = np.argsort(-logits, axis=1, kind="stable")[:, :9]
+    np.testing.assert_array_equal(rank(logits, 9, None).token_ids, want)
