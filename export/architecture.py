@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from torch import nn
@@ -50,6 +50,13 @@ class Graphs:
     states: tuple[State, ...] = ()
     parts: Mapping[str, str] = field(default_factory=lambda: {"generate": ""})
     source_vocabulary: int | None = None
+
+    def without_weights(self) -> Graphs:
+        """The same graphs with no module to compute them: all that comparing ONNX files needs."""
+        bare = {
+            key: replace(lowering, module=nn.Identity()) for key, lowering in self.lowerings.items()
+        }
+        return replace(self, lowerings=bare)
 
 
 Section = Callable[[Any, Checkpoint], Mapping[str, Any] | None]

@@ -161,6 +161,8 @@ def _build(
             (folder / file).write_bytes(content)
         with phase("verifying against PyTorch"):
             report = verify(graphs, Bundle(folder, manifest))
+        graphs = graphs.without_weights()  # ONNX is compared with ONNX from here on
+        del network
         if request.precision is not Precision.FP32:
             with phase(f"lowering to {request.precision}"):
                 staged = Bundle(folder, manifest)

@@ -24,9 +24,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from export.architecture import Graphs, Lowering
 from export.calibrate import stateless_calibration
+from export.external_data import save
 from export.probe import Array, Feeds
 from export.quantize import Precision, Quantised, Runtime
-from export.to_onnx import save
 from export.triton_config import stateless_config
 from serving.bundle import Manifest
 from serving.errors import SetupError

@@ -25,11 +25,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, helper, numpy_helper
 
-from export.to_onnx import save
+from export.external_data import open_graph, save, values, weight_bytes
 
 DOMAIN = "com.microsoft"
 LARGEST = 127
 """Symmetric: -127 … 127, with 128 as the unsigned activations' zero point."""
+_BLOCK = 1024  # rows
 NARROWEST = 8
 """Layers with fewer inputs or outputs stay float32: nothing to gain."""
 
@@ -77,13 +78,13 @@ def quantize(path: Path, precision: Precision) -> Quantised:
         path: float32; its interface stays as it is.
         precision: Not fp32.
     """
-    model = onnx.load(str(path))
-    rewrite = _Rewrite(model.graph, precision)
+    model = open_graph(path)
+    rewrite = _Rewrite(model.graph, path.parent, precision)
     rewrite.run()
     if DOMAIN not in {opset.domain for opset in model.opset_import}:
         model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
     save(model, path)
-    kept = sum(t.ByteSize() for t in model.graph.initializer if t.data_type == t.FLOAT)
+    kept = sum(weight_bytes(t) for t in model.graph.initializer if t.data_type == t.FLOAT)
     return Quantised(rewrite.layers, len(rewrite.tables), kept)
 
 
@@ -96,9 +97,14 @@ def per_channel(
         weight: (K, N).
         axis: The input's axis; the scales (of the other axis' size) are taken over it.
     """
-    absmax = np.abs(weight).max(axis=axis, keepdims=True)
+    largest, least = (of(weight, axis=axis, keepdims=True) for of in (np.max, np.min))
+    absmax = np.maximum(largest, -least)
     scale = (np.where(absmax > 0, absmax, 1) / LARGEST).astype(np.float32)
-    return np.rint(weight / scale).astype(np.int8), scale.reshape(-1)
+    quantised = np.empty(weight.shape, np.int8)
+    for start in range(0, len(weight), _BLOCK):  # copies of parts, not of the whole
+        part = slice(start, start + _BLOCK)
+        quantised[part] = np.rint(weight[part] / (scale[part] if axis else scale))
+    return quantised, scale.reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -116,8 +122,9 @@ class _Linear:
 class _Rewrite:
     """One graph under change. Nodes stay in topological order: each is replaced where it stood."""
 
-    def __init__(self, graph: onnx.GraphProto, precision: Precision) -> None:
+    def __init__(self, graph: onnx.GraphProto, folder: Path, precision: Precision) -> None:
         self.graph = graph
+        self.folder = folder
         self.precision = precision
         self.layers = 0
         self.weights = {tensor.name: tensor for tensor in graph.initializer}
@@ -186,7 +193,7 @@ class _Rewrite:
     def _bias(self, name: str) -> str | None:
         """A bias, unless it is all zeros: opus-mt's is, and adding it costs a pass over V."""
         tensor = self.weights.get(name)
-        is_zero = tensor is not None and not numpy_helper.to_array(tensor).any()
+        is_zero = tensor is not None and not values(tensor, self.folder).any()
         return None if is_zero else name
 
     def _is_matrix(self, name: str) -> bool:
@@ -255,8 +262,8 @@ class _Rewrite:
             return turned, scale
         name, scale = f"{linear.weight}_int8", f"{linear.weight}_scale"
         if name not in self._stored:
-            values = numpy_helper.to_array(self.weights[linear.weight])
-            quantised, scales = per_channel(values.T if linear.is_transposed else values, axis=0)
+            weight = values(self.weights[linear.weight], self.folder)
+            quantised, scales = per_channel(weight.T if linear.is_transposed else weight, axis=0)
             self._constant(name, np.ascontiguousarray(quantised))
             self._constant(scale, scales)
         return name, scale
@@ -265,7 +272,7 @@ class _Rewrite:
         """Names of an int8 embedding table (V, D) and the scales (V,) of its rows."""
         table, scale = f"{name}_table_int8", f"{name}_table_scale"
         if table not in self._stored:
-            quantised, scales = per_channel(numpy_helper.to_array(self.weights[name]), axis=1)
+            quantised, scales = per_channel(values(self.weights[name], self.folder), axis=1)
             self._constant(table, quantised)
             self._constant(scale, scales)
         return table, scale

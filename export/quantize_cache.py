@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from export.calibrate import Scales
+from export.external_data import open_graph, save
 from export.quantize import DOMAIN, LARGEST
-from export.to_onnx import save
 from serving.bundle import Growth, Manifest, State
 from serving.bundle import Tensor as Port
 
@@ -45,7 +45,7 @@ def quantize_cache(path: Path, manifest: Manifest, scales: Scales) -> Manifest:
     appended = [state for state in manifest.states if state.growth is Growth.APPEND]
     by_input = {state.step_input: scales[state.name] for state in appended}
     ports = {name for state in appended for name in (state.step_input, state.step_output)}
-    model = onnx.load(str(path))
+    model = open_graph(path)
     for node in model.graph.node:
         if node.domain == DOMAIN and node.op_type == "GroupQueryAttention":
             _rescale(model.graph, node, by_input)
@@ -66,7 +66,7 @@ def _round_outputs(path: Path, scales: Mapping[str, NDArray[np.float32]]) -> Non
         path: Of the graph.
         scales: Output → (G·K,) value of one unit in each channel.
     """
-    model = onnx.load(str(path))
+    model = open_graph(path)
     graph = model.graph
     for value in graph.output:
         if value.name not in scales:

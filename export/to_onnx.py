@@ -17,6 +17,7 @@ from torch.export import Dim
 from torch.onnx.errors import OnnxExporterError
 
 from export.architecture import Lowering
+from export.external_data import EXTERNAL_DATA_BYTES, PAGE, SMALL_BYTES, data_path
 from export.layers.attention import Attention
 from serving.bundle import Graph
 from serving.bundle import Tensor as Port
@@ -24,12 +25,6 @@ from serving.errors import SetupError
 
 OPSET = 20  # the newest that a current Triton container's own ONNX Runtime is sure to take
 MAX_IR = 10
-EXTERNAL_DATA_BYTES = 256 << 20
-"""Larger weights lie beside the graph: protobuf ends at 2 GiB, and writing or parsing a message
-holds its weights in memory two or three times."""
-_PAGE = 4096
-_SMALL_BYTES = 1024
-"""Tensors up to this size stay in the graph, where shape inference reads them."""
 # Traced sizes: all different, so that no two dimensions are taken for one. R is a multiple of B.
 TRACED_SIZES = {"B": 2, "R": 6, "T": 3, "P": 7, "S": 5, "M": 4, "N": 9}
 
@@ -83,7 +78,7 @@ def _shallow_copy(module: nn.Module) -> nn.Module:
 
 def _without_large_weights(program: torch.onnx.ONNXProgram, path: Path) -> onnx.ModelProto:
     """The graph; where its weights are large they are written beside it, one tensor at a time."""
-    data = path.with_name(f"{path.name}.data")
+    data = data_path(path)
     data.unlink(missing_ok=True)
     weights = program.model.graph.initializers.values()
     if sum(tensor.const_value.nbytes for tensor in weights if tensor.const_value) > (
@@ -93,22 +88,11 @@ def _without_large_weights(program: torch.onnx.ONNXProgram, path: Path) -> onnx.
             program.model,
             path.parent,
             data.name,
-            size_threshold_bytes=_SMALL_BYTES,
-            alignment=_PAGE,
+            size_threshold_bytes=SMALL_BYTES,
+            alignment=PAGE,
             max_workers=1,
         )
     return program.model_proto
-
-
-def save(model: onnx.ModelProto, path: Path) -> None:
-    """Writes a checked graph; large weights go to `<file>.data` beside it."""
-    data = path.with_name(f"{path.name}.data")
-    data.unlink(missing_ok=True)  # what onnx would append to
-    if model.ByteSize() > EXTERNAL_DATA_BYTES:
-        onnx.save_model(model, str(path), save_as_external_data=True, location=data.name)
-    else:
-        onnx.save_model(model, str(path))
-    onnx.checker.check_model(str(path))
 
 
 def example_inputs(graph: Graph) -> tuple[torch.Tensor, ...]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
+import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 import typer
 from onnx import numpy_helper
+from torch import nn
 from typer.testing import CliRunner
 
 from export import cli
 from export.architecture import Lowering
 from export.cli import export, is_published_default
 from export.manifest import Request
+from export.models.marian import Marian
 from export.registry import tasks
 from serving.bundle import Manifest, SourceInfo, newest_bundle, versions
+from serving.errors import SetupError
 from tests.export.conftest import Bundles, Twins
 
 app = typer.Typer()
@@ -71,6 +77,29 @@ def test_int8_bundle_is_published_with_its_int8_cache(source: Path, tmp_path: Pa
     assert [(port.dtype, kinds[port.name]) for port in ports] == [
         ("int8", onnx.TensorProto.INT8)
     ] * len(caches)
+
+
+@pytest.mark.usefixtures("exported")
+def test_network_is_freed_before_int8(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large checkpoint's float32 weights would stay in memory beside two sets of graphs."""
+    networks: list[weakref.ref[nn.Module]] = []
+    built = Marian.__init__
+
+    def build(network: Marian, *arguments: Any, **options: Any) -> None:
+        built(network, *arguments, **options)
+        networks.append(weakref.ref(network))
+
+    def lower_precision(*arguments: object) -> Manifest:
+        gc.collect()
+        assert [network() for network in networks] == [None]
+        raise SetupError("stop here")
+
+    monkeypatch.setattr(Marian, "__init__", build)
+    monkeypatch.setattr("export.cli.lower_precision", lower_precision)
+    code, output = _run(source, "--repository", tmp_path / "r", "--precision", "int8")
+    assert (code, "stop here" in output) == (1, True), output
 
 
 @pytest.mark.slow
