@@ -42,6 +42,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "xlnet": "export.models.xlnet",
     "rnn-encoder": "export.models.rnn_encoder",
     "rnn-lm": "export.models.rnn_lm",
+    "rnn-seq2seq": "export.models.rnn_seq2seq",
     "bahdanau": "export.models.bahdanau",
     "show-attend-tell": "export.models.show_attend_tell",
     "t5": "export.models.t5",

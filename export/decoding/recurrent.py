@@ -1,11 +1,11 @@
 """Recurrent decoders, and the engine's graphs of them.
 
 A model file defines the cell, this file its graphs `admit` and `step`. The source becomes
-annotations, which are held and attended to, and initial states, which every step replaces. A
-language model has no source; its states begin as zeros.
+annotations, which are held and attended to, and initial states, which every step replaces; without
+attention, one vector and initial states. A language model has no source; its states begin as zeros.
 
 Legend: B sequences, R rows (B x beams), S annotations, D width of an annotation, A width of the
-attention, V vocabulary.
+attention, C width of a context, V vocabulary.
 """
 
 from __future__ import annotations
@@ -62,20 +62,30 @@ class RecurrentDecoder(nn.Module):
 
 
 class StateDecoder(nn.Module):
-    """One token a call, from the states alone.
+    """One token a call, without attention.
 
     Attributes:
         vocabulary_size: V.
-        state_widths: Name → width of each state.
+        state_widths: Name → width of each state, in the order of `initial_states`.
+        context_width: C, of the vector that every step reads; None where none does.
     """
 
     vocabulary_size: int
     state_widths: Mapping[str, int]
+    context_width: int | None = None
+
+    def initial_states(self, context: Tensor) -> tuple[Tensor, ...]:
+        """(B, C) → the states before the first token, (B, width) each; of those with a source."""
+        raise NotImplementedError
 
     def forward(
-        self, tokens: Tensor, states: tuple[Tensor, ...]
+        self, tokens: Tensor, states: tuple[Tensor, ...], *held: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """(R,) tokens and (R, width) each → logits (R, V) and the new states."""
+        """(R,) tokens and (R, width) each → logits (R, V) and the new states.
+
+        Args:
+            held: (B, C) where steps read the context.
+        """
         raise NotImplementedError
 
 
@@ -115,36 +125,77 @@ class Step(nn.Module):
         return logits, *new, attention
 
 
+class ContextAdmit(nn.Module):
+    """`admit`: a source → its context, if steps read it, and the initial states."""
+
+    def __init__(self, encoder: nn.Module, decoder: StateDecoder) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(self, *source: Tensor) -> tuple[Tensor, ...]:
+        """The encoder's inputs → (B, C) and (B, width) for each state."""
+        context = self.encoder(*source)
+        states = self.decoder.initial_states(context)
+        return states if self.decoder.context_width is None else (context, *states)
+
+
 class StateStep(nn.Module):
-    """`step` of a language model."""
+    """`step`: one token a row, without attention."""
 
     def __init__(self, decoder: StateDecoder) -> None:
         super().__init__()
         self.decoder = decoder
 
-    def forward(self, tokens: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
-        """(R, 1) tokens, (R, width) each → logits (R, V) and the new states."""
-        logits, after = self.decoder(tokens[:, 0], states)
+    def forward(self, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        """(R, 1) tokens, (R, width) each, perhaps (B, C) → logits (R, V) and the new states."""
+        count = len(self.decoder.state_widths)
+        logits, after = self.decoder(tokens[:, 0], rest[:count], *rest[count:])
         return logits, *after
 
 
 def recurrent_lm_graphs(decoder: StateDecoder) -> Graphs:
     """`step` alone (R dynamic; one token a call)."""
+    states = tuple(
+        _replaced_state(name, width).model_copy(update={"admit_output": None})
+        for name, width in decoder.state_widths.items()
+    )
+    return Graphs({"step": _state_step(decoder, ())}, states)
+
+
+def context_graphs(encoder: nn.Module, decoder: StateDecoder, source: Source) -> Graphs:
+    """`admit` and `step` (R, B and the source's sizes dynamic; one token a call).
+
+    Args:
+        encoder: Called with the source's inputs → (B, C).
+    """
+    width = decoder.context_width
+    held = () if width is None else (_port("context", "B", width),)
+    widths = decoder.state_widths
+    initial = (_port(f"initial_{name}", "B", width) for name, width in widths.items())
+    admit = source.admit_graph((*held, *initial))
+    lowerings = {
+        "admit": Lowering(ContextAdmit(encoder, decoder), admit),
+        "step": _state_step(decoder, held),
+    }
+    states = (
+        *(_replaced_state(name, width) for name, width in widths.items()),
+        *(held_state(port) for port in held),
+    )
+    return Graphs(lowerings, states, source_vocabulary=source.vocabulary)
+
+
+def _state_step(decoder: StateDecoder, held: tuple[Port, ...]) -> Lowering:
     widths = decoder.state_widths
     step = Graph(
         file="step.onnx",
-        inputs=(_TOKENS, *(_port(name, "R", width) for name, width in widths.items())),
+        inputs=(_TOKENS, *(_port(name, "R", width) for name, width in widths.items()), *held),
         outputs=(
             _port("logits", "R", decoder.vocabulary_size, role=Role.LOGITS),
             *(_port(f"next_{name}", "R", width) for name, width in widths.items()),
         ),
         max_tokens_per_call=1,
     )
-    states = tuple(
-        _replaced_state(name, width).model_copy(update={"admit_output": None})
-        for name, width in widths.items()
-    )
-    return Graphs({"step": Lowering(StateStep(decoder), step)}, states)
+    return Lowering(StateStep(decoder), step)
 
 
 def recurrent_graphs(encoder: nn.Module, decoder: RecurrentDecoder, source: Source) -> Graphs:

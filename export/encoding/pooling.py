@@ -100,6 +100,14 @@ def last(hidden: Tensor, lengths: Tensor) -> Tensor:
     return hidden.gather(1, index).squeeze(1)
 
 
+def final_states(hidden: Tensor, lengths: Tensor, *, is_bidirectional: bool) -> Tensor:
+    """(B, D): what each direction of a recurrence ends in; both have half of the width."""
+    if not is_bidirectional:
+        return last(hidden, lengths)
+    rightward, leftward = hidden.chunk(2, dim=-1)
+    return torch.cat([last(rightward, lengths), leftward[:, 0]], dim=-1)
+
+
 def _largest(hidden: Tensor, lengths: Tensor) -> Tensor:
     inside = within(lengths, hidden.shape[1])[..., None]
     return hidden.masked_fill(~inside, float("-inf")).amax(dim=1)

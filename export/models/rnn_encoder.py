@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
 from export.encoding.declaration import text_architecture, text_twin
 from export.encoding.heads import HeadConfig, HeadKind, read_head
 from export.encoding.network import SequenceClassifier, TextEncoder, TextModel
-from export.encoding.pooling import POOLED, PoolingMode, last
+from export.encoding.pooling import POOLED, PoolingMode, final_states
 from export.layers.cells import CELLS
 from export.layers.recurrent_stack import RecurrentStack, tensor_names
 from export.rename import Entry, Rename
@@ -100,20 +99,12 @@ class Encoder(TextEncoder):
         return self.rnn(self.tokens(token_ids), lengths)
 
 
-def final(hidden: Tensor, lengths: Tensor, *, is_bidirectional: bool) -> Tensor:
-    """(B, T, N·H) → (B, N·H): the state that each direction ends in."""
-    if not is_bidirectional:
-        return last(hidden, lengths)
-    rightward, leftward = hidden.chunk(2, dim=-1)
-    return torch.cat([last(rightward, lengths), leftward[:, 0]], dim=-1)
-
-
 def build(config: Config) -> TextModel:
     """The encoder with its head."""
     encoder = Encoder(config)
     pool: Callable[[Tensor, Tensor], Tensor]
     if config.pooling == FINAL:
-        pool = partial(final, is_bidirectional=config.is_bidirectional)
+        pool = partial(final_states, is_bidirectional=config.is_bidirectional)
     else:
         pool = POOLED[PoolingMode(config.pooling)]
     return TextModel(

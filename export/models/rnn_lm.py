@@ -86,7 +86,7 @@ class Decoder(StateDecoder):
         self.rnn = RecurrentStack(cell, config.word_width, config.hidden_width, config.layers)
         self.output = nn.Linear(config.hidden_width, config.vocabulary_size)
 
-    def forward(self, tokens: Tensor, states: States) -> tuple[Tensor, States]:
+    def forward(self, tokens: Tensor, states: States, *held: Tensor) -> tuple[Tensor, States]:
         """(R,) words, (R, H) each → logits (R, V) and the new states."""
         hidden, after = self.rnn.step(self.words(tokens), states)
         return self.output(hidden), after

@@ -106,19 +106,27 @@ EQUATIONS = {
 }
 
 
-def states(cell: str, weights: Weights, inputs: Sequence[Array]) -> list[Array]:
-    """The state after each input of one row."""
+def states(
+    cell: str, weights: Weights, inputs: Sequence[Array], first: Array | None = None
+) -> list[Array]:
+    """The state after each input of one row; before the first one it is zero by default."""
     width = weights["recurrence.weight"].shape[1]
-    h, c, found = np.zeros(width), np.zeros(width), []
+    h, c, found = np.zeros(width) if first is None else first, np.zeros(width), []
     for x in inputs:
         h, c = EQUATIONS[cell](weights, x, h, c)
         found.append(h)
     return found
 
 
-def layer(cell: str, rightward: Weights, leftward: Weights | None, inputs: Array) -> Array:
+def layer(
+    cell: str,
+    rightward: Weights,
+    leftward: Weights | None,
+    inputs: Array,
+    first: Array | None = None,
+) -> Array:
     """(T, D) → (T, N·H)."""
-    found = [states(cell, rightward, list(inputs))]
+    found = [states(cell, rightward, list(inputs), first)]
     if leftward is not None:
         found.append(states(cell, leftward, list(inputs[::-1]))[::-1])
     return np.concatenate(found, axis=-1)

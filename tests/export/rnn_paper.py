@@ -55,12 +55,17 @@ class Written(nn.Module):
                     self.register_parameter(name, nn.Parameter(torch.zeros(shape)))
             width = len(self.suffixes) * hidden
 
-    def forward(self, x: Tensor) -> tuple[Tensor, None]:
-        """(1, T, D) → (1, T, N·H)."""
+    def forward(self, x: Tensor, first: Tensor | None = None) -> tuple[Tensor, None]:
+        """(1, T, D) → (1, T, N·H).
+
+        Args:
+            first: (layers, 1, H) the state of each layer before the first position; by default 0.
+        """
         read = x[0].double().numpy()
         for number in range(self.layers):
             both = [self._weights(f"l{number}{suffix}") for suffix in self.suffixes]
-            read = recurrent_paper.layer(self.cell, *[*both, None][:2], read)
+            before = None if first is None else first[number, 0].double().numpy()
+            read = recurrent_paper.layer(self.cell, *[*both, None][:2], read, before)
         return torch.from_numpy(read).float()[None], None
 
     def _weights(self, end: str) -> dict[str, np.ndarray]:
@@ -80,6 +85,20 @@ class Written(nn.Module):
         }
 
 
+def recurrent(cell: str, sizes: tuple[int, int, int], *, bidirectional: bool) -> nn.Module:
+    """Layers of torch, or written ones; sizes are D, H and the number of layers."""
+    if cell in _TORCH:
+        return _TORCH[cell](*sizes, batch_first=True, bidirectional=bidirectional)
+    return Written(cell, *sizes, bidirectional=bidirectional)
+
+
+def save(model: Any, folder: Path) -> None:
+    """A checkpoint of our format."""
+    tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(model.values), encoding="utf-8")
+
+
 class RnnModel(nn.Module):
     """An embedding and recurrent layers.
 
@@ -97,11 +116,7 @@ class RnnModel(nn.Module):
         self.is_bidirectional = values.get("bidirectional", False)
         self.embedding = nn.Embedding(values["vocab_size"], values["embedding_size"])
         sizes = (values["embedding_size"], hidden, values.get("num_layers", 1))
-        self.rnn: nn.Module
-        if cell in _TORCH:
-            self.rnn = _TORCH[cell](*sizes, batch_first=True, bidirectional=self.is_bidirectional)
-        else:
-            self.rnn = Written(cell, *sizes, bidirectional=self.is_bidirectional)
+        self.rnn = recurrent(cell, sizes, bidirectional=self.is_bidirectional)
         self.width = hidden * (1 + self.is_bidirectional)
 
     def forward(self, input_ids: Tensor) -> Any:
@@ -114,9 +129,7 @@ class RnnModel(nn.Module):
 
     def save_pretrained(self, folder: Path) -> None:
         """A folder of our format."""
-        tensors = {name: value.contiguous() for name, value in self.state_dict().items()}
-        save_file(tensors, folder / "model.safetensors")
-        (folder / "config.json").write_text(json.dumps(self.values), encoding="utf-8")
+        save(self, folder)
 
 
 class RnnForTokenClassification(RnnModel):
@@ -164,6 +177,56 @@ class RnnForCausalLM(RnnModel):
     def forward(self, input_ids: Tensor) -> Any:
         """(1, T) → logits (1, T, V)."""
         return _Outputs(logits=self.output(self.hidden(input_ids)))
+
+
+class RnnSeq2Seq(nn.Module):
+    """A source read to its end, and a target from there.
+
+    Args:
+        values: `config.json`.
+    """
+
+    config_class = dict
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.values = values
+        self.encoder = RnnModel(values)
+        context = self.encoder.width
+        words, hidden = values["embedding_size"], values["hidden_size"]
+        layers, cell = values.get("num_layers", 1), values["cell"]
+        read = words + (context if values["context"] != "initial" else 0)
+        self.decoder = nn.ModuleDict(
+            {
+                "embedding": nn.Embedding(values["vocab_size"], words),
+                "initial": nn.Linear(context, layers * hidden * (2 if cell == "lstm" else 1)),
+                "rnn": recurrent(cell, (read, hidden, layers), bidirectional=False),
+                "output": nn.Linear(hidden, values["vocab_size"]),
+            }
+        )
+
+    def forward(self, input_ids: Tensor, decoder_input_ids: Tensor) -> Any:
+        """(1, S), (1, T) → logits (1, T, V)."""
+        states, half = self.encoder.hidden(input_ids)[0], self.values["hidden_size"]
+        if self.values["context"] == "mean":
+            context = states.mean(dim=0)
+        elif self.encoder.is_bidirectional:
+            context = torch.cat([states[-1, :half], states[0, half:]])
+        else:
+            context = states[-1]
+        words = self.decoder["embedding"](decoder_input_ids)
+        if self.values["context"] != "initial":
+            words = torch.cat([words, context.expand(1, words.shape[1], -1)], dim=-1)
+        first = self.decoder["initial"](context).tanh().unflatten(0, (-1, 1, half))  # (n, 1, H)
+        if self.values["cell"] == "lstm":  # state and cell of a layer stand side by side
+            hidden, _ = self.decoder["rnn"](words, (first[::2], first[1::2]))
+        else:
+            hidden, _ = self.decoder["rnn"](words, first)
+        return _Outputs(logits=self.decoder["output"](hidden))
+
+    def save_pretrained(self, folder: Path) -> None:
+        """A folder of our format."""
+        save(self, folder)
 
 
 class _Outputs(dict[str, Tensor]):
