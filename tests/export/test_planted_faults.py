@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import onnx
 import pytest
@@ -11,27 +13,99 @@ import torch
 from onnx import numpy_helper
 from torch import nn
 
+from export.architecture import Graphs
 from export.layers.attention import Attention
 from export.registry import families
 from export.twin import EXPORTED
 from export.verify import TOLERANCE, ParityError, bundle_path, verify
 from serving.bundle import Bundle
+from tests.export import (
+    faults_encoders,
+    faults_joint,
+    faults_open_clip,
+    faults_seq2seq,
+    faults_vision,
+)
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.faults import GENERAL_FAULTS, OWN_FAULTS, Fault
+from tests.export.faults_decoders import DECODER_FAULTS
 from tests.export.oracle import compare, difference
 from tests.export.twins import build
 
-FAULTS = [
-    pytest.param(name, fault, id=f"{name}: {title}")
-    for name, faults in OWN_FAULTS.items()
-    for title, fault in faults.items()
-]
+Faults = Mapping[tuple[str, str], Mapping[str, Fault]]
+"""(architecture, configuration) → title → fault."""
 
 
-@pytest.mark.parametrize("name", families())
-def test_twin_differs_when_any_parameter_does(name: str, twins: Twins) -> None:
+def exported(faults: Mapping[str, Mapping[str, Fault]]) -> Faults:
+    """Faults by architecture, in the configuration that is exported."""
+    return {(name, EXPORTED): planted for name, planted in faults.items()}
+
+
+ENCODERS: Faults = faults_encoders.FAULTS
+JOINT: Faults = faults_joint.FAULTS | faults_open_clip.FAULTS
+VISION: Faults = faults_vision.FAULTS
+FAMILIES = (
+    exported(OWN_FAULTS), exported(DECODER_FAULTS), ENCODERS, JOINT, faults_seq2seq.FAULTS, VISION,
+)  # fmt: skip
+QUICK = (exported(OWN_FAULTS), {place: VISION[place] for place in VISION if place[1] == EXPORTED})
+"""Whose faults the gate must find in `make test`; the others' in `make test-all`."""
+PLACES = dict.fromkeys([*((name, EXPORTED) for name in families()), *ENCODERS, *JOINT])
+
+
+def flat(*groups: Faults) -> Iterator[tuple[str, str, str, Fault]]:
+    for group in groups:
+        for place, faults in group.items():
+            for title, fault in faults.items():
+                yield *place, title, fault
+
+
+def parameters(*, of_gate: bool) -> list[Any]:
+    """Every fault as a parameter; those that the gate need not find each time are `full`."""
+    quick = {(name, config, title) for name, config, title, _ in flat(*QUICK)}
+    return [
+        pytest.param(
+            name, config, fault, id=f"{name}-{config}: {title}",
+            marks=[pytest.mark.full] if of_gate and (name, config, title) not in quick else [],
+        )
+        for name, config, title, fault in flat(*FAMILIES)
+        if not of_gate or (name, config) not in VISION or config == EXPORTED
+    ]  # fmt: skip
+
+
+def planted(twin: TwinPair) -> tuple[nn.Module, Graphs]:
+    """A copy of the network, and its graphs."""
+    network = copy.deepcopy(twin.network)
+    return network, twin.architecture.graphs(network, twin.prepared.image)
+
+
+@pytest.mark.parametrize(("name", "config", "fault"), parameters(of_gate=False))
+def test_twin_differs_for_a_planted_fault(
+    name: str, config: str, fault: Fault, twins: Twins
+) -> None:
+    twin = twins(name, config)
+    if (name, config) in VISION:  # whose faults change what is prepared for a size, too
+        network, graphs = planted(twin)
+    else:
+        network, graphs = copy.deepcopy(twin.network), None
+    with fault(network):
+        assert worst(twin, network, graphs) > TOLERANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "config", "fault"), parameters(of_gate=True))
+def test_gate_fails_for_a_planted_fault(
+    name: str, config: str, fault: Fault, twins: Twins, bundles: Bundles
+) -> None:
+    network, graphs = planted(twins(name, config))
+    bundle = bundles(name, config)
+    with fault(network), pytest.raises(ParityError, match="nothing was published"):
+        verify(graphs, bundle)
+
+
+@pytest.mark.parametrize(("name", "config"), PLACES)
+def test_twin_differs_when_any_parameter_does(name: str, config: str, twins: Twins) -> None:
     """Otherwise a wrong weight would pass: it is unused, or the twin cannot detect it."""
-    twin = twins(name, EXPORTED)
+    twin = twins(name, config)
     unnoticed = []
     for path, _ in twin.network.named_parameters():
         network = copy.deepcopy(twin.network)
@@ -68,30 +142,10 @@ def test_gate_fails_for_a_disturbed_weight(name: str, twins: Twins, bundles: Bun
         verify(graphs, bundles(name, EXPORTED))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "fault"), FAULTS)
-def test_gate_fails_for_a_planted_fault(
-    name: str, fault: Fault, twins: Twins, bundles: Bundles
-) -> None:
-    twin = twins(name, EXPORTED)
-    network = copy.deepcopy(twin.network)
-    graphs = twin.architecture.graphs(network, twin.prepared.image)
-    bundle = bundles(name, EXPORTED)
-    with fault(network), pytest.raises(ParityError, match="nothing was published"):
-        verify(graphs, bundle)
-
-
-@pytest.mark.parametrize(("name", "fault"), FAULTS)
-def test_twin_differs_for_a_planted_fault(name: str, fault: Fault, twins: Twins) -> None:
-    twin = twins(name, EXPORTED)
-    network = copy.deepcopy(twin.network)
-    with fault(network):
-        assert worst(twin, network) > TOLERANCE
-
-
-def worst(twin: TwinPair, network: nn.Module) -> float:
+def worst(twin: TwinPair, network: nn.Module, graphs: Graphs | None = None) -> float:
     """The largest difference from the reference; infinite for NaN."""
-    found = [difference(want, got) for _, want, got in compare(twin, network)]
+    compared = compare(twin, network) if graphs is None else compare(twin, graphs=graphs)
+    found = [difference(want, got) for _, want, got in compared]
     return max(float("inf") if math.isnan(value) else value for value in found)
 
 

@@ -1,0 +1,25 @@
+"""Every head of every text encoder passes the gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from export.registry import architecture
+from export.verify import TOLERANCE, verify
+from tests.export.conftest import Bundles, Twins, lowered
+from tests.export.faults_encoders import FAULTS
+
+ENCODERS = tuple(dict.fromkeys(name for name, _ in FAULTS))
+HEADS = [(name, config) for name in ENCODERS for config in architecture(name).twin.configs]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "config"), HEADS)
+def test_every_head_passes_the_gate_in_both_precisions(
+    name: str, config: str, twins: Twins, bundles: Bundles, tmp_path: Path
+) -> None:
+    twin, bundle = twins(name, config), bundles(name, config)
+    assert verify(twin.graphs(), bundle).worst_difference < TOLERANCE
+    lowered(bundle, twin, tmp_path)  # raises if int8 is too far off, or a row depends on others
