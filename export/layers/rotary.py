@@ -49,6 +49,43 @@ def llama3_scaling(
     return scaled
 
 
+def yarn_scaling(
+    factor: float, fast: float, slow: float, original_positions: int, base: float, *, rounds: bool
+) -> Scaling:
+    """As `llama3_scaling`, with a ramp over dimensions (Peng et al. 2023, §3.2, arXiv 2309.00071).
+
+    Args:
+        factor: Long wavelengths are divided by it.
+        fast: Dimensions that turn more often within `original_positions` are kept.
+        slow: Those that turn less often are divided.
+        original_positions: Positions of the first training.
+        base: Of the frequencies.
+        rounds: Whether the ramp begins and ends at whole dimensions.
+    """
+
+    def dimension(turns: float, width: int) -> float:
+        """The dimension that turns so often, not whole."""
+        return width * math.log(original_positions / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    def scaled(frequencies: Tensor) -> Tensor:
+        width = 2 * len(frequencies)
+        first, last = dimension(fast, width), dimension(slow, width)
+        if rounds:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, width - 1)
+        length = last - first or 0.001
+        dimensions = torch.arange(len(frequencies), dtype=torch.float32)
+        divided = ((dimensions - first) / length).clamp(0, 1)
+        return (1 - divided) * frequencies + divided * frequencies / factor
+
+    return scaled
+
+
+def yarn_amplitude(factor: float, weight: float = 1.0) -> float:
+    """Factor of cosines and sines that sharpens the scores of long contexts (§3.3)."""
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+
 @dataclass(frozen=True)
 class Rotary:
     """How the heads of a model rotate; layers of one model share one object and its tables."""
@@ -61,6 +98,8 @@ class Rotary:
     is_interleaved: bool = False
     """2 i rotates with 2 i + 1, else i with i + w / 2."""
     scaling: Scaling = unscaled
+    amplitude: float = 1.0
+    """Factor of cosines and sines."""
 
     @cached_property
     def tables(self) -> tuple[Tensor, Tensor]:
@@ -68,7 +107,7 @@ class Rotary:
         exponents = torch.arange(0, self.width, 2, dtype=torch.float32) / self.width
         frequencies = self.scaling(1.0 / self.base**exponents)
         angles = torch.arange(self.positions, dtype=torch.float32)[:, None] * frequencies
-        return angles.cos(), angles.sin()
+        return angles.cos() * self.amplitude, angles.sin() * self.amplitude
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """(R, H, T, ≥ w) at (R, T) positions, rotated; padding may lie beyond the tables."""

@@ -6,12 +6,22 @@ Version 4 has `rope_theta` and `rope_scaling`, version 5 the two together in `ro
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from export.config_reader import ConfigReader
-from export.layers.rotary import Rotary, Scaling, linear_scaling, llama3_scaling, unscaled
+from export.layers.rotary import (
+    Rotary,
+    Scaling,
+    linear_scaling,
+    llama3_scaling,
+    unscaled,
+    yarn_amplitude,
+    yarn_scaling,
+)
 from serving.errors import CheckpointError
 
 DEFAULT_BASE = 10000.0
+TRAINED = "original_max_position_embeddings"
 
 
 def read_rotary(
@@ -52,11 +62,19 @@ def rotary_of(
     if head_width % 2:
         raise CheckpointError(f"{reader.place}: heads of width {head_width} cannot rotate in pairs")
     base = parameters.number("rope_theta", default_base)
-    return Rotary(head_width, positions, base, scaling=_scaling(parameters, positions))
+    # Phi-3's field, which `transformers` prefers for all models
+    trained = reader.integer(TRAINED, parameters.integer(TRAINED, positions))
+    if _kind(parameters) == "yarn":
+        return _yarn(parameters, Rotary(head_width, positions, base), trained)
+    return Rotary(head_width, positions, base, scaling=_scaling(parameters, trained))
 
 
-def _scaling(parameters: ConfigReader, positions: int) -> Scaling:
-    kind = parameters.values.get("rope_type", parameters.values.get("type", "default"))
+def _kind(parameters: ConfigReader) -> object:
+    return parameters.values.get("rope_type", parameters.values.get("type", "default"))
+
+
+def _scaling(parameters: ConfigReader, trained: int) -> Scaling:
+    kind = _kind(parameters)
     if kind in ("default", "dynamic"):
         # Dynamic scaling begins behind `max_position_embeddings`, which is where our limit lies.
         return unscaled
@@ -65,12 +83,37 @@ def _scaling(parameters: ConfigReader, positions: int) -> Scaling:
     if kind == "llama3":
         names = ("factor", "low_freq_factor", "high_freq_factor")
         factor, low, high = (_required(parameters, name) for name in names)
-        trained = parameters.integer("original_max_position_embeddings", positions)
         return llama3_scaling(factor, low, high, trained)
     raise CheckpointError(
         f"{parameters.place}: rope_type = {kind!r} is not supported, "
-        "only 'default', 'linear', 'dynamic' and 'llama3' are"
+        "only 'default', 'linear', 'dynamic', 'llama3' and 'yarn' are"
     )
+
+
+def _yarn(parameters: ConfigReader, plain: Rotary, trained: int) -> Rotary:
+    """YaRN; a null has the default, as in `transformers`."""
+    given = ConfigReader(
+        {name: value for name, value in parameters.values.items() if value is not None},
+        parameters.place,
+    )
+    factor = (
+        plain.positions / trained
+        if "factor" in parameters.values and "factor" not in given.values
+        else _required(given, "factor")
+    )
+    weights = given.number("mscale", 0.0), given.number("mscale_all_dim", 0.0)
+    amplitude = yarn_amplitude(factor)
+    if all(weights):
+        amplitude = yarn_amplitude(factor, weights[0]) / yarn_amplitude(factor, weights[1])
+    scaling = yarn_scaling(
+        factor,
+        given.number("beta_fast", 32.0) or 32.0,
+        given.number("beta_slow", 1.0) or 1.0,
+        trained,
+        plain.base,
+        rounds=given.flag("truncate", True),
+    )
+    return replace(plain, scaling=scaling, amplitude=given.number("attention_factor", amplitude))
 
 
 def _required(parameters: ConfigReader, name: str) -> float:

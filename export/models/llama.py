@@ -274,6 +274,14 @@ _LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8,
 }
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 8,
+    "beta_fast": 1.2,
+    "beta_slow": 0.2,
+}
 TWIN = Twin(
     reference="transformers:LlamaForCausalLM",
     configs={
@@ -298,6 +306,7 @@ TWIN = Twin(
         "rotated by the operator": _TINY | {"head_dim": 16, "num_key_value_heads": None},
         "linear": _TINY
         | {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}},
+        "yarn": _TINY | {"head_dim": 12, "rope_parameters": _YARN},
         "dynamic": _TINY
         | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 3.0}},
         "mistral": _TINY | {"model_type": "mistral", "sliding_window": 3, "head_dim": 10},

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from export.encoding import pooling
 from export.encoding.pooling import PoolingMode, last
-from export.layers import attention, scores
+from export.layers import attention, disentangled, scores
 from export.layers.relative import RelativePositions
 from export.models import albert, deberta, roberta, xlnet
 from tests.export.faults import Fault, change
@@ -141,15 +141,15 @@ MPNET: dict[str, Fault] = {
 
 
 def _relative(
-    action: Callable[[deberta.DisentangledAttention, Tensor, Tensor], Tensor | None],
+    action: Callable[[disentangled.DisentangledAttention, Tensor, Tensor], Tensor | None],
 ) -> Fault:
-    return lambda net: patch.object(deberta.DisentangledAttention, "relative_scores", action)
+    return lambda net: patch.object(disentangled.DisentangledAttention, "relative_scores", action)
 
 
-_scores = deberta.DisentangledAttention.relative_scores
+_scores = disentangled.DisentangledAttention.relative_scores
 
 
-def _transposed(layer: deberta.DisentangledAttention, query: Tensor, key: Tensor) -> Tensor:
+def _transposed(layer: disentangled.DisentangledAttention, query: Tensor, key: Tensor) -> Tensor:
     found = _scores(layer, query, key)
     assert found is not None
     return found.transpose(-1, -2)
@@ -188,7 +188,7 @@ DEBERTA: dict[str, Fault] = {
     ),
     "scores are scaled as if contents were all": change(_scaled_for_contents),
     "distances are not normalised": lambda net: patch.object(
-        deberta.DistanceTable, "vectors", lambda table: table.table.weight
+        disentangled.DistanceTable, "vectors", lambda table: table.table.weight
     ),
 }
 DEBERTA_V2: dict[str, Fault] = {

@@ -23,6 +23,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8,
 }
+YARN = {"factor": 4.0, "original_max_position_embeddings": 8}
 SCALED: dict[str, dict[str, Any]] = {
     "default": {},
     "base": {"rope_theta": 500000.0},
@@ -30,6 +31,25 @@ SCALED: dict[str, dict[str, Any]] = {
     "linear, as it was first written": {"rope_scaling": {"type": "linear", "factor": 4.0}},
     "linear": {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     "dynamic": {"rope_scaling": {"type": "dynamic", "factor": 4.0}},
+    "Qwen2.5's YaRN": {"rope_theta": 1000000.0, "rope_scaling": YARN | {"type": "yarn"}},
+    "YaRN of all positions": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+    "YaRN with its own ramp": {
+        "rope_scaling": YARN
+        | {"rope_type": "yarn", "beta_fast": 2.0, "beta_slow": 0.3, "truncate": False}
+    },
+    "YaRN with an amplitude": {
+        "rope_scaling": YARN | {"rope_type": "yarn", "attention_factor": 0.7, "beta_fast": None}
+    },
+    "YaRN with DeepSeek's weights": {
+        "rope_scaling": YARN | {"rope_type": "yarn", "mscale": 0.7, "mscale_all_dim": 1.2}
+    },
+    "YaRN without a ramp": {
+        "rope_scaling": YARN | {"rope_type": "yarn", "beta_fast": 9.0, "beta_slow": 9.0}
+    },
+    "Phi-3's place for the trained positions": {
+        "original_max_position_embeddings": 4,
+        "rope_scaling": {"rope_type": "yarn", "factor": 8.0},
+    },
 }
 
 
@@ -62,6 +82,15 @@ def test_older_rope_fields_mean_what_transformers_reads(case: str) -> None:
     assert torch.allclose(_tables(*theirs), torch.stack(ours.tables), atol=1e-6)
 
 
+def test_yarn_is_neither_plain_nor_linear() -> None:
+    values = _values("llama") | {"rope_scaling": YARN | {"rope_type": "yarn", "beta_slow": 0.1}}
+    frequencies = torch.tensor([1.0, 0.3, 0.1, 0.03, 0.01])
+    ratios = (_rotary("llama", values).scaling(frequencies) / frequencies).tolist()
+    assert ratios[0] == 1.0
+    assert ratios[-1] == 0.25
+    assert any(0.25 < ratio < 1 for ratio in ratios)
+
+
 @pytest.mark.parametrize("case", ["Llama 3", "linear", "default"])
 def test_gemma_3_rotates_by_two_bases_in_older_fields(case: str) -> None:
     values = _values("gemma3_text") | deepcopy(SCALED[case]) | {"rope_local_base_freq": 77.0}
@@ -74,7 +103,8 @@ def test_gemma_3_rotates_by_two_bases_in_older_fields(case: str) -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type = 'yarn'"),
+    ("llama", {"rope_scaling": {"rope_type": "yarn"}}, "factor is missing"),
+    ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": "4"}}, "factor must be a number"),
     ("llama", {"rope_scaling": {"rope_type": "longrope"}}, "rope_type = 'longrope'"),
     ("llama", {"rope_scaling": {"rope_type": "linear"}}, "factor is missing"),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
