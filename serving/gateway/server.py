@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import grpc
 import uvicorn
@@ -32,21 +34,45 @@ log = logging.getLogger(__name__)
 
 _FLUSH_S = 5
 """Time to write the responses of requests that have ended."""
+_COLLECT_EVERY = 10_000
+"""Objects allocated and not freed between two runs of the garbage collector; Python's 700 are those
+of a few requests in flight."""
 
 
 def run_gateway(settings: GatewaySettings) -> int:
     """Serve until SIGTERM or SIGINT, then let requests finish; returns the exit code."""
     configure_logs(as_json=settings.json_output)
     try:
-        uvloop.run(_serve(settings, lambda: TritonInference(settings.triton)))
+        connect = partial(TritonInference, settings.triton)
+        uvloop.run(_serve(settings, connect, on_loaded=_exempt_from_collection))
     except SetupError as error:
         log.error("cannot start: %s", error.message)
         return 1
     return 0
 
 
-async def _serve(settings: GatewaySettings, connect: Callable[[], Inference]) -> None:
+def _exempt_from_collection() -> None:
+    """Exempt all objects that exist now from garbage collection: they live as long as the process.
+
+    Otherwise each full collection visits a hundred thousand of them: pauses of 0.1 s, which took,
+    with the partial collections, a fifth of the gateway's time under load.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_EVERY)
+
+
+async def _serve(
+    settings: GatewaySettings,
+    connect: Callable[[], Inference],
+    on_loaded: Callable[[], None] | None = None,
+) -> None:
     """Both fronts over one service, until a signal.
+
+    Args:
+        settings: Addresses and limits.
+        connect: Makes the connection to the models.
+        on_loaded: Called once, when the models are loaded.
 
     Raises:
         SetupError: a port is in use, or there is no repository.
@@ -64,8 +90,11 @@ async def _serve(settings: GatewaySettings, connect: Callable[[], Inference]) ->
             grpc_server, grpc_port = create_grpc_server(service, readiness)
             await grpc_server.start()
             ports = {"http_port": http_socket.getsockname()[1], "grpc_port": grpc_port}
+            http_server = _http_server(service, readiness)
+            if on_loaded:
+                on_loaded()
             log.info("listening", extra={**ports, "models": ",".join(catalog.names)})
-            await _until_signal(service, _http_server(service, readiness), http_socket, grpc_server)
+            await _until_signal(service, http_server, http_socket, grpc_server)
         finally:
             following.cancel()
             await asyncio.wait((following,))

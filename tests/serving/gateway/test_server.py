@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import grpc
@@ -330,6 +332,32 @@ async def test_damaged_bundle_is_skipped_with_one_line(
         listed = (await http.get("/v1/models")).json()["data"]
     assert [model["id"] for model in listed] == ["tiny-translate"]
     assert "skipped broken" in caplog.text
+
+
+async def test_loaded_objects_are_reported_before_the_first_request(
+    settings: GatewaySettings,
+) -> None:
+    inference = FakeInference()
+    loaded: list[int] = []
+    serving = asyncio.create_task(
+        _serve(settings, lambda: inference, on_loaded=lambda: loaded.append(len(inference.calls)))
+    )
+    async with asyncio.timeout(10):
+        while not loaded:
+            await asyncio.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await serving
+    assert loaded == [0]
+
+
+def test_collector_skips_what_exists_at_the_start() -> None:
+    program = (
+        "import gc; from serving.gateway.server import _exempt_from_collection\n"
+        "_exempt_from_collection()\n"
+        "assert gc.get_freeze_count() > len(gc.get_objects()), gc.get_freeze_count()\n"
+        "assert gc.isenabled() and gc.get_threshold()[0] > 700\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_nothing_to_serve_is_a_setup_error(settings: GatewaySettings) -> None:
