@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
 
 from serving.gateway import openapi
 from serving.gateway.dialects.dialect import Dialect
 from serving.gateway.dialects.native import NativeDialect
 from serving.gateway.dialects.openai_chat import OpenAIChatDialect
 from serving.gateway.dialects.openai_messages import ChatCompletionRequest
+from serving.gateway.direct_routes import DirectRoutes
 from serving.gateway.health import Readiness
 from serving.gateway.http_errors import ErrorRenderer
 from serving.gateway.middleware import Middleware
@@ -38,10 +40,12 @@ def create_app(
     settings = service.settings
     native = NativeDialect(settings.api_key)
     owners: dict[str, Dialect] = {}
+    routes: list[BaseRoute] = []
     dialects: list[Dialect] = [native, OpenAIChatDialect(settings.api_key), *further_dialects]
     for dialect in dialects:
         router = dialect.router(service)
         owners |= {getattr(route, "path", ""): dialect for route in router.routes}
+        routes += router.routes
         app.include_router(router)
     app.include_router(system_routes(service, readiness))
     app.include_router(page_routes(read_assets()) if settings.page else redirect_routes())
@@ -49,6 +53,7 @@ def create_app(
     render_error.install(app)
     declared = [task.declaration for task in TASKS.values()]
     openapi.install(app, declared, [ChatCompletionRequest], has_key=settings.api_key is not None)
+    app.add_middleware(DirectRoutes, routes=routes, render_error=render_error)  # the innermost
     if settings.cors_allow_origin:
         app.add_middleware(
             CORSMiddleware,

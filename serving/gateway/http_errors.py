@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -41,26 +40,30 @@ class ErrorRenderer:
         path = getattr(scope.get("route"), "path", "")
         return self._routes.get(path, self._default).render_error(error)
 
+    def rendered(self, request: Request, error: Exception) -> Response | None:
+        """The response of an exception that a route can raise; None for bugs."""
+        if isinstance(error, ServingError):
+            return self(request.scope, error)
+        if isinstance(error, ValidationError | RequestValidationError):
+            return self(request.scope, from_validation(error))
+        if not isinstance(error, HTTPException):
+            return None
+        # Refusals of Starlette: paths, methods, multipart bodies.
+        response = self(request.scope, _of_status(error, request))
+        for name, value in (error.headers or {}).items():
+            response.headers[name] = value  # `Allow` of a 405
+        return response
+
     def install(self, app: FastAPI) -> None:
         """Handle every exception that a route can raise; bugs are left to the `Middleware`."""
 
-        async def ours(request: Request, error: Any) -> Response:
-            return self(request.scope, error)
-
-        async def invalid(request: Request, error: Any) -> Response:
-            return self(request.scope, from_validation(error))
-
-        async def framework(request: Request, error: Any) -> Response:
-            """Refusals of Starlette: paths, methods, multipart bodies."""
-            response = self(request.scope, _of_status(error, request))
-            for name, value in (error.headers or {}).items():
-                response.headers[name] = value  # `Allow` of a 405
+        async def handle(request: Request, error: Exception) -> Response:
+            response = self.rendered(request, error)
+            assert response is not None, "a handler of another kind of exception"
             return response
 
-        app.add_exception_handler(ServingError, ours)
-        app.add_exception_handler(ValidationError, invalid)
-        app.add_exception_handler(RequestValidationError, invalid)
-        app.add_exception_handler(HTTPException, framework)
+        for kind in (ServingError, ValidationError, RequestValidationError, HTTPException):
+            app.add_exception_handler(kind, handle)
 
 
 def _of_status(error: HTTPException, request: Request) -> ServingError:

@@ -6,8 +6,8 @@ The rest of the gateway depends on the protocol `Inference` only; tests have one
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 import grpc
@@ -18,8 +18,10 @@ from tritonclient.grpc.service_pb2 import ModelInferRequest, ModelInferResponse
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 from tritonclient.utils import (
     InferenceServerException,
+    deserialize_bytes_tensor,
     np_to_triton_dtype,
     serialize_byte_tensor,
+    triton_to_np_dtype,
 )
 
 from serving.codec import decode_chunk, decode_finished, encode_request
@@ -103,6 +105,9 @@ class TritonInference:
         self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL)
         self._streams = StreamPool(GRPCInferenceServiceStub(self._channel).ModelStreamInfer)
         self._restarts = RestartWatcher(self._incarnation)
+        self._prefix = f"{secrets.token_hex(8)}-"
+        self._count = 0
+        """Sequences so far; with the prefix their ids, unique among all gateways of a server."""
 
     async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
         """One sequence, aborted when the caller is cancelled: that frees its slots."""
@@ -175,7 +180,9 @@ class TritonInference:
         deadline_ms = max(1, int(timeout_s * 1000))
         options = options.model_copy(update={"deadline_ms": deadline_ms})
         inputs = encode_request(call.inputs, options)
-        sequence = self._streams.begin(_request(call.model, call.version, inputs))
+        self._count += 1
+        request_id = f"{self._prefix}{self._count}"
+        sequence = self._streams.begin(_request(call.model, call.version, request_id, inputs))
         try:
             async with asyncio.timeout(timeout_s):
                 return await _collected(sequence.responses(), call.model, on_tokens)
@@ -235,8 +242,17 @@ async def _collected(
 
 
 def _arrays(response: ModelInferResponse) -> dict[str, Array]:
-    result = InferResult(response)
-    return {output.name: result.as_numpy(output.name) for output in response.outputs}
+    """The outputs of a generator: numbers and short strings, always as raw bytes."""
+    outputs = zip(response.outputs, response.raw_output_contents, strict=True)
+    return {output.name: _array(output.datatype, output.shape, raw) for output, raw in outputs}
+
+
+def _array(datatype: str, shape: Sequence[int], raw: bytes) -> Array:
+    if datatype == "BYTES":
+        found: Array = deserialize_bytes_tensor(raw)
+    else:
+        found = np.frombuffer(raw, triton_to_np_dtype(datatype))
+    return found.reshape(shape)
 
 
 def _generated(finished: Finished) -> Generated:
@@ -255,9 +271,11 @@ def _generated(finished: Finished) -> Generated:
     )
 
 
-def _request(model: str, version: int, inputs: Mapping[str, Array]) -> ModelInferRequest:
+def _request(
+    model: str, version: int, request_id: str, inputs: Mapping[str, Array]
+) -> ModelInferRequest:
     """A sequence's; Triton says that it has ended even where it has nothing else to say."""
-    request = ModelInferRequest(model_name=model, model_version=str(version), id=uuid.uuid4().hex)
+    request = ModelInferRequest(model_name=model, model_version=str(version), id=request_id)
     request.parameters["triton_enable_empty_final_response"].bool_param = True
     for name, array in inputs.items():
         datatype = np_to_triton_dtype(array.dtype)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from serving.gateway.answers import Timings
@@ -58,18 +61,18 @@ class Metrics:
 
     def answered(self, route: str, duration_s: float, failure: str | None) -> None:
         """Count one request; `failure` is the error's wire name, or `cancelled`."""
-        self.requests.labels(route).inc()
-        self.duration.labels(route).observe(duration_s)
+        self.requests(route).inc()
+        self.duration(route).observe(duration_s)
         if failure is None:
-            self.successes.labels(route).inc()
+            self.successes(route).inc()
         else:
-            self.failures.labels(route, failure).inc()
+            self.failures(route, failure).inc()
 
     def observe_timings(self, route: str, timings: Timings) -> None:
         """Record where one request's time went."""
-        self.tokenization.labels(route).observe(timings.tokenization_s)
-        self.queue.labels(route).observe(timings.queue_s)
-        self.inference.labels(route).observe(timings.inference_s)
+        self.tokenization(route).observe(timings.tokenization_s)
+        self.queue(route).observe(timings.queue_s)
+        self.inference(route).observe(timings.inference_s)
 
     def observe_call(self, model: str, rows: int, calls: int) -> None:
         """Record a call to a stateless model (of Triton).
@@ -87,10 +90,14 @@ class Metrics:
         """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"triptych_{name}", text, ("route", *labels), registry=self.registry)
+    def _counter(self, name: str, text: str, *labels: str) -> Callable[..., Counter]:
+        """Values of labels → their counter, which is found once: `labels` takes a lock."""
+        metric = Counter(f"triptych_{name}", text, ("route", *labels), registry=self.registry)
+        return cache(metric.labels)
 
-    def _seconds(self, name: str, text: str) -> Histogram:
-        return Histogram(
+    def _seconds(self, name: str, text: str) -> Callable[[str], Histogram]:
+        """Route → its histogram."""
+        metric = Histogram(
             f"triptych_{name}_seconds", text, ("route",), registry=self.registry, buckets=_SECONDS
         )
+        return cache(metric.labels)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from serving.errors import Unavailable
@@ -43,26 +43,29 @@ class RestartWatcher:
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._aborted: set[asyncio.Task[Any]] = set()
 
-    async def guarded(self, model: str, work: Coroutine[Any, Any, T]) -> T:
-        """The work's result.
+    async def guarded(self, model: str, work: Awaitable[T]) -> T:
+        """The work's result; it runs in the current task.
 
         Raises:
             Unavailable: the model's process was replaced meanwhile.
         """
-        task = asyncio.create_task(work)
+        task = asyncio.current_task()
+        assert task is not None, "calls are made by tasks"
         running = self._running[model]
         running.add(task)
         if model not in self._watchers:
             self._watchers[model] = asyncio.create_task(self._watch(model))
         try:
-            return await task
+            return await work
         except asyncio.CancelledError:
-            if task not in self._aborted:
+            if task not in self._aborted or task.cancelling() > 1:  # by others, too
                 raise
             raise Unavailable(f"{model} was restarted: try again", retry_after_s=1) from None
         finally:
-            self._aborted.discard(task)
             running.discard(task)
+            if task in self._aborted:
+                self._aborted.discard(task)
+                task.uncancel()
             if not running and (watcher := self._watchers.pop(model, None)):
                 watcher.cancel()
 

@@ -17,8 +17,8 @@ class TokenLatency:
     """
 
     def __init__(self, metrics: Metrics, route: str, started_s: float) -> None:
-        self._first = metrics.first_token.labels(route)
-        self._between = metrics.inter_token.labels(route)
+        self._first = metrics.first_token(route)
+        self._between = metrics.inter_token(route)
         self._started_s = started_s
         self._has_begun = False
 
