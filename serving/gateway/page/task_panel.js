@@ -1,11 +1,12 @@
 /** The frame of every panel: model, fields and examples, the answer, and the request as code. */
 
 import { ApiError, call, stream } from "./api.js";
+import { askForm, clearMarks, markField } from "./ask_form.js";
 import { codeView } from "./components/code.js";
-import { selectField } from "./components/fields.js";
 import { InputError, problemView } from "./components/problem.js";
 import { milliseconds, timingsView } from "./components/timings.js";
 import { button, el } from "./dom.js";
+import { modelChoice } from "./model_choice.js";
 
 /**
  * What a panel's `create` returns.
@@ -47,12 +48,12 @@ export function taskPanel(panel, models) {
     running?.abort();
     const own = (running = new AbortController());
     clearMarks(form);
+    setBusy(true);
+    say("Working…");
     try {
       await content.ready;
       const request = built();
       code.show(request);
-      setBusy(true);
-      say("Working…");
       reveal(answer);
       await (content.stream ? streamed(request, own.signal) : answered(request, own.signal));
     } catch (error) {
@@ -183,97 +184,6 @@ function showCode(built, code) {
     code.show(built());
   } catch (error) {
     if (!(error instanceof InputError)) throw error;
-  }
-}
-
-/** The choice of a model, which the fields follow. */
-function modelChoice(models) {
-  const listeners = [];
-  const best = models.find((model) => model.default) ?? models[0];
-  const field = selectField("Model", models.map(({ id }) => [id, id]), { field: "model", value: best.id });
-  const facts = el("p", { class: "hint" });
-  field.element.append(facts);
-  const chosen = () => models.find(({ id }) => id === field.value);
-  const notify = () => {
-    facts.textContent = described(chosen());
-    for (const listener of listeners) listener(chosen());
-  };
-  field.input.addEventListener("change", notify);
-  facts.textContent = described(best);
-  return {
-    models,
-    element: field.element,
-    get model() {
-      return chosen();
-    },
-    /** Choose the first model that fits; returns whether there is one. */
-    choose(fits) {
-      const found = fits(chosen()) ? chosen() : models.find(fits);
-      if (!found) return false;
-      field.value = found.id;
-      notify();
-      return true;
-    },
-    /** Call `listener` with the model now and after each choice. */
-    follow(listener) {
-      listeners.push(listener);
-      listener(chosen());
-    },
-  };
-}
-
-function described({ architecture, precision, version, limits }) {
-  const tokens = limits.max_total_tokens ?? limits.max_input_tokens;
-  return `${architecture}, ${precision}, version ${version}, up to ${tokens} tokens`;
-}
-
-function askForm(panel, shell, content, actions, run) {
-  const choose = async (example) => {
-    await example.apply();
-    await run();
-  };
-  const chips = (content.examples ?? []).map((example) =>
-    button(example.label, () => choose(example), { class: "chip" }),
-  );
-  const examples = chips.length
-    ? el("div", { class: "examples", role: "group", "aria-label": "Examples" }, ...chips)
-    : null;
-  const options = content.options?.length
-    ? el("details", { class: "options" }, el("summary", {}, "Options"), ...content.options)
-    : null;
-  const form = el(
-    "form", { class: "ask", noValidate: true, "aria-label": panel.title },
-    examples, ...content.fields, shell.element, options, el("div", { class: "actions" }, ...actions),
-  );
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    run();
-  });
-  form.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-      event.preventDefault();
-      run();
-    }
-  });
-  return form;
-}
-
-/** Marks the field that an error names, `texts.1` the field `texts`. */
-function markField(form, name) {
-  const field = form.querySelector(`[data-field="${CSS.escape(name.split(".")[0])}"]`);
-  if (!field) return;
-  field.classList.add("invalid");
-  const details = field.closest("details");
-  if (details) details.open = true;
-  for (const input of field.querySelectorAll("input, select, textarea")) {
-    input.setAttribute("aria-invalid", "true");
-  }
-}
-
-function clearMarks(form) {
-  for (const field of form.querySelectorAll(".invalid")) {
-    field.classList.remove("invalid");
-    for (const input of field.querySelectorAll("[aria-invalid]")) input.removeAttribute("aria-invalid");
   }
 }
 

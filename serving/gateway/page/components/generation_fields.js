@@ -14,7 +14,10 @@ export function generationFields(defaults) {
   const topP = numberField("Top p", { field: "top_p", min: 0, max: 1, step: 0.05 });
   const topK = numberField("Top k", { field: "top_k", min: 0, step: 1 });
   const penalty = numberField("Repetition penalty", { field: "repetition_penalty", min: 0, max: 10, step: 0.1 });
-  const stops = rowsField("Stop strings", { columns: ["text"], field: "stop", noun: "stop string" });
+  const stops = rowsField("Stop strings", {
+    columns: ["text"], field: "stop", noun: "stop string", isTrimmed: false,
+    hint: "The text ends before the first of them. \\n stands for a line break.",
+  });
   return {
     fields: [fieldRow(temperature, tokens)],
     options: [fieldRow(seed, topP, topK, penalty), stops.element],
@@ -23,7 +26,7 @@ export function generationFields(defaults) {
     },
     /** Fields of the request; a stream has no beams. */
     get value() {
-      const given = stops.value.map(([text]) => text);
+      const given = stops.value.map(([text]) => text.replaceAll("\\n", "\n"));
       const isSampled = temperature.value > 0;
       return {
         temperature: temperature.value,

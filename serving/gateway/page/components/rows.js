@@ -11,14 +11,18 @@ import { button, el } from "../dom.js";
  * @param {string[][]} [options.value]
  * @param {number} [options.least] Number of rows that stay.
  * @param {string} [options.separator] Shown between a row's inputs.
+ * @param {boolean} [options.isTrimmed] Whether spaces around a text are left out.
+ * @param {string} [options.hint]
  */
-export function rowsField(legend, { columns, field, noun, value = [], least = 0, separator }) {
+export function rowsField(legend, options) {
+  const { columns, field, noun, value = [], least = 0, separator, isTrimmed = true, hint } = options;
   const list = el("ol", { class: "rows" });
   const add = button(`Add ${noun}`, () => append([]).querySelector("input").focus(), {
     class: "quiet",
   });
   const element = el(
     "fieldset", { class: "field", dataset: { field } }, el("legend", {}, legend), list, add,
+    hint ? el("p", { class: "hint" }, hint) : null,
   );
 
   function append(texts) {
@@ -59,12 +63,13 @@ export function rowsField(legend, { columns, field, noun, value = [], least = 0,
     }
   }
 
+  const textOf = (input) => (isTrimmed ? input.value.trim() : input.value);
   const made = {
     element,
     /** Rows with some text; each a list of its inputs' values. */
     get value() {
       const rows = [...list.children].map((row) =>
-        [...row.querySelectorAll("input")].map((input) => input.value.trim()),
+        [...row.querySelectorAll("input")].map(textOf),
       );
       return rows.filter((texts) => texts.some((text) => text !== ""));
     },

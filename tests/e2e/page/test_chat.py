@@ -1,0 +1,31 @@
+"""The chat panel, with a tiny model that has a chat template."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.conftest import Stack
+from tests.e2e.page.conftest import OpenPage
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_conversation_goes_on(open_page: OpenPage, tiny_stack: Stack) -> None:
+    screen = open_page("chat", url=tiny_stack.url)
+    sent: list[dict[str, list[dict[str, str]]]] = []
+    screen.page.on(
+        "request", lambda request: request.method == "POST" and sent.append(request.post_data_json)
+    )
+    screen.field("Tokens at most").fill("4")
+    screen.field("Message").fill("one two")
+    screen.run()
+    assert screen.answer.locator(".turn.user").all_inner_texts() == ["You\none two"]
+    assert screen.field("Message").input_value() == ""
+    screen.field("Message").fill("three")
+    screen.run()
+    assert [turn["role"] for turn in sent[-1]["messages"]] == ["user", "assistant", "user"]
+    assert screen.answer.locator(".turn.user").count() == 2
+    screen.press("Start over")
+    screen.field("Message").fill("four")
+    screen.run()
+    assert [turn["content"] for turn in sent[-1]["messages"]] == ["four"]

@@ -1,0 +1,194 @@
+"""Each panel's main job, with the example models."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.e2e.page.conftest import OpenPage
+
+pytestmark = pytest.mark.integration
+
+FRENCH = "L'accord sur la zone économique européenne a été signé en août 1992."
+
+
+def test_every_served_task_has_a_tab_and_nothing_comes_from_elsewhere(open_page: OpenPage) -> None:
+    screen = open_page("translate")
+    tabs = screen.page.get_by_role("tab")
+    tabs.first.wait_for()
+    assert tabs.all_inner_texts() == [
+        "Translate", "Caption", "Zero-shot", "Generate",
+        "Fill mask", "Tag", "Classify", "Embed", "Rerank",
+    ]  # fmt: skip
+    assert len(screen.hosts) == 1
+
+
+def test_translation_lights_up_its_alignment(open_page: OpenPage) -> None:
+    screen = open_page("translate")
+    screen.example("A famous sentence (English to French)")
+    assert screen.text == FRENCH
+    assert screen.field("Model").input_value() == "example-en-fr"
+    source = screen.answer.get_by_role("toolbar", name="Words of the source")
+    target = screen.answer.get_by_role("toolbar", name="Words of the translation")
+    assert source.get_by_role("button").all_inner_texts()[4:7] == ["European", "Economic", "Area"]
+    target.get_by_role("button", name="économique").hover()
+    readout = screen.answer.locator(".readout")
+    assert readout.inner_text().startswith("“économique” looks at “Economic” 9")
+    lit = screen.answer.locator(".heatmap th.lit")
+    assert lit.all_inner_texts() == ["économique"]
+    source.get_by_role("button", name="European").hover()
+    assert "“European” is looked at by “européenne”" in readout.inner_text()
+    cell = screen.answer.get_by_role("gridcell", name=re.compile("^zone, Area: 9"))
+    cell.hover()
+    assert readout.inner_text().startswith("“zone” looks at “Area”: 9")
+
+
+def test_translation_keeps_paragraphs_and_follows_the_languages(open_page: OpenPage) -> None:
+    screen = open_page("translate")
+    screen.example("Two paragraphs")
+    assert screen.text.startswith("My sister works in a famous restaurant.")
+    assert "\n\n" in screen.text
+    assert screen.field("Languages").input_value() == "es en"
+    screen.field("Model").select_option("example-en-fr")
+    assert screen.field("Languages").input_value() == "en fr"
+
+
+def test_caption_shows_where_each_word_looks(open_page: OpenPage) -> None:
+    screen = open_page("caption")
+    screen.field("Model").select_option("example-show-attend-tell")
+    screen.run()
+    assert screen.text.startswith("a small yellow checked circle above")
+    readout = screen.answer.locator(".readout")
+    screen.answer.get_by_role("button", name="circle").hover()
+    assert readout.inner_text().startswith("“circle” looks most at the top")
+    screen.answer.get_by_role("button", name="cross").hover()
+    assert re.search("at the (centre|middle|bottom)", readout.inner_text())
+    veil = "c => [...c.getContext('2d').getImageData(0, 0, 8, 8).data].filter((_, i) => i % 4 == 3)"
+    opacities = screen.answer.locator("canvas").first.evaluate(veil)
+    assert min(opacities) == 0  # the region of the largest weight is not dimmed
+    assert max(opacities) > 100
+    screen.answer.get_by_text("Every word at once").click()
+    assert screen.answer.locator(".every-word li").count() == 15
+
+
+def test_zero_shot_ranks_edited_labels(open_page: OpenPage) -> None:
+    screen = open_page("zero-shot")
+    screen.example("One word differs")
+    bars = screen.answer.locator(".bars li")
+    assert bars.count() == 5
+    assert bars.first.inner_text().startswith("large red heart")
+    screen.field("label 1").fill("large orange crescent")
+    screen.press("Remove label 2")
+    screen.press("Add label")
+    screen.page.keyboard.type("blue ring")
+    screen.field("Template").fill("a {}\na photo of a {}")
+    screen.press("a large orange checked crescent on a black background")
+    screen.panel.get_by_role("button", name="Remove scene-5.jpg").wait_for()
+    screen.run()
+    assert bars.count() == 5
+    assert bars.first.inner_text().startswith("large orange crescent")
+    assert '"blue ring"' in screen.code("Python")
+
+
+def test_pictures_are_dropped_pasted_and_chosen(open_page: OpenPage) -> None:
+    screen = open_page("caption")
+    names = screen.panel.locator(".chosen img")
+    names.first.wait_for()
+    give = """async ([kind, name]) => {
+        const url = "ui/pictures/scene-4.png";
+        const file = new File([await (await fetch(url)).blob()], name, { type: "image/png" });
+        const data = new DataTransfer();
+        data.items.add(file);
+        const init = { bubbles: true, cancelable: true };
+        const event = kind === "drop"
+          ? new DragEvent("drop", { ...init, dataTransfer: data })
+          : new ClipboardEvent("paste", { ...init, clipboardData: data });
+        (kind === "drop" ? document.querySelector(".drop") : document).dispatchEvent(event);
+    }"""
+    screen.page.evaluate(give, ["drop", "dropped.png"])
+    screen.page.evaluate(give, ["paste", "pasted.png"])
+    pixel = bytes.fromhex("ffd8ffe0")
+    picked = {"name": "broken.jpg", "mimeType": "image/jpeg", "buffer": pixel}
+    screen.panel.locator("input[type=file]").set_input_files(picked)
+    chosen = [image.get_attribute("alt") for image in names.all()]
+    assert chosen == ["dropped.png", "pasted.png", "broken.jpg"]
+    screen.run()
+    items = screen.answer.locator("article")
+    assert items.count() == 3
+    assert "large red heart" in items.nth(0).inner_text()
+    assert "large red heart" in items.nth(1).inner_text()
+    assert "No result" in items.nth(2).inner_text()  # an item's own error, in its place
+
+
+def test_generation_streams_below_examples(open_page: OpenPage) -> None:
+    screen = open_page("generate")
+    screen.example("A code from four examples")
+    assert screen.text == "dovfen ⇒ murgav"
+    assert "Ended by the model or a stop string." in screen.answer.inner_text()
+    assert screen.field("The whole prompt").inner_text().endswith("sovgav => gimjem\ndovfen =>")
+    screen.field("Prompt").fill("jodsax")
+    screen.run()
+    assert screen.text == "jodsax ⇒ jodtek"
+
+
+def test_generation_obeys_stop_strings_and_seed(open_page: OpenPage) -> None:
+    screen = open_page("generate")
+    screen.panel.get_by_text("Options", exact=True).click()
+    screen.field("Seed").fill("4")
+    screen.run()
+    first = screen.text
+    screen.run()
+    assert screen.text == first
+    assert " background" in first
+    screen.press("Add stop string")
+    screen.page.keyboard.type(" background")
+    screen.run()
+    assert screen.text == first.split(" background")[0]
+
+
+def test_masks_are_filled(open_page: OpenPage) -> None:
+    screen = open_page("fill-mask")
+    screen.example("One verb, three subjects")
+    best = screen.answer.locator(".best .bar-label").all_inner_texts()
+    assert best == ["am", "is", "are"]
+    screen.field("Texts, one a line").fill("")
+    screen.field("Texts, one a line").press_sequentially("The cat ")
+    screen.press("Insert [MASK]")
+    assert screen.field("Texts, one a line").input_value() == "The cat [MASK]"
+
+
+def test_tags_are_marked_in_the_text(open_page: OpenPage) -> None:
+    screen = open_page("tag")
+    text = screen.field("Texts, one a line")
+    text.fill("😀 Last Friday, Kugfen sold a big lamp in Sovsub.")
+    screen.run()
+    marks = screen.answer.locator("mark").all_text_contents()
+    assert {"Kugfen (PERSON)", "a big lamp (THING)", "Sovsub (PLACE)"} <= set(marks)
+    assert screen.text.startswith("😀 ")
+
+
+def test_texts_pairs_and_pictures_are_classified(open_page: OpenPage) -> None:
+    screen = open_page("classify")
+    screen.example("Three reviews")
+    best = screen.answer.locator(".best .bar-label")
+    assert best.all_inner_texts() == ["positive", "negative", "neutral"]
+    screen.example("A picture's largest thing")
+    assert best.all_inner_texts() == ["yellow crescent"]
+    assert screen.answer.locator("canvas").count() == 1
+    screen.example("Question and answer")
+    assert best.all_inner_texts() == ["relevance"]
+
+
+def test_similar_texts_are_found(open_page: OpenPage) -> None:
+    screen = open_page("embed")
+    screen.example("Paraphrases")
+    assert "“Ana visited Pedro in Rome yesterday.” and “Yesterday, Pedro" in screen.text
+    assert screen.answer.locator(".heatmap td[aria-label]").count() == 16
+
+
+def test_documents_are_ranked(open_page: OpenPage) -> None:
+    screen = open_page("rerank")
+    screen.example("Who sold the lamp?")
+    best = screen.answer.locator(".bar-label").first
+    assert best.inner_text() == "Last Friday, the old lamp was sold in Paris by Ana."

@@ -1,0 +1,209 @@
+"""Phone width, dark mode, keyboard, prefix, API key, and the request as code."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Stack, running
+from tests.e2e.page.conftest import OpenPage
+from tests.e2e.page.proxy import PrefixProxy
+
+pytestmark = pytest.mark.integration
+
+PICTURES = Path(__file__).parents[3] / "export" / "examples" / "pictures"
+TASKS = (
+    "translate", "caption", "zero-shot", "generate", "fill-mask",
+    "tag", "classify", "embed", "rerank",
+)  # fmt: skip
+PHONE = (360, 740)
+KEY = "open-sesame"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_phone_never_scrolls_sideways(open_page: OpenPage, task: str) -> None:
+    screen = open_page(task, size=PHONE)
+    screen.run()
+    for options in screen.panel.locator("details").all():
+        options.evaluate("details => { details.open = true; }")
+    assert screen.width() == PHONE[0]
+    small = """() => [...document.querySelectorAll("button, select, summary, input")]
+        .filter((e) => e.getClientRects().length && e.getBoundingClientRect().height < 24
+                && !["range", "checkbox"].includes(e.type))
+        .map((e) => e.outerHTML)"""
+    assert screen.page.evaluate(small) == []  # targets of at least 24 pixels (WCAG 2.2, 2.5.8)
+
+
+def test_dark_and_light_follow_the_system_and_the_button(open_page: OpenPage) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = open_page("tag", color_scheme="light").page.evaluate(background)
+    screen = open_page("tag", color_scheme="dark")
+    dark = screen.page.evaluate(background)
+    assert light != dark
+    theme = screen.page.get_by_role("button", name="Theme")
+    theme.click()
+    assert theme.inner_text() == "Theme: light"
+    assert screen.page.evaluate(background) == light
+    screen.page.reload()
+    theme.wait_for()
+    assert screen.page.evaluate(background) == light  # remembered
+    theme.click()
+    theme.click()
+    assert (theme.inner_text(), screen.page.evaluate(background)) == ("Theme: system", dark)
+
+
+def test_nothing_moves_where_less_motion_is_preferred(open_page: OpenPage) -> None:
+    screen = open_page("rerank", reduced_motion="reduce")
+    screen.run()
+    durations = """() => [...document.querySelectorAll("*")]
+        .flatMap((e) => [getComputedStyle(e), getComputedStyle(e, "::after")])
+        .map((style) => style.transitionDuration).filter((duration) => duration !== "0s")"""
+    assert screen.page.evaluate(durations) == []
+
+
+def test_the_keyboard_is_enough(open_page: OpenPage) -> None:
+    screen = open_page("translate")
+    keyboard = screen.page.keyboard
+    screen.panel.wait_for()
+    keyboard.press("Tab")
+    assert screen.active_name() == "Skip to the tasks"
+    for _ in range(10):
+        keyboard.press("Tab")
+        if screen.active_name() == "Translate":
+            break
+    keyboard.press("ArrowRight")
+    assert screen.active_name() == "Caption"
+    assert screen.page.url.endswith("#caption")
+    keyboard.press("End")
+    assert screen.page.url.endswith("#rerank")
+    keyboard.press("Home")
+    keyboard.press("Tab")
+    assert screen.active_name() == "A famous sentence (English to French)"
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert screen.page.evaluate(outline) == "solid"
+    keyboard.press("Enter")
+    screen.wait_until_done()
+    for _ in range(20):
+        keyboard.press("Tab")
+        if screen.active_name() == "The":
+            break
+    keyboard.press("End")
+    keyboard.press("Tab")  # past the words of the source, to those of the translation
+    assert screen.active_name() == "L'accord"
+    keyboard.press("ArrowRight")
+    assert "“sur” looks at “on”" in screen.answer.locator(".readout").inner_text()
+    keyboard.press("Tab")  # one stop for the whole matrix
+    keyboard.press("ArrowDown")
+    keyboard.press("ArrowRight")
+    assert screen.active_name().startswith("sur, agreement: ")
+    assert "“sur” looks at “agreement”" in screen.answer.locator(".readout").inner_text()
+    keyboard.press("End")
+    assert screen.active_name().startswith("sur, ⏎: ")
+
+
+def test_every_control_has_a_name_and_every_id_is_unique(open_page: OpenPage) -> None:
+    screen = open_page("translate")
+    for tab in screen.page.get_by_role("tab").all():
+        tab.click()
+        nameless = """() => [...document.querySelectorAll("input, select, textarea, button")]
+            .filter((e) => !e.labels?.length && !e.getAttribute("aria-label")
+                    && !e.textContent.trim() && !e.querySelector("img[alt]"))
+            .map((e) => e.outerHTML)"""
+        assert screen.page.evaluate(nameless) == []
+    ids = "[...document.querySelectorAll('[id]')].map((e) => e.id)"
+    found = screen.page.evaluate(ids)
+    assert len(found) == len(set(found))
+
+
+def test_a_prefix_of_a_proxy_works(open_page: OpenPage, proxied: PrefixProxy) -> None:
+    screen = open_page("zero-shot", url=proxied.url)
+    screen.run()
+    assert screen.answer.locator(".best .bar-label").inner_text() == "large red heart"
+    assert f"{proxied.url}/v1/zero-shot" in screen.code("curl")
+    assert proxied.paths
+    assert all(path.startswith(f"{proxied.prefix}/") for path in proxied.paths)
+
+
+@pytest.fixture(scope="module")
+def locked(translator: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack with one model and a key."""
+    folder = tmp_path_factory.mktemp("locked")
+    with running(translator, folder, TRIPTYCH_API_KEY=KEY) as stack:
+        yield stack
+
+
+def test_a_key_is_asked_for_and_kept_in_this_tab(open_page: OpenPage, locked: Stack) -> None:
+    screen = open_page("translate", url=locked.url)
+    screen.expected.append("status of 401")
+    page = screen.page
+    page.get_by_label("API key").fill("wrong")
+    page.get_by_role("button", name="Continue").click()
+    assert page.get_by_role("alert").inner_text() == "The server refused this key."
+    page.get_by_label("API key").fill(KEY)
+    page.keyboard.press("Enter")
+    screen.field("Text").fill("El mundo no es suficiente.")
+    screen.run()
+    assert screen.text == "The world is not enough."
+    assert KEY not in page.url
+    assert KEY not in page.content()
+    assert "$TRIPTYCH_API_KEY" in screen.code("curl")
+    assert page.evaluate("JSON.stringify({...localStorage})") == "{}"
+    page.reload()
+    screen.run()  # still known
+    page.get_by_role("button", name="Forget key").click()
+    page.get_by_label("API key").wait_for()
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+@pytest.mark.parametrize(("task", "expected"), [
+    ("translate", "signé en août 1992."),
+    ("zero-shot", "large red heart"),
+    ("generate", "background"),
+    ("classify", "positive"),
+])  # fmt: skip
+def test_the_request_runs_as_python_and_as_curl(
+    open_page: OpenPage, tmp_path: Path, task: str, expected: str
+) -> None:
+    screen = open_page(task)
+    screen.run()
+    for picture in PICTURES.glob("scene-*"):
+        shutil.copy(picture, tmp_path)
+    commands = {"Python": [sys.executable, "-c"]}
+    if shutil.which("curl"):
+        commands["curl"] = ["bash", "-c"]
+    for language, command in commands.items():
+        done = subprocess.run(
+            [*command, screen.code(language)],
+            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+            env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout, language
+
+
+def test_the_request_is_copied(open_page: OpenPage) -> None:
+    screen = open_page("tag", permissions=["clipboard-read", "clipboard-write"])
+    screen.press("Copy the request in curl")
+    screen.panel.get_by_text("Copied").first.wait_for()
+    assert screen.page.evaluate("navigator.clipboard.readText()") == screen.code("curl")
+
+
+def test_awkward_text_is_quoted(open_page: OpenPage, tmp_path: Path) -> None:
+    screen = open_page("fill-mask")
+    text = 'It\'s "a" $HOME \\ `date` [MASK]!'
+    screen.field("Texts, one a line").fill(text)
+    screen.run()
+    for language, command in (("Python", [sys.executable, "-c"]), ("curl", ["bash", "-c"])):
+        if language == "curl" and not shutil.which("curl"):
+            continue
+        done = subprocess.run(
+            [*command, screen.code(language)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "$ home" in done.stdout.lower(), language
