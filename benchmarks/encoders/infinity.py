@@ -50,18 +50,24 @@ def serving(folder: Path, engine: str, precision: str, cache: Path) -> Iterator[
         CalledProcessError: the environment or the ONNX file could not be made.
         SystemExit: the server ended, or was not ready in time; with the last lines of its log.
     """
+    cache, folder = cache.resolve(), folder.resolve()
     programs = environment(cache) / "bin"
     source = exported(folder, programs, cache) if engine == "optimum" else folder
     port = free_port()
     command = [
-        *(str(programs / "infinity_emb"), "v2", "--model-id", str(source)),
+        # Relative: of a local model, its optimum engine finds ONNX files in no other way.
+        *(str(programs / "infinity_emb"), "v2", "--model-id", "."),
         *("--served-model-name", "m", "--engine", engine, "--device", "cpu"),
         *("--dtype", DTYPES[precision], "--host", "127.0.0.1", "--port", str(port)),
+        *("--pooling-method", "mean"),  # its optimum engine takes the first token's state otherwise
         "--no-model-warmup",  # the benchmark sends uncounted requests first
     ]
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryFile() as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, env=_offline())
+        # It keeps optimised ONNX files in the hub's cache by the model's name, which is the same
+        # for all models here.
+        own = _offline() | {"HF_HOME": str(cache / "infinity-hub" / source.name)}
+        server = subprocess.Popen(command, stdout=log, stderr=log, env=own, cwd=source)
         try:
             deadline = time.monotonic() + READY_TIMEOUT_S
             while not _is_ready(url):

@@ -6,6 +6,7 @@ idle. One text or one JPEG file a request, as users send them; joining them is t
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ ENGINES = (
     "infinity torch-bf16",
     "infinity optimum-fp32",
 )
-WARM_UP_S = 1.0
+WARM_UPS = 3
 LEAST_COUNTED_S = 3.0
 LEAST_FILL_S = 0.5
 LONGEST_WAIT_S = 60.0
@@ -52,6 +53,15 @@ class Contender:
     failures: dict[tuple[Traffic, int], list[str]] = field(default_factory=dict)
     slowest_s: dict[Traffic, float] = field(default_factory=dict)
     """Seconds of work for each request at the level measured last: 1 / throughput."""
+
+    def warm_up(self, traffic: Traffic, items: Iterator[Item]) -> None:
+        """Uncounted requests, one after the other; the last one's time is the first estimate."""
+        for item in itertools.islice(items, WARM_UPS):
+            started_s = time.perf_counter()
+            self.server.send(item)
+            self.slowest_s[traffic] = time.perf_counter() - started_s
+        self.server.take_failures()
+        self.server.close()
 
     def play(self, traffic: Traffic, in_flight: int, items: Iterator[Item], least_s: float) -> None:
         """One loop, long enough for each request to be answered about once while it counts."""
@@ -127,8 +137,7 @@ def take_turns(
     """All levels in each round, with the servers in another order each."""
     shuffle, items = random.Random(0), traffic.items(seed=0)
     for one in contenders:
-        closed_loop(one.server.send, items, 2, WARM_UP_S, 0.0)
-        one.server.take_failures()
+        one.warm_up(traffic, items)
     for _ in range(rounds):
         for in_flight in sorted(levels):
             order = shuffle.sample(list(contenders), len(contenders))

@@ -131,7 +131,7 @@ def counted(
         latencies_ms=tuple(
             1000 * (a.answered_s - a.asked_s) for a in answers if start_s <= a.answered_s <= stop_s
         ),
-        cpu_ms={part: 1000 * seconds / requests for part, seconds in cpu_s.items()},
+        cpu_ms={part: 1000 * seconds / max(requests, 1e-9) for part, seconds in cpu_s.items()},
     )
 
 

@@ -196,6 +196,16 @@ def test_levels_last_long_enough_for_their_requests(monkeypatch: pytest.MonkeyPa
     assert not one.fits(Traffic(512), 256)
 
 
+def test_warm_up_estimates_the_first_level_and_leaves_no_failures(url: str) -> None:
+    server = Server(url, TriptychDialect("bert-base"))
+    one = served.Contender(INT8, server, {})
+    texts = iter(["bad", "good", "good", "not sent"])
+    one.warm_up(Traffic(16), texts)
+    assert next(texts) == "not sent"
+    assert 0 < one.slowest_s[Traffic(16)] < 60
+    assert server.take_failures() == []
+
+
 def test_row_has_percentiles_of_all_rounds_and_the_servers_own_cpu_time() -> None:
     cpu_ms = {"engine": 2.0, "client": 1.0, "other": 9.0}
     loops = [Loop(10.0, 10.0, (1.0, 3.0), cpu_ms), Loop(20.0, 20.0, (5.0,), cpu_ms)]

@@ -94,6 +94,12 @@ def test_only_what_was_done_within_the_time_is_counted() -> None:
     assert loop.cpu_ms == {"gateway": pytest.approx(200.0)}
 
 
+def test_loop_in_which_no_request_ran_has_no_throughput() -> None:
+    loop = served.counted([], 2.0, 4.0, {"gateway": 0.0})
+    assert (loop.requests_per_second, loop.latencies_ms) == (0.0, ())
+    assert loop.cpu_ms == {"gateway": 0.0}
+
+
 def test_what_is_kept_is_compared_round_by_round() -> None:
     def loops(*tokens: float) -> list[served.Loop]:
         return [served.Loop(each, each / 32, (1.0,), {"client": 2.0}) for each in tokens]
