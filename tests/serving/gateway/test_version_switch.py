@@ -11,10 +11,12 @@ import pytest
 from serving.errors import Unavailable
 from serving.gateway.catalog import Catalog, load_catalog
 from serving.gateway.version_follower import VersionFollower
+from serving.planning.loaded_model import LoadedModel
 from serving.repository import Repository
 from serving.settings import GatewaySettings
-from tests.serving.gateway.conftest import GREEDY, Gateway, error_of, loaded
+from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, error_of, loaded
 from tests.serving.gateway.test_streams import events, pieces
+from tests.serving.tiny_models import WordTokenizer, served, two_towers
 from tests.serving.versioned_bundles import publish_version
 
 NAME = "tiny-generate"
@@ -93,6 +95,36 @@ async def test_stream_that_has_begun_is_not_prepared_again(gateway: Gateway) -> 
     assert response.status_code == 200
     assert "unavailable" in events(response.text)[-1]
     assert len(gateway.inference.calls) == 1
+
+
+async def test_joined_calls_of_a_retired_version_are_prepared_again(
+    make_gateway: MakeGateway,
+) -> None:
+    gateway = make_gateway([as_version(3)], max_calls_per_model=1)
+    gateway.inference.hold = asyncio.Event()
+
+    async def embed(text: str) -> int:
+        return (await gateway.http.post("/v1/embed", json={"texts": text})).status_code
+
+    running = asyncio.ensure_future(embed("a"))
+    while not gateway.inference.running:
+        await asyncio.sleep(0)
+    waiting = [asyncio.ensure_future(embed(text)) for text in ("b", "c", "d")]
+    while "triptych_queue_size 3.0" not in gateway.service.metrics.exposition().decode():
+        await asyncio.sleep(0)
+    (part,) = {call.model for call in gateway.inference.calls}
+    gateway.inference.retired.add((part, 3))
+    gateway.inference.served[part] = 4
+    gateway.service.catalog.put(as_version(4))
+    gateway.inference.hold.set()
+    assert await asyncio.gather(running, *waiting) == [200] * 4
+    calls = [(call.version, call.rows) for call in gateway.inference.calls]
+    assert calls[:2] == [(3, 1), (3, 3)]
+    assert sum(rows for version, rows in calls[2:] if version == 4) == 3
+
+
+def as_version(version: int) -> LoadedModel:
+    return served(two_towers().model_copy(update={"version": version}), WordTokenizer())
 
 
 class Triton:
