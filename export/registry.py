@@ -43,6 +43,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "rnn-encoder": "export.models.rnn_encoder",
     "rnn-lm": "export.models.rnn_lm",
     "rnn-seq2seq": "export.models.rnn_seq2seq",
+    "transformer": "export.models.transformer",
     "bahdanau": "export.models.bahdanau",
     "show-attend-tell": "export.models.show_attend_tell",
     "t5": "export.models.t5",

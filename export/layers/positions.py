@@ -1,4 +1,4 @@
-"""Sinusoidal position tables in the two forms that checkpoints are trained with."""
+"""Sinusoidal position tables in the three forms that checkpoints are trained with."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ def sinusoids(positions: int, width: int) -> Tensor:
     frequency = 10000 ** (-2 * torch.arange((width + 1) // 2, dtype=torch.float64) / width)
     angle = torch.arange(positions, dtype=torch.float64)[:, None] * frequency
     return torch.cat([angle.sin(), angle.cos()[:, : width // 2]], dim=1).float()
+
+
+def interleaved_sinusoids(positions: int, width: int) -> Tensor:
+    """Sine and cosine of each frequency side by side, as in the paper: (positions, width)."""
+    table = sinusoids(positions, width)
+    half = (width + 1) // 2
+    mixed = torch.empty_like(table)
+    mixed[:, 0::2], mixed[:, 1::2] = table[:, :half], table[:, half:]
+    return mixed
 
 
 def spread_sinusoids(positions: int, width: int) -> Tensor:

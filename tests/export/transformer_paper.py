@@ -1,0 +1,76 @@
+"""Vaswani et al. 2017 (arXiv 1706.03762) over `torch.nn.Transformer`.
+
+The reference of `export/models/transformer.py`; embeddings, positions and output are written from
+§3.4 and §3.5.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+
+class Transformer(nn.Module):
+    """One table for source, target and output.
+
+    Args:
+        values: `config.json`.
+    """
+
+    config_class = dict
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.values, self.width = values, values["d_model"]
+        self.embedding = nn.Embedding(values["vocab_size"], self.width)
+        names = ("d_model", "nhead", "num_encoder_layers", "num_decoder_layers", "dim_feedforward")
+        options = ("activation", "layer_norm_eps")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "enable_nested_tensor", UserWarning)
+            self.transformer = nn.Transformer(
+                *(values[name] for name in names),
+                dropout=0.0,
+                batch_first=True,
+                **{name: values[name] for name in options if name in values},
+            )
+        if not values.get("final_norm"):
+            self.transformer.encoder.norm = self.transformer.decoder.norm = None
+
+    def forward(self, input_ids: Tensor, decoder_input_ids: Tensor) -> Any:
+        """(1, S), (1, T) → logits (1, T, V)."""
+        hidden = self.transformer(
+            self.embed(input_ids),
+            self.embed(decoder_input_ids),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(decoder_input_ids.shape[1]),
+        )
+        return _Outputs(logits=hidden @ self.embedding.weight.T)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """(1, T) → (1, T, D)."""
+        places = torch.zeros(tokens.shape[1], self.width)
+        for position in range(tokens.shape[1]):
+            for i in range(0, self.width, 2):
+                angle = position / 10000 ** (i / self.width)
+                places[position, i] = math.sin(angle)
+                if i + 1 < self.width:
+                    places[position, i + 1] = math.cos(angle)
+        return self.embedding(tokens) * math.sqrt(self.width) + places
+
+    def save_pretrained(self, folder: Path) -> None:
+        """A folder of our format."""
+        save_file(self.state_dict(), folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps(self.values), encoding="utf-8")
+
+
+class _Outputs(dict[str, Tensor]):
+    """Fields, also as attributes."""
+
+    __getattr__ = dict.__getitem__
