@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 
 from export.architecture import Graphs
-from export.checkpoint import Checkpoint, load
+from export.checkpoint import Checkpoint
 from export.int8_parity import LEAST_COSINE, row_cosines
 from export.probe import (
     Array,
@@ -24,13 +24,12 @@ from export.probe import (
     observe_stateless,
 )
 from export.quantize import Precision
-from export.registry import architecture
 from export.report.checksums import changed_files
 from export.report.findings import Check, CollectingReport, Findings, Status
 from export.report.interface import interface_problem
 from export.report.latency import generator_latencies, stateless_latencies
+from export.report.origin import Origin, Unrepeatable
 from export.report.rows import Failure, RowsAlone
-from export.sentence_transformers import is_sentence_folder, set_pooling
 from export.token_parity import BEAMS, SCORE_TOLERANCE, mixed_requests
 from export.torch_runner import TorchRunner
 from export.verify import (
@@ -41,7 +40,6 @@ from export.verify import (
     open_graphs,
     output_of,
     tools,
-    torch_run,
     verify,
 )
 from serving.bundle import Bundle, Manifest
@@ -52,10 +50,6 @@ from serving.processing.text import load_tokenizer
 SAMPLES = ("a", "The quick brown fox.", "Grüße, 世界! 👩‍🚀", "")
 _UNKNOWN_VOCABULARY = 16
 """Token ids that every table has; for bundles whose manifest has no size."""
-
-
-class Unrepeatable(Exception):
-    """A check cannot be repeated here; the message says why."""
 
 
 class Verification:
@@ -92,8 +86,7 @@ class Verification:
             checkpoint=checkpoint.location if checkpoint else None,
             tools=tools(),
         )
-        self._missing = missing
-        self._original = original
+        self._origin = Origin(bundle, checkpoint, missing=missing, float32=original)
         self._listener = listener
         self._sessions: dict[str, onnxruntime.InferenceSession] = {}
         self._compiled: Run | None = None  # of another runtime
@@ -258,7 +251,7 @@ class Verification:
     # --------------------------------------------------------------------------- with a checkpoint
 
     def _same_checkpoint(self) -> str:
-        checkpoint = self._require_checkpoint()
+        checkpoint = self._origin.require_checkpoint()
         recorded = self.manifest.source.checkpoint_hash
         if recorded is None:
             raise Unrepeatable("the manifest has no checksum of its checkpoint")
@@ -266,35 +259,13 @@ class Verification:
             raise Failure(f"{checkpoint.folder} has other files than were exported")
         return str(checkpoint.location)
 
-    def _require_checkpoint(self) -> Checkpoint:
-        if self.checkpoint is None:
-            raise Unrepeatable(self._missing)
-        return self.checkpoint
-
-    @cached_property
-    def _reference(self) -> Graphs:
-        """The PyTorch modules, weights loaded."""
-        checkpoint = self._require_checkpoint()
-        declared = architecture(checkpoint.config.get("model_type"))
-        config = declared.read_config(checkpoint.config)
-        network = declared.build(config).eval()
-        load(network, checkpoint, declared.rename(config))
-        set_pooling(network, checkpoint, self._chosen_pooling(checkpoint))
-        return declared.graphs(network, self.manifest.image)
-
-    def _chosen_pooling(self, checkpoint: Checkpoint) -> str | None:
-        """The pooling that a text encoder was exported with, where its folder has none."""
-        if is_sentence_folder(checkpoint):
-            return None
-        return self.manifest.tasks.get("embed", {}).get("pooling")
-
     @cached_property
     def _gate(self) -> CollectingReport:
         """The gate's results, without its tokens' failures raised."""
-        self._require_checkpoint()
+        self._origin.require_checkpoint()
         self._run()
         report = CollectingReport()
-        verify(self._reference, self.bundle, report)
+        verify(self._origin.graphs, self.bundle, report)
         return report
 
     def _parity(self) -> str:
@@ -319,7 +290,7 @@ class Verification:
 
     def _int8(self) -> str:
         run = self._run()
-        wanted, origin = self._float32_outputs()
+        wanted, origin = self._origin.float32_outputs(self._observe)
         for want, got in zip(wanted, self._observe(run), strict=True):
             cosines = row_cosines(_rows_of(want.value), _rows_of(got.value))
             output = output_of(want.place)
@@ -335,7 +306,7 @@ class Verification:
 
     def _equal_tokens(self) -> dict[str, Any]:
         """How many hypotheses have PyTorch's tokens; at lower precision a figure, not a check."""
-        reference = TorchRunner(self._reference, self._float32_manifest)
+        reference = TorchRunner(self._origin.graphs, self._origin.float32_manifest)
         runner = OrtRunner(self.bundle, threads=1)
         compared, differences = 0, []
         for beams in BEAMS:
@@ -348,29 +319,6 @@ class Verification:
                         differences.append(f"{beams} beams, request {index}")
         runner.close()
         return {"compared": compared, "ties": 0, "differences": differences}
-
-    @cached_property
-    def _float32_manifest(self) -> Manifest:
-        """The manifest as it was before the graphs were lowered."""
-        graphs = {key: lowering.graph for key, lowering in self._reference.lowerings.items()}
-        return self.manifest.model_copy(update={"states": self._reference.states, "graphs": graphs})
-
-    def _float32_outputs(self) -> tuple[list[Observation], str]:
-        """Outputs of PyTorch, or of the float32 bundle of the same checkpoint."""
-        if self.checkpoint is not None:
-            outputs = self._observe(torch_run(self._reference), self._float32_manifest)
-            return outputs, "PyTorch"
-        if self._original is None:
-            raise Unrepeatable(
-                f"{self._missing}, and the repository has no fp32 bundle of the same checkpoint"
-            )
-        original = self._original
-        sessions = {
-            key: onnxruntime.InferenceSession(str(bundle_path(original, key)))
-            for key in original.manifest.graphs
-        }
-        outputs = self._observe(onnx_run(sessions), original.manifest)
-        return outputs, f"{original.manifest.name} version {original.version} (fp32)"
 
 
 def _refuse_not_finite(observation: Observation) -> None:
