@@ -27,10 +27,10 @@ demo: export ## export, start Triton and the gateway, send a request to each end
 serve: export ## export, start Triton and the gateway, run until Ctrl-C
 	@$(BIN)/triptych serve --repository $(REPOSITORY)
 
-# What starts a Triton or times itself runs alone, the rest on all cores.
+# What starts a Triton or another process runs two files at a time, the rest on all cores.
 test: .venv/installed ## the suite that every change must pass, a real Triton included
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist worksteal -m "not integration and not full"
-	@$(BIN)/pytest -q -m "integration and not full"
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile -m "integration and not full"
 
 test-all: .venv/installed ## all tests, more examples a property, every verb on a fresh clone
 	@HYPOTHESIS_PROFILE=full $(BIN)/pytest -m ""

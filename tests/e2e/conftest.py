@@ -17,6 +17,7 @@ import pytest
 
 from export.examples.demo import free_port, wait_until_ready
 from tests.e2e.text_bundles import TextBundles, export_text_bundles
+from tests.shared_folders import made_once, shared_folder
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 
@@ -80,13 +81,21 @@ def running(repository: Path, folder: Path, **environment: object) -> Iterator[S
 
 
 @pytest.fixture(scope="session")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """A folder that parallel test workers have in common, because exporting is slow."""
+    return shared_folder(tmp_path_factory, request.config)
+
+
+@pytest.fixture(scope="session")
+def repository(shared: Path) -> Path:
     """A model repository with all examples, as `make export` fills it."""
-    folder = tmp_path_factory.mktemp("stack") / "model_repository"
-    command = [sys.executable, "-m", "export.examples.bundles", "--repository", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+
+    def export(folder: Path) -> None:
+        command = [sys.executable, "-m", "export.examples.bundles", "--repository", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return made_once(shared / "example-repository", export)
 
 
 @pytest.fixture(scope="session")
@@ -111,9 +120,9 @@ def grpc_client(stack: Stack) -> Iterator[GrpcClient]:
 
 
 @pytest.fixture(scope="session")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> TextBundles:
+def bundles(shared: Path) -> TextBundles:
     """Tiny random checkpoints of `transformers`, exported."""
-    return export_text_bundles(tmp_path_factory.mktemp("texts"))
+    return TextBundles.below(made_once(shared / "texts", export_text_bundles))
 
 
 @pytest.fixture(scope="session")

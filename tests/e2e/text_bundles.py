@@ -64,6 +64,11 @@ class TextBundles:
     checkpoints: Path
     repository: Path
 
+    @classmethod
+    def below(cls, folder: Path) -> TextBundles:
+        """Where `export_text_bundles` puts them."""
+        return cls(folder / "checkpoints", folder / "model_repository")
+
     def pipeline(self, task: str, name: str) -> Pipeline:
         """The pipeline of `transformers` over the same checkpoint."""
         folder = str(self.checkpoints / name)
@@ -78,9 +83,9 @@ class TextBundles:
         return BertTokenizerFast.from_pretrained(self.checkpoints / name)
 
 
-def export_text_bundles(folder: Path) -> TextBundles:
+def export_text_bundles(folder: Path) -> None:
     """Exports all of `HEADS`, a classifier of images, a Llama and an NLLB below `folder`."""
-    made = TextBundles(folder / "checkpoints", folder / "model_repository")
+    made = TextBundles.below(folder)
     for name, head in HEADS.items():
         _text_checkpoint(made.checkpoints / name, head)
         _export(made, name)
@@ -90,7 +95,6 @@ def export_text_bundles(folder: Path) -> TextBundles:
     _export(made, CHAT)
     write("nllb", made.checkpoints / TRANSLATOR)
     _export(made, TRANSLATOR)
-    return made
 
 
 def _export(made: TextBundles, name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import fcntl
 import json
 import shutil
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from export.to_onnx import to_onnx
 from export.verify import Report
 from serving.bundle import Bundle, Manifest, Role, TokenizerSpec
 from tests.export.twins import image_recipe, make_twin
+from tests.shared_folders import made_once, shared_folder
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,7 @@ def bundles(
 
     Parallel test workers share them, because exporting is slow.
     """
-    shared = tmp_path_factory.getbasetemp()
-    if hasattr(request.config, "workerinput"):
-        shared = shared.parent
+    shared = shared_folder(tmp_path_factory, request.config)
 
     @cache
     def build(name: str, config: str) -> Bundle:
@@ -149,24 +147,20 @@ def bundles(
             Request("twin"), 1, twin.architecture, twin.checkpoint, twin.network, graphs,
             twin.prepared,
         )  # fmt: skip
-        stage = shared / f"bundle-{name}-{config}"
-        with (shared / f"{stage.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not stage.exists():
-                _export(graphs, manifest, stage)
+        stage = made_once(
+            shared / f"bundle-{name}-{config}", lambda folder: _export(graphs, manifest, folder)
+        )
         return Bundle(stage / manifest.name, manifest)
 
     return build
 
 
 def _export(graphs: Graphs, manifest: Manifest, stage: Path) -> None:
-    """Writes all graphs, in a folder that exists only when they are complete."""
-    unfinished = stage.with_suffix(".new")
+    """Writes all graphs."""
     for key, lowering in graphs.lowerings.items():
-        folder = unfinished / manifest.parts.get(key, manifest.name)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = stage / manifest.parts.get(key, manifest.name)
+        folder.mkdir(exist_ok=True)
         to_onnx(lowering, folder / lowering.graph.file)
-    unfinished.rename(stage)
 
 
 def lowered(original: Bundle, twin: TwinPair, folder: Path, precision: str = "int8") -> Bundle:

@@ -65,7 +65,7 @@ def living_stubs(server: int, repository: Path) -> dict[str, set[int]]:
     return found
 
 
-def wait_until(claim: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_until(claim: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not claim():
         assert time.monotonic() < deadline, "it did not happen in time"
