@@ -4,7 +4,7 @@ BIN := .venv/bin
 REPOSITORY ?= model_repository
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 
-.PHONY: help setup demo serve export test test-all unit check bench bench-encoders load quality proto up down clean
+.PHONY: help setup demo serve export test test-all unit check bench bench-encoders load quality page-images proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ load: .venv/installed ## load against a running gateway: make load PROFILE=poiss
 
 quality: export ## the examples' scores in PyTorch, ONNX, int8 and through the served API
 	@$(BIN)/python -m benchmarks.quality --repository $(REPOSITORY) --record
+
+page-images: .venv/installed ## the pictures of the page in docs/images, made by its browser tests
+	@mkdir -p docs/images
+	@PAGE_IMAGES=docs/images $(BIN)/pytest -q tests/e2e/page/test_screenshots.py
 
 proto: .venv/installed ## what follows from clients/triptych/tasks: proto, client methods, tables
 	@$(BIN)/python -m codegen

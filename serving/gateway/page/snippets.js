@@ -1,5 +1,6 @@
 /** A request as a curl command and as a Python program. */
 
+const WIDTH = 72;
 const SAFE = /^[\w@%+=:,./-]+$/;
 
 /**
@@ -16,9 +17,17 @@ export function curl({ task, body, images }, { baseUrl, hasKey }) {
       for (const one of [value].flat()) parts.push(`${formFlag(String(one))} ${quoted(`${field}=${one}`)}`);
     }
   } else {
-    parts.push("-H 'content-type: application/json'", `-d ${quoted(JSON.stringify(body))}`);
+    parts.push("-H 'content-type: application/json'", `-d ${quoted(json(body))}`);
   }
   return parts.join(" \\\n  ");
+}
+
+/** JSON on one line where it is short, else one line for each field. */
+function json(body) {
+  const line = JSON.stringify(body);
+  if (line.length <= WIDTH) return line;
+  const fields = Object.entries(body).map(([name, value]) => `    "${name}": ${JSON.stringify(value)}`);
+  return `{\n${fields.join(",\n")}\n  }`;
 }
 
 /** curl reads `@file`, `<file` and `;type=` in a form's value unless it is told not to. */
@@ -46,7 +55,7 @@ export function python({ task, body, images }, { baseUrl, hasKey }, { input, res
   const values = images.length ? { images: images.map(({ name }) => name), ...fields } : fields;
   if (images.length === 1) values.images = images[0].name;
   const given = Object.entries(values).map(([name, value]) =>
-    name === input ? [null, literal(value)] : [name, literal(value)],
+    name === input ? [null, argument(value)] : [name, argument(value)],
   );
   given.sort(([a], [b]) => (a === null ? -1 : 0) - (b === null ? -1 : 0));
   const method = task.replaceAll("-", "_") + (stream ? "_stream" : "");
@@ -67,8 +76,15 @@ export function python({ task, body, images }, { baseUrl, hasKey }, { input, res
 
 function laidOut(callee, parts) {
   const line = `${callee}(${parts.join(", ")})`;
-  if (line.length <= 72 && !line.includes("\n")) return line;
+  if (line.length <= WIDTH && !line.includes("\n")) return line;
   return `${callee}(\n${parts.map((part) => `        ${part},\n`).join("")}    )`;
+}
+
+/** A literal; a long list has one line for each item. */
+function argument(value) {
+  const line = literal(value);
+  if (!Array.isArray(value) || line.length <= WIDTH) return line;
+  return `[\n${value.map((item) => `            ${literal(item)},\n`).join("")}        ]`;
 }
 
 /** A JSON value as a Python literal. */

@@ -1,12 +1,13 @@
 /** Tokens joined to words, with their attention weights. */
 
+const LANGUAGE = /^([a-z]{2,3}_[A-Za-z]{2,4}|>>.+<<|__[a-z]+__)$/;
 const END = /^(<\/s>|<\|[^|]*\|>|\[[A-Z]+\]|<[a-z]+>)$/;
 
 /**
  * Groups of token indices, one for each word.
  *
- * A token with a leading space begins a word, and so do a token of punctuation and the one after
- * it. Where no token has a leading space, tokens are not joined.
+ * A token with a leading space begins a word, and so do punctuation, an end, a language code, and
+ * what follows them. Where no token has a leading space, tokens are not joined.
  *
  * @param {string[]} tokens
  * @returns {{text: string, tokens: number[]}[]}
@@ -34,7 +35,7 @@ export function isEnd(token) {
 }
 
 function isMark(text) {
-  return END.test(text) || /^[.,;:!?¿¡()"«»…]+$/.test(text);
+  return END.test(text) || LANGUAGE.test(text) || /^[.,;:!?¿¡()"«»…]+$/.test(text);
 }
 
 /**
