@@ -10,21 +10,21 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from export.rename import Rename
+from export.weight_files import INDEX, read_tensors, tensor_names
 from serving.errors import CheckpointError
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 OPEN_CLIP = "open_clip"
 """`model_type` of a folder in open_clip's format, which names none."""
 OPEN_CLIP_CONFIG = "open_clip_config.json"
@@ -82,7 +82,19 @@ class Checkpoint:
             CheckpointError: a file is missing, damaged or truncated.
         """
         for path, expected in self._weight_files().items():
-            yield from _read_safetensors(path, expected)
+            yield from read_tensors(path, expected)
+
+    def tensor_names(self) -> set[str]:
+        """Names of the tensors of all weight files.
+
+        Raises:
+            CheckpointError: a file is missing, damaged or truncated.
+        """
+        return {
+            name
+            for path, expected in self._weight_files().items()
+            for name in tensor_names(path, expected)
+        }
 
     @property
     def is_open_clip(self) -> bool:
@@ -203,6 +215,9 @@ def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
     Raises:
         CheckpointError: lists every missing, unexpected and misshaped tensor at once.
     """
+    early = _absent(checkpoint, rename)  # a vocabulary's table may be a fifth of the model
+    for ours in early:
+        tie(model, ours, rename.tied[ours])
     wanted = model.state_dict(keep_vars=True)  # tied weights under each of their names
     loaded: set[int] = set()  # tensors, by identity
     spare: list[tuple[str, str, Tensor]] = []
@@ -225,7 +240,7 @@ def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
     problems += [
         f"missing: {rename.origin(ours)} {_shape(tensor)}"
         for ours, tensor in wanted.items()
-        if id(tensor) not in loaded and ours not in rename.optional
+        if id(tensor) not in loaded and ours not in rename.optional and ours not in early
     ]
     if problems:
         listing = "\n  ".join(problems)
@@ -247,7 +262,7 @@ def _place(
     if not piece.is_floating_point():
         return [f"not floating point: {name} is {piece.dtype}; quantised files are not supported"]
     piece = piece.float()
-    if not piece.isfinite().all():
+    if piece.numel() and not all(value.isfinite() for value in piece.aminmax()):  # without a copy
         return [f"not finite: {name} holds NaN or infinity"]
     if is_second and not torch.equal(target, piece):
         return [f"contradicting: {name} should be tied, but differs from its twin"]
@@ -256,12 +271,23 @@ def _place(
     return []
 
 
+def _absent(checkpoint: Checkpoint, rename: Rename) -> set[str]:
+    """Parameters that are tied where a checkpoint leaves them out, and that this one does."""
+    given: set[str] = set()
+    for name in checkpoint.tensor_names() if rename.tied else ():
+        with suppress(KeyError):  # reported when it is placed
+            given.update(rename.find(name).targets)
+    return set(rename.tied) - given
+
+
 def _tie(
     model: nn.Module, tied: Mapping[str, str], wanted: Mapping[str, Tensor], loaded: set[int]
 ) -> set[int]:
     """Makes parameters that are missing or equal one with another; the identities of the former."""
     done: set[int] = set()
     for ours, other in tied.items():
+        if wanted[ours] is wanted[other]:
+            continue
         if id(wanted[ours]) in loaded and not torch.equal(wanted[ours], wanted[other]):
             continue
         tie(model, ours, other)
@@ -277,23 +303,6 @@ def tie(model: nn.Module, name: str, other: str) -> None:
 
 def _shape(tensor: Tensor) -> str:
     return "×".join(map(str, tensor.shape)) or "scalar"
-
-
-def _read_safetensors(path: Path, expected: set[str] | None) -> Iterator[tuple[str, Tensor]]:
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing, but {INDEX} names it")
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = set(file.keys())
-            if expected is not None and names != expected:
-                raise CheckpointError(
-                    f"{path.name} does not hold what {INDEX} lists: "
-                    f"{', '.join(sorted(names ^ expected))}"
-                )
-            for name in sorted(names):
-                yield name, file.get_tensor(name)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged or truncated: {error}") from error
 
 
 def _download(source: str, revision: str | None) -> tuple[Path, str]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from export.checkpoint import load, open_checkpoint
+from export.checkpoint import Checkpoint, load, open_checkpoint
 from export.registry import architecture
 from serving.errors import CheckpointError
 from tests.export.conftest import Twins
@@ -135,6 +139,59 @@ def test_tied_weights_are_one_tensor_in_memory(folder: Path) -> None:
     assert len(tables) > 1
     assert len({table.data_ptr() for table in tables}) == 1
     assert len(stored) < sum(tensor.ndim == 2 for tensor in network.state_dict().values())
+
+
+def test_file_is_mapped_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One mapping of a file would keep all of its pages in memory beside the network."""
+    opened: list[Path] = []
+    alive: list[weakref.ref[Tensor]] = []
+
+    def counted(path: Path, framework: str) -> Any:
+        assert sum(tensor() is not None for tensor in alive) <= 1  # the last, which is in use
+        opened.append(path)
+        return safe_open(path, framework=framework)
+
+    monkeypatch.setattr("export.weight_files.safe_open", counted)
+    monkeypatch.setattr("export.weight_files._MAPPED_BYTES", 1)
+    want, count = _tensors(folder), 0
+    for name, tensor in open_checkpoint(str(folder)).tensors():
+        assert torch.equal(tensor, want[name])
+        alive.append(weakref.ref(tensor))
+        count += 1
+    assert count == len(want)
+    assert len(opened) == 1 + len(want)  # once for the names
+
+
+def test_tied_table_that_the_file_lacks_is_never_allocated_twice(
+    twins: Twins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(twins("m2m_100", "plain").checkpoint.folder, folder)
+    _save(folder, {n: t for n, t in _tensors(folder).items() if n != "lm_head.weight"})
+    checkpoint = open_checkpoint(str(folder))
+    declared = architecture(checkpoint.config["model_type"])
+    config = declared.read_config(checkpoint.config)
+    network = declared.build(config)
+    while_loading: list[bool] = []
+    read = Checkpoint.tensors
+
+    def tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:
+        state = network.state_dict(keep_vars=True)
+        while_loading.append(state["decoder.output"] is state["encoder.embedding.tokens.weight"])
+        yield from read(checkpoint)
+
+    monkeypatch.setattr(Checkpoint, "tensors", tensors)
+    load(network, checkpoint, declared.rename(config))
+    assert while_loading == [True]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_any_value_that_is_not_finite_is_found(folder: Path, value: float) -> None:
+    tensors = _tensors(folder)
+    tensors["model.shared.weight"][3, 5] = value
+    _save(folder, tensors)
+    with pytest.raises(CheckpointError, match=r"not finite: model.shared.weight"):
+        _load(folder)
 
 
 def test_pickled_weights_are_refused_with_advice(folder: Path) -> None:
