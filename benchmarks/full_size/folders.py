@@ -93,6 +93,14 @@ def _image_recipe(folder: Path, size: int) -> None:
     (folder / "preprocessor_config.json").write_text(json.dumps(recipe), encoding="utf-8")
 
 
+def _chat_template(folder: Path, size: int) -> None:
+    """A chat template for the tokenizer that is there: contents, one after the other."""
+    path = folder / "tokenizer_config.json"
+    template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+    settings = json.loads(path.read_text(encoding="utf-8")) | {"chat_template": template}
+    path.write_text(json.dumps(settings), encoding="utf-8")
+
+
 def _sentence_modules(folder: Path, size: int) -> None:
     """The first token's vector, normalised: the modules of a sentence-transformers folder."""
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
@@ -117,4 +125,5 @@ _FILES = {
     "marian": _marian_tokenizer,
     "image": _image_recipe,
     "sentences": _sentence_modules,
+    "chat": _chat_template,
 }

@@ -14,8 +14,8 @@ class Shape:
     Attributes:
         model: Class of `transformers` that makes the weights.
         fields: Of its `config.json`, where they differ from the class's defaults.
-        files: What the folder holds beside weights: `tokenizer`, `languages`, `marian`, `image` or
-            `sentences`.
+        files: What the folder holds beside weights: `tokenizer`, `languages`, `marian`, `image`,
+            `sentences`, `chat`.
         dtype: Of the saved weights, as the published file's.
     """
 
@@ -82,6 +82,7 @@ SHAPES: dict[str, Shape] = {
             "max_position_embeddings": 32_768, "rope_theta": 1_000_000.0, "rms_norm_eps": 1e-6,
             "tie_word_embeddings": True, **_GPT_LIKE,
         },
+        files=("tokenizer", "chat"),
         dtype="bfloat16",
     ),
     "nllb-600m": Shape(
