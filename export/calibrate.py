@@ -115,7 +115,8 @@ def _continued(
         logits = call(tokens, np.full(ROWS, length, np.int32), tokens.shape[1])
         done.tokens.append(tokens)
         done.logits.append(logits)
-        tokens = _chosen(logits, probe.random)
+        if forced is None:
+            tokens = _chosen(logits, probe.random)
     done.caches = _caches(manifest, call)
     return done
 

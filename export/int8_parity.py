@@ -34,7 +34,7 @@ from export.verify import (
 )
 from serving.bundle import Bundle, Graph, Manifest, Role
 from serving.engine.decoder import decode
-from serving.engine.runners.ort.runner import OrtRunner
+from serving.engine.runners.factory import make_runner
 
 LEAST_COSINE = 0.98
 """Between the logits or embeddings of one row; less means a layer that int8 cannot represent."""
@@ -214,7 +214,7 @@ def _refuse_dependent_tokens(parity: Int8Parity, graphs: Graphs, bundle: Bundle)
     Raises:
         ParityError: a request alone gives other tokens.
     """
-    runner = OrtRunner(bundle, threads=1)
+    runner = make_runner(bundle)  # as it is served
     for beams in BEAMS:
         requests = mixed_requests(graphs, bundle.manifest, beams)
         for request, together in zip(requests, decode(runner, requests), strict=True):

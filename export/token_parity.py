@@ -14,7 +14,7 @@ from serving.bundle import Bundle, Manifest, Role
 from serving.engine.decoder import decode
 from serving.engine.request import EngineRequest, Hypothesis
 from serving.engine.runners.candidates import plain_request
-from serving.engine.runners.ort.runner import OrtRunner
+from serving.engine.runners.factory import make_runner
 from serving.generation import Generation
 
 SCORE_TOLERANCE = 1e-4
@@ -42,7 +42,7 @@ class TokenParity:
 def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
     """Decodes random sources with both, ONNX also one at a time."""
     reference = TorchRunner(graphs, bundle.manifest)
-    runner = OrtRunner(bundle, threads=1)
+    runner = make_runner(bundle)  # as it is served
     parity = TokenParity()
     for beams in BEAMS:
         requests = mixed_requests(graphs, bundle.manifest, beams)
