@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from export.framing import Framing
 from export.probe import Admitted, Array, Feeds, Probe, Run, StepLoop, stateless_feeds
 from export.quantize import LARGEST
 from export.stored_arrays import StoredArrays
@@ -70,11 +71,17 @@ def cache_scales(manifest: Manifest, run: Run) -> Scales:
     }
 
 
-def stateless_calibration(manifest: Manifest, graph: Graph, count: int) -> list[Feeds]:
-    """Batches that together have about `count` rows: random texts of many lengths, block images."""
+def stateless_calibration(
+    manifest: Manifest, graph: Graph, count: int, framing: Framing | None = None
+) -> list[Feeds]:
+    """Batches that together have about `count` rows: random texts of many lengths, block images.
+
+    Args:
+        framing: Completes the texts as the tokenizer does.
+    """
     longest = min(manifest.limits.max_input_tokens or _UNKNOWN_LENGTH, _UNKNOWN_LENGTH)
     vocabulary = manifest.source_vocabulary_size or 1
-    probe = _BlockImages(vocabulary, vocabulary, seed=0)
+    probe = _BlockImages(vocabulary, vocabulary, seed=0, framing=framing)
     lengths = [length for length in (4, 8, 16, 32, 64, 128, 256) if length <= longest] or [longest]
     rows = -(-count // len(lengths))
     return [stateless_feeds(graph, manifest, probe, rows, length) for length in lengths]

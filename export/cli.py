@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from export.architecture import Architecture
+from export.calibration_set import CalibrationSet
 from export.checkpoint import Checkpoint, load, open_checkpoint
 from export.encoding.pooling import PoolingMode
 from export.image_graphs import with_attention
@@ -31,6 +32,7 @@ from export.quantize import Precision, Runtime
 from export.registry import architecture
 from export.registry import tasks as registered_tasks
 from export.report.checksums import checksums
+from export.samples import read_samples
 from export.sentence_transformers import set_pooling
 from export.to_onnx import to_onnx
 from export.verify import Report, summary, verify
@@ -82,6 +84,14 @@ def export(
             help="How an encoder's vectors become one, where its folder does not say; default mean."
         ),
     ] = None,
+    calibration: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Samples of your own for the fixed scales of --runtime openvino --precision int8: "
+            "a file with one text a line (a tab between the two of a pair), .jsonl, or a folder of "
+            "images. May be given twice."
+        ),
+    ] = None,
 ) -> None:
     """Exports a checkpoint as a verified bundle that Triton can load."""
     try:
@@ -96,6 +106,7 @@ def export(
             has_attention=attention,
             runtime=runtime,
             pooling=pooling,
+            calibration=tuple(calibration or ()),
         )
         _export(checkpoint, request, repository)
     except (SetupError, OSError) as error:  # a full disk, a folder that may not be written
@@ -143,7 +154,8 @@ def _build(
         graphs = declared.graphs(network, prepared.image)
         if request.has_attention:
             graphs = with_attention(declared, network, graphs, prepared.image)
-        check_runtime(graphs, request.runtime, request.precision)
+        is_calibrated = bool(request.calibration)
+        check_runtime(graphs, request.runtime, request.precision, is_calibrated=is_calibrated)
     if note is not None:
         console.print(f"  {note}", markup=False, soft_wrap=True)
     parts = {part: request.name + suffix for part, suffix in graphs.parts.items()}
@@ -152,21 +164,25 @@ def _build(
         request, version, declared, checkpoint, network, graphs, prepared
     )
     with staging(repository) as stage:
+        folder = stage.part(request.name)
+        for file, content in prepared.files.items():
+            (folder / file).write_bytes(content)
+        staged = Bundle(folder, manifest)
+        samples = None
+        if request.calibration:
+            with phase("reading the samples for calibration"):
+                samples = CalibrationSet.of(read_samples(request.calibration), staged)
         for key, lowering in graphs.lowerings.items():
             with phase(f"exporting {key} to ONNX"):
                 target = stage.part(parts.get(key, request.name)) / lowering.graph.file
                 to_onnx(lowered(lowering, request.runtime), target)
-        folder = stage.part(request.name)
-        for file, content in prepared.files.items():
-            (folder / file).write_bytes(content)
         with phase("verifying against PyTorch"):
-            report = verify(graphs, Bundle(folder, manifest))
+            report = verify(graphs, staged)
         graphs = graphs.without_weights()  # ONNX is compared with ONNX from here on
         del network
         if request.precision is not Precision.FP32:
             with phase(f"lowering to {request.precision}"):
-                staged = Bundle(folder, manifest)
-                manifest = lower_precision(report, graphs, staged, request.precision)
+                manifest = lower_precision(report, graphs, staged, request.precision, samples)
         report.warnings = warnings
         report.files = checksums(Bundle(folder, manifest))
         text = json.dumps(report.as_json(), indent=2, ensure_ascii=False)

@@ -12,12 +12,15 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from export.architecture import Graphs
 from export.calibrate import CalibrationRun, Scales, cache_scales, calibration_runs
-from export.openvino_runtime import quantize_static
+from export.calibration_set import CalibrationSet
+from export.framing import Framing
+from export.openvino_runtime import quantize_static, random_samples
 from export.probe import Array, Feeds, Observation, Run
 from export.quantize import LARGEST, Precision, Quantised, quantize
 from export.quantize_cache import quantize_cache
@@ -31,6 +34,7 @@ from export.verify import (
     observe,
     open_graphs,
     open_sessions,
+    output_of,
 )
 from serving.bundle import Bundle, Graph, Manifest, Role
 from serving.engine.decoder import decode
@@ -47,9 +51,13 @@ class Int8Parity:
     """How a rewritten bundle compares with its float32 original.
 
     Attributes:
-        least_cosine: Of one row's logits, states or embeddings, over all observations.
+        least_cosine: Of one row's logits, states or embeddings, over all observations: of random
+            inputs, or of the user's samples that no scale was taken from.
         mean_cosine: Over all rows.
-        same_best: Share of rows whose most likely token is the same; None for stateless bundles.
+        same_best: Share of rows whose most likely token, or class of a user's sample, is the same;
+            None where nothing is chosen.
+        random_cosine: `least_cosine` of random inputs, where the user gave samples.
+        calibration: The user's samples: names, how many, and how many were held out.
         rows_alone: Rows whose results equal, bit for bit, those of the row alone.
         hypotheses_alone: Hypotheses whose tokens equal those of the request alone.
         original_bytes: Of the float32 files.
@@ -64,6 +72,8 @@ class Int8Parity:
     least_cosine: float = 1.0
     mean_cosine: float = 1.0
     same_best: float | None = None
+    random_cosine: float | None = None
+    calibration: dict[str, Any] | None = None
     rows_alone: int = 0
     hypotheses_alone: int = 0
     original_bytes: int = 0
@@ -73,12 +83,18 @@ class Int8Parity:
 
 
 def lower_precision(
-    report: Report, graphs: Graphs, bundle: Bundle, precision: Precision
+    report: Report,
+    graphs: Graphs,
+    bundle: Bundle,
+    precision: Precision,
+    samples: CalibrationSet | None = None,
 ) -> Manifest:
     """Rewrites the files of a staged bundle and compares them with the originals.
 
     Args:
         report: Of the float32 files, which equal PyTorch; updated in place.
+        samples: The user's; scales are taken from them and the graphs are compared on those that
+            were held out. The loss on random inputs is then a figure of the report.
 
     Returns:
         The manifest that fits the rewritten files.
@@ -89,11 +105,13 @@ def lower_precision(
     files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
     parity = Int8Parity(precision, original_bytes=sum(map(file_bytes, files.values())))
     original = open_graphs(bundle, Precision.FP32)
-    wanted = list(observe(graphs, bundle, original))
+    framing = Framing.of(bundle)
+    wanted = list(observe(graphs, bundle, original, framing))
+    held_out = list(samples.observed(original, bundle)) if samples else []
     scales = cache_scales(bundle.manifest, original)
     original.close()
     for key, file in files.items():
-        done = _rewrite(bundle.manifest, key, file, precision)
+        done = _rewrite(bundle, key, file, precision, samples)
         parity.layers += done.layers
         parity.tables += done.tables
     if scales:
@@ -103,7 +121,13 @@ def lower_precision(
     run: Run = sessions
     if precision.is_batch_invariant:
         run = BatchInvarianceCheck(sessions, bundle, parity)
-    _compare(parity, wanted, list(observe(graphs, bundle, run)))
+    given = list(observe(graphs, bundle, run, framing))
+    if samples is None:
+        _compare(parity, wanted, given)
+    else:
+        parity.random_cosine = float(least_cosine(wanted, given)[0])
+        parity.calibration = samples.as_json()
+        _compare(parity, held_out, list(samples.observed(sessions, bundle)))
     measure(report, graphs, bundle, sessions)
     sessions.close()
     if precision.is_batch_invariant and "step" in files:
@@ -112,12 +136,15 @@ def lower_precision(
     return bundle.manifest
 
 
-def _rewrite(manifest: Manifest, key: str, file: Path, precision: Precision) -> Quantised:
+def _rewrite(
+    bundle: Bundle, key: str, file: Path, precision: Precision, samples: CalibrationSet | None
+) -> Quantised:
     """Rewrites one file for the runtime that will serve it; bf16 is a setting of the runtime."""
     if precision is Precision.BF16:
         return Quantised(layers=0, tables=0, kept_bytes=file_bytes(file))
-    if manifest.runtime == "openvino":
-        return quantize_static(manifest, key, file)
+    if bundle.manifest.runtime == "openvino":
+        given = samples.calibration[key] if samples else random_samples(bundle, key)
+        return quantize_static(file, given)
     return quantize(file, precision)
 
 
@@ -244,20 +271,49 @@ def share(value: Array, index: int, count: int) -> Array:
 
 
 def _compare(parity: Int8Parity, wanted: list[Observation], given: list[Observation]) -> None:
-    cosines, same = [], []
-    for want, (a, b) in zip(wanted, _pairs(wanted, given), strict=True):
-        cosines.append(row_cosines(a, b))
-        worst = float(cosines[-1].min())
-        if not worst >= LEAST_COSINE:  # NaN must fail
-            raise ParityError(
-                f"{parity.precision} changes {want.place} too much: cosine {worst:.4f}, "
-                f"{LEAST_COSINE} is required; nothing was published"
-            )
-        if want.place.startswith(("step", "prefill", "chunk")):
-            same.append(a.argmax(axis=-1) == b.argmax(axis=-1))
-    every = np.concatenate(cosines)
-    parity.least_cosine, parity.mean_cosine = float(every.min()), float(every.mean())
+    """Adds cosines to the report.
+
+    Raises:
+        ParityError: one is below `LEAST_COSINE`.
+    """
+    worst, place = least_cosine(wanted, given)
+    if not worst >= LEAST_COSINE:  # NaN must fail
+        raise ParityError(
+            f"{parity.precision} changes {place} too much: cosine {worst:.4f}, "
+            f"{LEAST_COSINE} is required; nothing was published"
+        )
+    pairs = list(_pairs(joined(wanted), joined(given)))
+    cosines = np.concatenate([row_cosines(a, b) for a, b in pairs])
+    parity.least_cosine, parity.mean_cosine = float(cosines.min()), float(cosines.mean())
+    is_sampled = parity.calibration is not None
+    same = [
+        a.argmax(axis=-1) == b.argmax(axis=-1)
+        for want, (a, b) in zip(wanted, _pairs(wanted, given), strict=True)
+        if want.place.startswith(("step", "prefill", "chunk"))
+        or (is_sampled and want.place.endswith(" logits") and a.shape[-1] > 1)
+    ]
     parity.same_best = float(np.concatenate(same).mean()) if same else None
+
+
+def least_cosine(wanted: list[Observation], given: list[Observation]) -> tuple[float, str]:
+    """The least cosine of two rows, and where it is; NaN if any is NaN."""
+    wanted, given = joined(wanted), joined(given)
+    found = [float(row_cosines(a, b).min()) for a, b in _pairs(wanted, given)]
+    index = int(np.argmin(found))  # the first NaN, if there is one
+    return found[index], wanted[index].place
+
+
+def joined(observations: Sequence[Observation]) -> list[Observation]:
+    """Outputs of one number a text (its relevance) as one row: a single number has no angle."""
+    kept: list[Observation] = []
+    numbers: dict[str, list[Array]] = {}
+    for observation in observations:
+        if observation.value.shape[-1] > 1:
+            kept.append(observation)
+        else:
+            name = output_of(observation.place)
+            numbers.setdefault(name, []).append(observation.value.reshape(-1))
+    return kept + [Observation(name, np.concatenate(each)) for name, each in numbers.items()]
 
 
 def _pairs(
@@ -277,6 +333,6 @@ def row_cosines(a: Array, b: Array) -> Array:
 
 
 def cosine(a: Array, b: Array) -> Array:
-    """Of each pair of rows; of two rows of zeros it is 1."""
+    """Of each pair of rows; 1 where one is of zeros, NaN where one has a NaN."""
     lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-    return np.where(lengths > 0, (a * b).sum(axis=-1) / np.maximum(lengths, 1e-300), 1.0)
+    return np.where(lengths == 0, 1.0, (a * b).sum(axis=-1) / np.maximum(lengths, 1e-300))

@@ -14,6 +14,7 @@ from export.checkpoint import Checkpoint
 from export.generation import generation_defaults
 from export.image import image_spec
 from export.quantize import Precision, Runtime
+from export.samples import samples_hash
 from export.sentence_transformers import limits as sentence_limits
 from export.tokenizer import TokenizerFiles, fast_tokenizer, sentencepiece_pair
 from serving.bundle import ImageSpec, Manifest, SourceInfo, TokenizerSpec
@@ -38,6 +39,8 @@ class Request:
     """Whether attention pictures are a further part."""
     runtime: Runtime = Runtime.ONNXRUNTIME
     pooling: str | None = None
+    calibration: tuple[Path, ...] = ()
+    """Files and folders with the user's samples."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ def content_hash(checkpoint: Checkpoint, request: Request) -> str:
     options += [request.precision, request.runtime]
     options += ["attention"] * request.has_attention
     options += [] if request.pooling is None else [request.pooling]
+    options += [samples_hash(request.calibration)] if request.calibration else []
     digest.update(json.dumps(options).encode())
     package = Path(__file__).parent
     for path in sorted(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,22 +25,39 @@ from tritonclient.grpc import model_config_pb2 as pb
 from export.architecture import Graphs, Lowering
 from export.calibrate import stateless_calibration
 from export.external_data import save
+from export.framing import Framing
 from export.probe import Array, Feeds
 from export.quantize import Precision, Quantised, Runtime
 from export.triton_config import stateless_config
-from serving.bundle import Manifest
+from serving.bundle import Bundle, Manifest
 from serving.errors import SetupError
 
 SAMPLES = 64
 """Rows that the scales of activations are taken from."""
 
 
-def check_runtime(graphs: Graphs, runtime: Runtime, precision: Precision) -> None:
+def check_runtime(
+    graphs: Graphs, runtime: Runtime, precision: Precision, *, is_calibrated: bool = False
+) -> None:
     """Refuses combinations that nothing serves.
 
+    Args:
+        is_calibrated: Whether the user gives samples for calibration.
+
     Raises:
-        SetupError: a generator for OpenVINO, or a precision that the runtime lacks.
+        SetupError: a generator for OpenVINO, a precision that the runtime lacks, or samples that
+            nothing is calibrated on.
     """
+    if is_calibrated and "step" in graphs.lowerings:
+        raise SetupError(
+            "--calibration is for stateless models: the int8 cache of a generator is calibrated on "
+            "what the model itself generates"
+        )
+    if is_calibrated and (precision is not Precision.INT8 or runtime is Runtime.ONNXRUNTIME):
+        raise SetupError(
+            "--calibration is for --runtime openvino --precision int8, whose scales are fixed: "
+            "other graphs need no data"
+        )
     if runtime is Runtime.OPENVINO and "step" in graphs.lowerings:
         raise SetupError("--runtime openvino is for stateless models: this one generates tokens")
     lacks = Precision.BF16 if runtime is Runtime.ONNXRUNTIME else Precision.INT8_FAST
@@ -91,12 +108,19 @@ class CompiledRun:
         return CompiledGraphs(self._files[key], _config(self._manifest, key, self._precision))
 
 
-def quantize_static(manifest: Manifest, key: str, path: Path) -> Quantised:
+def random_samples(bundle: Bundle, key: str) -> list[Feeds]:
+    """Random texts with their special tokens, or block images: where a user gives none."""
+    manifest = bundle.manifest
+    graph, framing = manifest.graphs[key], Framing.of(bundle)
+    return list(_rows(stateless_calibration(manifest, graph, SAMPLES, framing)))
+
+
+def quantize_static(path: Path, samples: Sequence[Feeds]) -> Quantised:
     """Rewrites an exported file in place.
 
     Args:
-        key: Which of the manifest's graphs it is.
         path: float32, of standard operators.
+        samples: Inputs that the scales are taken from, one row each.
 
     Raises:
         SetupError: NNCF is not installed, or cannot quantise the graph.
@@ -107,7 +131,6 @@ def quantize_static(manifest: Manifest, key: str, path: Path) -> Quantised:
     except ImportError as error:
         raise SetupError(_missing("nncf")) from error
     model = onnx.load(str(path))
-    samples = list(_rows(stateless_calibration(manifest, manifest.graphs[key], SAMPLES)))
     with _quiet():
         try:
             model = nncf.quantize(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from export.framing import Framing
 from serving.bundle import Graph, Growth, Manifest, Role, State, Tensor
 from serving.planning.buckets import fixed_width
 
@@ -35,11 +36,19 @@ class Probe:
     Args:
         source_vocabulary: Tokens that the source's table holds.
         vocabulary: Tokens that the decoder's table holds.
+        framing: Completes texts as the tokenizer does; when not given, they are any tokens.
     """
 
-    def __init__(self, source_vocabulary: int, vocabulary: int, seed: int = 0) -> None:
+    def __init__(
+        self,
+        source_vocabulary: int,
+        vocabulary: int,
+        seed: int = 0,
+        framing: Framing | None = None,
+    ) -> None:
         self.source_vocabulary = source_vocabulary
         self.vocabulary = vocabulary
+        self.framing = framing
         self.random = np.random.default_rng(seed)
 
     def lengths(self, longest: int, count: int) -> NDArray[np.int32]:
@@ -250,6 +259,9 @@ def stateless_feeds(
     """
     length = min(length, manifest.limits.max_input_tokens or length)
     lengths = probe.lengths(length, count)
+    if probe.framing is not None:
+        lengths = probe.framing.lengths(graph, lengths)
+        length = max(length, int(lengths.max()))
     feeds: Feeds = {}
     for port in graph.inputs:
         if port.role is Role.PIXELS:
@@ -275,6 +287,8 @@ def stateless_feeds(
             feeds[port.name] = lengths
         else:
             raise AssertionError(f"{graph.file}: no probe for an input of role {port.role}")
+    if probe.framing is not None:
+        return probe.framing.framed(graph, feeds, probe.random)
     return feeds
 
 

@@ -18,6 +18,7 @@ import onnxruntime
 import torch
 
 from export.architecture import Graphs
+from export.framing import Framing
 from export.openvino_runtime import CompiledRun
 from export.probe import (
     Array,
@@ -232,9 +233,15 @@ def onnx_run(sessions: dict[str, onnxruntime.InferenceSession]) -> Run:
     return run
 
 
-def observe(graphs: Graphs, bundle: Bundle, run: Run) -> Iterator[Observation]:
-    """Outputs for the probe's inputs, which are the same at every call."""
-    probe = _probe(graphs, bundle)
+def observe(
+    graphs: Graphs, bundle: Bundle, run: Run, framing: Framing | None = None
+) -> Iterator[Observation]:
+    """Outputs for the probe's inputs, which are the same at every call.
+
+    Args:
+        framing: Completes random texts as the tokenizer does.
+    """
+    probe = _probe(graphs, bundle, framing)
     if "step" in graphs.lowerings:
         yield from observe_decoder(run, bundle.manifest, probe)
         yield from observe_alignment(run, bundle.manifest, probe)
@@ -242,9 +249,9 @@ def observe(graphs: Graphs, bundle: Bundle, run: Run) -> Iterator[Observation]:
         yield from observe_stateless(run, bundle.manifest, probe)
 
 
-def _probe(graphs: Graphs, bundle: Bundle) -> Probe:
+def _probe(graphs: Graphs, bundle: Bundle, framing: Framing | None = None) -> Probe:
     vocabulary = bundle.manifest.vocabulary_size or graphs.source_vocabulary or 1
-    return Probe(graphs.source_vocabulary or vocabulary, vocabulary)
+    return Probe(graphs.source_vocabulary or vocabulary, vocabulary, framing=framing)
 
 
 def _compare_alone(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> None:
@@ -351,4 +358,22 @@ def summary(report: Report) -> Sequence[str]:
                     report.int8
                 )
             )
+        lines += _calibration_lines(report.int8)
     return lines
+
+
+def _calibration_lines(int8: Mapping[str, Any]) -> list[str]:
+    """What a user's samples were used for."""
+    used = int8["calibration"]
+    if used is None:
+        return []
+    used_by = ", ".join(
+        f"{key}: {count} calibrated, {used['held_out'][key]} held out and compared"
+        for key, count in used["calibrated"].items()
+    )
+    lines = [f"{used['found']} samples of {', '.join(used['from'])} ({used_by})"]
+    if used["truncated"]:
+        lines.append(f"{used['truncated']} texts were cut at the model's longest input")
+    if int8["same_best"] is not None:
+        lines.append(f"{100 * int8['same_best']:.1f} % of the held-out labels are the same")
+    return [*lines, f"random inputs: cosine at least {int8['random_cosine']:.4f}, not required"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,8 @@ import onnxruntime
 
 from export.architecture import Graphs
 from export.checkpoint import Checkpoint
-from export.int8_parity import LEAST_COSINE, row_cosines
+from export.framing import Framing
 from export.probe import (
-    Array,
     Observation,
     Probe,
     Run,
@@ -28,6 +27,7 @@ from export.report.checksums import changed_files
 from export.report.findings import Check, CollectingReport, Findings, Status
 from export.report.interface import interface_problem
 from export.report.latency import generator_latencies, stateless_latencies
+from export.report.lowered import least_cosines, required_cosine
 from export.report.origin import Origin, Unrepeatable
 from export.report.rows import Failure, RowsAlone
 from export.token_parity import BEAMS, SCORE_TOLERANCE, mixed_requests
@@ -38,7 +38,6 @@ from export.verify import (
     file_bytes,
     onnx_run,
     open_graphs,
-    output_of,
     tools,
     verify,
 )
@@ -235,14 +234,20 @@ class Verification:
     @property
     def _probe(self) -> Probe:
         """The same inputs at every call."""
+        return self._probe_of(None)
+
+    def _probe_of(self, framing: Framing | None) -> Probe:
         vocabulary = self.manifest.vocabulary_size or self.manifest.source_vocabulary_size
         vocabulary = vocabulary or _UNKNOWN_VOCABULARY
-        return Probe(self.manifest.source_vocabulary_size or vocabulary, vocabulary)
+        drawn = self.manifest.source_vocabulary_size or vocabulary
+        return Probe(drawn, vocabulary, framing=framing)
 
-    def _observe(self, run: Run, manifest: Manifest | None = None) -> list[Observation]:
+    def _observe(
+        self, run: Run, manifest: Manifest | None = None, framing: Framing | None = None
+    ) -> list[Observation]:
         manifest = manifest or self.manifest
         if not self._is_generator:
-            return list(observe_stateless(run, manifest, self._probe))
+            return list(observe_stateless(run, manifest, self._probe_of(framing)))
         return [
             *observe_decoder(run, manifest, self._probe),
             *observe_alignment(run, manifest, self._probe),
@@ -290,19 +295,17 @@ class Verification:
 
     def _int8(self) -> str:
         run = self._run()
-        wanted, origin = self._origin.float32_outputs(self._observe)
-        for want, got in zip(wanted, self._observe(run), strict=True):
-            cosines = row_cosines(_rows_of(want.value), _rows_of(got.value))
-            output = output_of(want.place)
-            least = min(self.findings.int8.get(output, 1.0), float(cosines.min()))
-            self.findings.int8[output] = least if not np.isnan(cosines).any() else float("nan")
+        observe = partial(self._observe, framing=Framing.of(self.bundle))
+        wanted, origin = self._origin.float32_outputs(observe)
+        self.findings.int8 = least_cosines(wanted, observe(run))
         if self.checkpoint is not None and self._is_generator:
             self.findings.tokens = self._equal_tokens()
         least = min(self.findings.int8.values())
         place = min(self.findings.int8, key=lambda key: self.findings.int8[key])
-        if not all(value >= LEAST_COSINE for value in self.findings.int8.values()):  # NaN fails
-            raise Failure(f"cosine {least:.4f} at {place}, {LEAST_COSINE} is required")
-        return f"cosine at least {least:.5f} ({place}), against {origin}"
+        required, why = required_cosine(self.findings.recorded)
+        if not all(value >= required for value in self.findings.int8.values()):  # NaN fails
+            raise Failure(f"cosine {least:.4f} at {place}, {required:.2f} is required{why}")
+        return f"cosine at least {least:.5f} ({place}), against {origin}{why}"
 
     def _equal_tokens(self) -> dict[str, Any]:
         """How many hypotheses have PyTorch's tokens; at lower precision a figure, not a check."""
@@ -324,10 +327,6 @@ class Verification:
 def _refuse_not_finite(observation: Observation) -> None:
     if not np.isfinite(observation.value).all():
         raise Failure(f"{observation.place}: NaN or infinity")
-
-
-def _rows_of(value: Array) -> Array:
-    return value.reshape(-1, value.shape[-1])
 
 
 def _first_of(messages: list[str]) -> str:

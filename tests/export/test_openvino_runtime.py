@@ -76,6 +76,18 @@ def test_generators_and_precisions_without_a_runtime_are_refused(twins: Twins) -
     check_runtime(stateless, Runtime.OPENVINO, Precision.INT8)
 
 
+def test_samples_that_nothing_is_calibrated_on_are_refused(twins: Twins) -> None:
+    generator, stateless = (twins(name, EXPORTED).graphs() for name in ("gpt2", "clip"))
+    for graphs, runtime, precision, message in (
+        (generator, Runtime.ONNXRUNTIME, Precision.INT8, "on what the model itself generates"),
+        (stateless, Runtime.ONNXRUNTIME, Precision.INT8, "other graphs need no data"),
+        (stateless, Runtime.OPENVINO, Precision.BF16, "other graphs need no data"),
+    ):
+        with pytest.raises(SetupError, match=message):
+            check_runtime(graphs, runtime, precision, is_calibrated=True)
+    check_runtime(stateless, Runtime.OPENVINO, Precision.INT8, is_calibrated=True)
+
+
 def test_lowering_keeps_to_standard_operators_for_openvino_alone(twins: Twins) -> None:
     [lowering, *_] = twins("clip", EXPORTED).graphs().lowerings.values()
     assert lowered_for(lowering, Runtime.ONNXRUNTIME) is lowering
