@@ -156,7 +156,7 @@ def build_manifest(
         ),
         licence=_licence(checkpoint),
         precision=request.precision.value,
-        runtime=request.runtime.value,
+        runtime="openvino" if request.runtime is Runtime.OPENVINO else "onnxruntime",
         tasks=_sections(architecture, checkpoint, network, request.task),
         default=request.is_default,
         parts={part: request.name + suffix for part, suffix in graphs.parts.items()},

@@ -55,11 +55,13 @@ def check_runtime(
         )
     if is_calibrated and (precision is not Precision.INT8 or runtime is Runtime.ONNXRUNTIME):
         raise SetupError(
-            "--calibration is for --runtime openvino --precision int8, whose scales are fixed: "
-            "other graphs need no data"
+            "--calibration is for --precision int8 with --runtime openvino or auto, whose scales "
+            "are fixed: other graphs need no data"
         )
     if runtime is Runtime.OPENVINO and "step" in graphs.lowerings:
         raise SetupError("--runtime openvino is for stateless models: this one generates tokens")
+    if runtime is Runtime.AUTO:
+        return
     lacks = Precision.BF16 if runtime is Runtime.ONNXRUNTIME else Precision.INT8_FAST
     if precision is lacks:
         raise SetupError(f"--precision {precision} is not available with --runtime {runtime}")
@@ -138,12 +140,31 @@ def quantize_static(path: Path, samples: Sequence[Feeds]) -> Quantised:
                 nncf.Dataset(samples),
                 model_type=nncf.ModelType.TRANSFORMER,
                 subset_size=len(samples),
+                ignored_scope=nncf.IgnoredScope(names=stems(model.graph)),
             )
         except (RuntimeError, ValueError, nncf.ValidationError) as error:
             raise SetupError(f"NNCF cannot quantise {path.name}: {error}") from error
     save(model, path)
     kept = sum(t.ByteSize() for t in model.graph.initializer if t.data_type == t.FLOAT)
     return Quantised(layers=_int8_products(model.graph), tables=0, kept_bytes=kept)
+
+
+def stems(graph: onnx.GraphProto) -> list[str]:
+    """Convolutions that read the pixels, such as a patch embedding: they stay float32.
+
+    They are a hundredth of the work, and what they lose no later layer can restore: with the patch
+    embedding of the example ViT in int8, 46 % of its classes change, without it 1 %.
+    """
+    weights = {tensor.name for tensor in graph.initializer}
+    raw = {port.name for port in graph.input} | weights
+    found = []
+    for node in graph.node:
+        reads_raw = all(name in raw for name in node.input if name)
+        if node.op_type == "Conv" and node.input[0] in raw:
+            found.append(node.name)
+        elif reads_raw and node.op_type not in ("MatMul", "Gemm"):
+            raw.update(node.output)
+    return found
 
 
 def _int8_products(graph: onnx.GraphProto) -> int:

@@ -110,7 +110,11 @@ def config(manifest: Manifest, model: str) -> str:
         return generator_config(model, manifest.graphs.get("admit"))
     part = next(part for part, name in manifest.parts.items() if name == model)
     return stateless_config(
-        model, manifest.graphs[part], runtime=manifest.runtime, precision=manifest.precision
+        model,
+        manifest.graphs[part],
+        runtime=manifest.runtime,
+        precision=manifest.precision,
+        placement=manifest.placement,
     )
 
 

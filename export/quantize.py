@@ -54,6 +54,13 @@ class Runtime(StrEnum):
 
     ONNXRUNTIME = "onnxruntime"
     OPENVINO = "openvino"
+    AUTO = "auto"
+    """The faster of the two, measured at export."""
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is a runtime and not a way to choose one."""
+        return self is not Runtime.AUTO
 
 
 @dataclass(frozen=True)

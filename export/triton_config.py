@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from serving import codec
-from serving.bundle import Graph, Role, Tensor
+from serving.bundle import Graph, Placement, Role, Tensor
 from serving.planning.calls import MAX_ROWS
 
 THREADS = 2
@@ -73,18 +73,23 @@ def stateless_config(
     *,
     runtime: str = "onnxruntime",
     precision: str = "fp32",
+    placement: Placement | None = None,
 ) -> str:
     """A batched graph of the backend `onnxruntime`, the native one or ours, or of our OpenVINO one.
 
     Args:
         runtime: The manifest's.
         precision: The manifest's; a setting of OpenVINO's for bf16.
+        placement: The manifest's, for the CPU; by default one instance with `THREADS`.
     """
     backend = "triptych_openvino" if runtime == "openvino" else "onnxruntime"
     config = _config(name, backend, max_batch=MAX_ROWS, device=device)
     if runtime == "openvino":
         inference = "bf16" if precision == "bf16" else "f32"
         config.parameters["inference_precision"].string_value = inference
+    if placement is not None and device == "cpu":
+        config.instance_group[0].count = placement.instances
+        config.parameters["intra_op_thread_count"].string_value = str(placement.threads)
     config.default_model_filename = graph.file
     for ports, tensors in ((config.input, graph.inputs), (config.output, graph.outputs)):
         for tensor in tensors:

@@ -68,6 +68,8 @@ class Report:
     """Comparison of int8 with float32 (`Int8Parity`); the parity above is of the float32 graphs."""
     warnings: list[str] = field(default_factory=list)
     """Generation defaults of the checkpoint that serving does not support."""
+    runtime_choice: dict[str, Any] = field(default_factory=dict)
+    """Runtimes, instances and threads that were measured, where the export was to choose."""
     files: dict[str, str] = field(default_factory=dict)
     """`<model>/<file>` → SHA-256 of what was published."""
     tools: dict[str, str] = field(default_factory=dict)

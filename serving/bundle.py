@@ -195,6 +195,14 @@ class Limits(_Frozen):
     """Decoder positions: prompt (or start tokens) plus generated."""
 
 
+class Placement(_Frozen):
+    """How a stateless part is run on the CPU."""
+
+    instances: int = Field(ge=1)
+    threads: int = Field(ge=1)
+    """Of each instance."""
+
+
 class SourceInfo(_Frozen):
     """Origin of the weights."""
 
@@ -221,6 +229,8 @@ class Manifest(_Frozen):
     precision: str
     runtime: Literal["onnxruntime", "openvino"] = "onnxruntime"
     """What runs the graphs of a stateless bundle."""
+    placement: Placement | None = None
+    """Instances and threads of each stateless part, where the export measured them."""
     tasks: dict[str, dict[str, Any]] = Field(min_length=1)
     """Task → its settings beyond graphs, in the fields of that task's own section model
     (`serving/tasks`); the first task is the default. Tasks without a section are derived from the

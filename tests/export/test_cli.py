@@ -18,7 +18,7 @@ from onnx import numpy_helper
 from torch import nn
 from typer.testing import CliRunner
 
-from export import cli
+from export import build
 from export.architecture import Lowering
 from export.cli import export, is_published_default
 from export.manifest import Request
@@ -59,7 +59,7 @@ def exported(bundles: Bundles, monkeypatch: pytest.MonkeyPatch) -> None:
     def copy(lowering: Lowering, path: Path) -> None:
         shutil.copy(folder / lowering.graph.file, path)
 
-    monkeypatch.setattr("export.cli.to_onnx", copy)
+    monkeypatch.setattr("export.build.to_onnx", copy)
 
 
 @pytest.mark.usefixtures("exported")
@@ -97,7 +97,7 @@ def test_network_is_freed_before_int8(
         raise SetupError("stop here")
 
     monkeypatch.setattr(Marian, "__init__", build)
-    monkeypatch.setattr("export.cli.lower_precision", lower_precision)
+    monkeypatch.setattr("export.build.lower_precision", lower_precision)
     code, output = _run(source, "--repository", tmp_path / "r", "--precision", "int8")
     assert (code, "stop here" in output) == (1, True), output
 
@@ -198,7 +198,7 @@ def test_damaged_weights_publish_nothing(source: Path, tmp_path: Path) -> None:
 def test_failed_gate_publishes_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("export.cli.to_onnx", partial(_change_a_weight, cli.to_onnx))
+    monkeypatch.setattr("export.build.to_onnx", partial(_change_a_weight, build.to_onnx))
     code, output = _run(source, "--repository", tmp_path / "repository")
     assert code == 1
     assert "ONNX differs from PyTorch" in output

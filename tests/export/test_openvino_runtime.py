@@ -8,11 +8,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import helper
 
 from export.int8_parity import lower_precision
 from export.manifest import Request, build_manifest
-from export.openvino_runtime import check_runtime
+from export.openvino_runtime import check_runtime, stems
 from export.openvino_runtime import lowered as lowered_for
 from export.quantize import Precision, Runtime
 from export.to_onnx import to_onnx
@@ -74,6 +76,28 @@ def test_generators_and_precisions_without_a_runtime_are_refused(twins: Twins) -
     with pytest.raises(SetupError, match="int8-fast is not available with --runtime openvino"):
         check_runtime(stateless, Runtime.OPENVINO, Precision.INT8_FAST)
     check_runtime(stateless, Runtime.OPENVINO, Precision.INT8)
+
+
+def test_stems_are_the_convolutions_of_the_pixels_alone() -> None:
+    floats, pixels = onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8
+    nodes = [
+        helper.make_node("Cast", ["pixels"], ["cast"], to=floats),
+        helper.make_node("Sub", ["cast", "mean"], ["normal"]),
+        helper.make_node("Conv", ["normal", "patches"], ["stem"], name="patches"),
+        helper.make_node("Conv", ["stem", "further"], ["out"], name="further"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "convolutions",
+        [helper.make_tensor_value_info("pixels", pixels, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("out", floats, None)],
+        [
+            helper.make_tensor("mean", floats, [1], [0.5]),
+            helper.make_tensor("patches", floats, [4, 3, 1, 1], [1.0] * 12),
+            helper.make_tensor("further", floats, [4, 4, 1, 1], [1.0] * 16),
+        ],
+    )
+    assert stems(graph) == ["patches"]
 
 
 def test_samples_that_nothing_is_calibrated_on_are_refused(twins: Twins) -> None:
