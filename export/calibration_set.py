@@ -17,11 +17,11 @@ from export.probe import Feeds, Observation, Run, comparable
 from export.samples import LEAST, Samples, TextSample
 from serving.bundle import Bundle, Graph, Role
 from serving.errors import ServingError, SetupError
-from serving.loading import load_model
 from serving.planning.buckets import fixed_width
 from serving.planning.loaded_model import CHARACTERS_PER_TOKEN, LoadedModel
 from serving.planning.windows import truncated_pair, windows
 from serving.processing.image import decode_image, prepare_image
+from serving.processing.text import load_tokenizer
 from serving.processing.tokenizer import EncodedText
 
 HELD_OUT = 5
@@ -54,7 +54,7 @@ class CalibrationSet:
         Raises:
             SetupError: the graphs read something that the samples lack, or an image is damaged.
         """
-        model = load_model(bundle)
+        model = LoadedModel(bundle.manifest, {}, load_tokenizer(bundle))  # for its tokenizer
         made = cls(samples.names, samples.found)
         for key, graph in bundle.manifest.graphs.items():
             kind = "images" if graph.input(Role.PIXELS) else "texts"
