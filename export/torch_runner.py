@@ -16,7 +16,12 @@ from torch.nn import functional
 
 from export.architecture import Graphs
 from serving.bundle import Growth, Manifest, Role, State
-from serving.engine.runners.candidates import CandidateRequest, Candidates
+from serving.engine.runners.candidates import (
+    CandidateRequest,
+    Candidates,
+    GreedyRule,
+    GreedyTokens,
+)
 from serving.engine.runners.edits import HostLogits, select_candidates
 from serving.engine.runners.protocol import Group, Prefill, Prompt
 from serving.engine.state.footprint import Extent, Footprint
@@ -40,6 +45,7 @@ class TorchRunner:
         self.spare_bytes = 0
         self.supports_deferred_admission = False
         self.takes_chunks = False
+        self.greedy_steps = 0
         self.shares_prefixes = False
 
     def group(self, width: int) -> Group:
@@ -126,6 +132,10 @@ class TorchGroup:
     def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
         """Not called: `takes_chunks` is False."""
         raise NotImplementedError("the reference runner prefills prompts whole")
+
+    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
+        """Not called: `greedy_steps` is 0."""
+        raise NotImplementedError("the reference runner takes single steps")
 
     def copy_block(self, slot: int, start: int, stop: int) -> Block:
         """Not called: `shares_prefixes` is False."""

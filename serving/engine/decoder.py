@@ -107,15 +107,18 @@ class Decoder:
         self._update_gauges()
 
     def _decode_step(self) -> bool:
-        """Takes every running sequence one token further; returns whether there was one."""
-        is_decoding = False
+        """Takes every running sequence a step further; returns whether there was one.
+
+        Several steps are taken in one call only while nothing waits for rows.
+        """
+        is_decoding, is_alone = False, not len(self._scheduler)
         for running in self._running:
             if not running.sequences:
                 continue
             is_decoding = True
-            self.metrics.row_steps += len(running.sequences) * running.group.width
+            rows = len(running.sequences) * running.group.width
             try:
-                running.step()
+                self.metrics.row_steps += rows * running.step(is_alone=is_alone)
             except Exception as error:  # one group's failure leaves the others alone
                 self._fail(self._running.reset(running), error)
         return is_decoding

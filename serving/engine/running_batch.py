@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from serving.engine.request import Failed
-from serving.engine.runners.candidates import Candidates
+from serving.engine.runners.candidates import Candidates, GreedyRule
 from serving.engine.runners.protocol import Group, Prefill
 from serving.engine.search.protocol import StepResult
 from serving.engine.search.ranking import SearchInput, search_inputs
@@ -35,6 +36,7 @@ class RunningBatch:
     Args:
         prefixes: Where prefixes of prompts are stored, if at all.
         defers_prefill: Whether the runner supports deferred admission.
+        greedy_steps: Steps of the group's `step_greedily`; 0 where it is not used.
 
     Attributes:
         prefilling: Sequences that get a slot when their prompts are prefilled.
@@ -48,6 +50,7 @@ class RunningBatch:
         prefixes: PrefixCache[Block] | None = None,
         *,
         defers_prefill: bool = False,
+        greedy_steps: int = 0,
     ) -> None:
         self.group = group
         self.sequences: list[SequenceState] = []
@@ -56,6 +59,7 @@ class RunningBatch:
         self._align = align
         self._prefixes = prefixes
         self._defers_prefill = defers_prefill and group.width == 1
+        self._greedy_steps = greedy_steps if group.width == 1 else 0
 
     @property
     def members(self) -> list[SequenceState]:
@@ -124,17 +128,60 @@ class RunningBatch:
         self._begin([sequence], candidates)
         return remaining
 
-    def step(self) -> None:
-        """Takes every sequence one token further."""
+    def step(self, *, is_alone: bool = False) -> int:
+        """Takes every sequence one token further, or several where all are plainly greedy.
+
+        Args:
+            is_alone: Whether nothing waits for the end of the step.
+
+        Returns:
+            Steps taken.
+        """
+        rule = self._rule_of_steps() if is_alone and not self.prefilling else None
+        if rule is not None:
+            self._step_greedily(rule)
+            return self._greedy_steps
         token_ids = np.array([s.next_ids for s in self.sequences], np.int64).reshape(-1)
         requests = [request for sequence in self.sequences for request in sequence.row_requests]
         self._advance(self.group.step(token_ids, requests), 0, rows_each=self.group.width)
+        return 1
 
     def restart(self, group: Group) -> list[SequenceState]:
         """Replaces the group by an empty one; returns the sequences of the old one."""
         lost, self.sequences = self.sequences, []
         self.group, self.reservation = group, self.needs()
         return lost
+
+    def _rule_of_steps(self) -> GreedyRule | None:
+        """What every sequence follows at each of several steps in one call, if that is possible."""
+        if not self._greedy_steps:
+            return None
+        rules = {sequence.rule_of_steps(self._greedy_steps) for sequence in self.sequences}
+        return rules.pop() if len(rules) == 1 else None
+
+    def _step_greedily(self, rule: GreedyRule) -> None:
+        """Takes several steps in one call, then drops what ended within it."""
+        token_ids = np.array([s.next_ids[0] for s in self.sequences], np.int64)
+        found = self.group.step_greedily(token_ids, rule)
+        rows = list(zip(self.sequences, found.token_ids.tolist(), found.log_probs, strict=True))
+        ended = [
+            slot
+            for slot, (sequence, taken, log_probs) in enumerate(rows)
+            if not self._take(sequence, taken, log_probs)
+        ]
+        for slot in reversed(ended):
+            self._retire(slot)
+
+    def _take(
+        self, sequence: SequenceState, token_ids: list[int], log_probs: NDArray[np.float32]
+    ) -> bool:
+        """Whether a sequence runs on with these tokens. An exception ends only this sequence."""
+        try:
+            return sequence.take(token_ids, log_probs, self._align)
+        except Exception as error:
+            log.exception("a search failed")
+            sequence.emit(Failed(decoding_error(error)))
+            return False
 
     def _begin(self, batch: list[SequenceState], candidates: Candidates) -> None:
         """Adds sequences that were just prefilled as the last slots."""

@@ -90,6 +90,7 @@ class RunningBatches:
                 self._runner.align,
                 self._prefixes,
                 defers_prefill=self._runner.supports_deferred_admission,
+                greedy_steps=self._runner.greedy_steps,
             )
         if self._reserved_bytes(joining, width) > self._capacity.state_bytes:
             for running in self._by_width.values():

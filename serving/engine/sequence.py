@@ -19,7 +19,7 @@ from serving.engine.request import (
     Listener,
     TokenChunk,
 )
-from serving.engine.runners.candidates import CandidateRequest
+from serving.engine.runners.candidates import CandidateRequest, GreedyRule
 from serving.engine.runners.protocol import Prompt
 from serving.engine.search.beam import BeamSearch
 from serving.engine.search.greedy import GreedySearch
@@ -117,6 +117,31 @@ class SequenceState:
             self.emit(TokenChunk((advance.token_ids[0],), *records))
         return advance
 
+    def rule_of_steps(self, count: int) -> GreedyRule | None:
+        """What every one of the next steps follows if they are greedy; None where they are not."""
+        search = self._search
+        return search.rule_of_steps(count) if isinstance(search, GreedySearch) else None
+
+    def take(self, token_ids: Sequence[int], log_probs: NDArray[np.float32], align: Align) -> bool:
+        """Takes tokens chosen by several steps and emits events; whether the sequence runs on.
+
+        Requires `rule_of_steps`. Tokens behind one that ends the sequence are dropped.
+        """
+        assert isinstance(self._search, GreedySearch)
+        try:
+            taken = self._search.take(token_ids, log_probs)
+        except InvalidRequest as error:
+            self.emit(Failed(error))
+            return False
+        self.generated += len(token_ids) if taken is None else taken
+        if taken is not None:
+            self._finish(align, unsent=taken)
+            return False
+        self.next_ids = (token_ids[-1],)
+        if self._streams:
+            self.emit(TokenChunk(tuple(token_ids)))
+        return True
+
     def emit(self, event: Event) -> None:
         """Passes an event to the listener, unless the final event has been emitted."""
         if self._has_ended:
@@ -128,13 +153,15 @@ class SequenceState:
             log.exception("a listener failed")
             self.cancel()
 
-    def _finish(self, align: Align) -> None:
+    def _finish(self, align: Align, unsent: int = 1) -> None:
+        """Emits the final events; of a stream, `unsent` tokens have not been emitted."""
         found = self._search.hypotheses()
         if self.request.rules.return_alignment:
             found = tuple(self._aligned(hypothesis, align) for hypothesis in found)
         if self._streams:
             best = found[0]
-            self.emit(TokenChunk(best.token_ids[-1:], best.log_probs[-1:], best.top[-1:]))
+            last = slice(-unsent, None)
+            self.emit(TokenChunk(best.token_ids[last], best.log_probs[last], best.top[last]))
         self.emit(Finished(found, self.request.prompt_tokens))
 
     def _aligned(self, hypothesis: Hypothesis, align: Align) -> Hypothesis:

@@ -34,6 +34,11 @@ class Edit:
     is_of_log_probs: bool = False
     renormalises: bool = False
 
+    @property
+    def only_adds(self) -> bool:
+        """Whether it adds to logits, whatever they are."""
+        return not self.is_of_log_probs and bool((self.factor == 1).all())
+
 
 @dataclass(frozen=True, eq=False)
 class CandidateRequest:
@@ -86,3 +91,42 @@ class Candidates:
     def ids(self) -> list[list[int]]:
         """`token_ids` as Python integers, converted once for all rows."""
         return self.token_ids.tolist()  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, eq=False)
+class GreedyRule:
+    """What holds for every row at every step of a call of several greedy steps.
+
+    Attributes:
+        edit: Applied to the logits; it `only_adds`.
+        banned: Tokens that are not chosen; they keep their share of the probability.
+    """
+
+    edit: Edit | None = None
+    banned: frozenset[int] = frozenset()
+
+    def bias(self, vocabulary_size: int) -> NDArray[np.float32]:
+        """(V,) what is added to logits before log-softmax."""
+        added = np.zeros(vocabulary_size, np.float32)
+        if self.edit is not None:
+            added[self.edit.token_ids] = self.edit.bias + self.edit.offset
+        return added
+
+    def bans(self, vocabulary_size: int) -> NDArray[np.float32]:
+        """(V,) minus infinity for banned tokens, else 0."""
+        added = np.zeros(vocabulary_size, np.float32)
+        added[list(self.banned)] = -np.inf
+        return added
+
+
+@dataclass(frozen=True, eq=False)
+class GreedyTokens:
+    """The tokens of several greedy steps.
+
+    Attributes:
+        token_ids: (rows, steps) int64.
+        log_probs: (rows, steps) float32; minus infinity where every token was banned.
+    """
+
+    token_ids: NDArray[np.int64]
+    log_probs: NDArray[np.float32]

@@ -16,7 +16,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.runners.candidates import CandidateRequest, Candidates
+from serving.engine.runners.candidates import (
+    CandidateRequest,
+    Candidates,
+    GreedyRule,
+    GreedyTokens,
+)
 from serving.engine.state.footprint import Extent, Footprint
 from serving.engine.state.prefix_cache import Block
 
@@ -123,6 +128,17 @@ class Group(Protocol):
         """
         ...
 
+    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
+        """Takes `Runner.greedy_steps` steps, each on the tokens chosen by the one before.
+
+        Appends as many tokens to every row: the given one, then all chosen ones but the last. The
+        same tokens as by `step`. Requires `width` 1.
+
+        Args:
+            token_ids: (R,) int64.
+        """
+        ...
+
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copies the state of row `sources[i]` to row `targets[i]` of the same slot.
 
@@ -162,6 +178,8 @@ class Runner(Protocol):
     """Whether groups of one row per sequence have `admit_deferred`."""
     takes_chunks: bool
     """Whether prompts may be prefilled in chunks, by `begin_prefill` and `admit_prefilled`."""
+    greedy_steps: int
+    """Steps of a call of `Group.step_greedily`; 0 where groups do not have it."""
     shares_prefixes: bool
     """Whether a position's state depends on nothing but the tokens up to it."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from serving.engine.request import EngineRequest, Hypothesis
-from serving.engine.runners.candidates import CandidateRequest
+from serving.engine.runners.candidates import CandidateRequest, GreedyRule
 from serving.engine.search.logits_processors import (
     Constraint,
     LogitsProcessors,
@@ -28,6 +29,7 @@ class GreedySearch:
 
     def __init__(self, request: EngineRequest) -> None:
         self._length_penalty = request.rules.length_penalty
+        self._max_new_tokens = request.rules.max_new_tokens
         self._prompt = request.decoder_ids
         self._policy = LogitsProcessors(request.rules)
         self._trace = TokenTrace(request)
@@ -56,7 +58,7 @@ class GreedySearch:
         candidates, row, _ = search_input
         ids, log_probs = allowed(self._constraint, candidates.ids[row], candidates.log_probs[row])
         if not ids:
-            raise InvalidRequest("the generation rules ban every token: allow at least one")
+            raise _no_token_left()
         token_id = ids[0]
         self._tokens.append(token_id)
         self._score += log_probs[0]
@@ -64,15 +66,42 @@ class GreedySearch:
         if self._trace.is_enabled:
             record = self._trace.record(ids, log_probs, candidates, row)
             self._records.append(record)
-        self._finish_reason = self._policy.finish_reason(
-            token_id, len(self._tokens), self._constraint
-        )
-        if self._finish_reason:
+        if self._ends(token_id):
             return None
         constraint = self._policy.constraint(self._prompt, self._tokens)
         if constraint is not self._constraint:
             self._apply(constraint)
         return StepResult((token_id,), record=record)
+
+    def rule_of_steps(self, count: int) -> GreedyRule | None:
+        """What every one of the next steps follows; None where each must be seen.
+
+        That is so where constraints depend on tokens or change within the steps, where the cap is
+        nearer than `count` tokens, and where tokens are recorded.
+        """
+        last = len(self._tokens) + count - 1
+        if self._trace.is_enabled or last >= self._max_new_tokens:
+            return None
+        is_constant = self._policy.common(len(self._prompt), last) is self._constraint
+        return self._constraint.greedy_rule if is_constant else None
+
+    def take(self, token_ids: Sequence[int], log_probs: NDArray[np.float32]) -> int | None:
+        """Takes tokens chosen by several steps, up to one that ends the sequence.
+
+        Returns:
+            How many were taken if that ended the sequence, else None.
+
+        Raises:
+            InvalidRequest: the rules ban every token.
+        """
+        for taken, (token_id, log_prob) in enumerate(zip(token_ids, log_probs, strict=True), 1):
+            if self._constraint.restricts and not log_prob > -np.inf:
+                raise _no_token_left()
+            self._tokens.append(token_id)
+            self._score += log_prob
+            if self._ends(token_id):
+                return taken
+        return None
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The one finished sequence."""
@@ -83,6 +112,17 @@ class GreedySearch:
         )
         return (found,)
 
+    def _ends(self, token_id: int) -> bool:
+        """Whether a token, the last one taken, ends the sequence."""
+        self._finish_reason = self._policy.finish_reason(
+            token_id, len(self._tokens), self._constraint
+        )
+        return self._finish_reason is not None
+
     def _apply(self, constraint: Constraint) -> None:
         self._constraint = constraint
         self._row_requests = (constraint.row_request(max(1, self._trace.count)),)
+
+
+def _no_token_left() -> InvalidRequest:
+    return InvalidRequest("the generation rules ban every token: allow at least one")

@@ -16,12 +16,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.runners.candidates import CandidateRequest, Edit, plain_request
+from serving.engine.runners.candidates import (
+    CandidateRequest,
+    Edit,
+    GreedyRule,
+    plain_request,
+)
 from serving.generation import FinishReason, Generation
 
 
@@ -41,6 +46,20 @@ class Constraint:
     def drops(self) -> bool:
         """Whether candidates must be dropped."""
         return self.forced is not None or bool(self.banned)
+
+    @property
+    def restricts(self) -> bool:
+        """Whether it may leave no token."""
+        return self.edit is not None or bool(self.banned)
+
+    @cached_property
+    def greedy_rule(self) -> GreedyRule | None:
+        """The same for several greedy steps in one call; None where these cannot follow it."""
+        if self.forced is not None:
+            return None
+        if self.edit is not None and not self.edit.only_adds:
+            return None
+        return GreedyRule(self.edit, self.banned)
 
     def row_request(self, count: int, temperature: float | None = None) -> CandidateRequest:
         """The request to the runner that leaves `count` candidates after drops."""

@@ -34,7 +34,7 @@ class BufferPool:
         """A buffer of at least `needed` elements, zero or stale."""
         fitting = [
             spare
-            for spare in self._spare
+            for spare in (self._spare if needed else ())
             if spare.dtype == dtype and needed <= spare.shape[0] <= _SLACK * needed
         ]
         if not fitting:

@@ -28,7 +28,8 @@ class GroupState:
         self.lengths: list[int] = []
         self.source_lengths: list[int] = []
         held = [state for state in states if state.growth is Growth.HOLD]
-        self._per_row = [Arena(state, pool) for state in states if state not in held]
+        grown = [state for state in states if state.growth is not Growth.HOLD]
+        self._per_row = [Arena(state, pool) for state in grown]
         self._held = [Arena(state, pool) for state in held]
         self._extent = Extent()
         self.reservation = Extent()
@@ -84,9 +85,9 @@ class GroupState:
         """Drops the last slots; `sequences` remain."""
         del self.lengths[sequences:], self.source_lengths[sequences:]
 
-    def advance_lengths(self) -> None:
-        """Makes every sequence one position longer."""
-        self.lengths = [length + 1 for length in self.lengths]
+    def advance_lengths(self, count: int = 1) -> None:
+        """Makes every sequence longer by some positions."""
+        self.lengths = [length + count for length in self.lengths]
 
     def spread(self, first: int) -> None:
         """Moves the rows of slots from `first` on, now adjacent, to their slots."""

@@ -13,13 +13,19 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.runners.candidates import CandidateRequest, Candidates
+from serving.engine.runners.candidates import (
+    CandidateRequest,
+    Candidates,
+    GreedyRule,
+    GreedyTokens,
+)
 from serving.engine.runners.edits import HostLogits, select_candidates
 from serving.engine.runners.protocol import Prefill, Prompt
 from serving.engine.state.footprint import Extent, Footprint
 from serving.engine.state.prefix_cache import Block
 from serving.errors import InvalidRequest
 
+GREEDY_STEPS = 4
 History = tuple[int, ...]
 Logits = Callable[[History, History], NDArray[np.float32]]
 """(source ids, decoder ids so far) → (V,) float32."""
@@ -143,6 +149,18 @@ class FakeGroup:
         self._ensure_capacity()
         return self._candidates(self.rows, row_requests)
 
+    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
+        request = CandidateRequest(1 + len(rule.banned), rule.edit)
+        tokens, log_probs = [], []
+        for _ in range(GREEDY_STEPS):
+            found = self.step(token_ids, [request] * len(token_ids))
+            is_allowed = ~np.isin(found.token_ids, list(rule.banned))
+            place = np.arange(len(token_ids)), is_allowed.argmax(axis=1)
+            token_ids = found.token_ids[place]
+            tokens.append(token_ids)
+            log_probs.append(found.log_probs[place])
+        return GreedyTokens(np.stack(tokens, axis=1), np.stack(log_probs, axis=1))
+
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         assert not set(sources) & set(targets)
         assert len(set(targets)) == len(targets)
@@ -208,6 +226,7 @@ class FakeRunner:
     footprint: Footprint = field(default_factory=lambda: Footprint(position=1))
     supports_deferred_admission: bool = True
     takes_chunks: bool = True
+    greedy_steps: int = 0
     shares_prefixes: bool = False
     spare_bytes: int = 0
 

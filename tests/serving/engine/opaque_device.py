@@ -163,6 +163,17 @@ class OpaqueDevice:
         dtype = np.dtype(tensor.dtype)
         binding.bind_output(name, "cpu", 0, dtype, tensor.shape, _address(tensor))
 
+    def bind_in_place(
+        self,
+        binding: onnxruntime.IOBinding,
+        name: str,
+        outputs: Sequence[str],
+        tensor: OpaqueTensor,
+    ) -> None:
+        self.bind_input(binding, name, tensor)
+        for output in outputs:
+            self.bind_output(binding, output, tensor)
+
     def run(
         self,
         session: onnxruntime.InferenceSession,

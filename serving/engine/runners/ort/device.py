@@ -32,6 +32,16 @@ class OrtDevice(Device, Protocol):
         """Binds a tensor as a graph's output; the caller keeps it alive."""
         ...
 
+    def bind_in_place(
+        self,
+        binding: onnxruntime.IOBinding,
+        name: str,
+        outputs: Sequence[str],
+        tensor: DeviceTensor,
+    ) -> None:
+        """Binds a tensor as a graph's input and as outputs; the caller keeps it alive."""
+        ...
+
     def run(
         self,
         session: onnxruntime.InferenceSession,
@@ -62,6 +72,15 @@ class CpuDevice(HostMemory):
         """See `OrtDevice.bind_output`."""
         binding.bind_output(name, "cpu", 0, tensor.dtype, tensor.shape, tensor.ctypes.data)
 
+    def bind_in_place(
+        self, binding: onnxruntime.IOBinding, name: str, outputs: Sequence[str], tensor: Any
+    ) -> None:
+        """See `OrtDevice.bind_in_place`. One value for all bindings: each address costs 2 us."""
+        value = onnxruntime.OrtValue.ortvalue_from_numpy(tensor)
+        binding.bind_ortvalue_input(name, value)
+        for output in outputs:
+            binding.bind_ortvalue_output(output, value)
+
     def run(
         self,
         session: onnxruntime.InferenceSession,
@@ -77,7 +96,7 @@ class CpuDevice(HostMemory):
 
 def bind_host_input(binding: onnxruntime.IOBinding, name: str, array: NDArray[Any]) -> None:
     """Binds an array in host memory, on any device: operators read some scalars there."""
-    binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+    binding.bind_cpu_input(name, array)
 
 
 def fetch_floats(device: Device, tensor: DeviceTensor) -> NDArray[np.float32]:

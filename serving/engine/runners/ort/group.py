@@ -8,9 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.bundle import Growth
-from serving.engine.runners.candidates import CandidateRequest, Candidates
+from serving.engine.runners.candidates import (
+    CandidateRequest,
+    Candidates,
+    GreedyRule,
+    GreedyTokens,
+)
 from serving.engine.runners.edits import select_candidates
 from serving.engine.runners.ort.admission import write_initial
+from serving.engine.runners.ort.greedy_graph import STEPS
+from serving.engine.runners.ort.greedy_steps import BoundGreedySteps
 from serving.engine.runners.ort.prefill import OrtPrefill, OrtPrefixBlock
 from serving.engine.runners.ort.sessions import OrtSessions, right_padded
 from serving.engine.runners.ort.step import BoundStep
@@ -32,6 +39,7 @@ class OrtGroup:
         self._sessions = sessions
         self._state = GroupState(sessions.manifest.states, width, sessions.pool)
         self._step: BoundStep | None = None
+        self._greedy: BoundGreedySteps | None = None
 
     @property
     def state_bytes(self) -> int:
@@ -63,7 +71,7 @@ class OrtGroup:
         assert isinstance(prefill, OrtPrefill), "a prompt of another runner"
         step, done = prefill.finish(), prefill.state
         candidates = self._candidates(step.logits, [row_request], step.emitted)
-        self._step = None
+        self._unbind()
         slots = len(self._state) + 1
         self._state.ensure_capacity(slots, done.lengths[0], done.source_lengths[0])
         self._state.adopt(done)
@@ -84,11 +92,24 @@ class OrtGroup:
         state.ensure_capacity(len(state), max(state.lengths) + 1)
         state.advance_lengths()
         if self._step is None or self._step.layout != state.layout:
+            self._unbind()
             rows, slots = slice(0, len(state) * self.width), slice(0, len(state))
             self._step = BoundStep(self._sessions, state, rows, slots, tokens=1)
         lengths = np.repeat(np.array(state.lengths, np.int32), self.width)
         self._step.run(token_ids[:, None], lengths)
         return self._candidates(self._step.logits, row_requests, self._step.emitted)
+
+    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
+        """Several steps in one call; see `Group.step_greedily`."""
+        assert self.width == 1
+        state = self._state
+        state.ensure_capacity(len(state), max(state.lengths) + STEPS)
+        if self._greedy is None or self._greedy.layout != state.layout:
+            self._unbind()
+            self._greedy = BoundGreedySteps(self._sessions, self._sessions.greedy, state)
+        found = self._greedy.run(token_ids, np.array(state.lengths, np.int32) + 1, rule)
+        state.advance_lengths(STEPS)
+        return found
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copies rows; see `Group.copy`."""
@@ -105,19 +126,22 @@ class OrtGroup:
 
     def shrink(self) -> None:
         """Gives back memory not needed now; see `Group.shrink`."""
-        self._step = None
+        self._unbind()
         self._state.shrink()
 
     def release(self) -> None:
         """Gives back all memory; see `Group.release`."""
-        self._step = None
+        self._unbind()
         self._state.release()
+
+    def _unbind(self) -> None:
+        self._step = self._greedy = None
 
     def _add_slots(self, prompts: Sequence[Prompt], lengths: Sequence[int]) -> None:
         """Gives prompts slots with their initial states, and room for their tokens."""
         state, first = self._state, len(self._state)
         sources = [0 if p.source_ids is None else len(p.source_ids) for p in prompts]
-        self._step = None  # its buffers may be moved, and must not be kept alive
+        self._unbind()  # its buffers may be moved, and must not be kept alive
         state.ensure_capacity(first + len(prompts), max(1, *lengths), max(sources))
         write_initial(self._sessions, state, prompts, first)
         for length, source in zip(lengths, sources, strict=True):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from serving.bundle import Bundle, Growth, Role
 from serving.engine.runners.ort.admission import source_input
 from serving.engine.runners.ort.device import CpuDevice, OrtDevice, fetch_floats
+from serving.engine.runners.ort.greedy_graph import STEPS
 from serving.engine.runners.ort.group import OrtGroup
 from serving.engine.runners.ort.prefill import OrtPrefill
 from serving.engine.runners.ort.sessions import OrtSessions
@@ -28,7 +29,7 @@ class OrtRunner:
 
     Args:
         bundle: A generator's bundle.
-        threads: Intra-op threads of the sessions.
+        threads: Intra-op threads of the sessions; where `step` is small there is one.
         spare_bytes: Bound on released buffers kept for reuse.
         device: Where states and logits live; by default the CPU.
 
@@ -49,6 +50,7 @@ class OrtRunner:
         self.footprint = Footprint.of(manifest.states)
         self.supports_deferred_admission = True
         self.takes_chunks = True
+        self.greedy_steps = STEPS if self._sessions.has_greedy else 0
         growths = {state.growth for state in manifest.states}
         self.shares_prefixes = self._sessions.admit is None and growths == {Growth.APPEND}
 

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from serving.bundle import Bundle, Dtype, Growth, Manifest, Role, Tensor
 from serving.engine.runners.edits import HostLogits, Logits
 from serving.engine.runners.ort.device import OrtDevice
-from serving.engine.runners.ort.logits_graphs import CellEditor, Float32Cast, OrtLogits
+from serving.engine.runners.ort.greedy_graph import greedy_graph, small_step
+from serving.engine.runners.ort.logits_graphs import (
+    CellEditor,
+    Float32Cast,
+    OrtLogits,
+    open_model,
+)
 from serving.engine.runners.ort.topk_graph import TopK
 from serving.engine.state.buffer_pool import BufferPool
 from serving.engine.state.device import DeviceTensor
@@ -26,6 +32,7 @@ class OrtSessions:
     """Sessions of one bundle's decoder graphs on one device. One call at a time.
 
     Args:
+        threads: Intra-op threads; where `step` is small there is one.
         spare_bytes: Bound on released buffers kept for reuse.
 
     Attributes:
@@ -41,7 +48,10 @@ class OrtSessions:
         self.manifest, self.device = bundle.manifest, device
         self.vocabulary_size, logits = _checked(bundle.manifest, device)
         self.pool = BufferPool(device, spare_bytes)
-        self._bundle, self._options = bundle, session_options(threads)
+        self._bundle = bundle
+        self._small_step = small_step(bundle.manifest, self._path("step"))
+        # in a small graph, waking another thread takes longer than its share of the work
+        self._options = session_options(threads if self._small_step is None else 1)
         self.step = self._open("step")
         self.admit = self._open("admit") if "admit" in bundle.manifest.graphs else None
         self.topk = TopK(self._options, self.vocabulary_size, device)
@@ -53,6 +63,18 @@ class OrtSessions:
     def align(self) -> onnxruntime.InferenceSession:
         """The graph `align`, opened on first use: it holds the decoder's weights a second time."""
         return self._open("align")
+
+    @property
+    def has_greedy(self) -> bool:
+        """Whether the bundle's steps are small enough for the greedy graph."""
+        return self._small_step is not None
+
+    @cached_property
+    def greedy(self) -> onnxruntime.InferenceSession:
+        """Several greedy steps as one graph, opened on first use."""
+        assert self._small_step is not None
+        graph = greedy_graph(self._small_step, self.manifest)
+        return open_model(graph, self._options, self.device)
 
     @cached_property
     def _editor(self) -> CellEditor:
@@ -77,7 +99,8 @@ class OrtSessions:
         self.pool.clear()
         self._scratch.clear()
         del self.step, self.admit, self.topk
-        self.__dict__.pop("align", None)
+        for opened_later in ("align", "greedy"):
+            self.__dict__.pop(opened_later, None)
 
     def _scratch_of(self, dtype: Dtype, rows: int) -> DeviceTensor:
         size, held = rows * self.vocabulary_size, self._scratch.get(dtype)
@@ -87,8 +110,10 @@ class OrtSessions:
         return self.device.view(held, (rows, self.vocabulary_size))
 
     def _open(self, graph: str) -> onnxruntime.InferenceSession:
-        path = self._bundle.path(self.manifest.graphs[graph].file)
-        return open_session(path, self._options, self.device)
+        return open_session(self._path(graph), self._options, self.device)
+
+    def _path(self, graph: str) -> Path:
+        return self._bundle.path(self.manifest.graphs[graph].file)
 
 
 def session_options(threads: int) -> onnxruntime.SessionOptions:
