@@ -16,11 +16,11 @@ import { modelChoice } from "./model_choice.js";
  * @property {Node[]} [options] Fields that are folded away at first.
  * @property {{label: string, apply: () => (void|Promise<void>)}[]} [examples]
  * @property {() => {body: object, images?: object[]}} request Without `model`; null leaves a field
- *   out. Raises InputError.
- * @property {(data: object[], request: object, response: object) => Node} [show]
+ *   out. Raises InputError. Called at each change of a field, so it stores nothing.
+ * @property {(data: object[], request: object) => Node} [show]
  * @property {() => {element: Node, chunk: (chunk: object) => void, end: (isWhole: boolean) => void,
  *   summary: () => string}} [stream] A new view of a streamed answer, in place of `show`.
- * @property {(data: object[]) => string} [summary] The answer in a sentence.
+ * @property {(data: object[], request: object) => string} [summary] The answer in a sentence.
  * @property {Promise<void>} [ready] Resolves when `request` can be called.
  */
 
@@ -91,9 +91,9 @@ export function taskPanel(panel, models) {
     const note = dropped.length
       ? el("p", { class: "hint" }, `${body.model} does not support ${dropped.join(", ")}.`)
       : null;
-    result.replaceChildren(content.show(body.data, request, body), ...(note ? [note] : []));
+    result.replaceChildren(content.show(body.data, request), ...(note ? [note] : []));
     foot.replaceChildren(timingsView(timings, body.usage));
-    say(`Done in ${milliseconds(timings.total)}.`, content.summary?.(body.data) ?? "");
+    say(`Done in ${milliseconds(timings.total)}.`, content.summary?.(body.data, request) ?? "");
   }
 
   /** Whether the model lacks something that the answer can do without. */
@@ -119,7 +119,7 @@ export function taskPanel(panel, models) {
       }
     } catch (error) {
       view.end(false);
-      if (last) figures();
+      if (last && running?.signal === signal) figures();
       throw error;
     }
     view.end(true);

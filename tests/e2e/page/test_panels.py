@@ -69,7 +69,9 @@ def test_caption_shows_where_each_word_looks(open_page: OpenPage) -> None:
     assert min(opacities) == 0  # the region of the largest weight is not dimmed
     assert max(opacities) > 100
     screen.answer.get_by_text("Every word at once").click()
-    assert screen.answer.locator(".every-word li").count() == 15
+    every_word = screen.answer.locator(".every-word li")
+    every_word.last.wait_for()
+    assert every_word.count() == 15
 
 
 def test_zero_shot_ranks_edited_labels(open_page: OpenPage) -> None:
@@ -104,7 +106,7 @@ def test_pictures_are_dropped_pasted_and_chosen(open_page: OpenPage) -> None:
         const event = kind === "drop"
           ? new DragEvent("drop", { ...init, dataTransfer: data })
           : new ClipboardEvent("paste", { ...init, clipboardData: data });
-        (kind === "drop" ? document.querySelector(".drop") : document).dispatchEvent(event);
+        document.body.dispatchEvent(event);
     }"""
     screen.page.evaluate(give, ["drop", "dropped.png"])
     screen.page.evaluate(give, ["paste", "pasted.png"])

@@ -109,3 +109,17 @@ def test_text_is_never_markup(open_page: OpenPage) -> None:
     screen.run()
     assert screen.answer.locator("img, b").count() == 0
     assert "<b>" in screen.text
+
+
+def test_an_answer_belongs_to_what_was_sent(open_page: OpenPage) -> None:
+    screen = open_page("tag")
+    text = screen.field("Texts, one a line")
+    text.fill("Ana visited Rome.")
+    waiting: list[Any] = []
+    screen.page.route("**/v1/tag", lambda route: waiting.append(route))
+    with screen.page.expect_request("**/v1/tag"):
+        screen.press("Tag")
+    text.fill("Something else, written while the request runs.")
+    waiting.pop().continue_()
+    screen.wait_until_done()
+    assert screen.text.startswith("Ana")

@@ -33,6 +33,7 @@ def attention(screen: Screen) -> None:
     screen.panel.get_by_role("button", name="Remove scene-3.png").wait_for()
     screen.run()
     screen.answer.get_by_text("Every word at once").click()
+    screen.answer.locator(".every-word li").last.wait_for()
     screen.answer.get_by_role("button", name="crescent").click()
 
 

@@ -142,6 +142,7 @@ def test_text_never_becomes_html_or_code() -> None:
 
 def test_every_reference_exists_and_every_file_is_used() -> None:
     named = {path.removeprefix("ui/") for path in linked() if path.startswith("ui/")}
+    named -= set(SCRIPTS) - {"app.js", "stored_theme.js"}
     for module in SCRIPTS:
         assert imported(module) <= set(SCRIPTS), module
     used = named | reachable("app.js") | {INDEX}
@@ -149,6 +150,17 @@ def test_every_reference_exists_and_every_file_is_used() -> None:
     assert used | {f"pictures/{name}" for name in pictures} == set(ASSETS)
     every = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()}
     assert every == set(ASSETS)
+
+
+def test_every_module_is_loaded_at_once() -> None:
+    preloaded = [
+        attributes["href"]
+        for tag, attributes in DOCUMENT.elements
+        if tag == "link" and attributes["rel"] == "modulepreload"
+    ]
+    assert sorted(map(str, preloaded)) == sorted(
+        f"ui/{name}" for name in reachable("app.js") - {"app.js"}
+    )
 
 
 def test_every_task_has_a_panel_or_is_listed_without_one() -> None:

@@ -59,8 +59,8 @@ export function pictureField({ example = 0 } = {}) {
     if (chosen.length < MOST) chosen.push({ ...picture, url: URL.createObjectURL(picture.blob) });
   }
 
+  /** URLs stay valid: an answer shows its pictures when they are no longer chosen. */
   function clear() {
-    for (const picture of chosen) URL.revokeObjectURL(picture.url);
     chosen.length = 0;
   }
 
@@ -71,7 +71,6 @@ export function pictureField({ example = 0 } = {}) {
       clear();
       add({ ...picture, isExample: true });
       render();
-      element.dispatchEvent(new Event("change", { bubbles: true }));
     } catch {
       problem.textContent = "The example picture could not be loaded.";
     }
@@ -79,6 +78,7 @@ export function pictureField({ example = 0 } = {}) {
 
   function render() {
     list.replaceChildren(...chosen.map(item));
+    element.dispatchEvent(new Event("change", { bubbles: true })); // as an input would
   }
 
   function item(picture) {
@@ -91,7 +91,6 @@ export function pictureField({ example = 0 } = {}) {
 
   function removed(picture) {
     chosen.splice(chosen.indexOf(picture), 1);
-    URL.revokeObjectURL(picture.url);
     render();
     input.focus();
   }
@@ -106,25 +105,31 @@ export function pictureField({ example = 0 } = {}) {
   };
 }
 
+/** Files dropped anywhere on the page go to the field of the visible panel. */
 function acceptDrops(element, drop, addFiles) {
   const mark = (isOver) => drop.classList.toggle("over", isOver);
-  element.addEventListener("dragover", (event) => {
+  document.addEventListener("dragover", (event) => {
+    if (!isVisible(element)) return;
     event.preventDefault();
     mark(true);
   });
-  element.addEventListener("dragleave", () => mark(false));
-  element.addEventListener("drop", (event) => {
-    event.preventDefault();
+  document.addEventListener("dragleave", () => mark(false));
+  document.addEventListener("drop", (event) => {
     mark(false);
+    if (!isVisible(element) || !event.dataTransfer.files.length) return;
+    event.preventDefault();
     addFiles(event.dataTransfer.files);
   });
+}
+
+function isVisible(element) {
+  return element.getClientRects().length > 0;
 }
 
 /** Pasted files go to the picture field of the visible panel, wherever the focus is. */
 function acceptPastes(element, addFiles) {
   document.addEventListener("paste", (event) => {
-    const isVisible = element.getClientRects().length > 0;
-    if (!isVisible || !event.clipboardData?.files.length) return;
+    if (!isVisible(element) || !event.clipboardData?.files.length) return;
     event.preventDefault();
     addFiles(event.clipboardData.files);
   });

@@ -17,17 +17,16 @@ function create() {
   const prompt = textField("First words", { field: "prompt" });
   const beams = numberField("Beams", { field: "num_beams", min: 1, max: 16, step: 1 });
   const tokens = numberField("Tokens at most", { field: "max_new_tokens", min: 1, step: 1 });
-  let sent = [];
 
   return {
     fields: [pictures.element, attention.element],
     options: [prompt.element, fieldRow(beams, tokens)],
     ready: pictures.ready,
     request() {
-      sent = pictures.value;
-      if (!sent.length) throw new InputError("choose a picture", "images");
+      const images = pictures.value;
+      if (!images.length) throw new InputError("choose a picture", "images");
       return {
-        images: sent,
+        images,
         body: {
           prompt: prompt.value || null,
           num_beams: beams.value,
@@ -36,7 +35,8 @@ function create() {
         },
       };
     },
-    show: (data) => el("div", { class: "items" }, ...data.map((item) => view(item, sent[item.index]))),
+    show: (data, { images }) =>
+      el("div", { class: "items" }, ...data.map((item) => view(item, images[item.index]))),
     summary: (data) => data.map((item) => item.text ?? "no caption").join(" "),
   };
 }

@@ -37,21 +37,11 @@ function create(shell) {
     kind.value = usualKind(model);
     show();
   });
-  let sent = [];
 
   const chosen = {
-    texts() {
-      sent = linesOf(texts.value);
-      return { body: { texts: sent } };
-    },
-    pairs() {
-      sent = pairs.value;
-      return { body: { pairs: sent } };
-    },
-    images() {
-      sent = pictures.value;
-      return { images: sent, body: { return_attention: attention.value || null } };
-    },
+    texts: () => ({ body: { texts: linesOf(texts.value) } }),
+    pairs: () => ({ body: { pairs: pairs.value } }),
+    images: () => ({ images: pictures.value, body: { return_attention: attention.value || null } }),
   };
 
   return {
@@ -61,12 +51,18 @@ function create(shell) {
     ready: pictures.ready,
     request() {
       const { body, images } = chosen[kind.value]();
-      if (!sent.length) throw new InputError("there is nothing to classify", kind.value);
+      if (!inputs({ body, images }).length) throw new InputError("there is nothing to classify", kind.value);
       return { images, body: { ...body, top_k: most.value } };
     },
-    show: (data) => el("div", { class: "items" }, ...data.map((item) => view(item, sent[item.index]))),
+    show: (data, request) =>
+      el("div", { class: "items" }, ...data.map((item) => view(item, inputs(request)[item.index]))),
     summary: (data) => data.map(({ labels }) => labels?.[0].label ?? "no result").join(", "),
   };
+}
+
+/** The texts, pairs or pictures of a request. */
+function inputs({ body, images }) {
+  return body.texts ?? body.pairs ?? images;
 }
 
 function examples(shell, { texts, pairs, pictures }) {

@@ -30,18 +30,17 @@ function create(shell) {
     prompt.element.hidden = prompts.length === 0;
   });
   if (offered.length) apply(offered[0]);
-  let sent = [];
 
   return {
     fields: [text.element, prompt.element],
     examples: offered.map((example) => ({ label: example.label, apply: () => apply(example) })),
     request() {
-      sent = linesOf(text.value);
-      if (!sent.length) throw new InputError("write the texts to compare", "texts");
-      return { body: { texts: sent, prompt_name: prompt.value || null } };
+      const texts = linesOf(text.value);
+      if (!texts.length) throw new InputError("write the texts to compare", "texts");
+      return { body: { texts, prompt_name: prompt.value || null } };
     },
-    show: (data) => view(data, sent),
-    summary: (data) => nearest(data, sent),
+    show: (data, { body }) => view(data, body.texts),
+    summary: (data, { body }) => nearest(data, body.texts),
   };
 }
 

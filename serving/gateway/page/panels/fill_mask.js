@@ -33,19 +33,19 @@ function create(shell) {
     insert.textContent = `Insert ${mask}`;
   });
   apply(EXAMPLES[0]);
-  let sent = [];
 
   return {
     fields: [text.element],
     options: [most.element, targets.element],
     examples: EXAMPLES.map((example) => ({ label: example.label, apply: () => apply(example) })),
     request() {
-      sent = linesOf(text.value);
-      if (!sent.length) throw new InputError(`write a text with ${mask}`, "texts");
+      const texts = linesOf(text.value);
+      if (!texts.length) throw new InputError(`write a text with ${mask}`, "texts");
       const only = targets.value.split(",").map((word) => word.trim()).filter((word) => word !== "");
-      return { body: { texts: sent, targets: only.length ? only : null, top_k: most.value } };
+      return { body: { texts, targets: only.length ? only : null, top_k: most.value } };
     },
-    show: (data) => el("div", { class: "items" }, ...data.map((item) => view(item, sent[item.index]))),
+    show: (data, { body }) =>
+      el("div", { class: "items" }, ...data.map((item) => view(item, body.texts[item.index]))),
     summary: (data) => data.map(({ masks }) => masks?.[0]?.[0]?.text ?? "no result").join(" "),
   };
 }

@@ -28,19 +28,19 @@ function create() {
     documents.value = example.documents.map((text) => [text]);
   };
   apply(EXAMPLES[0]);
-  let sent = [];
 
   return {
     fields: [query.element, documents.element],
     examples: EXAMPLES.map((example) => ({ label: example.label, apply: () => apply(example) })),
     request() {
-      sent = documents.value.map(([text]) => text);
+      const texts = documents.value.map(([text]) => text);
       if (query.value.trim() === "") throw new InputError("write a question", "query");
-      if (!sent.length) throw new InputError("write the documents to rank", "documents");
-      return { body: { query: query.value, documents: sent } };
+      if (!texts.length) throw new InputError("write the documents to rank", "documents");
+      return { body: { query: query.value, documents: texts } };
     },
-    show: ([item]) => (item.error ? itemProblem(item.error) : view(item.results, sent)),
-    summary: ([item]) => sent[item.results?.[0]?.index] ?? "no result",
+    show: ([item], { body }) =>
+      item.error ? itemProblem(item.error) : view(item.results, body.documents),
+    summary: ([item], { body }) => body.documents[item.results?.[0]?.index] ?? "no result",
   };
 }
 

@@ -23,7 +23,6 @@ const EXAMPLES = [
 function create() {
   const text = textArea("Texts, one a line", { field: "texts", rows: 4, value: EXAMPLES[0].text });
   const aggregation = selectField("Join tokens to", AGGREGATIONS, { field: "aggregation" });
-  let sent = [];
 
   return {
     fields: [text.element, aggregation.element],
@@ -34,13 +33,17 @@ function create() {
       },
     })),
     request() {
-      sent = linesOf(text.value);
-      if (!sent.length) throw new InputError("write a text", "texts");
-      return { body: { texts: sent, aggregation: aggregation.value } };
+      const texts = linesOf(text.value);
+      if (!texts.length) throw new InputError("write a text", "texts");
+      return { body: { texts, aggregation: aggregation.value } };
     },
-    show: (data) => view(data, sent),
-    summary: (data) => data.map(({ tokens }) => (tokens ?? []).map(({ text: part, label }) => `${part}: ${label}`).join(", ")).join(". "),
+    show: (data, { body }) => view(data, body.texts),
+    summary: (data) => data.map(({ tokens }) => listed(tokens ?? [])).join(". "),
   };
+}
+
+function listed(tokens) {
+  return tokens.map(({ text, label }) => `${text}: ${label}`).join(", ");
 }
 
 function view(data, texts) {

@@ -42,7 +42,6 @@ function create() {
     value: "a photo of a {}",
     hint: "{} stands for the label. Of several lines the mean is taken.",
   });
-  let sent = [];
 
   return {
     fields: [pictures.element, labels.element, template.element],
@@ -55,17 +54,18 @@ function create() {
     })),
     ready: pictures.ready,
     request() {
-      sent = pictures.value;
+      const images = pictures.value;
       const texts = labels.value.map(([text]) => text);
       const templates = linesOf(template.value);
-      if (!sent.length) throw new InputError("choose a picture", "images");
+      if (!images.length) throw new InputError("choose a picture", "images");
       if (!texts.length) throw new InputError("write the labels to choose from", "labels");
       return {
-        images: sent,
+        images,
         body: { labels: texts, templates: templates.length ? templates : null },
       };
     },
-    show: (data) => el("div", { class: "items" }, ...data.map((item) => view(item, sent[item.index]))),
+    show: (data, { images }) =>
+      el("div", { class: "items" }, ...data.map((item) => view(item, images[item.index]))),
     summary: (data) => data.map(best).join(". "),
   };
 }
