@@ -52,7 +52,15 @@ class Graphs:
     source_vocabulary: int | None = None
 
     def without_weights(self) -> Graphs:
-        """The same graphs with no module to compute them: all that comparing ONNX files needs."""
+        """The same graphs with no module to compute them: all that comparing ONNX files needs.
+
+        The weights' memory is freed, although torch.export keeps references to the tensors.
+        """
+        for lowering in self.lowerings.values():
+            for tensor in (*lowering.module.parameters(), *lowering.module.buffers()):
+                storage = tensor.untyped_storage()
+                if storage.resizable():
+                    storage.resize_(0)
         bare = {
             key: replace(lowering, module=nn.Identity()) for key, lowering in self.lowerings.items()
         }
