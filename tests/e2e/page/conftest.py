@@ -21,15 +21,20 @@ TIMEOUT_MS = 30_000.0
 OpenPage = Callable[..., Screen]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def needs_chromium() -> None:
+    """Skips before a stack is started for nothing."""
+    pytest.importorskip("playwright", reason="the Python package playwright is not installed")
+    if not CHROMIUM:
+        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
     """A Chromium of the system; one for each module, because its loop excludes asyncio's."""
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="the Python package playwright is not installed"
-    )
-    if not CHROMIUM:
-        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as driver:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM)
         yield browser
         browser.close()
