@@ -79,13 +79,14 @@ def stateless_config(
 
     Args:
         runtime: The manifest's.
-        precision: The manifest's; a setting of OpenVINO's for bf16.
+        precision: The manifest's; of OpenVINO, also how what is not int8 is computed.
         placement: The manifest's, for the CPU; by default one instance with `THREADS`.
     """
     backend = "triptych_openvino" if runtime == "openvino" else "onnxruntime"
     config = _config(name, backend, max_batch=MAX_ROWS, device=device)
     if runtime == "openvino":
-        inference = "bf16" if precision == "bf16" else "f32"
+        # In int8 graphs too: OpenVINO's own default where the processor has bf16, else it is f32.
+        inference = "f32" if precision == "fp32" else "bf16"
         config.parameters["inference_precision"].string_value = inference
     if placement is not None and device == "cpu":
         config.instance_group[0].count = placement.instances
