@@ -107,7 +107,7 @@ def redirect_routes() -> APIRouter:
 def _response(asset: Asset, request: Request) -> Response:
     headers = _HEADERS | {"etag": asset.etag}
     given = request.headers.get("if-none-match", "")
-    known = {tag.strip().removeprefix("W/") for tag in given.split(",")}
+    known = {etag.strip().removeprefix("W/") for etag in given.split(",")}
     if known & {asset.etag, "*"}:
         return Response(status_code=304, headers=headers)
     return Response(asset.content, media_type=asset.media_type, headers=headers)

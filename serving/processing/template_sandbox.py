@@ -34,7 +34,7 @@ _MADE = "counted value"
 """Likewise."""
 _NO_FILTERS = ("striptags", "urlize", "wordwrap", "xmlattr")
 """For HTML and for terminals, without a limit."""
-_TEXT_ATTRIBUTES = frozenset(("encode", "maketrans", "striptags", "translate", "unescape"))
+_TEXT_ATTRIBUTES = frozenset("encode maketrans striptags translate unescape".split())
 """Of a text, without use for a template and without a limit."""
 
 

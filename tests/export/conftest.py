@@ -71,6 +71,7 @@ SIBLINGS = {
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma2"),
     *("roberta", "distilbert", "albert", "mpnet"),
     *("mbart", "pegasus", "m2m_100", "deit"),
+    *("transformer", "rnn-seq2seq"),
 }
 """Architectures that share every layer with another one. In `make test` their graphs pass the gate;
 their further tests on exported graphs are for `make test-all`."""
