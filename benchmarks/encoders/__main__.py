@@ -45,13 +45,12 @@ def main() -> int:
     about: Row = {"machine": machine.described(), "rounds": arguments.rounds}
     before, rows = machine.load(), []
     for model in arguments.models:
-        rows += measure(model, arguments)
+        rows += [row | {"run": run} for row in measure(model, arguments)]
         console.print(report.table([row for row in rows if row["model"] == model], section))
         about["load"] = {"before": before, "after": machine.load()}
         half = report.merged(found[section.name], section, run, about, rows)
         report.save(found | {section.name: half}, arguments.output)
-    new = [row | {"run": run} for row in rows]
-    for line in report.ratio_lines(report.ratios(new, section)):
+    for line in report.ratio_lines(report.ratios(rows, section)):
         console.print(line)
     return 1 if any(row.get("failures") for row in rows) else 0
 

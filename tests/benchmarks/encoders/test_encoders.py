@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.encoders import agreement, in_process, report, served
+from benchmarks.encoders.__main__ import main
 from benchmarks.encoders.connection import Connection, parse_head
 from benchmarks.encoders.models import CLOSING, OPENING, Work
 from benchmarks.encoders.servers import InfinityDialect, Server, TriptychDialect, supports
@@ -306,3 +307,16 @@ def test_report_is_saved_and_loaded_again(tmp_path: Path) -> None:
 def test_committed_results_have_the_form_that_the_report_reads() -> None:
     file = Path(__file__).parents[3] / "benchmarks" / "results" / "encoders.json"
     assert "CLIP B/32, from jpeg, 8" in report.page(report.load(file))
+
+
+def test_measured_rows_are_printed_and_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [_row(INT8, 90), _row(FP32, 30)]
+    monkeypatch.setattr("benchmarks.encoders.__main__.measure", lambda model, arguments: rows)
+    output = tmp_path / "encoders.json"
+    command = ["encoders", "--served", "--models", "bert-base", "--output", str(output)]
+    monkeypatch.setattr("sys.argv", command)
+    assert main() == 0
+    assert "3.0" in capsys.readouterr().out
+    assert len(report.load(output)["served"]["rows"]) == 2
