@@ -36,8 +36,9 @@ class Placed:
 
     def line(self) -> str:
         """For the console."""
-        found = (f"{_words(each)} {rate:.1f}" for each, rate in self.calls_per_second.items())
-        return f"{_words(self.chosen)} (calls a second: {', '.join(found)})"
+        found = [f"{_words(each)} {rate:.1f}" for each, rate in self.calls_per_second.items()]
+        timed = f"calls a second: {', '.join(found)}" if found else "no other one has enough cores"
+        return f"{_words(self.chosen)} ({timed})"
 
     def as_json(self) -> dict[str, Any]:
         """For the report."""

@@ -165,3 +165,9 @@ def test_without_any_candidate_the_reasons_are_the_error(
     error = capsys.readouterr().err
     assert "onnxruntime: it is Sunday; openvino: it is Sunday" in error
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+def test_placement_without_rivals_says_that_nothing_was_timed() -> None:
+    one, two = Placement(instances=1, threads=2), Placement(instances=2, threads=2)
+    assert Placed(one, {}).line() == "1 x 2 threads (no other one has enough cores)"
+    assert Placed(two, {one: 10.0, two: 18.25}).line().endswith("2 x 2 threads 18.2)")
