@@ -23,6 +23,10 @@ from serving.gateway.metrics import Metrics
 from serving.planning.calls import MAX_ROWS, InferCall, Outcome, Outputs
 
 EMBEDDING = {"embedding": Role.EMBEDDING}
+LIMIT_S = 20.0
+"""Of a test: a call that is forgotten would keep its caller for a minute."""
+MAX_TURNS = 5000
+"""Of the event loop, after which all calls of the property have ended."""
 
 
 class Model:
@@ -97,8 +101,9 @@ class Stack:
 @asynccontextmanager
 async def stack(max_calls: int = 1, max_tokens: int = 1000) -> AsyncIterator[Stack]:
     made = Stack(max_calls, max_tokens)
-    yield made
-    await made.joiner.close()
+    async with asyncio.timeout(LIMIT_S):
+        yield made
+        await made.joiner.close()
 
 
 def call(
@@ -455,6 +460,12 @@ async def _arrivals(steps: list[Step], max_calls: int, max_tokens: int, faults: 
                 await asyncio.sleep(0)
             if leaves:
                 tasks[-1].cancel()
+        for _ in range(MAX_TURNS):
+            if all(task.done() for task in tasks):
+                break
+            await asyncio.sleep(0)
+        forgotten = [number for number, task in enumerate(tasks) if not task.done()]
+        assert not forgotten
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         for number, (outcome, step) in enumerate(zip(outcomes, steps, strict=True)):
             if isinstance(outcome, asyncio.CancelledError):
