@@ -123,7 +123,7 @@ def _is_positional(task: Task, field: MessageField) -> bool:
 
 
 def _first_input(task: Task) -> str:
-    return task.inputs if isinstance(task.inputs, str) else task.inputs[0]
+    return task.item_fields[0]
 
 
 def _signature(task: Task, fields: Iterable[MessageField]) -> str:

@@ -158,6 +158,14 @@ class ModelLimits(Message):
     max_pair_characters: int | None = None
 
 
+class TaskInputs(Message):
+    """What a model takes for a task."""
+
+    task: str
+    fields: list[str]
+    """Fields of a request, of which one holds its items, e.g. `texts`, `pairs` or `images`."""
+
+
 class Model(Message):
     """One entry of `GET /v1/models`; `id`, `object` and `owned_by` are read by OpenAI's clients."""
 
@@ -171,6 +179,8 @@ class Model(Message):
     """The complete versions in the repository, newest first: what `triptych rollback` can reach."""
     architecture: str
     tasks: list[str]
+    inputs: list[TaskInputs] = []
+    """What it takes for each of its tasks: a classifier texts and pairs of texts, or images."""
     languages: list[list[str]] = []
     """(source, target) pairs of a translator."""
     language_codes: list[str] = []

@@ -65,6 +65,11 @@ class Task:
     sample: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def item_fields(self) -> tuple[str, ...]:
+        """The fields of `inputs`."""
+        return (self.inputs,) if isinstance(self.inputs, str) else self.inputs
+
+    @property
     def path(self) -> str:
         """HTTP path."""
         return f"/v1/{self.name}"

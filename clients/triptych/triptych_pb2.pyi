@@ -659,7 +659,7 @@ class ModelList(_message.Message):
     def __init__(self, object: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("id", "object", "owned_by", "created", "version", "architecture", "tasks", "languages", "precision", "default", "limits", "versions", "mask_token", "prompts", "language_codes")
+    __slots__ = ("id", "object", "owned_by", "created", "version", "architecture", "tasks", "languages", "precision", "default", "limits", "versions", "mask_token", "prompts", "language_codes", "inputs")
     ID_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     OWNED_BY_FIELD_NUMBER: _ClassVar[int]
@@ -675,6 +675,7 @@ class Model(_message.Message):
     MASK_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_CODES_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     object: str
     owned_by: str
@@ -690,7 +691,16 @@ class Model(_message.Message):
     mask_token: str
     prompts: _containers.RepeatedScalarFieldContainer[str]
     language_codes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., owned_by: _Optional[str] = ..., created: _Optional[int] = ..., version: _Optional[int] = ..., architecture: _Optional[str] = ..., tasks: _Optional[_Iterable[str]] = ..., languages: _Optional[_Iterable[_Union[LanguagePair, _Mapping]]] = ..., precision: _Optional[str] = ..., default: bool = ..., limits: _Optional[_Union[ModelLimits, _Mapping]] = ..., versions: _Optional[_Iterable[int]] = ..., mask_token: _Optional[str] = ..., prompts: _Optional[_Iterable[str]] = ..., language_codes: _Optional[_Iterable[str]] = ...) -> None: ...
+    inputs: _containers.RepeatedCompositeFieldContainer[TaskInputs]
+    def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., owned_by: _Optional[str] = ..., created: _Optional[int] = ..., version: _Optional[int] = ..., architecture: _Optional[str] = ..., tasks: _Optional[_Iterable[str]] = ..., languages: _Optional[_Iterable[_Union[LanguagePair, _Mapping]]] = ..., precision: _Optional[str] = ..., default: bool = ..., limits: _Optional[_Union[ModelLimits, _Mapping]] = ..., versions: _Optional[_Iterable[int]] = ..., mask_token: _Optional[str] = ..., prompts: _Optional[_Iterable[str]] = ..., language_codes: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Iterable[_Union[TaskInputs, _Mapping]]] = ...) -> None: ...
+
+class TaskInputs(_message.Message):
+    __slots__ = ("task", "fields")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, task: _Optional[str] = ..., fields: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ModelLimits(_message.Message):
     __slots__ = ("max_input_tokens", "max_total_tokens", "max_client_batch_size", "max_image_pixels", "max_labels", "max_stop_sequences", "max_best_of", "max_top_k", "max_targets", "max_candidates", "max_documents", "max_pair_characters")

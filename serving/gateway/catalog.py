@@ -13,7 +13,7 @@ from serving.planning.served_task import AnyTask
 from serving.repository import Repository
 from serving.settings import GatewaySettings
 from serving.tasks import TASKS
-from triptych.messages import Model, ModelLimits, ModelList, Request
+from triptych.messages import Model, ModelLimits, ModelList, Request, TaskInputs
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +112,7 @@ class Catalog:
             versions=list(self._published[model.name]),
             architecture=manifest.architecture,
             tasks=list(model.sections),
+            inputs=[TaskInputs(task=task.name, fields=list(task.inputs(model))) for task in tasks],
             precision=manifest.precision,
             default=manifest.default,
             limits=ModelLimits(

@@ -111,6 +111,10 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
         """The error of a request that none of these models accepts."""
         raise NotImplementedError
 
+    def inputs(self, model: LoadedModel) -> Sequence[str]:
+        """Fields of a request that the model takes, of which one holds the items."""
+        return self.declaration.item_fields
+
     def details(self, model: LoadedModel) -> Mapping[str, Any]:
         """Fields of `triptych.messages.Model` that the task fills."""
         return {}

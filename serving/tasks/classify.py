@@ -150,15 +150,22 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
 
     def accepts(self, request: ClassifyRequest, model: LoadedModel) -> bool:
         """Whether the model classifies what the request holds."""
-        if request.images is not None:
-            return _IMAGE_SCORES.is_met(model.manifest)
-        refused = "none" if request.texts is None else "required"
-        return _TEXT_SCORES.is_met(model.manifest) and self.section_of(model).pairs != refused
+        return _field(request) in self.inputs(model)
+
+    def inputs(self, model: LoadedModel) -> Sequence[str]:
+        """Texts, pairs or images, as its parts and its section say."""
+        pairs = self.section_of(model).pairs
+        reads_text = _TEXT_SCORES.is_met(model.manifest)
+        taken = {
+            "texts": reads_text and pairs != "required",
+            "pairs": reads_text and pairs != "none",
+            "images": _IMAGE_SCORES.is_met(model.manifest),
+        }
+        return [field for field, is_taken in taken.items() if is_taken]
 
     def refusal(self, request: ClassifyRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
         """Names the kind of input that no model classifies."""
-        kinds = ("texts", "pairs", "images")
-        field = next(kind for kind in kinds if getattr(request, kind) is not None)
+        field = _field(request)
         names = ", ".join(model.name for model in models)
         return InvalidRequest(f"{names} cannot classify {field}", field=field)
 
@@ -175,6 +182,12 @@ class Classify(ServedTask[ClassifyRequest, ClassifySection]):
 
 
 _ATTENTION = Role.ATTENTION
+
+
+def _field(request: ClassifyRequest) -> str:
+    """The field that is given."""
+    fields = declared.TASK.item_fields
+    return next(field for field in fields if getattr(request, field) is not None)
 
 
 def _check(request: ClassifyRequest) -> None:

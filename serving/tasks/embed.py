@@ -127,8 +127,12 @@ class Embed(ServedTask[EmbedRequest, EmbedSection]):
 
     def accepts(self, request: EmbedRequest, model: LoadedModel) -> bool:
         """Whether the model embeds what the request holds."""
-        need = IMAGE_EMBEDDING if request.texts is None else TEXT_EMBEDDING
-        return need.is_met(model.manifest)
+        return ("images" if request.texts is None else "texts") in self.inputs(model)
+
+    def inputs(self, model: LoadedModel) -> Sequence[str]:
+        """Texts, images or both, as its parts say."""
+        needs = {"texts": TEXT_EMBEDDING, "images": IMAGE_EMBEDDING}
+        return [field for field, need in needs.items() if need.is_met(model.manifest)]
 
     def refusal(self, request: EmbedRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
         """Names the kind of input that no model embeds."""

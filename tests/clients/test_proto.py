@@ -214,6 +214,7 @@ FULL = [
                 version=3,
                 architecture="marian",
                 tasks=["translate"],
+                inputs=[messages.TaskInputs(task="translate", fields=["texts"])],
                 languages=[["es", "en"], ["en", "es"]],
                 precision="fp32",
                 default=True,

@@ -51,7 +51,7 @@ class TaskFlag:
 
 def input_flags(task: Task, *, is_required: bool) -> list[TaskFlag]:
     """The inputs: the first one positional, others as repeated flags, e.g. `--image, --images`."""
-    inputs = (task.inputs,) if isinstance(task.inputs, str) else task.inputs
+    inputs = task.item_fields
     fields = fields_of(task.request)
     flags = []
     for place, name in enumerate(inputs):
@@ -77,7 +77,7 @@ def input_flags(task: Task, *, is_required: bool) -> list[TaskFlag]:
 
 def request_flags(task: Task) -> list[TaskFlag]:
     """A flag for each field of the request that is no input."""
-    inputs = {task.inputs} if isinstance(task.inputs, str) else set(task.inputs)
+    inputs = set(task.item_fields)
     flags = []
     for field in fields_of(task.request).values():
         if field.name in _OWN | inputs or field.shape == "rows":

@@ -3,8 +3,11 @@
 import { selectField } from "./components/fields.js";
 import { el } from "./dom.js";
 
-/** @param {object[]} models Those that serve the task; the default one is chosen at first. */
-export function modelChoice(models) {
+/**
+ * @param {string} task
+ * @param {object[]} models Those that serve it; the default one is chosen at first.
+ */
+export function modelChoice(task, models) {
   const listeners = [];
   const best = models.find((model) => model.default) ?? models[0];
   const field = selectField("Model", models.map(({ id }) => [id, id]), { field: "model", value: best.id });
@@ -22,6 +25,10 @@ export function modelChoice(models) {
     element: field.element,
     get model() {
       return chosen();
+    },
+    /** Fields of a request that a model takes, of which one holds the items. */
+    fieldsOf(model) {
+      return model.inputs.find((entry) => entry.task === task).fields;
     },
     /** Choose the first model that fits; returns whether there is one. */
     choose(fits) {

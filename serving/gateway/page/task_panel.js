@@ -31,7 +31,7 @@ import { modelChoice } from "./model_choice.js";
  * @returns {HTMLElement}
  */
 export function taskPanel(panel, models) {
-  const shell = modelChoice(models);
+  const shell = modelChoice(panel.task, models);
   const content = panel.create(shell);
   const code = codeView(panel.code);
   const refused = new Map(); // model → fields that it refused

@@ -180,6 +180,8 @@ def test_texts_pairs_and_pictures_are_classified(open_page: OpenPage) -> None:
     assert screen.answer.locator("canvas").count() == 1
     screen.example("Question and answer")
     assert best.all_inner_texts() == ["relevance"]
+    kinds = screen.field("Classify").locator("option")
+    assert kinds.all_inner_texts() == ["texts", "pairs of texts"]
 
 
 def test_similar_texts_are_found(open_page: OpenPage) -> None:
@@ -187,6 +189,15 @@ def test_similar_texts_are_found(open_page: OpenPage) -> None:
     screen.example("Paraphrases")
     assert "“Ana visited Pedro in Rome yesterday.” and “Yesterday, Pedro" in screen.text
     assert screen.answer.locator(".heatmap td[aria-label]").count() == 16
+
+
+def test_similar_pictures_are_found(open_page: OpenPage) -> None:
+    screen = open_page("embed")
+    screen.example("Three pictures")
+    assert screen.text.startswith("“scene-1.png” and “scene-3.png” are nearest")
+    assert screen.answer.locator("img").count() == 3
+    assert screen.answer.locator(".heatmap td[aria-label]").count() == 9
+    assert 'images=["scene-1.png", "scene-3.png", "scene-5.jpg"]' in screen.code("Python")
 
 
 def test_documents_are_ranked(open_page: OpenPage) -> None:

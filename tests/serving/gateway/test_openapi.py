@@ -60,9 +60,8 @@ async def test_every_reference_resolves(gateway: Gateway) -> None:
 async def test_one_text_or_image_stands_for_a_list_of_one(gateway: Gateway) -> None:
     schemas = (await document(gateway))["components"]["schemas"]
     for task in TASKS.values():
-        inputs = task.declaration.inputs
         fields = fields_of(task.declaration.request)
-        for field in (inputs,) if isinstance(inputs, str) else inputs:
+        for field in task.declaration.item_fields:
             kinds = schemas[task.declaration.request.__name__]["properties"][field]
             kinds = kinds.get("anyOf", [])
             assert fields[field].is_message or kinds[:2] == ONE_OR_MANY

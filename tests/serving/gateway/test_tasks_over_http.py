@@ -9,7 +9,7 @@ import pytest
 from serving.errors import Overloaded
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
 from tests.serving.tiny_models import image_file
-from triptych.messages import ModelList
+from triptych.messages import ModelList, TaskInputs
 from triptych.tasks.caption import CaptionResponse
 from triptych.tasks.embed import EmbedResponse
 from triptych.tasks.translate import TranslateResponse
@@ -240,3 +240,7 @@ class TestEmbed:
         tasks = {model.id: model.tasks for model in listed.data}
         assert tasks["tiny-zero-shot"] == ["zero-shot", "embed"]
         assert tasks["tiny-translate"] == ["translate"]
+        assert {model.id: model.inputs for model in listed.data}["tiny-zero-shot"] == [
+            TaskInputs(task="zero-shot", fields=["images"]),
+            TaskInputs(task="embed", fields=["texts", "images"]),
+        ]

@@ -94,6 +94,13 @@ def test_section_decides_about_pairs(pairs: str, texts: bool, accepted: bool) ->
     model = served(text_classifier(pairs=pairs))
     fields = {"texts": "a"} if texts else {"pairs": [["a", "b"]]}
     assert TASK.accepts(ClassifyRequest(**fields), model) is accepted
+    assert (next(iter(fields)) in TASK.inputs(model)) is accepted
+
+
+def test_inputs_are_those_of_the_parts() -> None:
+    assert TASK.inputs(served(text_classifier(pairs="optional"))) == ["texts", "pairs"]
+    assert TASK.inputs(served(text_classifier(pairs="required"))) == ["pairs"]
+    assert TASK.inputs(served(image_classifier())) == ["images"]
 
 
 def test_refusal_names_the_kind_of_input() -> None:

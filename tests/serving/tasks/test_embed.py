@@ -114,6 +114,8 @@ def test_roles_alone_decide_what_a_bundle_embeds(
     )
     assert TASK.accepts(EmbedRequest(texts=["a"]), texts_only)
     assert not TASK.accepts(EmbedRequest(images=["a"]), texts_only)
+    assert TASK.inputs(texts_only) == ["texts"]
+    assert TASK.inputs(classifier) == ["texts", "images"]
     refusal = TASK.refusal(EmbedRequest(images=["a"]), [texts_only])
     assert (refusal.field, refusal.message) == ("images", "tiny-zero-shot cannot embed images")
 

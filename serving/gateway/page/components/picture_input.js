@@ -8,9 +8,10 @@ const MOST = 8;
 
 /**
  * @param {object} [options]
- * @param {number} [options.example] Index of the example that is chosen at first.
+ * @param {number|number[]} [options.example] Indexes of the examples that are chosen at first.
  * @returns {{element: HTMLElement, value: {name: string, blob: Blob, url: string}[],
- *   ready: Promise<void>}} `ready` resolves when the first example is loaded.
+ *   choose: (...indexes: number[]) => Promise<void>, ready: Promise<void>}} `ready` resolves when
+ *   the first examples are loaded.
  */
 export function pictureField({ example = 0 } = {}) {
   const chosen = [];
@@ -64,17 +65,19 @@ export function pictureField({ example = 0 } = {}) {
     chosen.length = 0;
   }
 
-  async function choose(entry) {
+  async function choose(...entries) {
     try {
-      const picture = await examplePicture(entry);
+      const pictures = await Promise.all(entries.map(examplePicture));
       problem.textContent = "";
       clear();
-      add({ ...picture, isExample: true });
+      for (const picture of pictures) add({ ...picture, isExample: true });
       render();
     } catch {
       problem.textContent = "The example picture could not be loaded.";
     }
   }
+
+  const chooseExamples = (...indexes) => choose(...indexes.map((index) => EXAMPLE_PICTURES[index]));
 
   function render() {
     list.replaceChildren(...chosen.map(item));
@@ -100,8 +103,8 @@ export function pictureField({ example = 0 } = {}) {
     get value() {
       return [...chosen];
     },
-    choose: (index) => choose(EXAMPLE_PICTURES[index]),
-    ready: choose(EXAMPLE_PICTURES[example]),
+    choose: chooseExamples,
+    ready: chooseExamples(...[example].flat()),
   };
 }
 

@@ -14,10 +14,11 @@ const REVIEWS = [
   "Although the hotel was clean, nobody would call the soup delicious.",
   "Do you think that this movie is interesting?",
 ];
+const KINDS = { texts: "texts", pairs: "pairs of texts", images: "pictures" };
 const PAIR = ["Who sold the old lamp in Paris?", "The old lamp was sold in Paris by Ana."];
 
 function create(shell) {
-  const kind = selectField("Classify", [["texts", "texts"], ["pairs", "pairs of texts"], ["images", "pictures"]]);
+  const kind = selectField("Classify", []);
   const texts = textArea("Texts, one a line", { field: "texts", rows: 5, value: REVIEWS.join("\n") });
   const pairs = rowsField("Pairs", {
     columns: ["first text", "second text"], field: "pairs", noun: "pair", least: 1, value: [PAIR],
@@ -34,7 +35,10 @@ function create(shell) {
   };
   kind.input.addEventListener("change", show);
   shell.follow((model) => {
-    kind.value = usualKind(model);
+    const taken = shell.fieldsOf(model);
+    kind.setChoices(taken.map((name) => [name, KINDS[name]]));
+    kind.element.hidden = taken.length === 1;
+    kind.value = usualKind(shell, model);
     show();
   });
 
@@ -72,20 +76,21 @@ function examples(shell, { texts, pairs, pictures }) {
     ["pairs", "Question and answer", () => (pairs.value = [PAIR])],
   ];
   return offered
-    .filter(([kind]) => shell.models.some((model) => usualKind(model) === kind))
+    .filter(([kind]) => shell.models.some((model) => usualKind(shell, model) === kind))
     .map(([kind, label, fill]) => ({
       label,
       async apply() {
-        shell.choose((model) => usualKind(model) === kind);
+        shell.choose((model) => usualKind(shell, model) === kind);
         await fill();
       },
     }));
 }
 
-/** What a model is most likely for; its tasks and limits are all that is listed. */
-function usualKind({ tasks, limits }) {
-  if (limits.max_image_pixels) return "images";
-  return tasks.includes("rerank") ? "pairs" : "texts"; // a cross-encoder reads pairs
+/** What is shown first for a model. */
+function usualKind(shell, model) {
+  const taken = shell.fieldsOf(model);
+  const isForPairs = model.tasks.includes("rerank"); // a cross-encoder
+  return isForPairs && taken.includes("pairs") ? "pairs" : taken[0];
 }
 
 function view(item, input) {
