@@ -120,7 +120,7 @@ def last_lines(log: BinaryIO, count: int = 20) -> str:
 
 
 def stop(server: subprocess.Popen[bytes]) -> None:
-    """Sends SIGINT, as Ctrl-C does, and waits for the process."""
+    """Sends SIGTERM and waits for the process."""
     if server.poll() is None:
         server.send_signal(signal.SIGTERM)
     server.wait(timeout=60)
