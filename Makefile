@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 REPOSITORY ?= model_repository
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
+HISTORY := $(wildcard export/examples/checkpoints/history-*)
 
-.PHONY: help setup demo serve export test test-all unit check bench bench-encoders load quality page-images proto up down clean
+.PHONY: help setup demo serve export history test test-all unit check bench bench-encoders load quality page-images proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +21,9 @@ setup: .venv/installed ## the environment in .venv
 
 export: .venv/installed ## the example checkpoints into the model repository, if missing or stale
 	@$(BIN)/python -m export.examples.bundles --repository $(REPOSITORY) $(EXAMPLES)
+
+history: .venv/installed ## the course's systems (history-*) into the model repository, beside the examples
+	@$(if $(HISTORY),$(BIN)/python -m export.examples.bundles --repository $(REPOSITORY) $(HISTORY))
 
 demo: export ## export, start Triton and the gateway, send a request to each endpoint, stop
 	@$(BIN)/python -m export.examples.demo --repository $(REPOSITORY)

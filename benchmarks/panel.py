@@ -5,7 +5,6 @@ All columns of `make quality` make the same requests; they differ only in what r
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,13 +16,12 @@ from benchmarks.local_model import LocalModel
 from export.examples import score_gpt
 from export.examples.episodes import Question
 from export.examples.facts import Roles
+from export.examples.history.asking import BATCH, as_pngs
 from serving.planning.limits import TaskLimits
 from serving.tasks import TASKS
 from triptych import Client
 from triptych.messages import Response
 from triptych.operation import operation
-
-BATCH = 32
 
 Respond = Callable[[str, str, Mapping[str, Any]], Response[Any]]
 """Bundle, task, fields of the request → the response."""
@@ -143,15 +141,3 @@ class Panel:
             for start in range(0, len(values), BATCH)
         ]
         return [item for request in requests for item in self._respond(bundle, task, request).data]
-
-
-def as_pngs(images: Sequence[Image.Image]) -> list[bytes]:
-    """Images as lossless files."""
-    return [as_png(image) for image in images]
-
-
-def as_png(image: Image.Image) -> bytes:
-    """An image as a lossless file."""
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()

@@ -15,6 +15,7 @@ import typer
 import typer.core
 
 from triptych.commands.catalog import catalog
+from triptych.commands.compare import compare
 from triptych.commands.export import export
 from triptych.commands.gateway import gateway
 from triptych.commands.models import models
@@ -75,6 +76,7 @@ app = typer.Typer(
 app.command(add_help_option=False, context_settings=FORWARDED)(export)
 app.command(add_help_option=False, context_settings=FORWARDED)(verify)
 app.command(add_help_option=False, context_settings=FORWARDED)(catalog)
+app.command(add_help_option=False, context_settings=FORWARDED)(compare)
 app.command()(serve)
 app.command()(triton)
 app.command(add_help_option=False, context_settings=FORWARDED)(gateway)

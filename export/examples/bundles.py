@@ -12,6 +12,7 @@ CHECKPOINTS = Path(__file__).parent / "checkpoints"
 DEFAULTS = (
     "example-bert",
     "example-bert-sentiment",
+    "example-bert-tags",
     "example-captioner",
     "example-clip",
     "example-es-en",

@@ -151,7 +151,7 @@ def show_alignment(client: Client) -> None:
     """Prints a French translation and the alignment of each token (Bahdanau 2015, §5.2)."""
     answer = timed(
         "POST /v1/translate  return_alignment",
-        lambda: client.translate(AGREEMENT, target="fr", return_alignment=True),
+        lambda: client.translate(AGREEMENT, model="example-en-fr", return_alignment=True),
     )
     item = answer.data[0]
     console.print(f"{AGREEMENT}\n[cyan]{item.text}[/cyan]")

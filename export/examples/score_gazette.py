@@ -5,6 +5,7 @@ Imports neither torch nor transformers, so that the same measures serve PyTorch,
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -53,6 +54,23 @@ def exact_share(translate: Translate, split: Split, count: int, seed: int = 0) -
     translations = translate([pair.source for pair in pairs])
     right = sum(made == pair.target for made, pair in zip(translations, pairs, strict=True))
     return right / count
+
+
+def length_share(translate: Translate, first: int, last: int, count: int, seed: int = 0) -> float:
+    """The share of exact translations, 0 to 1, of sentences with `first` to `last` words and marks.
+
+    Over at most `count` such sentences of the compositional split, fewer where they are rare.
+    """
+    drawn = _compositional(20 * count, seed)
+    pairs = [pair for pair in drawn if first <= len(pair.english) <= last][:count]
+    translations = translate([pair.source for pair in pairs])
+    right = sum(made == pair.target for made, pair in zip(translations, pairs, strict=True))
+    return right / len(pairs)
+
+
+@cache
+def _compositional(count: int, seed: int) -> tuple[GazettePair, ...]:
+    return tuple(sentences("compositional", count, seed))
 
 
 def alignment_share(

@@ -6,7 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
-from benchmarks.panel import as_png
+from export.examples.history.asking import as_png
 from export.examples.score_scenes import heldout_pictures
 from tests.e2e.conftest import Stack
 from triptych import Client

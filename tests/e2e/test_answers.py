@@ -18,8 +18,8 @@ from transformers import (
     VisionEncoderDecoderModel,
 )
 
-from benchmarks.panel import as_png
 from export.examples.grammar import sentences
+from export.examples.history.asking import as_png
 from export.examples.paragraphs import ENGLISH, SPANISH
 from export.examples.score_scenes import heldout_pictures, questions
 from tests.e2e.conftest import CHECKPOINTS

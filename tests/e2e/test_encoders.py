@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer
 
-from benchmarks.panel import as_pngs
 from export.examples.bert_functions import classifier, embedder, filler, ranker, tagger
 from export.examples.facts import facts, question, sentence_of, wordings
 from export.examples.grammar import sentences
+from export.examples.history.asking import as_pngs
 from export.examples.largest_thing import heldout_pictures
 from export.examples.reviews import reviews
 from export.examples.score_bert import MASK

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from PIL import Image
 
-from benchmarks.panel import as_png
 from export.examples.grammar import sentences
+from export.examples.history.asking import as_png
 from export.examples.paragraphs import ENGLISH, SPANISH
 from export.examples.score_scenes import heldout_pictures
 from tests.e2e.conftest import Stack

@@ -1,0 +1,1 @@
+"""The systems of the course side by side: what `triptych compare` runs."""

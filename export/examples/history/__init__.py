@@ -1,0 +1,35 @@
+"""The systems of the course, from recurrence to few-shot multimodal models, as data.
+
+`triptych compare` scores them and writes docs/history.md. A system is one `System` in its group's
+file; a group is one file and one line here. The order is that of the page.
+"""
+
+from export.examples.history import (
+    captioning,
+    few_shot,
+    fill_mask,
+    pictures,
+    retrieval,
+    sentiment,
+    spanish,
+    tagging,
+    translation,
+)
+from export.examples.history.system import Group
+
+GROUPS: dict[str, Group] = {
+    group.name: group
+    for group in (
+        tagging.GROUP,
+        sentiment.GROUP,
+        translation.GROUP,
+        spanish.GROUP,
+        captioning.GROUP,
+        fill_mask.GROUP,
+        retrieval.RANKING,
+        retrieval.PARAPHRASES,
+        pictures.CLASSES,
+        pictures.ZERO_SHOT,
+        few_shot.GROUP,
+    )
+}

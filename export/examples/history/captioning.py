@@ -1,0 +1,46 @@
+"""Captioners of the scenes."""
+
+from functools import partial
+
+from export.examples.history import asking
+from export.examples.history.system import Ask, Group, Measure, System
+from export.examples.score_scenes import TEST_SEED, caption_exact_match, swapped_caption_match
+
+
+def _exact(ask: Ask, count: int) -> float:
+    return 100 * caption_exact_match(partial(asking.captions, ask), count, TEST_SEED)
+
+
+def _swapped(ask: Ask, count: int) -> float:
+    return 100 * swapped_caption_match(partial(asking.captions, ask), count, TEST_SEED)
+
+
+GROUP = Group(
+    name="captioning",
+    title="Captions of pictures",
+    story="""The scenes of `export/examples/scenes.py`: one or two things with size, colour,
+texture and shape. Every picture has a combination of attributes that is in no training picture. The
+control compares each caption with the truth of the next picture.""",
+    systems=(
+        System(
+            checkpoint="example-show-attend-tell",
+            title="Show, Attend and Tell: CNN + LSTM with attention",
+            year=2015,
+            paper="Xu et al., arXiv 1502.03044",
+            idea="Each word attends to a region of the picture.",
+            command="python -m export.examples.train_show_attend_tell",
+        ),
+        System(
+            checkpoint="example-captioner",
+            title="ViT + GPT-2",
+            year=2021,
+            paper="Dosovitskiy et al., arXiv 2010.11929; Radford et al. 2019",
+            idea="A picture is a sequence of patches, and one kind of layer reads and writes.",
+            command="python -m export.examples.train_captioner",
+        ),
+    ),
+    measures=(
+        Measure("exact %, withheld combinations", _exact),
+        Measure("control: swapped pictures", _swapped),
+    ),
+)

@@ -1,0 +1,42 @@
+"""Models that fill in masked words."""
+
+from functools import partial
+
+from export.examples.history import asking
+from export.examples.history.system import Ask, Group, Measure, System
+from export.examples.score_bert import TEST_SEED, agreement_accuracy, masked_word_accuracy
+
+
+def _fill(ask: Ask, texts: list[str], choices: list[str]) -> list[str]:
+    found = asking.items(ask, "fill-mask", "texts", texts, targets=choices or None, top_k=1)
+    return [item.masks[0][0].token for item in found]
+
+
+def _word(ask: Ask, count: int) -> float:
+    return 100 * masked_word_accuracy(partial(_fill, ask), "compositional", count, TEST_SEED)
+
+
+def _form(ask: Ask, count: int) -> float:
+    return 100 * agreement_accuracy(partial(_fill, ask), "compositional", count, TEST_SEED)
+
+
+GROUP = Group(
+    name="fill-mask",
+    title="Masked words",
+    story="""English sentences of `export/examples/grammar.py` with one masked word. Many words are
+a matter of chance, so that no model reaches 100 %; the form of "be" is not.""",
+    systems=(
+        System(
+            checkpoint="example-bert",
+            title="BERT",
+            year=2019,
+            paper="Devlin et al., arXiv 1810.04805",
+            idea="An encoder learns a language by filling in masked words, from both sides.",
+            command="python -m export.examples.train_bert --only example-bert",
+        ),
+    ),
+    measures=(
+        Measure("right word %, compositional split", _word),
+        Measure('right form of "be" %, compositional split', _form),
+    ),
+)

@@ -1,0 +1,38 @@
+"""Classifiers of the sentiment of reviews."""
+
+from functools import partial
+
+from export.examples.history import asking
+from export.examples.history.system import Ask, Group, Measure, System
+from export.examples.score_bert import TEST_SEED, same_words_accuracy, sentiment_accuracy
+
+
+def _withheld(ask: Ask, count: int) -> float:
+    classify = partial(asking.text_classes, ask)
+    return 100 * sentiment_accuracy(classify, "compositional", count, TEST_SEED)
+
+
+def _same_words(ask: Ask, count: int) -> float:
+    return 100 * same_words_accuracy(partial(asking.text_classes, ask), count, TEST_SEED)
+
+
+GROUP = Group(
+    name="sentiment",
+    title="Sentiment of reviews",
+    story="""The reviews of `export/examples/reviews.py`, with negations that training never
+combines with their words. Of two reviews of the same words, a bag of words gets one right.""",
+    systems=(
+        System(
+            checkpoint="example-bert-sentiment",
+            title="BERT with a classification head",
+            year=2019,
+            paper="Devlin et al., arXiv 1810.04805",
+            idea="One pre-trained encoder is fine-tuned for each task, with one more layer.",
+            command="python -m export.examples.train_bert --only example-bert-sentiment",
+        ),
+    ),
+    measures=(
+        Measure("right %, withheld negations", _withheld),
+        Measure("right %, two reviews of the same words", _same_words),
+    ),
+)
