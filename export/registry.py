@@ -18,7 +18,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "vit": "export.models.vit_classifier",
     "deit": "export.models.deit",
     "levit": "export.models.levit",
-    "swin": "export.models.swin",
+    "swin": "export.models.swin_classifier",
     "dinov2": "export.models.dinov2",
     "dinov2_with_registers": "export.models.dinov2",
     "gpt2": "export.models.gpt2_lm",

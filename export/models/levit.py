@@ -5,8 +5,7 @@ Paper: Graham et al. 2021, "LeViT: a Vision Transformer in ConvNet's Clothing fo
 Checkpoints: `facebook/levit-*` and others of `model_type: levit`: classes
 `LevitForImageClassificationWithTeacher`, `LevitForImageClassification` and `LevitModel`.
 
-Legend: B batch, r rows and columns of the grid, N = r² patches, Q queries, H heads, K width of keys
-and queries, C classes, D width of a stage.
+Legend: B batch, r rows and columns of the grid, N = r² patches, C classes, D width of a stage.
 
 Differences from `transformers`: pixels come as uint8; embeddings have length one; for export every
 batch normalisation is folded into the layer in front of it.
@@ -19,7 +18,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -28,6 +26,7 @@ from export.config_reader import ConfigReader
 from export.image_graphs import Head, head_of, image_graphs
 from export.labels import classify_section, labels
 from export.layers.batch_norm import BatchNorm, NormedConvolution, NormedLinear
+from export.layers.distance_attention import DistanceAttention
 from export.layers.image_heads import ImageModel, Mean
 from export.layers.vision import PixelNorm, check_recipe
 from export.rename import Entry, Rename
@@ -130,71 +129,6 @@ def _check_grid(config: Config) -> None:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def bias_index(grid: int, stride: int) -> list[list[int]]:
-    """Column of the table of biases for each query and key, (Q, N).
-
-    Distances are numbered in the order in which they first occur (§4.2, attention bias).
-    """
-    numbers: dict[tuple[int, int], int] = {}
-    queries, keys = range(0, grid, stride), range(grid)
-    return [
-        [numbers.setdefault((abs(a - c), abs(b - d)), len(numbers)) for c in keys for d in keys]
-        for a in queries
-        for b in queries
-    ]
-
-
-class Attention(nn.Module):
-    """Attention with a learned bias for each distance, and Hardswish in front of its output.
-
-    Args:
-        widths: D of the input and of the output.
-        grid: r of the input.
-        stride: Of the queries in the grid: 1, or more between two stages (§4.2).
-    """
-
-    index: Tensor
-
-    def __init__(
-        self, widths: tuple[int, int], heads: tuple[int, int, int], grid: int, stride: int = 1
-    ) -> None:
-        super().__init__()
-        self.count, self.key_width, ratio = heads
-        self.value_width = ratio * self.key_width
-        self.grid, self.stride = grid, stride
-        inner, outer = widths
-        queries, values = self.count * self.key_width, self.count * self.value_width
-        self.queries: NormedLinear | None = None
-        if stride == 1:
-            self.projection = NormedLinear(inner, 2 * queries + values)  # of each head q, k, v
-        else:
-            self.queries = NormedLinear(inner, queries)
-            self.projection = NormedLinear(inner, queries + values)
-        self.out = NormedLinear(values, outer)
-        index = bias_index(grid, stride)
-        self.register_buffer("index", torch.tensor(index), persistent=False)
-        self.biases = nn.Parameter(torch.zeros(self.count, max(map(max, index)) + 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, N, D) → (B, Q, D')."""
-        query, key, value = self._projected(x)
-        scores = query @ key.transpose(-1, -2) * self.key_width**-0.5 + self.biases[:, self.index]
-        mixed = (scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2)
-        return self.out(functional.hardswish(mixed))
-
-    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, H, Q, K), (B, H, N, K) and (B, H, N, value width)."""
-        heads = self.projection(x).unflatten(2, (self.count, -1)).transpose(1, 2)
-        keys = [self.key_width, self.value_width]
-        if self.queries is None:
-            query, key, value = heads.split([self.key_width, *keys], dim=-1)
-            return query, key, value
-        kept = x.unflatten(1, (self.grid, self.grid))[:, :: self.stride, :: self.stride]
-        query = self.queries(kept.flatten(1, 2)).unflatten(2, (self.count, -1)).transpose(1, 2)
-        key, value = heads.split(keys, dim=-1)
-        return query, key, value
-
-
 class MLP(nn.Module):
     """Up, Hardswish, down."""
 
@@ -226,13 +160,13 @@ def stage(config: Config, number: int, grid: int) -> tuple[list[nn.Module], int]
     heads = config.heads[number], config.key_widths[number], config.value_ratios[number]
     layers: list[nn.Module] = []
     for _ in range(config.depths[number]):
-        layers.append(Residual(Attention((width, width), heads, grid)))
+        layers.append(Residual(DistanceAttention((width, width), heads, grid)))
         layers.append(Residual(MLP(width, config.mlp_ratios[number] * width)))
     if number + 1 == STAGES:
         return layers, grid
     key_width, after = config.key_widths[0], config.widths[number + 1]
     heads = width // key_width, key_width, DOWN_RATIO
-    layers.append(Attention((width, after), heads, grid, DOWN_STRIDE))
+    layers.append(DistanceAttention((width, after), heads, grid, DOWN_STRIDE))
     layers.append(Residual(MLP(after, DOWN_MLP_RATIO * after)))
     return layers, -(-grid // DOWN_STRIDE)
 

@@ -2,50 +2,33 @@
 
 Paper: Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows",
 §3 (arXiv 2103.14030).
-Checkpoints: `microsoft/swin-*` and others of `model_type: swin`: classes
-`SwinForImageClassification` and `SwinModel`.
+The network alone, which `swin_classifier` and `vision_encoder_decoder` take.
 
-Legend: B batch, h x w grid of patches, W windows of an image, M window side, H heads, C classes,
-D width of a stage.
+Legend: B batch, h x w grid of patches, D width of a stage.
 
-Differences from `transformers`: pixels come as uint8; embeddings have length one; a grid smaller
-than the window is refused (the table of relative positions does not fit it there either). Windows,
-shifts and masks follow from the image recipe's size, so that they are constants of the graph.
+Differences from `transformers`: pixels come as uint8; a grid smaller than the window is refused
+(the table of relative positions does not fit it there either). Windows, shifts and masks follow
+from the image recipe's size, so that they are constants of the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from export.architecture import Architecture, no_section
 from export.config_reader import ConfigReader
-from export.image_graphs import Head, head_of, image_graphs
-from export.labels import classify_section, labels
-from export.layers.attention import SelfAttention
 from export.layers.heads import Heads
-from export.layers.image_heads import ImageModel, Mean
 from export.layers.mlp import MLP
 from export.layers.vision import GridPositions, PatchEmbedding, PixelNorm
+from export.layers.windows import Grid, WindowAttention, padded
 from export.rename import Entry, Rename
-from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
+from serving.bundle import ImageSpec
 from serving.errors import CheckpointError
 
-MASKED = -100.0
-"""Added to scores across a shifted window's seams, as in the published code."""
-
-Grid = tuple[int, int]
-
 # ---------------------------------------------------------------------------------------- config
-
-HEADS: Mapping[str, Head] = {"SwinForImageClassification": "classify", "SwinModel": "embed"}
 
 
 @dataclass(frozen=True)
@@ -86,16 +69,6 @@ class NetworkConfig:
         return self.first_width * 2**stage
 
 
-@dataclass(frozen=True)
-class Config:
-    """The network and what is on top of it."""
-
-    swin: NetworkConfig
-    head: Head
-    classes: int
-    limits: Limits = field(default_factory=Limits)
-
-
 def read_network_config(reader: ConfigReader) -> NetworkConfig:
     """The network's part of `config.json`.
 
@@ -127,12 +100,6 @@ def read_network_config(reader: ConfigReader) -> NetworkConfig:
     return config
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration; what we lack is refused."""
-    network = read_network_config(ConfigReader(values))
-    return Config(network, head_of(values, HEADS)[1], len(labels(values)))
-
-
 def stage_grids(config: NetworkConfig, image: Grid) -> list[Grid]:
     """Rows and columns at each stage; sides that do not divide are padded."""
     grid = -(-image[0] // config.patch[0]), -(-image[1] // config.patch[1])
@@ -144,81 +111,6 @@ def stage_grids(config: NetworkConfig, image: Grid) -> list[Grid]:
 
 
 # ---------------------------------------------------------------------------------------- blocks
-
-
-def padded(x: Tensor, multiple: Grid) -> Tensor:
-    """(B, h, w, D) with zeros below and to the right, up to multiples of two numbers."""
-    below, right = -x.shape[1] % multiple[0], -x.shape[2] % multiple[1]
-    return functional.pad(x, (0, 0, 0, right, 0, below)) if below or right else x
-
-
-def partition(x: Tensor, side: int) -> Tensor:
-    """(B, h, w, D) → the windows row by row, (B·W, M·M, D)."""
-    x = x.unflatten(2, (-1, side)).unflatten(1, (-1, side))  # (B, h/M, M, w/M, M, D)
-    return x.transpose(2, 3).flatten(3, 4).flatten(0, 2)
-
-
-def merge(windows: Tensor, side: int, grid: Grid) -> Tensor:
-    """(B·W, M·M, D) → (B, h, w, D): what `partition` took apart."""
-    rows, columns = grid[0] // side, grid[1] // side
-    x = windows.unflatten(0, (-1, rows, columns)).unflatten(3, (side, side))
-    return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
-
-
-def seams(grid: Grid, side: int, shift: int) -> Tensor:
-    """The mask of shifted windows, (W, M·M, M·M): patches that are no neighbours (§3.2)."""
-    axes = []
-    for size in grid:
-        place = torch.arange(size)
-        axes.append((place >= size - side).int() + (place >= size - shift).int())
-    region = 3 * axes[0][:, None] + axes[1][None]  # (h, w): nine regions
-    windows = partition(region[None, :, :, None], side)[..., 0]  # (W, M·M)
-    return torch.where(windows[:, None] == windows[:, :, None], 0.0, MASKED)
-
-
-def relative_index(side: int) -> Tensor:
-    """Row of the table of biases for each pair of a window's patches, (M·M, M·M)."""
-    place = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij"))
-    offset = place.flatten(1)[:, :, None] - place.flatten(1)[:, None] + side - 1  # (2, M·M, M·M)
-    return (2 * side - 1) * offset[0] + offset[1]
-
-
-class WindowAttention(nn.Module):
-    """Attention inside windows, with a learned bias for each relative position (§3.2)."""
-
-    index: Tensor
-    mask: Tensor
-
-    def __init__(self, heads: Heads, side: int) -> None:
-        super().__init__()
-        self.side = side
-        self.shift = 0
-        self.attention = SelfAttention(heads)
-        self.table = nn.Parameter(torch.zeros((2 * side - 1) ** 2, heads.count))
-        self.register_buffer("index", relative_index(side), persistent=False)
-        self.register_buffer("mask", torch.zeros(1, 1, 1), persistent=False)
-
-    def prepare(self, grid: Grid, shift: int) -> None:
-        """Sets shift and mask for a grid, which has no less than M rows and columns."""
-        side = self.side
-        self.shift = 0 if min(grid) == side else shift
-        whole = grid[0] + -grid[0] % side, grid[1] + -grid[1] % side
-        self.mask = seams(whole, side, self.shift) if self.shift else torch.zeros(1, 1, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, h, w, D) → (B, h, w, D)."""
-        height, width = x.shape[1:3]
-        x = padded(x, (self.side, self.side))
-        whole = x.shape[1], x.shape[2]
-        x = x.roll((-self.shift, -self.shift), dims=(1, 2)) if self.shift else x
-        windows = partition(x, self.side)
-        bias = self.table[self.index].permute(2, 0, 1)[None]  # (1, H, M·M, M·M)
-        if self.shift:
-            masks = self.mask[:, None].repeat(x.shape[0], 1, 1, 1)  # (B·W, 1, M·M, M·M)
-            bias = bias + masks
-        x = merge(self.attention(windows, bias=bias), self.side, whole)
-        x = x.roll((self.shift, self.shift), dims=(1, 2)) if self.shift else x
-        return x[:, :height, :width]
 
 
 class Block(nn.Module):
@@ -336,13 +228,6 @@ class Swin(nn.Module):
         return self.norm(x.flatten(1, 2))
 
 
-def build(config: Config) -> ImageModel:
-    """The network with the checkpoint's head."""
-    network, width = Swin(config.swin), config.swin.width
-    head = nn.Linear(width, config.classes) if config.head == "classify" else None
-    return ImageModel(network, Mean(width), head, config.classes)
-
-
 # ---------------------------------------------------------------------------------------- rename
 
 _THEIRS, _OURS = "encoder.layers.*.blocks.*", "stages.*.blocks.*"
@@ -370,64 +255,3 @@ def rename_network(theirs: str, ours: str) -> dict[str, Entry]:
         "layernorm": "norm",
     }
     return Rename(table).prefixed(theirs, ours)
-
-
-def rename(config: Config) -> Rename:
-    """`transformers`' names → ours."""
-    if config.head == "embed":
-        return Rename(rename_network("", "network."))
-    return Rename(rename_network("swin.", "network.") | {"classifier": "head"})
-
-
-# ------------------------------------------------------------------------------------------ twin
-
-_TINY = {
-    "embed_dim": 12,
-    "depths": [2, 2],
-    "num_heads": [2, 3],
-    "window_size": 4,
-    "mlp_ratio": 2,
-    "image_size": 32,
-    "patch_size": 4,
-}
-_CLASSIFIER = _TINY | {
-    "architectures": ["SwinForImageClassification"],
-    "id2label": {number: f"class {number}" for number in range(9)},
-}
-
-TWIN = Twin(
-    reference="transformers:SwinForImageClassification",
-    configs={
-        "odd": _CLASSIFIER
-        | {
-            "qkv_bias": False,
-            "layer_norm_eps": 1e-3,
-            "window_size": 3,
-            "depths": [2, 2],
-            "image_size": [30, 46],
-            "use_absolute_embeddings": True,
-            "patch_size": [2, 2],
-        },
-        "plain": _CLASSIFIER | {"hidden_act": "gelu_new"},
-        "padded": _TINY | {"window_size": 3, "depths": [2, 1, 2], "num_heads": [1, 2, 4]},
-        "resized": _CLASSIFIER | {"use_absolute_embeddings": True},
-    },
-    references={"padded": "transformers:SwinModel"},
-    images={"padded": (53, 90), "resized": (64, 40)},
-)
-
-
-# ----------------------------------------------------------------------------------- declaration
-
-ARCHITECTURE = Architecture(
-    name="swin",
-    tasks={"classify": classify_section, "embed": no_section},
-    read_config=read_config,
-    build=build,
-    rename=rename,
-    graphs=image_graphs,
-    tokenizer=None,
-    twin=TWIN,
-    image_size=lambda config: config.swin.image,
-    tasks_of=lambda config: (config.head,),
-)

@@ -11,12 +11,12 @@ from torch import nn
 from torch.nn import functional
 
 from export.layers.batch_norm import BatchNorm
+from export.layers.distance_attention import DistanceAttention
 from export.layers.vision import GridPositions
-from export.models import swin
+from export.layers.windows import WindowAttention, padded
 from export.models.deit import LeadingTokens
 from export.models.dinov2 import Scaled
-from export.models.levit import Attention
-from export.models.swin import PatchMerging, WindowAttention
+from export.models.swin import PatchMerging
 from export.models.vit import ViT
 from tests.export.faults import Fault
 
@@ -64,7 +64,7 @@ def _rows_and_columns_swapped(positions: GridPositions) -> torch.Tensor:
 
 
 def _row_by_row(merging: PatchMerging, x: torch.Tensor) -> torch.Tensor:
-    x = swin.padded(x, (2, 2))
+    x = padded(x, (2, 2))
     parts = [x[:, row::2, column::2] for row in (0, 1) for column in (0, 1)]
     return merging.reduction(merging.norm(torch.cat(parts, dim=-1)))
 
@@ -146,14 +146,14 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     },
     ("levit", "odd"): {
         "biases are indexed backwards": _each(
-            Attention, lambda layer: layer.index.copy_(layer.index.flip(1))
+            DistanceAttention, lambda layer: layer.index.copy_(layer.index.flip(1))
         ),
         "batch normalisation has another epsilon": _each(
             BatchNorm, lambda norm: setattr(norm, "eps", 1e-3)
         ),
         "the teacher's head is missing": _change(lambda net: setattr(net.head, "by_teacher", None)),
         "the table of biases is reversed": _each(
-            Attention, lambda layer: layer.biases.copy_(layer.biases.flip(1))
+            DistanceAttention, lambda layer: layer.biases.copy_(layer.biases.flip(1))
         ),
     },
     ("swin", "odd"): {

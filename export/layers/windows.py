@@ -1,0 +1,96 @@
+"""Attention inside windows of a grid, which shift from block to block.
+
+Paper: Liu et al. 2021, "Swin Transformer", §3.2 (arXiv 2103.14030).
+
+Legend: B batch, h x w grid of patches, W windows of an image, M window side, H heads, D width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.layers.attention import SelfAttention
+from export.layers.heads import Heads
+
+MASKED = -100.0
+"""Added to scores across a shifted window's seams, as in the published code."""
+
+Grid = tuple[int, int]
+"""Rows and columns."""
+
+
+def padded(x: Tensor, multiple: Grid) -> Tensor:
+    """(B, h, w, D) with zeros below and to the right, up to multiples of two numbers."""
+    below, right = -x.shape[1] % multiple[0], -x.shape[2] % multiple[1]
+    return functional.pad(x, (0, 0, 0, right, 0, below)) if below or right else x
+
+
+def partition(x: Tensor, side: int) -> Tensor:
+    """(B, h, w, D) → the windows row by row, (B·W, M·M, D)."""
+    x = x.unflatten(2, (-1, side)).unflatten(1, (-1, side))  # (B, h/M, M, w/M, M, D)
+    return x.transpose(2, 3).flatten(3, 4).flatten(0, 2)
+
+
+def merge(windows: Tensor, side: int, grid: Grid) -> Tensor:
+    """(B·W, M·M, D) → (B, h, w, D): what `partition` took apart."""
+    rows, columns = grid[0] // side, grid[1] // side
+    x = windows.unflatten(0, (-1, rows, columns)).unflatten(3, (side, side))
+    return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
+
+
+def seams(grid: Grid, side: int, shift: int) -> Tensor:
+    """The mask of shifted windows, (W, M·M, M·M): patches that are no neighbours (§3.2)."""
+    axes = []
+    for size in grid:
+        place = torch.arange(size)
+        axes.append((place >= size - side).int() + (place >= size - shift).int())
+    region = 3 * axes[0][:, None] + axes[1][None]  # (h, w): nine regions
+    windows = partition(region[None, :, :, None], side)[..., 0]  # (W, M·M)
+    return torch.where(windows[:, None] == windows[:, :, None], 0.0, MASKED)
+
+
+def relative_index(side: int) -> Tensor:
+    """Row of the table of biases for each pair of a window's patches, (M·M, M·M)."""
+    place = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij"))
+    offset = place.flatten(1)[:, :, None] - place.flatten(1)[:, None] + side - 1  # (2, M·M, M·M)
+    return (2 * side - 1) * offset[0] + offset[1]
+
+
+class WindowAttention(nn.Module):
+    """Attention inside windows, with a learned bias for each relative position (§3.2)."""
+
+    index: Tensor
+    mask: Tensor
+
+    def __init__(self, heads: Heads, side: int) -> None:
+        super().__init__()
+        self.side = side
+        self.shift = 0
+        self.attention = SelfAttention(heads)
+        self.table = nn.Parameter(torch.zeros((2 * side - 1) ** 2, heads.count))
+        self.register_buffer("index", relative_index(side), persistent=False)
+        self.register_buffer("mask", torch.zeros(1, 1, 1), persistent=False)
+
+    def prepare(self, grid: Grid, shift: int) -> None:
+        """Sets shift and mask for a grid, which has no less than M rows and columns."""
+        side = self.side
+        self.shift = 0 if min(grid) == side else shift
+        whole = grid[0] + -grid[0] % side, grid[1] + -grid[1] % side
+        self.mask = seams(whole, side, self.shift) if self.shift else torch.zeros(1, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, h, w, D) → (B, h, w, D)."""
+        height, width = x.shape[1:3]
+        x = padded(x, (self.side, self.side))
+        whole = x.shape[1], x.shape[2]
+        x = x.roll((-self.shift, -self.shift), dims=(1, 2)) if self.shift else x
+        windows = partition(x, self.side)
+        bias = self.table[self.index].permute(2, 0, 1)[None]  # (1, H, M·M, M·M)
+        if self.shift:
+            masks = self.mask[:, None].repeat(x.shape[0], 1, 1, 1)  # (B·W, 1, M·M, M·M)
+            bias = bias + masks
+        x = merge(self.attention(windows, bias=bias), self.side, whole)
+        x = x.roll((self.shift, self.shift), dims=(1, 2)) if self.shift else x
+        return x[:, :height, :width]
