@@ -31,12 +31,17 @@ _NORMS = nn.LayerNorm | _BATCH_NORMS  # the latters' mean and variance too
 
 
 def make_twin(
-    name: str, config: str, folder: Path, changes: Mapping[str, Any] | None = None
+    name: str,
+    config: str,
+    folder: Path,
+    changes: Mapping[str, Any] | None = None,
+    seed: int = 0,
 ) -> Any:
     """The reference of a twin, with random weights; its checkpoint is saved to `folder`.
 
     Args:
         changes: Fields that replace those of the twin's configuration.
+        seed: Of the weights of a model of `transformers`.
     """
     declared = architecture(name)
     twin = declared.twin
@@ -51,7 +56,7 @@ def make_twin(
         owner, _, leaf = name_tied.rpartition(".")
         apart = nn.Parameter(model.get_parameter(name_tied).detach().clone())
         setattr(model.get_submodule(owner), leaf, apart)
-    randomise(model)
+    randomise(model, seed)
     if any(isinstance(module, _BATCH_NORMS) for module in model.modules()):
         assert declared.image_size is not None
         gather_statistics(model, declared.image_size(declared.read_config(values)))
