@@ -94,6 +94,17 @@ class ConfigReader:
             raise CheckpointError(f"{self.place}: {name} must be a list of sizes, not {value!r}")
         return tuple(value)
 
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A list of numbers.
+
+        Raises:
+            CheckpointError: missing, or something else.
+        """
+        value = self.values.get(name)
+        if not isinstance(value, list) or not all(type(n) in (int, float) for n in value):
+            raise CheckpointError(f"{self.place}: {name} must be a list of numbers, not {value!r}")
+        return tuple(map(float, value))
+
     def section(self, name: str) -> ConfigReader:
         """A sub-dictionary.
 

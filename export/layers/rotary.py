@@ -86,6 +86,18 @@ def yarn_amplitude(factor: float, weight: float = 1.0) -> float:
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
+def longrope_scaling(factors: tuple[float, ...]) -> Scaling:
+    """Each frequency is divided by its own factor (Ding et al. 2024, §3, arXiv 2402.13753)."""
+    return lambda frequencies: frequencies / torch.tensor(factors, dtype=torch.float32)
+
+
+def longrope_amplitude(factor: float, original_positions: int) -> float:
+    """Factor of cosines and sines for contexts so many times longer than the trained ones."""
+    if factor <= 1:
+        return 1.0
+    return math.sqrt(1 + math.log(factor) / math.log(original_positions))
+
+
 @dataclass(frozen=True)
 class Rotary:
     """How the heads of a model rotate; layers of one model share one object and its tables."""

@@ -14,6 +14,8 @@ from export.layers.rotary import (
     Scaling,
     linear_scaling,
     llama3_scaling,
+    longrope_amplitude,
+    longrope_scaling,
     unscaled,
     yarn_amplitude,
     yarn_scaling,
@@ -66,6 +68,8 @@ def rotary_of(
     trained = reader.integer(TRAINED, parameters.integer(TRAINED, positions))
     if _kind(parameters) == "yarn":
         return _yarn(parameters, Rotary(head_width, positions, base), trained)
+    if _kind(parameters) == "longrope":
+        return _longrope(parameters, Rotary(head_width, positions, base), trained)
     return Rotary(head_width, positions, base, scaling=_scaling(parameters, trained))
 
 
@@ -86,7 +90,7 @@ def _scaling(parameters: ConfigReader, trained: int) -> Scaling:
         return llama3_scaling(factor, low, high, trained)
     raise CheckpointError(
         f"{parameters.place}: rope_type = {kind!r} is not supported, "
-        "only 'default', 'linear', 'dynamic', 'llama3' and 'yarn' are"
+        "only 'default', 'linear', 'dynamic', 'llama3', 'yarn' and 'longrope' are"
     )
 
 
@@ -114,6 +118,30 @@ def _yarn(parameters: ConfigReader, plain: Rotary, trained: int) -> Rotary:
         rounds=given.flag("truncate", True),
     )
     return replace(plain, scaling=scaling, amplitude=given.number("attention_factor", amplitude))
+
+
+def _longrope(parameters: ConfigReader, plain: Rotary, trained: int) -> Rotary:
+    """LongRoPE up to the trained length.
+
+    A longer sequence has other frequencies from its first token on, so that the keys of a sequence
+    that grows past the trained length would have to be computed again.
+    """
+    factors = parameters.numbers("short_factor")
+    if len(factors) != plain.width // 2:
+        raise CheckpointError(
+            f"{parameters.place}: short_factor needs {plain.width // 2} numbers, not {len(factors)}"
+        )
+    given = parameters.values.get("factor")
+    factor = plain.positions / trained if given is None else _required(parameters, "factor")
+    amplitude = longrope_amplitude(factor, trained)
+    if parameters.values.get("attention_factor") is not None:
+        amplitude = parameters.number("attention_factor", amplitude)
+    return replace(
+        plain,
+        positions=min(trained, plain.positions),
+        scaling=longrope_scaling(factors),
+        amplitude=amplitude,
+    )
 
 
 def _required(parameters: ConfigReader, name: str) -> float:

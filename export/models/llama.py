@@ -8,9 +8,9 @@ build on this file's network.
 
 Legend: R rows, T new positions, D width, V vocabulary.
 
-Differences from `transformers`: inference only. Rotary scaling is refused where it is none of
-`default`, `linear`, `dynamic` and `llama3`; dynamic scaling begins behind the last position that
-is served, so it changes nothing.
+Differences from `transformers`: inference only. Rotary scaling of other kinds than `rotary_config`
+reads is refused. Dynamic scaling begins behind the last position that is served, so it changes
+nothing; with LongRoPE as many positions are served as were trained.
 """
 
 from __future__ import annotations
@@ -132,10 +132,12 @@ def read_shape(
 ) -> Config:
     """The configuration around the heads, which are of all layers or of each."""
     count = reader.integer("num_hidden_layers")
+    layers = (heads,) * count if isinstance(heads, Heads) else tuple(heads)
+    tables = [layer.rotary.positions for layer in layers if layer.rotary is not None]
     return Config(
         vocabulary_size=reader.integer("vocab_size"),
-        positions=reader.integer("max_position_embeddings", positions),
-        layers=(heads,) * count if isinstance(heads, Heads) else tuple(heads),
+        positions=min([reader.integer("max_position_embeddings", positions), *tables]),
+        layers=layers,
         mlp_width=reader.integer("intermediate_size"),
         activation=reader.text("hidden_act", "silu"),
         norm_epsilon=reader.number("rms_norm_eps", 1e-6),
@@ -282,6 +284,13 @@ _YARN = {
     "beta_fast": 1.2,
     "beta_slow": 0.2,
 }
+_LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 100.0,
+    "short_factor": [1.0, 1.1, 1.3, 1.8],
+    "long_factor": [1.0, 2.0, 4.0, 8.0],
+    "original_max_position_embeddings": 32,
+}
 TWIN = Twin(
     reference="transformers:LlamaForCausalLM",
     configs={
@@ -307,6 +316,7 @@ TWIN = Twin(
         "linear": _TINY
         | {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}},
         "yarn": _TINY | {"head_dim": 12, "rope_parameters": _YARN},
+        "longrope": _TINY | {"max_position_embeddings": 96, "rope_parameters": _LONGROPE},
         "dynamic": _TINY
         | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 3.0}},
         "mistral": _TINY | {"model_type": "mistral", "sliding_window": 3, "head_dim": 10},

@@ -24,6 +24,11 @@ LLAMA3 = {
     "original_max_position_embeddings": 8,
 }
 YARN = {"factor": 4.0, "original_max_position_embeddings": 8}
+LONGROPE = {
+    "type": "longrope",
+    "short_factor": [1.0, 1.1, 1.3, 1.8, 2.5],
+    "long_factor": [1.0, 2.0, 4.0, 8.0, 9.0],
+}
 SCALED: dict[str, dict[str, Any]] = {
     "default": {},
     "base": {"rope_theta": 500000.0},
@@ -45,6 +50,10 @@ SCALED: dict[str, dict[str, Any]] = {
     },
     "YaRN without a ramp": {
         "rope_scaling": YARN | {"rope_type": "yarn", "beta_fast": 9.0, "beta_slow": 9.0}
+    },
+    "LongRoPE": {"rope_scaling": LONGROPE | {"factor": 4.0}},
+    "LongRoPE with an amplitude": {
+        "rope_scaling": LONGROPE | {"rope_type": "longrope", "attention_factor": 1.3}
     },
     "Phi-3's place for the trained positions": {
         "original_max_position_embeddings": 4,
@@ -82,6 +91,22 @@ def test_older_rope_fields_mean_what_transformers_reads(case: str) -> None:
     assert torch.allclose(_tables(*theirs), torch.stack(ours.tables), atol=1e-6)
 
 
+def test_longrope_is_served_up_to_the_trained_length() -> None:
+    values = _values("llama") | {"max_position_embeddings": 64, "rope_scaling": deepcopy(LONGROPE)}
+    values["original_max_position_embeddings"] = 16
+    config = architecture("llama").read_config(values)
+    assert config.limits.max_total_tokens == 16
+    ours = _rotary("llama", values)
+    theirs = LlamaRotaryEmbedding(
+        transformers.LlamaConfig(**{k: v for k, v in values.items() if k != "model_type"})
+    )
+    short, long = (
+        _tables(*theirs(torch.zeros(1), torch.arange(length)[None])) for length in (16, 17)
+    )
+    assert torch.allclose(short, torch.stack(ours.tables), atol=1e-6)
+    assert not torch.allclose(long[:, :16], short, atol=1e-2)
+
+
 def test_yarn_is_neither_plain_nor_linear() -> None:
     values = _values("llama") | {"rope_scaling": YARN | {"rope_type": "yarn", "beta_slow": 0.1}}
     frequencies = torch.tensor([1.0, 0.3, 0.1, 0.03, 0.01])
@@ -105,7 +130,9 @@ def test_gemma_3_rotates_by_two_bases_in_older_fields(case: str) -> None:
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"rope_scaling": {"rope_type": "yarn"}}, "factor is missing"),
     ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": "4"}}, "factor must be a number"),
-    ("llama", {"rope_scaling": {"rope_type": "longrope"}}, "rope_type = 'longrope'"),
+    ("llama", {"rope_scaling": {"rope_type": "longrope"}}, "short_factor must be a list"),
+    ("llama", {"rope_scaling": LONGROPE | {"short_factor": [1.0]}}, "short_factor needs 5 numbers"),
+    ("llama", {"rope_scaling": {"rope_type": "proportional"}}, "rope_type = 'proportional'"),
     ("llama", {"rope_scaling": {"rope_type": "linear"}}, "factor is missing"),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ("llama", {"num_key_value_heads": 4}, "num_key_value_heads = 4"),
