@@ -37,6 +37,8 @@ from serving.errors import CheckpointError
 
 _CAPTIONER = "BlipForConditionalGeneration"
 _TEXT_DEFAULTS = {"bos_token_id": 30522, "sep_token_id": 102, "pad_token_id": 0}
+_NEW_TOKENS = 20
+"""Of a caption behind its prompt; `transformers` reads no other length for the inner decoder."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def generation(checkpoint: Checkpoint) -> dict[str, Any]:
     text = checkpoint.config.get("text_config") or {}
     given = _TEXT_DEFAULTS | {name: value for name, value in text.items() if value is not None}
     ends = {"eos_token_id": given["sep_token_id"], "decoder_start_token_id": given["bos_token_id"]}
-    return given | ends
+    return given | ends | {"max_new_tokens": _NEW_TOKENS}
 
 
 # --------------------------------------------------------------------------------------- network

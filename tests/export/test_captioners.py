@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from export.torch_runner import TorchRunner
 from export.verify import TOLERANCE, verify
@@ -64,6 +65,18 @@ def test_blip_starts_and_ends_as_its_own_generate(twins: Twins) -> None:
     assert generation is not None
     assert generation.decoder_start_ids == (62,)
     assert generation.eos_token_ids == (1,)  # the separator; config.json's eos_token_id is 2
+
+
+@pytest.mark.filterwarnings("ignore:Using the model-agnostic default")
+def test_blip_writes_as_many_tokens_as_its_own_generate(twins: Twins) -> None:
+    twin = twins("blip", "odd")
+    generation = unexported(twin).manifest.generation
+    assert generation is not None
+    ends = {"bad_words_ids": [[1]]}  # no caption ends before its limit
+    for first in ([62], [62, 5, 9, 7]):
+        prompt = torch.tensor([[*first, 1]])  # whose last token `generate` drops
+        found = twin.reference.generate(torch.zeros(1, 3, 32, 32), prompt, **ends)
+        assert found.shape[1] - len(first) == generation.max_new_tokens
 
 
 def test_prompt_that_keeps_its_end_token_gives_other_captions(twins: Twins) -> None:
