@@ -54,6 +54,11 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "m2m_100": "export.models.m2m_100",
 }
 
+PARTS = {
+    "gemma3": "Gemma 3 with images; its text models are (gemma3_text, e.g. gemma-3-1b-it)",
+}
+"""`model_type` of a checkpoint of which we have a part only → what it is."""
+
 
 def families() -> tuple[str, ...]:
     """One `model_type` for each module: several types may share a network."""
@@ -73,6 +78,8 @@ def architecture(model_type: object) -> Architecture:
     Raises:
         CheckpointError: it is not in the registry.
     """
+    if isinstance(model_type, str) and model_type in PARTS:
+        raise CheckpointError(f"model_type {model_type!r} is not supported: {PARTS[model_type]}")
     if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         raise CheckpointError(
             f"model_type {model_type!r} is not supported; supported are: {', '.join(ARCHITECTURES)}"

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from export.checkpoint import Checkpoint, read_json
+from export.siglip_tokenizer import PIECES_FILE as SIGLIP_PIECES
+from export.siglip_tokenizer import is_siglip, tokenizer_json
 from serving.bundle import TokenizerSpec
 from serving.errors import CheckpointError
 
@@ -145,7 +147,9 @@ def _tokenizer_json(checkpoint: Checkpoint) -> tuple[bytes, dict[str, Any]]:
     (`do_lower_case`, `add_prefix_space`, `legacy`, `add_bos_token`): what the file holds of those
     is ignored. Where `transformers` is not installed the file is used as it is.
     """
-    if checkpoint.has(FAST_FILE):
+    if is_siglip(checkpoint, settings := checkpoint.json(SETTINGS)):
+        content = tokenizer_json(_pieces(checkpoint, SIGLIP_PIECES), settings)
+    elif checkpoint.has(FAST_FILE):
         content = _read(checkpoint, FAST_FILE)
         _parsed(checkpoint, content)
         content = _rebuilt(checkpoint) or content
@@ -331,6 +335,22 @@ def _import_sentencepiece_model() -> None:
         os.environ.pop(_NO_PROTOBUF_CHECK)
         if before is not None:
             os.environ[_NO_PROTOBUF_CHECK] = before
+
+
+def _pieces(checkpoint: Checkpoint, file: str) -> Any:
+    """The message in a file of sentencepiece.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    from google.protobuf.message import DecodeError
+
+    _import_sentencepiece_model()
+    message = import_module("sentencepiece.sentencepiece_model_pb2").ModelProto
+    try:
+        return message.FromString(_read(checkpoint, file))
+    except DecodeError as error:
+        raise CheckpointError(f"{checkpoint.folder / file} is damaged: {error}") from error
 
 
 def _read(checkpoint: Checkpoint, file: str) -> bytes:
