@@ -98,7 +98,7 @@ def greedy(
         logits, states, attention = network.decoder(token, states, annotations, keys)
         token = logits.argmax(dim=-1)
         tokens.append(token)
-        maps.append(attention.unflatten(1, network.config.grid))
+        maps.append(attention.unflatten(1, network.encoder.sizes.grid))
     return torch.stack(tokens, dim=1), torch.stack(maps, dim=1).numpy()
 
 

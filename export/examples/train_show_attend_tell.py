@@ -68,7 +68,7 @@ def main() -> None:
     model = read_folder(folder) if arguments.resume else start_folder(folder, tokenizer)
 
     captioning = Captioning(model, tokenizer, arguments)
-    sizes = SIDE // model.config.grid[0], model.config.annotation_width
+    sizes = SIDE // model.encoder.sizes.grid[0], model.encoder.sizes.width
     pretraining = PatchClassification(model.encoder, captioning.cells, *sizes, arguments)
     pictures, minutes = train_in_stages(model, captioning.loss, pretraining, arguments)
     save_weights(model, folder)

@@ -26,11 +26,10 @@ from export.config_reader import ConfigReader
 from export.decoding.recurrent import RecurrentDecoder, recurrent_graphs
 from export.decoding.source import image_source
 from export.layers.additive_attention import AdditiveAttention
-from export.layers.vision import PixelNorm, check_recipe
+from export.layers.convolutions import ConvolutionalEncoder, Convolutions, read_convolutions
 from export.rename import Rename
 from export.twin import Twin
 from serving.bundle import AlignmentSpec, ImageSpec, Limits
-from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -39,35 +38,14 @@ from serving.errors import CheckpointError
 class Config:
     """The network's part of `config.json`."""
 
-    image: tuple[int, int]
-    """Height and width."""
-    channels: tuple[int, ...]
-    """Of each convolution; the last is D."""
-    strides: tuple[int, ...]
+    convolutions: Convolutions
+    """Of the encoder; their width is D."""
     vocabulary_size: int
     word_width: int
     hidden_width: int
     attention_width: int
     max_tokens: int
     """Longest caption in training; an LSTM has no position table."""
-
-    @property
-    def annotation_width(self) -> int:
-        """D."""
-        return self.channels[-1]
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of annotations: a convolution of stride s leaves ⌈size / s⌉."""
-        height, width = self.image
-        for stride in self.strides:
-            height, width = -(-height // stride), -(-width // stride)
-        return height, width
-
-    @property
-    def cells(self) -> int:
-        """N."""
-        return self.grid[0] * self.grid[1]
 
     @property
     def limits(self) -> Limits:
@@ -82,13 +60,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
         CheckpointError: a field is missing or does not fit.
     """
     reader = ConfigReader(values)
-    channels, strides = reader.sizes("channels"), reader.sizes("strides")
-    if not channels or len(channels) != len(strides):
-        raise CheckpointError("config.json: channels and strides need one number a convolution")
     return Config(
-        image=reader.pair("image_size", 224),
-        channels=channels,
-        strides=strides,
+        convolutions=read_convolutions(reader),
         vocabulary_size=reader.integer("vocab_size"),
         word_width=reader.integer("embedding_size"),
         hidden_width=reader.integer("hidden_size"),
@@ -98,20 +71,6 @@ def read_config(values: Mapping[str, Any]) -> Config:
 
 
 # ---------------------------------------------------------------------------------------- blocks
-
-
-class Convolution(nn.Module):
-    """3 x 3 convolution, batch normalisation (Ioffe 2015, arXiv 1502.03167), ReLU."""
-
-    def __init__(self, inner: int, outer: int, stride: int) -> None:
-        super().__init__()
-        self.filter = nn.Conv2d(inner, outer, 3, stride, padding=1, bias=False)
-        self.norm = nn.BatchNorm2d(outer)
-        self.norm.register_buffer("num_batches_tracked", None)  # the momentum is constant
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, inner, h, w) → (B, outer, ⌈h / stride⌉, ⌈w / stride⌉)."""
-        return self.norm(self.filter(x)).relu()
 
 
 class LSTMCell(nn.Module):
@@ -132,33 +91,16 @@ class LSTMCell(nn.Module):
 # --------------------------------------------------------------------------------------- network
 
 
-class Encoder(nn.Module):
+class Encoder(ConvolutionalEncoder):
     """Pixels → one annotation a cell of the grid (§3.1.1)."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        self.pixel_norm: nn.Module = nn.Identity()
-        sizes = zip((3, *config.channels), config.channels, config.strides, strict=False)
-        self.convolutions = nn.Sequential(*(Convolution(*size) for size in sizes))
-        self.positions = nn.Parameter(torch.zeros(config.cells, config.annotation_width))
-
-    def prepare(self, image: ImageSpec) -> None:
-        """Puts the recipe's normalisation in front.
-
-        Raises:
-            CheckpointError: the recipe gives another size.
-        """
-        check_recipe(image, self.config.image)
-        self.pixel_norm = PixelNorm(image)
+        super().__init__(config.convolutions)
+        self.positions = nn.Parameter(torch.zeros(self.sizes.cells, self.sizes.width))
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8, or (B, 3, height, width) normalised → (B, N, D)."""
         return self.features(pixels) + self.positions
-
-    def features(self, pixels: Tensor) -> Tensor:
-        """What each cell shows, without where it lies: (B, N, D), row by row."""
-        return self.convolutions(self.pixel_norm(pixels)).flatten(2).transpose(1, 2)
 
 
 class Decoder(RecurrentDecoder):
@@ -166,7 +108,7 @@ class Decoder(RecurrentDecoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        words, hidden, width = config.word_width, config.hidden_width, config.annotation_width
+        words, hidden, width = config.word_width, config.hidden_width, config.convolutions.width
         self.vocabulary_size = config.vocabulary_size
         self.annotation_width = width
         self.state_widths = {"hidden": hidden, "cell": hidden}
@@ -223,7 +165,7 @@ def graphs(model: ShowAttendTell, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic) and `step` (R, B dynamic; one token a call)."""
     assert image is not None
     model.encoder.prepare(image)
-    source = image_source(image.shape, model.config.cells)
+    source = image_source(image.shape, model.config.convolutions.cells)
     return recurrent_graphs(model.encoder, model.decoder, source)
 
 
@@ -286,8 +228,8 @@ ARCHITECTURE = Architecture(
     graphs=graphs,
     tokenizer="tokenizers",
     twin=TWIN,
-    image_size=lambda config: config.image,
+    image_size=lambda config: config.convolutions.image,
     details=lambda network: {
-        "alignment": AlignmentSpec(over="patches", grid=network.config.grid),
+        "alignment": AlignmentSpec(over="patches", grid=network.config.convolutions.grid),
     },
 )

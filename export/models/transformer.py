@@ -101,6 +101,19 @@ def final_norm(config: Config) -> nn.Module:
     return norm(config)() if config.has_final_norm else nn.Identity()
 
 
+def encoder_blocks(config: Config) -> nn.ModuleList:
+    """The encoder's layers."""
+    return nn.ModuleList(
+        EncoderBlock(
+            SelfAttention(config.heads),
+            MLP(config.width, config.mlp_width, config.activation),
+            norm(config),
+            is_norm_first=False,
+        )
+        for _ in range(config.encoder_layers)
+    )
+
+
 class Embedding(nn.Module):
     """Token and position embeddings (§3.4, §3.5)."""
 
@@ -126,15 +139,7 @@ class Encoder(nn.Module):
     def __init__(self, config: Config, embedding: Embedding) -> None:
         super().__init__()
         self.embedding = embedding
-        self.blocks = nn.ModuleList(
-            EncoderBlock(
-                SelfAttention(config.heads),
-                MLP(config.width, config.mlp_width, config.activation),
-                norm(config),
-                is_norm_first=False,
-            )
-            for _ in range(config.encoder_layers)
-        )
+        self.blocks = encoder_blocks(config)
         self.norm = final_norm(config)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:

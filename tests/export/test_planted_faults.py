@@ -20,6 +20,7 @@ from export.twin import EXPORTED
 from export.verify import TOLERANCE, ParityError, bundle_path, verify
 from serving.bundle import Bundle
 from tests.export import (
+    faults_captioners,
     faults_encoders,
     faults_joint,
     faults_open_clip,
@@ -45,7 +46,8 @@ ENCODERS: Faults = faults_encoders.FAULTS
 JOINT: Faults = faults_joint.FAULTS | faults_open_clip.FAULTS
 VISION: Faults = faults_vision.FAULTS
 FAMILIES = (
-    exported(OWN_FAULTS), exported(DECODER_FAULTS), ENCODERS, JOINT, faults_seq2seq.FAULTS, VISION,
+    exported(OWN_FAULTS), exported(DECODER_FAULTS), exported(faults_captioners.FAULTS), ENCODERS,
+    JOINT, faults_seq2seq.FAULTS, VISION,
 )  # fmt: skip
 QUICK = (exported(OWN_FAULTS), {place: VISION[place] for place in VISION if place[1] == EXPORTED})
 """Whose faults the gate must find in `make test`; the others' in `make test-all`."""

@@ -31,7 +31,10 @@ def test_configuration_that_does_not_fit_is_refused(change: dict[str, Any], mess
 
 
 def test_grid_rounds_up() -> None:
-    assert read_config({**TWIN.configs["plain"], "image_size": [17, 64]}).grid == (5, 16)
+    assert read_config({**TWIN.configs["plain"], "image_size": [17, 64]}).convolutions.grid == (
+        5,
+        16,
+    )
 
 
 def test_beams_share_the_annotations_of_their_picture(twins: Twins) -> None:

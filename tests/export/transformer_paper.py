@@ -55,19 +55,25 @@ class Transformer(nn.Module):
 
     def embed(self, tokens: Tensor) -> Tensor:
         """(1, T) → (1, T, D)."""
-        places = torch.zeros(tokens.shape[1], self.width)
-        for position in range(tokens.shape[1]):
-            for i in range(0, self.width, 2):
-                angle = position / 10000 ** (i / self.width)
-                places[position, i] = math.sin(angle)
-                if i + 1 < self.width:
-                    places[position, i + 1] = math.cos(angle)
+        places = sinusoids(tokens.shape[1], self.width)
         return self.embedding(tokens) * math.sqrt(self.width) + places
 
     def save_pretrained(self, folder: Path) -> None:
         """A folder of our format."""
         save_file(self.state_dict(), folder / "model.safetensors")
         (folder / "config.json").write_text(json.dumps(self.values), encoding="utf-8")
+
+
+def sinusoids(count: int, width: int) -> Tensor:
+    """§3.5: the places of that many tokens, (T, D)."""
+    places = torch.zeros(count, width)
+    for position in range(count):
+        for i in range(0, width, 2):
+            angle = position / 10000 ** (i / width)
+            places[position, i] = math.sin(angle)
+            if i + 1 < width:
+                places[position, i + 1] = math.cos(angle)
+    return places
 
 
 class _Outputs(dict[str, Tensor]):
