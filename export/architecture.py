@@ -96,7 +96,10 @@ class Architecture:
         graphs: Network and image recipe (None where there is no image) → what is exported.
         tokenizer: How its text becomes ids; None for models without text.
         twin: Its test twin: tiny random checkpoints and their reference.
-        image_size: Configuration → (height, width) of its images; None for models without images.
+        image_size: Configuration → (height, width) of its images, None for a checkpoint without
+            images; None for models without images.
+        reads_text: Configuration → whether this checkpoint has the tokenizer, where its head
+            decides.
         details: Network → further manifest fields.
         tasks_of: Configuration → those of `tasks` that this checkpoint serves, where its head
             decides; the first is the default. None: all of them.
@@ -114,8 +117,13 @@ class Architecture:
     graphs: Callable[[Any, ImageSpec | None], Graphs]
     tokenizer: Literal["sentencepiece_pair", "tokenizers"] | None
     twin: Twin
-    image_size: Callable[[Any], tuple[int, int]] | None = None
+    image_size: Callable[[Any], tuple[int, int] | None] | None = None
+    reads_text: Callable[[Any], bool] = lambda config: True
     details: Callable[[Any], Mapping[str, Any]] = lambda network: {}
     tasks_of: Callable[[Any], Sequence[str]] | None = None
     attention: Callable[[Any, ImageSpec], Lowering] | None = None
     generation: Callable[[Checkpoint], Mapping[str, Any]] | None = None
+
+    def size_of(self, config: Any) -> tuple[int, int] | None:
+        """(height, width) of the images that a configuration's checkpoint reads, if it does."""
+        return None if self.image_size is None else self.image_size(config)

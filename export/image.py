@@ -39,6 +39,7 @@ class Processor:
         statistics: Mean and standard deviation of the channels.
         resample: Pillow's filter number.
         enlargement: What the shorter edge is multiplied by before the image is resized.
+        crops_first: Whether the crop comes before resizing: `size` / `crop` of the shorter edge.
     """
 
     resize: Edges
@@ -47,6 +48,7 @@ class Processor:
     statistics: tuple[Channels, Channels]
     resample: int = BICUBIC
     enlargement: float = 1.0
+    crops_first: bool = False
 
 
 PROCESSORS = {
@@ -57,6 +59,7 @@ PROCESSORS = {
     "Levit": Processor("shortest_edge", 224, 224, IMAGENET, enlargement=256 / 224),
     "Blip": Processor("exact", 384, None, OPENAI),
     "Siglip": Processor("exact", 224, None, (HALF, HALF)),
+    "Perceiver": Processor("exact", 224, 256, IMAGENET, crops_first=True),
 }
 """Beginning of the processor's name → its defaults."""
 
@@ -83,10 +86,16 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
         raise CheckpointError(f"{FILE}: resizing one edge needs do_center_crop")
     mean, std = processor.statistics
     normalises = values.get("do_normalize", True)
+    crop = _pair(values.get("crop_size", processor.crop), "crop_size") if has_crop else None
+    centre = None
+    if crop is not None and processor.crops_first:
+        centre = size[0] / crop[0], size[1] / crop[1]
+        crop = None
     return ImageSpec(
         resize=resize,
         size=size,
-        crop=_pair(values.get("crop_size", processor.crop), "crop_size") if has_crop else None,
+        centre=centre,
+        crop=crop,
         resample=_resample(values, processor),
         mean=_channels(values, "image_mean", mean) if normalises else (0.0, 0.0, 0.0),
         std=_channels(values, "image_std", std) if normalises else (1.0, 1.0, 1.0),

@@ -89,8 +89,9 @@ def tasks(architecture: Architecture, config: Any, wanted: str | None) -> tuple[
 
 def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preprocessing:
     """Tokenizer and image recipe, with the tokenizer's files."""
-    image = image_spec(checkpoint) if architecture.image_size else None
-    if architecture.tokenizer is None:
+    config = architecture.read_config(checkpoint.config)
+    image = image_spec(checkpoint) if architecture.size_of(config) else None
+    if architecture.tokenizer is None or not architecture.reads_text(config):
         return Preprocessing(None, {}, image)
     read = sentencepiece_pair if architecture.tokenizer == "sentencepiece_pair" else fast_tokenizer
     tokenizer, files = read(checkpoint)

@@ -40,6 +40,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "gemma3_text": "export.models.gemma3",
     "deberta-v2": "export.models.deberta",
     "xlnet": "export.models.xlnet",
+    "perceiver": "export.models.perceiver",
     "rnn-encoder": "export.models.rnn_encoder",
     "rnn-lm": "export.models.rnn_lm",
     "rnn-seq2seq": "export.models.rnn_seq2seq",

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from export.byte_tokenizer import byte_tokenizer, is_of_bytes, with_special_tokens
 from export.checkpoint import Checkpoint, read_json
 from export.siglip_tokenizer import PIECES_FILE as SIGLIP_PIECES
 from export.siglip_tokenizer import is_siglip, tokenizer_json
@@ -80,6 +81,8 @@ def fast_tokenizer(checkpoint: Checkpoint) -> tuple[TokenizerSpec, TokenizerFile
         return _sentencepiece(checkpoint)
     content, tokenizer = _tokenizer_json(checkpoint)
     settings = checkpoint.json(SETTINGS)
+    if is_of_bytes(checkpoint.config, settings):
+        settings = with_special_tokens(settings)
     ids = {
         name: _special_id(name, settings, tokenizer, checkpoint.config)
         for name in ("pad_token", "eos_token", "bos_token", "unk_token")
@@ -153,6 +156,8 @@ def _tokenizer_json(checkpoint: Checkpoint) -> tuple[bytes, dict[str, Any]]:
         content = _read(checkpoint, FAST_FILE)
         _parsed(checkpoint, content)
         content = _rebuilt(checkpoint) or content
+    elif is_of_bytes(checkpoint.config, checkpoint.json(SETTINGS)):
+        content = byte_tokenizer(checkpoint.json(SETTINGS))
     else:
         content = _converted(checkpoint)
     return content, _parsed(checkpoint, content)

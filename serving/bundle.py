@@ -154,6 +154,8 @@ class ImageSpec(_Frozen):
     resize: Literal["exact", "shortest_edge"]
     size: tuple[int, int]
     """exact: (height, width). shortest_edge: both numbers are the edge."""
+    centre: tuple[float, float] | None = None
+    """Height and width of a centre crop before resizing, in parts of the picture's shorter edge."""
     crop: tuple[int, int] | None = None
     """Centre crop (height, width) after resizing."""
     crop_start: Literal["down", "nearest_even"] = "down"

@@ -125,11 +125,11 @@ def entry(checkpoint: Listed) -> Entry:
 
 def _served_modules(declared: Architecture, config: Any, network: nn.Module) -> list[nn.Module]:
     """The modules of the graphs that serving keeps loaded."""
-    image = None
-    if declared.image_size is not None:
+    image, size = None, declared.size_of(config)
+    if size is not None:
         image = ImageSpec(
             resize="exact",
-            size=declared.image_size(config),
+            size=size,
             resample=3,
             mean=(0.5, 0.5, 0.5),
             std=(0.5, 0.5, 0.5),

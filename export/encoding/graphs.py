@@ -83,7 +83,7 @@ class MaskFiller(nn.Module):
         layer of the encoder.
         """
         hidden = self.encoder(token_ids, lengths)
-        at = hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))
+        at = self.encoder.vectors_at(hidden, positions)
         probabilities = self.masked(at.flatten(0, 1)).softmax(dim=-1).unflatten(0, positions.shape)
         scores, tokens = probabilities.topk(self.best, dim=-1)
         chosen = choices[:, None].expand(-1, positions.shape[1], -1)

@@ -17,7 +17,7 @@ from export.layers.activation import activation
 
 
 class TextEncoder(nn.Module):
-    """Base of encoders: tokens → one vector a token.
+    """Base of encoders: tokens → one vector a token, or a fixed number of latent vectors.
 
     Attributes:
         width: D.
@@ -34,6 +34,10 @@ class TextEncoder(nn.Module):
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
         """(B, T) right-padded, (B,), (B, T) → (B, T, D); without segments, all are 0."""
         raise NotImplementedError
+
+    def vectors_at(self, hidden: Tensor, positions: Tensor) -> Tensor:
+        """What `forward` returned, and (B, M) → the vectors at those positions, (B, M, D)."""
+        return hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))
 
 
 class MaskedTokens(nn.Module):

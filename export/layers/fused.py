@@ -29,11 +29,11 @@ def multi_head_attention(
     *,
     is_causal: bool = False,
 ) -> Tensor:
-    """`com.microsoft.MultiHeadAttention`: (B, T, H·K).
+    """`com.microsoft.MultiHeadAttention`: (B, T, H·K), or as wide as the values.
 
     Args:
         query: (B, T, H·K).
-        key: (B, S, H·K) or, from a cache, (B, H, S, K); `value` too.
+        key: (B, S, H·K) or, from a cache, (B, H, S, K); `value` too, whose width may be another.
         lengths: (B,) int32, keys that are no padding.
         bias: (1 or B, 1 or H, T, S).
     """
@@ -46,12 +46,13 @@ def multi_head_attention(
         "mask_filter_value": MASKED_SCORE,
         "unidirectional": int(is_causal),
     }
+    width = value.shape[-1] * (heads.count if value.ndim == 4 else 1)
     return ops.symbolic(
         "com.microsoft::MultiHeadAttention",
         inputs,
         attributes,
         dtype=query.dtype,
-        shape=query.shape,
+        shape=(*query.shape[:-1], width),
         version=1,
     )
 

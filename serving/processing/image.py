@@ -67,8 +67,11 @@ def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
     """An RGB image as (height, width, 3) uint8, resized and cropped by the model's recipe.
 
     Raises:
-        UnsupportedImage: resized with its aspect ratio kept, the image would be too large.
+        UnsupportedImage: resized with its aspect ratio kept, the image would be too large; or
+            nothing is left of it to be resized.
     """
+    if spec.centre is not None:
+        image = _centre(image, spec.centre)
     height, width = _resized(image.size, spec)
     if height * width > PILLOW_MAX_PIXELS:
         sides = f"{image.width}x{image.height}"
@@ -118,6 +121,19 @@ def centre_crop(
             first = round(margin / 2) if start == "nearest_even" else margin // 2
             pixels = pixels[(slice(None),) * axis + (slice(first, first + wanted),)]
     return pixels
+
+
+def _centre(image: Image.Image, parts: tuple[float, float]) -> Image.Image:
+    """The centre of an image, in parts of its shorter edge; padded with black where it is larger.
+
+    Raises:
+        UnsupportedImage: it has no pixels.
+    """
+    edge = min(image.size)
+    size = int(parts[0] * edge), int(parts[1] * edge)
+    if 0 in size:
+        raise UnsupportedImage(f"{image.width}x{image.height} is too small: send a larger image")
+    return Image.fromarray(centre_crop(np.asarray(image, dtype=np.uint8), size))
 
 
 def _resized(size: tuple[int, int], spec: ImageSpec) -> tuple[int, int]:

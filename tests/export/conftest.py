@@ -48,9 +48,8 @@ class TwinPair:
     def is_resized(self) -> bool:
         """Whether the image recipe gives another size than the checkpoint's."""
         declared = self.architecture
-        assert declared.image_size is not None
         assert self.prepared.image is not None
-        size = declared.image_size(declared.read_config(self.checkpoint.config))
+        size = declared.size_of(declared.read_config(self.checkpoint.config))
         return self.prepared.image.shape[:2] != size
 
     @staticmethod

@@ -8,9 +8,10 @@ import pytest
 
 from export.registry import architecture
 from export.verify import TOLERANCE, verify
+from tests.export import faults_encoders, faults_perceiver
 from tests.export.conftest import Bundles, Twins, lowered
-from tests.export.faults_encoders import FAULTS
 
+FAULTS = faults_encoders.FAULTS | faults_perceiver.FAULTS
 ENCODERS = tuple(dict.fromkeys(name for name, _ in FAULTS))
 HEADS = [(name, config) for name in ENCODERS for config in architecture(name).twin.configs]
 

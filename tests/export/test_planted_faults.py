@@ -24,6 +24,7 @@ from tests.export import (
     faults_encoders,
     faults_joint,
     faults_open_clip,
+    faults_perceiver,
     faults_seq2seq,
     faults_vision,
 )
@@ -42,7 +43,7 @@ def exported(faults: Mapping[str, Mapping[str, Fault]]) -> Faults:
     return {(name, EXPORTED): planted for name, planted in faults.items()}
 
 
-ENCODERS: Faults = faults_encoders.FAULTS
+ENCODERS: Faults = faults_encoders.FAULTS | faults_perceiver.FAULTS
 JOINT: Faults = faults_joint.FAULTS | faults_open_clip.FAULTS
 VISION: Faults = faults_vision.FAULTS
 FAMILIES = (

@@ -13,6 +13,7 @@ from export.image import image_spec
 from export.manifest import preprocessing
 from export.registry import architecture, families
 from export.tokenizer import fast_tokenizer, languages, mask_token, sentencepiece_pair
+from export.twin import EXPORTED
 from serving.bundle import Role
 from serving.errors import CheckpointError
 from tests.export.twins import build
@@ -167,18 +168,20 @@ def test_recipes_of_every_architecture_are_read_from_its_folder(name: str, tmp_p
             "tokenizer__json": {"model": {"vocab": vocabulary}},
             "tokenizer_config__json": settings,
         }
-    if declared.image_size is not None:
-        height, width = declared.image_size(config)
+    image = declared.size_of(config)
+    if image is not None:
+        height, width = image
         size = {"height": height, "width": width}
         files["preprocessor_config__json"] = VIT | {"size": size}
-    prepared = preprocessing(declared, _checkpoint(tmp_path, **files))
+    values = dict(declared.twin.configs[EXPORTED])
+    prepared = preprocessing(declared, _checkpoint(tmp_path, config=values, **files))
     if prepared.tokenizer is None:
         assert not prepared.files
     else:
         assert (prepared.tokenizer.eos_token_id, prepared.tokenizer.pad_token_id) == (0, 3)
         assert set(prepared.tokenizer.files.values()) == set(prepared.files)
     assert (prepared.tokenizer is None) == (declared.tokenizer is None)
-    assert (prepared.image is None) == (declared.image_size is None)
+    assert (prepared.image is None) == (image is None)
     graphs = declared.graphs(network, prepared.image)  # refuses a recipe of another size
     pixels = [low.graph.input(Role.PIXELS) for low in graphs.lowerings.values()]
     shapes = {port.shape[1:] for port in pixels if port is not None}

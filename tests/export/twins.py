@@ -58,8 +58,9 @@ def make_twin(
         setattr(model.get_submodule(owner), leaf, apart)
     randomise(model, seed)
     if any(isinstance(module, _BATCH_NORMS) for module in model.modules()):
-        assert declared.image_size is not None
-        gather_statistics(model, declared.image_size(declared.read_config(values)))
+        size = declared.size_of(declared.read_config(values))
+        assert size is not None
+        gather_statistics(model, twin.images.get(config) or size)
     model.save_pretrained(folder)
     if twin.is_transformers:
         saved = json.loads((folder / "config.json").read_text())
@@ -117,11 +118,12 @@ def image_recipe(declared: Architecture, name: str, config: Any) -> ImageSpec | 
         name: Of the twin's configuration.
         config: What `read_config` made of it.
     """
-    if declared.image_size is None:
+    size = declared.size_of(config)
+    if size is None:
         return None
     return ImageSpec(
         resize="exact",
-        size=declared.twin.images.get(name) or declared.image_size(config),
+        size=declared.twin.images.get(name) or size,
         resample=2,
         mean=(0.5, 0.4, 0.3),
         std=(0.2, 0.25, 0.3),
