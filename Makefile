@@ -5,7 +5,7 @@ REPOSITORY ?= model_repository
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 HISTORY := $(wildcard export/examples/checkpoints/history-*)
 
-.PHONY: help setup demo serve export history test test-all unit check bench bench-encoders load quality page-images proto up down clean
+.PHONY: help setup demo serve export history test test-all unit check bench bench-encoders load quality page-images figures proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ quality: export ## the examples' scores in PyTorch, ONNX, int8 and through the s
 page-images: .venv/installed ## the pictures of the page in docs/images, made by its browser tests
 	@mkdir -p docs/images
 	@PAGE_IMAGES=docs/images $(BIN)/pytest -q tests/e2e/page/test_screenshots.py
+
+figures: export ## the figures and numbers of docs/attention.md, those of served models included
+	@$(BIN)/python -m benchmarks.figures --repository $(REPOSITORY)
 
 proto: .venv/installed ## what follows from clients/triptych/tasks: proto, client methods, tables
 	@$(BIN)/python -m codegen
