@@ -1,4 +1,7 @@
-"""Checkpoints of full size with random weights, in the folders that `transformers` writes."""
+"""Checkpoints of full size with random weights, in the folders that `transformers` writes.
+
+Generators repeat a token: of NLLB's shape it is the target's language, whose text is empty.
+"""
 
 from __future__ import annotations
 

@@ -52,19 +52,38 @@ EVERY = [
 @pytest.mark.parametrize("kind", EVERY)
 def test_bundle_answers_as_transformers(kind: str, tmp_path: Path) -> None:
     tokenizer, model = write(kind, tmp_path / kind)
-    export(
-        str(tmp_path / kind),
-        name=None,
-        task=None,
-        repository=tmp_path / "repository",
-        default=None,
-        precision=Precision.FP32,
-    )
-    bundle = newest_bundle(tmp_path / "repository", kind)
+    bundle = _exported(kind, tmp_path)
     for num_beams in (1, 3):
         wanted = [_wanted(kind, tokenizer, model, text, num_beams) for text in TEXTS]
         assert len(set(wanted)) > 2
         assert _answers(bundle, kind, num_beams) == wanted
+
+
+@pytest.mark.full
+def test_repeated_language_token_is_an_empty_text_as_in_transformers(tmp_path: Path) -> None:
+    """What an NLLB of full size with random weights generates (`benchmarks/full_size`)."""
+    tokenizer, model = write("nllb", tmp_path / "nllb")
+    language = tokenizer.convert_tokens_to_ids(OWN["nllb"][1])
+    with torch.no_grad():
+        model.model.shared.weight[language] *= 100
+    model.save_pretrained(tmp_path / "nllb")
+    bundle = _exported("nllb", tmp_path)
+    for num_beams in (1, 3):
+        assert {_wanted("nllb", tokenizer, model, text, num_beams) for text in TEXTS} == {""}
+        assert set(_answers(bundle, "nllb", num_beams)) == {""}
+
+
+def _exported(kind: str, folder: Path) -> Bundle:
+    """The bundle of a folder that `write` has made."""
+    export(
+        str(folder / kind),
+        name=None,
+        task=None,
+        repository=folder / "repository",
+        default=None,
+        precision=Precision.FP32,
+    )
+    return newest_bundle(folder / "repository", kind)
 
 
 def _wanted(kind: str, tokenizer: Any, model: Any, text: str, num_beams: int) -> str:

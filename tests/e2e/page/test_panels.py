@@ -180,7 +180,7 @@ def test_texts_pairs_and_pictures_are_classified(open_page: OpenPage) -> None:
     assert screen.answer.locator("canvas").count() == 1
     screen.example("Question and answer")
     assert best.all_inner_texts() == ["relevance"]
-    kinds = screen.field("Classify").locator("option")
+    kinds = screen.panel.get_by_role("combobox", name="Classify", exact=True).locator("option")
     assert kinds.all_inner_texts() == ["texts", "pairs of texts"]
 
 
