@@ -37,7 +37,8 @@ test: .venv/installed ## the suite that every change must pass, a real Triton in
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile -m "integration and not full"
 
 test-all: .venv/installed ## all tests, more examples a property, every verb on a fresh clone
-	@HYPOTHESIS_PROFILE=full $(BIN)/pytest -m ""
+	@OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=full $(BIN)/pytest -q -n auto --dist worksteal -m "not integration"
+	@OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=full $(BIN)/pytest -q -n 2 --dist loadfile -m "integration"
 
 unit: .venv/installed ## tests that need neither a Triton nor an exported graph, on all cores
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist loadscope \

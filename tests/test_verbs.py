@@ -122,6 +122,7 @@ def test_readme_names_only_verbs_that_exist() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.integration
 class TestFreshClone:
     def test_check(self, clone: Clone) -> None:
         assert "Success" in clone.make("check")
