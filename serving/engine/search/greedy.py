@@ -68,9 +68,7 @@ class GreedySearch:
             self._records.append(record)
         if self._ends(token_id):
             return None
-        constraint = self._policy.constraint(self._prompt, self._tokens)
-        if constraint is not self._constraint:
-            self._apply(constraint)
+        self._constrain_next()
         return StepResult((token_id,), record=record)
 
     def rule_of_steps(self, count: int) -> GreedyRule | None:
@@ -101,6 +99,7 @@ class GreedySearch:
             self._score += log_prob
             if self._ends(token_id):
                 return taken
+        self._constrain_next()
         return None
 
     def hypotheses(self) -> tuple[Hypothesis, ...]:
@@ -118,6 +117,11 @@ class GreedySearch:
             token_id, len(self._tokens), self._constraint
         )
         return self._finish_reason is not None
+
+    def _constrain_next(self) -> None:
+        constraint = self._policy.constraint(self._prompt, self._tokens)
+        if constraint is not self._constraint:
+            self._apply(constraint)
 
     def _apply(self, constraint: Constraint) -> None:
         self._constraint = constraint

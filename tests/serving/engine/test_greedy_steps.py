@@ -124,6 +124,25 @@ def test_results_equal_those_of_single_steps(
     assert_equal(results(runner, asked, rows=4), expected)
 
 
+@pytest.mark.parametrize("name", ["forced_eos_token_id", "min_new_tokens"])
+def test_constraint_behind_the_steps_applies_to_the_next_token(
+    bundle: Bundle, name: str, calls: list[int]
+) -> None:
+    """An end that is forced, or first allowed, at every distance from the end of a call."""
+    runner, single = (OrtRunner(bundle, threads=1) for _ in range(2))
+    single.greedy_steps = 0
+    for count in range(2 * STEPS, 3 * STEPS):
+        # Without other end tokens the forced one is seen; with all, the first allowed is the last.
+        ends: dict[str, object] = (
+            {name: 1, "eos_token_ids": (1,), "max_new_tokens": count, "bad_words_ids": ((1,),)}
+            if name == "forced_eos_token_id"
+            else {name: count, "eos_token_ids": tuple(range(2, VOCABULARY))}
+        )
+        (asked,) = requests(bundle, RULES.model_copy(update=ends), count=1)
+        assert_equal(results(runner, [asked]), results(single, [asked]))
+    assert calls
+
+
 @pytest.mark.parametrize(
     "fault",
     [
