@@ -20,6 +20,7 @@ from triptych.commands.export import export
 from triptych.commands.gateway import gateway
 from triptych.commands.models import models
 from triptych.commands.serve import serve
+from triptych.commands.train import train
 from triptych.commands.triton import triton
 from triptych.commands.verify import verify
 from triptych.commands.versions import reload, rollback
@@ -77,6 +78,7 @@ app.command(add_help_option=False, context_settings=FORWARDED)(export)
 app.command(add_help_option=False, context_settings=FORWARDED)(verify)
 app.command(add_help_option=False, context_settings=FORWARDED)(catalog)
 app.command(add_help_option=False, context_settings=FORWARDED)(compare)
+app.command(add_help_option=False, context_settings=FORWARDED)(train)
 app.command()(serve)
 app.command()(triton)
 app.command(add_help_option=False, context_settings=FORWARDED)(gateway)

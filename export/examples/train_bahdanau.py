@@ -10,10 +10,12 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -35,6 +37,16 @@ _DROPOUT = 0.1
 _IGNORED = -100
 
 
+_NETWORK = {
+    "model_type": "bahdanau",
+    "architectures": ["Bahdanau"],
+    "embedding_size": 96,
+    "hidden_size": 192,
+    "attention_size": 96,
+    "readout_size": 96,
+}
+
+
 @dataclass(frozen=True)
 class Batch:
     """Padded token ids: sources (B, S) with their lengths (B,), targets (B, T)."""
@@ -42,6 +54,10 @@ class Batch:
     source: Tensor
     lengths: Tensor
     target: Tensor
+
+
+Predict = Callable[[Batch, float], Tensor]
+"""Batch, dropout → logits (B, T, V), where every word is predicted after the true ones."""
 
 
 def word_tokenizer(pairs: list[GazettePair]) -> Tokenizer:
@@ -74,16 +90,15 @@ def word_tokenizer(pairs: list[GazettePair]) -> Tokenizer:
     return tokenizer
 
 
-def write_settings(folder: Path, tokenizer: Tokenizer) -> None:
-    """Everything of a checkpoint but its weights."""
+def write_settings(folder: Path, tokenizer: Tokenizer, network: Mapping[str, Any]) -> None:
+    """Everything of a checkpoint but its weights.
+
+    Args:
+        network: Its part of `config.json`, without the sizes that the data decide.
+    """
     config = {
-        "model_type": "bahdanau",
-        "architectures": ["Bahdanau"],
+        **network,
         "vocab_size": tokenizer.get_vocab_size(),
-        "embedding_size": 96,
-        "hidden_size": 192,
-        "attention_size": 96,
-        "readout_size": 96,
         "max_positions": _MAX_POSITIONS,
         "dtype": "float16",
     }
@@ -170,7 +185,9 @@ def teacher_forced(model: Bahdanau, batch: Batch, dropout: float) -> Tensor:
     return decoder.logits(words, torch.stack(states, 1), torch.stack(contexts, 1))
 
 
-def train_translator(model: Bahdanau, tokenizer: Tokenizer, steps: int, seed: int) -> float:
+def train_translator(
+    model: nn.Module, logits: Predict, tokenizer: Tokenizer, steps: int, seed: int
+) -> float:
     """Trains in place on freshly generated sentences and returns the minutes it took.
 
     Adam with a warm-up and a cosine decay instead of the paper's Adadelta; its clipping at 1.
@@ -184,9 +201,8 @@ def train_translator(model: Bahdanau, tokenizer: Tokenizer, steps: int, seed: in
     start, recent = time.perf_counter(), []
     for step in range(1, steps + 1):
         batch = next(stream)
-        logits = teacher_forced(model, batch, _DROPOUT)
         loss = nn.functional.cross_entropy(
-            logits.flatten(0, 1), batch.target.flatten(), ignore_index=_IGNORED
+            logits(batch, _DROPOUT).flatten(0, 1), batch.target.flatten(), ignore_index=_IGNORED
         )
         optimizer.zero_grad()
         loss.backward()
@@ -202,7 +218,7 @@ def train_translator(model: Bahdanau, tokenizer: Tokenizer, steps: int, seed: in
     return (time.perf_counter() - start) / 60
 
 
-def save(model: Bahdanau, folder: Path) -> None:
+def save(model: nn.Module, folder: Path) -> None:
     """The weights in half precision, under our own names."""
     weights = {name: value.half().contiguous() for name, value in model.state_dict().items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
@@ -218,10 +234,11 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
     tokenizer = word_tokenizer(list(sentences("train", _VOCABULARY_SENTENCES, options.seed)))
-    write_settings(options.output, tokenizer)
+    write_settings(options.output, tokenizer, _NETWORK)
     model = Bahdanau(read_config(json.loads((options.output / "config.json").read_text())))
     initialise(model)
-    minutes = train_translator(model, tokenizer, options.steps, options.seed)
+    logits = partial(teacher_forced, model)
+    minutes = train_translator(model, logits, tokenizer, options.steps, options.seed)
     save(model, options.output)
     print(f"trained in {minutes:.1f} minutes, saved in {options.output}; measuring", flush=True)
     command = f"python -m export.examples.train_bahdanau --steps {options.steps}"

@@ -12,6 +12,7 @@ import argparse
 import io
 import json
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,12 +24,12 @@ import sentencepiece
 import torch
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
 
-from export.examples.grammar import Pair, sentences
+from export.examples.grammar import sentences
 from export.examples.translator import CHECKPOINT, write_card
 
 _PIECES = 1000  # per language, at most
 _SPM_SENTENCES = 100_000
-_MAX_POSITIONS = 128
+MAX_POSITIONS = 128
 _MAX_LENGTH = 96  # tokens generated at most
 _BATCH_TOKENS = 1500  # target tokens per step
 _PEAK_LR = 1.5e-3
@@ -43,13 +44,13 @@ class Example:
     target: list[int]
 
 
-def train_pieces(texts: list[str], model: Path) -> None:
+def train_pieces(texts: list[str], model: Path, pieces: int = _PIECES) -> None:
     """Writes a sentencepiece unigram model; digits are pieces of their own, so numbers copy."""
     written = io.BytesIO()  # file names would be stored in the model
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),
         model_writer=written,
-        vocab_size=_PIECES,
+        vocab_size=pieces,
         character_coverage=1.0,
         hard_vocab_limit=False,
         split_digits=True,
@@ -75,32 +76,40 @@ def shared_vocabulary(models: list[Path], corpora: list[list[str]]) -> dict[str,
     return {name: number for number, name in enumerate(names)}
 
 
-def build_tokenizer(folder: Path, seed: int) -> MarianTokenizer:
-    """Trains both sentencepiece models on the training split and saves the tokenizer's files."""
+def build_tokenizer(
+    folder: Path, corpora: list[list[str]], languages: tuple[str, str], pieces: int = _PIECES
+) -> MarianTokenizer:
+    """Trains both sentencepiece models and saves the tokenizer's files.
+
+    Args:
+        corpora: Source and target texts.
+        languages: Their codes.
+        pieces: Of each language, at most.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    pairs = list(sentences("train", _SPM_SENTENCES, seed))
-    corpora = [[pair.spanish for pair in pairs], [pair.english for pair in pairs]]
     models = [folder / "source.spm", folder / "target.spm"]
     for texts, model in zip(corpora, models, strict=True):
-        train_pieces(texts, model)
+        train_pieces(texts, model, pieces)
     vocabulary = shared_vocabulary(models, corpora)
     (folder / "vocab.json").write_text(
         json.dumps(vocabulary, ensure_ascii=False, indent=0), encoding="utf-8"
     )
-    tokenizer = MarianTokenizer(
-        str(models[0]),
-        str(models[1]),
-        str(folder / "vocab.json"),
-        source_lang="es",
-        target_lang="en",
-        model_max_length=_MAX_POSITIONS,
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
+        tokenizer = MarianTokenizer(
+            str(models[0]),
+            str(models[1]),
+            str(folder / "vocab.json"),
+            source_lang=languages[0],
+            target_lang=languages[1],
+            model_max_length=MAX_POSITIONS,
+        )
     tokenizer.save_pretrained(folder)
     return tokenizer
 
 
-def encode(pairs: Iterator[Pair], tokenizer: MarianTokenizer) -> list[Example]:
-    """The pairs as token ids, through the tokenizer's own files."""
+def encode(sources: list[str], targets: list[str], tokenizer: MarianTokenizer) -> list[Example]:
+    """Pairs of texts as token ids, through the tokenizer's own files."""
     vocabulary: dict[str, int] = tokenizer.encoder  # type: ignore[assignment]  # typed as a union
     unknown = tokenizer.unk_token_id
 
@@ -110,10 +119,9 @@ def encode(pairs: Iterator[Pair], tokenizer: MarianTokenizer) -> list[Example]:
             for pieces in processor.encode(texts, out_type=str)
         ]
 
-    held = list(pairs)
-    sources = ids([pair.spanish for pair in held], tokenizer.spm_source)
-    targets = ids([pair.english for pair in held], tokenizer.spm_target)
-    return [Example(*sides) for sides in zip(sources, targets, strict=True)]
+    read = ids(sources, tokenizer.spm_source)
+    written = ids(targets, tokenizer.spm_target)
+    return [Example(*sides) for sides in zip(read, written, strict=True)]
 
 
 def batches(examples: list[Example], seed: int) -> list[list[Example]]:
@@ -138,8 +146,12 @@ def padded(rows: list[list[int]], filler: int) -> torch.Tensor:
     return torch.from_numpy(np.array([row + [filler] * (width - len(row)) for row in rows]))
 
 
-def build_model(tokenizer: MarianTokenizer) -> MarianMTModel:
-    """A MarianMT network of opus-mt's shape, small: heads of 32, three layers a side."""
+def build_model(tokenizer: MarianTokenizer, dropout: float = 0.0) -> MarianMTModel:
+    """A MarianMT network of opus-mt's shape, small: heads of 32, three layers a side.
+
+    Args:
+        dropout: None by default: where no sentence repeats, there is nothing to overfit.
+    """
     pad = tokenizer.pad_token_id
     config = MarianConfig(
         vocab_size=len(tokenizer.encoder),
@@ -150,9 +162,9 @@ def build_model(tokenizer: MarianTokenizer) -> MarianMTModel:
         decoder_attention_heads=4,
         encoder_ffn_dim=512,
         decoder_ffn_dim=512,
-        max_position_embeddings=_MAX_POSITIONS,
+        max_position_embeddings=MAX_POSITIONS,
         activation_function="swish",
-        dropout=0.0,  # no sentence stream repeats: there is nothing to overfit
+        dropout=dropout,
         scale_embedding=True,
         init_std=0.02,
         pad_token_id=pad,
@@ -182,22 +194,27 @@ def generation_defaults(tokenizer: MarianTokenizer) -> GenerationConfig:
     )
 
 
-def train_translator(
-    model: MarianMTModel, tokenizer: MarianTokenizer, steps: int, seed: int
-) -> float:
-    """Trains in place on freshly generated sentences and returns the minutes it took.
-
-    AdamW, a linear warm-up and a cosine decay; bfloat16 where autocast allows it.
-    """
+def optimisation(
+    model: MarianMTModel, steps: int
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """AdamW, a linear warm-up and a cosine decay."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=_PEAK_LR, betas=(0.9, 0.98), fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, _PEAK_LR, steps, pct_start=min(0.3, 200 / steps), cycle_momentum=False
     )
+    return optimizer, schedule
+
+
+def train_translator(
+    model: MarianMTModel, tokenizer: MarianTokenizer, steps: int, seed: int
+) -> float:
+    """Trains in place on freshly generated sentences and returns the minutes it took."""
+    optimizer, schedule = optimisation(model, steps)
     stream = _endless_batches(tokenizer, seed)
     model.train()
     start, recent = time.perf_counter(), []
     for step in range(1, steps + 1):
-        loss = _loss(model, next(stream), tokenizer.pad_token_id)
+        loss = batch_loss(model, next(stream), tokenizer.pad_token_id)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -212,8 +229,8 @@ def train_translator(
     return (time.perf_counter() - start) / 60
 
 
-def _loss(model: MarianMTModel, batch: list[Example], pad: int) -> torch.Tensor:
-    """Mean cross entropy of a batch's target tokens."""
+def batch_loss(model: MarianMTModel, batch: list[Example], pad: int) -> torch.Tensor:
+    """Mean cross entropy of a batch's target tokens; bfloat16 where autocast allows it."""
     source = padded([example.source for example in batch], pad)
     labels = padded([example.target for example in batch], -100)
     with torch.autocast("cpu", torch.bfloat16):
@@ -225,7 +242,13 @@ def _endless_batches(tokenizer: MarianTokenizer, seed: int) -> Iterator[list[Exa
     rng = Random(seed)
     while True:
         fresh = rng.randrange(2**32)
-        yield from batches(encode(sentences("train", 5 * _CHUNK, fresh), tokenizer), fresh)
+        yield from batches(encode(*_corpora(5 * _CHUNK, fresh), tokenizer), fresh)
+
+
+def _corpora(count: int, seed: int) -> tuple[list[str], list[str]]:
+    """Spanish and English of new sentences."""
+    pairs = list(sentences("train", count, seed))
+    return [pair.spanish for pair in pairs], [pair.english for pair in pairs]
 
 
 def main() -> None:
@@ -238,7 +261,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    tokenizer = build_tokenizer(options.output, options.seed)
+    corpora = list(_corpora(_SPM_SENTENCES, options.seed))
+    tokenizer = build_tokenizer(options.output, corpora, ("es", "en"))
     model = build_model(tokenizer)
     parameters = sum(weight.numel() for weight in model.parameters())
     print(f"{len(tokenizer.encoder)} pieces, {parameters / 1e6:.2f} M parameters", flush=True)

@@ -1,0 +1,55 @@
+"""Trains `history-seq2seq-*`, `history-attention` or `history-transformer` on the gazette.
+
+The same sentences, words, steps and number of parameters for all; `train_bahdanau` has the data.
+
+    python -m export.examples.train_gazette --system initial
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from export.examples.gazette_card import write_card
+from export.examples.gazette_networks import CONFIGS, network
+from export.examples.history.system import CHECKPOINTS
+from export.examples.train_bahdanau import save, train_translator, write_settings
+
+FOLDERS = {
+    "initial": "history-seq2seq-initial",
+    "context": "history-seq2seq-context",
+    "mean": "history-seq2seq-mean",
+    "attention": "history-attention",
+    "transformer": "history-transformer",
+}
+WORDS = CHECKPOINTS / "example-en-fr" / "tokenizer.json"
+"""The words of `train_bahdanau`."""
+
+
+def main() -> None:
+    """Trains, saves, measures what was saved and writes the model card."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--system", choices=CONFIGS, required=True)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, help="default: the system's checkpoint")
+    options = parser.parse_args()
+    folder = options.output or CHECKPOINTS / FOLDERS[options.system]
+    torch.set_num_threads(1)
+    torch.manual_seed(options.seed)
+    tokenizer = Tokenizer.from_file(str(WORDS))
+    write_settings(folder, tokenizer, CONFIGS[options.system])
+    model = network(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    train_translator(model, model, tokenizer, options.steps, options.seed)
+    save(model, folder)
+    print(f"trained, saved in {folder}; measuring", flush=True)
+    command = (
+        f"python -m export.examples.train_gazette --system {options.system} --steps {options.steps}"
+    )
+    print(write_card(folder, command=command, steps=options.steps, seed=options.seed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""`triptych train translate`: files of text → a checkpoint that `transformers` and we read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from safetensors.numpy import load_file
+from transformers import MarianMTModel
+from typer.testing import CliRunner, Result
+
+from export.checkpoint import load, open_checkpoint
+from export.examples import train_on_text
+from export.examples.grammar import sentences
+from export.examples.parallel_text import read_parallel_text
+from export.examples.train_command import train
+from export.manifest import preprocessing
+from export.registry import architecture
+from serving.errors import SetupError
+from tests.export.conftest import TwinPair
+from tests.export.oracle import compare, difference
+
+app = typer.Typer()
+app.command()(train)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("corpus")
+    pairs = list(sentences("train", 300, seed=3))
+    files = folder / "a.txt", folder / "b.txt"
+    for file, lines in zip(
+        files, ([p.spanish for p in pairs], [p.english for p in pairs]), strict=True
+    ):
+        file.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return files
+
+
+def run(corpus: tuple[Path, Path], output: Path, *options: str) -> Result:
+    source, target = map(str, corpus)
+    given = ["translate", "--source", source, "--target", target, "--output", str(output)]
+    short = ["--steps", "4", "--pieces", "200", "--held-out", "10"]
+    return CliRunner().invoke(app, [*given, *short, *options])
+
+
+@pytest.fixture(scope="module")
+def trained(corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("trained") / "my-translator"
+    result = run(corpus, output, "--source-language", "es", "--target-language", "en")
+    assert result.exit_code == 0, result.output
+    assert "10 held-out pairs: BLEU" in result.output
+    return output
+
+
+@pytest.mark.slow
+def test_transformers_and_we_compute_the_same_logits(trained: Path) -> None:
+    theirs = MarianMTModel.from_pretrained(trained, attn_implementation="eager").eval()
+    checkpoint = open_checkpoint(str(trained))
+    declared = architecture(checkpoint.config.get("model_type"))
+    config = declared.read_config(checkpoint.config)
+    ours = declared.build(config).eval()
+    load(ours, checkpoint, declared.rename(config))
+    pair = TwinPair(theirs, checkpoint, declared, ours, preprocessing(declared, checkpoint))
+    compared = list(compare(pair))
+    assert compared
+    for place, wanted, given in compared:
+        assert difference(wanted, given) < 1e-4, place
+
+
+@pytest.mark.slow
+def test_resumed_training_is_the_uninterrupted_one(
+    corpus: tuple[Path, Path], trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_on_text, "SAVE_EVERY", 2)
+    batch_loss, calls = train_on_text.batch_loss, []
+
+    def interrupted(*arguments: object) -> torch.Tensor:
+        calls.append(arguments)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return batch_loss(*arguments)  # type: ignore[arg-type]
+
+    languages = ("--source-language", "es", "--target-language", "en")
+    output = tmp_path / "again"
+    monkeypatch.setattr(train_on_text, "batch_loss", interrupted)
+    assert "run again to resume" in run(corpus, output, *languages).output
+    assert not (output / "model.safetensors").exists()
+    assert run(corpus, output, *languages).exit_code == 0
+    assert len(calls) == 4 + 2  # the third step was not saved
+    whole, resumed = (load_file(each / "model.safetensors") for each in (trained, output))
+    assert all(np.array_equal(resumed[name], value) for name, value in whole.items())
+    assert not (output / "training_state.pt").exists()
+
+
+@pytest.mark.slow
+def test_finished_training_is_left_alone(corpus: tuple[Path, Path], trained: Path) -> None:
+    before = (trained / "model.safetensors").stat().st_mtime_ns
+    languages = ("--source-language", "es", "--target-language", "en")
+    result = run(corpus, trained, *languages)
+    assert result.exit_code == 0
+    assert "is finished" in result.output
+    assert (trained / "model.safetensors").stat().st_mtime_ns == before
+    other = run(corpus, trained, *languages, "--seed", "2")
+    assert other.exit_code == 1
+    assert "holds another training (seed was 1 and is 2)" in other.output.replace("\n", "")
+
+
+def test_folder_of_something_else_is_refused(corpus: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    result = run(corpus, tmp_path)
+    assert result.exit_code == 1
+    assert "is not empty and holds no training" in result.output
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        (b"a\nb\n", b"a\n", "has 2 lines and .*b.txt has 1"),
+        (b"", b"", "a.txt is empty"),
+        (b"\n \n", b"a\nb\n", "a.txt is empty"),
+        (b"a\n\xff\n", b"a\nb\n", "a.txt is not UTF-8: line 2"),
+        (b"a\nb\n", b"a\nb\n", "have 2 different pairs"),
+        (None, b"a\n", "a.txt does not exist"),
+    ],
+)
+def test_unusable_text_is_refused(
+    tmp_path: Path, source: bytes | None, target: bytes, reason: str
+) -> None:
+    files = tmp_path / "a.txt", tmp_path / "b.txt"
+    for file, content in zip(files, (source, target), strict=True):
+        if content is not None:
+            file.write_bytes(content)
+    with pytest.raises(SetupError, match=reason):
+        read_parallel_text(*files)
+
+
+def test_pairs_with_an_empty_side_are_left_out(tmp_path: Path) -> None:
+    files = tmp_path / "a.txt", tmp_path / "b.txt"
+    files[0].write_text("\ufeff" + "\n".join(["", *map(str, range(30)), "x", ""]), encoding="utf-8")
+    files[1].write_text("\n".join(["", *map(str, range(30)), "", ""]), encoding="utf-8")
+    text = read_parallel_text(*files)
+    assert (len(text.sources), text.skipped) == (30, 2)
+    train, held = text.split(5, seed=1)
+    assert len(held.sources) == 5
+    assert set(train.sources) | set(held.sources) == set(text.sources)
+    assert not set(train.sources) & set(held.sources)
+
+
+@pytest.mark.full
+def test_trained_checkpoint_is_exported(trained: Path, tmp_path: Path) -> None:
+    from export.cli import export
+
+    export(str(trained), repository=tmp_path)
+    manifest = json.loads((tmp_path / trained.name / "1" / "bundle.json").read_text())
+    assert manifest["tasks"]["translate"]["languages"] == [["es", "en"]]
