@@ -23,7 +23,8 @@ console = Console(highlight=False)
 
 def compare(
     group: Annotated[
-        str | None, typer.Argument(help="A group, as --list names it; default: all groups.")
+        str | None,
+        typer.Argument(help="A group, as --list names it, or how several begin; default: all."),
     ] = None,
     listed: Annotated[
         bool, typer.Option("--list", help="List groups and systems, and measure nothing.")
@@ -70,16 +71,17 @@ def compare(
 
 
 def _chosen(name: str | None) -> tuple[Group, ...]:
-    """One group or all.
+    """All groups, or one and those whose names continue its name.
 
     Raises:
         SetupError: There is no such group.
     """
     if name is None:
         return tuple(GROUPS.values())
-    if name not in GROUPS:
+    found = [group for key, group in GROUPS.items() if f"{key}-".startswith(f"{name}-")]
+    if not found:
         raise SetupError(f"there is no group {name!r}; groups are: {', '.join(GROUPS)}")
-    return (GROUPS[name],)
+    return tuple(found)
 
 
 def _check_plotting() -> None:

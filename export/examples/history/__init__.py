@@ -7,6 +7,7 @@ file; a group is one file and one line here. The order is that of the page.
 from export.examples.history import (
     captioning,
     few_shot,
+    few_shot_pictures,
     fill_mask,
     pictures,
     retrieval,
@@ -31,5 +32,6 @@ GROUPS: dict[str, Group] = {
         pictures.CLASSES,
         pictures.ZERO_SHOT,
         few_shot.GROUP,
+        few_shot_pictures.GROUP,
     )
 }

@@ -4,7 +4,9 @@ from functools import partial
 
 from export.examples.episodes import FRESH, Question
 from export.examples.history.system import Ask, Curve, Group, Measure, System
-from export.examples.score_gpt import MAX_ANSWER, SHOTS, TEST_SEED, accuracy, mean
+from export.examples.score_gpt import MAX_ANSWER, TEST_SEED, accuracy, mean
+
+_SHOTS = (0, 1, 2, 4, 8)
 
 
 def _answers(ask: Ask, questions: list[Question]) -> list[str]:
@@ -47,6 +49,6 @@ the prompt and from nothing else, because their bindings are drawn anew for each
     curve=Curve(
         title="right %, by examples in the prompt",
         axis="examples in the prompt",
-        points=tuple(Measure(str(shots), partial(_right, shots)) for shots in SHOTS),
+        points=tuple(Measure(str(shots), partial(_right, shots)) for shots in _SHOTS),
     ),
 )

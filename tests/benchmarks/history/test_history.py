@@ -54,9 +54,10 @@ def test_every_system_is_a_checkpoint_with_a_card(system: System) -> None:
     assert (CHECKPOINTS.parents[2] / (module.replace(".", "/") + ".py")).is_file()
 
 
-def test_every_historical_checkpoint_is_listed_once() -> None:
+def test_every_historical_checkpoint_is_listed() -> None:
     listed = [one.checkpoint for one in SYSTEMS]
-    assert len(set(listed)) == len(listed)
+    for group in GROUPS.values():
+        assert len({one.checkpoint for one in group.systems}) == len(group.systems)
     assert {folder.name for folder in CHECKPOINTS.glob("history-*")} <= set(listed)
 
 
@@ -110,6 +111,16 @@ def test_unknown_group_lists_the_groups() -> None:
     assert result.exit_code == 1
     assert "'nothing'" in result.stderr
     assert all(name in result.stderr for name in GROUPS)
+
+
+def test_groups_are_chosen_by_how_their_names_begin() -> None:
+    result = CliRunner().invoke(app, ["few-shot", "--list"], env={"COLUMNS": "200"})
+    assert {line.split()[0] for line in result.stdout.splitlines()} == {
+        "group",
+        "few-shot",
+        "few-shot-pictures",
+    }
+    assert CliRunner().invoke(app, ["few-sh"]).exit_code == 1
 
 
 def test_list_has_every_system() -> None:
