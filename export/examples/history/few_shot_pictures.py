@@ -55,9 +55,9 @@ training never combines with them, by one CLIP. By prompts: the words of a class
 in several, whose vectors are averaged and normalised again (`templates` of `/v1/zero-shot`).
 Familiar templates are those of its training; foreign ones have words that it never read. By
 examples: logistic regression on the pictures' vectors (`/v1/embed`), the weights of the model
-unchanged; where the language model above reads its examples in the prompt. An average makes up for templates
-that the model does not know, and adds nothing to those it knows; 16 examples a class are worth less
-than the words of the class.""",
+unchanged; where the language model above reads its examples in the prompt. An average makes up for
+templates that the model does not know, and adds nothing to those it knows; 16 examples a class are
+worth less than the words of the class.""",
     systems=(
         System(
             checkpoint="example-clip",
