@@ -10,9 +10,10 @@ from torch import nn
 
 from export.checkpoint import Checkpoint
 from export.rename import Rename
-from export.tokenizer import languages
+from export.tokenizer import languages, special_tokens
 from export.twin import Twin
 from serving.bundle import Graph, ImageSpec, Limits, State
+from serving.errors import CheckpointError
 
 
 class ModelConfig(Protocol):
@@ -105,6 +106,8 @@ class Architecture:
             decides; the first is the default. None: all of them.
         attention: Network that `graphs` prepared, image recipe → the graph of its attention
             pictures, a further part exported on request; None where there are none.
+        token_ids: Field of the configuration → text of the special token whose id it is, where
+            `config.json` may leave it out and the tokenizer has it.
         generation: Checkpoint → the generation parameters that apply to it, where they are neither
             in `generation_config.json` nor at the top of `config.json`. None: they are there.
     """
@@ -123,6 +126,27 @@ class Architecture:
     tasks_of: Callable[[Any], Sequence[str]] | None = None
     attention: Callable[[Any, ImageSpec], Lowering] | None = None
     generation: Callable[[Checkpoint], Mapping[str, Any]] | None = None
+    token_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def configuration(self, checkpoint: Checkpoint) -> Any:
+        """The configuration of a checkpoint, ids of the tokenizer included.
+
+        Raises:
+            CheckpointError: the tokenizer lacks a token that the configuration does not name.
+        """
+        missing = {
+            name: text
+            for name, text in self.token_ids.items()
+            if checkpoint.config.get(name) is None
+        }
+        if not missing:
+            return self.read_config(checkpoint.config)
+        known = special_tokens(checkpoint)
+        for text in missing.values():
+            if text not in known:
+                raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no token {text}")
+        ids = {name: known[text] for name, text in missing.items()}
+        return self.read_config({**checkpoint.config, **ids})
 
     def size_of(self, config: Any) -> tuple[int, int] | None:
         """(height, width) of the images that a configuration's checkpoint reads, if it does."""

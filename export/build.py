@@ -88,7 +88,7 @@ def _read(
     checkpoint: Checkpoint, declared: Architecture, request: Request, repository: Path
 ) -> Source:
     with phase(f"reading {checkpoint.folder}"):
-        config = declared.read_config(checkpoint.config)
+        config = declared.configuration(checkpoint)
         prepared = preprocessing(declared, checkpoint)
         network = declared.build(config).eval()
         load(network, checkpoint, declared.rename(config))

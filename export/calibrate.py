@@ -169,14 +169,18 @@ def _positions(manifest: Manifest) -> int:
 
 def _probe(manifest: Manifest, seed: int) -> Probe:
     vocabulary = manifest.vocabulary_size or 1
-    return _BlockImages(manifest.source_vocabulary_size or vocabulary, vocabulary, seed)
+    size = manifest.source_vocabulary_size or vocabulary
+    return _BlockImages(size, vocabulary, seed, images=manifest.images)
 
 
 class _BlockImages(Probe):
     """Images of coloured blocks, coarse to fine: an image tower averages pure noise to grey."""
 
     def pixels(self, count: int, shape: Sequence[int]) -> NDArray[np.uint8]:
-        """(count, height, width, 3)."""
+        """(count, height, width, 3), or (count, images, height, width, 3)."""
+        if len(shape) == 4:
+            several = [self.pixels(shape[0], shape[1:]) for _ in range(count)]
+            return np.stack(several)
         return np.stack([self._image(shape, 1 << index % _GRIDS) for index in range(count)])
 
     def _image(self, shape: Sequence[int], blocks: int) -> NDArray[np.uint8]:

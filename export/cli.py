@@ -108,7 +108,7 @@ def is_published_default(repository: Path, name: str) -> bool:
 
 def _export(checkpoint: Checkpoint, request: Request, repository: Path) -> None:
     declared = architecture(checkpoint.config.get("model_type"))
-    tasks(declared, declared.read_config(checkpoint.config), request.task)
+    tasks(declared, declared.configuration(checkpoint), request.task)
     version = published(repository, request.name, content_hash(checkpoint, request))
     if version is not None:
         console.print(f"{request.name} version {version} is up to date")

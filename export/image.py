@@ -38,6 +38,7 @@ class Processor:
         crop: Side of the centre crop; None: no crop.
         statistics: Mean and standard deviation of the channels.
         resample: Pillow's filter number.
+        size_name: Another name of `size`, which takes precedence.
         enlargement: What the shorter edge is multiplied by before the image is resized.
         crops_first: Whether the crop comes before resizing: `size` / `crop` of the shorter edge.
     """
@@ -49,6 +50,7 @@ class Processor:
     resample: int = BICUBIC
     enlargement: float = 1.0
     crops_first: bool = False
+    size_name: str | None = None
 
 
 PROCESSORS = {
@@ -58,6 +60,7 @@ PROCESSORS = {
     "CLIP": Processor("shortest_edge", 224, 224, OPENAI),
     "Levit": Processor("shortest_edge", 224, 224, IMAGENET, enlargement=256 / 224),
     "Blip": Processor("exact", 384, None, OPENAI),
+    "Idefics": Processor("exact", 224, None, OPENAI, size_name="image_size"),
     "Siglip": Processor("exact", 224, None, (HALF, HALF)),
     "Perceiver": Processor("exact", 224, 256, IMAGENET, crops_first=True),
 }
@@ -147,6 +150,8 @@ def _processor(values: Mapping[str, Any]) -> Processor:
 
 def _size(values: Mapping[str, Any], processor: Processor) -> tuple[Edges, tuple[int, int]]:
     size = values.get("size", processor.size)
+    if processor.size_name is not None and values.get(processor.size_name) is not None:
+        size = values[processor.size_name]
     if isinstance(size, int) and processor.resize == "shortest_edge":
         size = {"shortest_edge": size}
     if isinstance(size, Mapping) and set(size) == {"shortest_edge"}:

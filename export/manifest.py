@@ -130,7 +130,7 @@ def build_manifest(
     Raises:
         BundleError: a task lacks something: a section's field, a graph with certain roles.
     """
-    config = architecture.read_config(checkpoint.config)
+    config = architecture.configuration(checkpoint)
     limits = sentence_limits(checkpoint, config.limits)
     fields: dict[str, Any] = dict(architecture.details(network))
     fields["source_vocabulary_size"] = graphs.source_vocabulary
@@ -140,7 +140,7 @@ def build_manifest(
         fields["generation"], warnings = generation_defaults(
             checkpoint,
             limits,
-            has_source="admit" in graphs.lowerings,
+            has_source="admit" in graphs.lowerings and "images" not in fields,
             values=None if own is None else own(checkpoint),
         )
         fields["vocabulary_size"] = network.decoder.vocabulary_size
@@ -180,7 +180,7 @@ def _sections(
     Raises:
         CheckpointError: the checkpoint lacks what the wanted task needs.
     """
-    names = tasks(architecture, architecture.read_config(checkpoint.config), wanted)
+    names = tasks(architecture, architecture.configuration(checkpoint), wanted)
     made = {name: architecture.tasks[name](network, checkpoint) for name in names}
     if wanted is not None and made[wanted] is None:
         raise CheckpointError(f"{checkpoint.folder} lacks what {wanted!r} needs")

@@ -13,8 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.framing import Framing
-from serving.bundle import Graph, Growth, Manifest, Role, State, Tensor
+from serving.bundle import Graph, Growth, Manifest, PromptImages, Role, State, Tensor
 from serving.planning.buckets import fixed_width
+
+_IMAGE_TOKENS = 0.3  # share of a prompt's tokens
+_MOST_IMAGES = 3
 
 Array = NDArray[Any]
 Feeds = dict[str, Array]
@@ -37,6 +40,7 @@ class Probe:
         source_vocabulary: Tokens that the source's table holds.
         vocabulary: Tokens that the decoder's table holds.
         framing: Completes texts as the tokenizer does; when not given, they are any tokens.
+        images: How prompts hold images, where they do: some of the tokens are then images.
     """
 
     def __init__(
@@ -45,7 +49,9 @@ class Probe:
         vocabulary: int,
         seed: int = 0,
         framing: Framing | None = None,
+        images: PromptImages | None = None,
     ) -> None:
+        self.images = images
         self.source_vocabulary = source_vocabulary
         self.vocabulary = vocabulary
         self.framing = framing
@@ -59,7 +65,16 @@ class Probe:
 
     def tokens(self, rows: int, columns: int, vocabulary: int) -> NDArray[np.int64]:
         """(rows, columns) of any token, in the padding too: it must not matter."""
-        return self.random.integers(0, vocabulary, (rows, columns))
+        drawn = self.random.integers(0, vocabulary, (rows, columns))
+        if self.images is not None:
+            drawn[self.random.random(drawn.shape) < _IMAGE_TOKENS] = self.images.token_id
+        return drawn
+
+    def image_counts(self, count: int) -> NDArray[np.int32]:
+        """(count,) of images in a prompt; with several prompts, one of them has none."""
+        drawn = self.random.integers(1, _MOST_IMAGES + 1, count)
+        drawn[1:2] = 0
+        return drawn.astype(np.int32)
 
     def pixels(self, count: int, shape: Sequence[int]) -> NDArray[np.uint8]:
         """(count, height, width, 3)."""
@@ -140,6 +155,12 @@ class Admitted:
     def make(cls, run: Run, manifest: Manifest, probe: Probe, count: int, longest: int) -> Admitted:
         """Runs `admit` on random sources."""
         graph = manifest.graphs.get("admit")
+        if graph is not None and manifest.images is not None:
+            counts = probe.image_counts(count)
+            (port,) = graph.inputs
+            shape = (int(counts.max()), *(int(size) for size in port.shape[2:]))
+            outputs = run("admit", {port.name: probe.pixels(count, shape)})
+            return cls(outputs, counts * np.int32(manifest.images.positions), manifest.states)
         source = probe.lengths(longest, count)
         if graph is None:
             return cls({}, source, manifest.states)

@@ -12,6 +12,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "vision-encoder-decoder": "export.models.vision_encoder_decoder",
     "blip": "export.models.blip",
     "git": "export.models.git",
+    "idefics": "export.models.idefics",
     "clip": "export.models.clip",
     "open_clip": "export.models.open_clip",
     "siglip": "export.models.siglip",

@@ -26,7 +26,7 @@ from serving.errors import SetupError
 OPSET = 20  # the newest that a current Triton container's own ONNX Runtime is sure to take
 MAX_IR = 10
 # Traced sizes: all different, so that no two dimensions are taken for one. R is a multiple of B.
-TRACED_SIZES = {"B": 2, "R": 6, "T": 3, "P": 7, "S": 5, "M": 4, "N": 9}
+TRACED_SIZES = {"B": 2, "R": 6, "T": 3, "P": 7, "S": 5, "M": 4, "N": 9, "I": 8}
 
 _MARK = "port:"
 _DTYPES = {

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from export.architecture import Graphs
 from export.torch_runner import TorchRunner
-from serving.bundle import Bundle, Manifest, Role
+from serving.bundle import Bundle, Manifest, PromptImages, Role
 from serving.engine.decoder import decode
 from serving.engine.request import EngineRequest, Hypothesis
 from serving.engine.runners.candidates import plain_request
@@ -118,6 +118,8 @@ def mixed_requests(graphs: Graphs, manifest: Manifest, beams: int) -> list[Engin
 def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int) -> EngineRequest:
     random = np.random.default_rng(length)
     admit = manifest.graphs.get("admit")
+    if manifest.images is not None and manifest.image is not None:
+        return interleaved_request(manifest, manifest.images, rules, length)
     pixels = admit and admit.input(Role.PIXELS)
     if pixels:
         shape = [int(size) for size in pixels.shape[1:]]
@@ -127,3 +129,22 @@ def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int)
     if admit is None:
         return EngineRequest(rules, prompt_ids=tuple(ids.tolist()))
     return EngineRequest(rules, source_ids=ids)
+
+
+def interleaved_request(
+    manifest: Manifest, images: PromptImages, rules: Generation, length: int
+) -> EngineRequest:
+    """A prompt of about that many random tokens, with up to three images between them."""
+    assert manifest.image is not None
+    random = np.random.default_rng(length)
+    count = length % 4
+    ids = random.integers(0, manifest.vocabulary_size or 0, length)
+    ids = np.insert(ids[ids != images.token_id], 0, int(random.integers(3)))
+    places = np.sort(random.integers(0, len(ids) + 1, count))
+    pixels = random.integers(0, 256, (count, *manifest.image.shape), dtype=np.uint8)
+    return EngineRequest(
+        rules,
+        pixels=pixels if count else None,
+        prompt_ids=tuple(np.insert(ids, places, images.token_id).tolist()),
+        image_positions=images.positions,
+    )

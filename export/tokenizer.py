@@ -132,6 +132,15 @@ def special_tokens(checkpoint: Checkpoint) -> dict[str, int]:
     return {added["content"]: added["id"] for added in tokenizer.get("added_tokens", ())}
 
 
+def special_text(checkpoint: Checkpoint, name: str) -> str | None:
+    """The text of a special token, e.g. `bos_token`, from the tokenizer's settings."""
+    for file in (SETTINGS, SPECIAL_TOKENS):
+        text = _content(checkpoint.json(file).get(name))
+        if text is not None:
+            return text
+    return None
+
+
 def languages(checkpoint: Checkpoint) -> tuple[tuple[str, str], ...]:
     """(source, target), from the tokenizer's settings, else from a name like `opus-mt-es-en`."""
     settings = checkpoint.json(SETTINGS)

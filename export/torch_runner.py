@@ -28,6 +28,8 @@ from serving.engine.state.footprint import Extent, Footprint
 from serving.engine.state.prefix_cache import Block
 from serving.errors import InvalidRequest
 
+_EMPTY = {"B": 1, "S": 0}  # sizes of a sequence without a source
+
 
 class TorchRunner:
     """Eager modules behind `serving.engine.runners.protocol.Runner`; prompts are prefilled whole.
@@ -40,6 +42,7 @@ class TorchRunner:
     def __init__(self, graphs: Graphs, manifest: Manifest) -> None:
         assert manifest.vocabulary_size is not None
         self.graphs = graphs
+        self._image_positions = manifest.images.positions if manifest.images else 0
         self.vocabulary_size = manifest.vocabulary_size
         self.footprint = Footprint()
         self.spare_bytes = 0
@@ -50,7 +53,7 @@ class TorchRunner:
 
     def group(self, width: int) -> Group:
         """A new, empty group."""
-        return TorchGroup(self.graphs, width)
+        return TorchGroup(self.graphs, width, self._image_positions)
 
     def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> Prefill:
         """Not called: `takes_chunks` is False."""
@@ -81,10 +84,15 @@ class TorchRunner:
 
 
 class TorchGroup:
-    """The live sequences of one beam width; see `serving.engine.runners.protocol.Group`."""
+    """The live sequences of one beam width; see `serving.engine.runners.protocol.Group`.
 
-    def __init__(self, graphs: Graphs, width: int) -> None:
+    Args:
+        image_positions: Source positions of each image, where prompts hold images.
+    """
+
+    def __init__(self, graphs: Graphs, width: int, image_positions: int = 0) -> None:
         self.width = width
+        self._image_positions = image_positions
         self._emitted: NDArray[np.float32] | None = None
         self._step = graphs.lowerings["step"]
         self._admit = graphs.lowerings.get("admit")
@@ -216,6 +224,8 @@ class TorchGroup:
         lengths = source_input(Role.SOURCE, prompts)
         if self._admit is None:
             return lengths, {}
+        if self._image_positions:
+            return self._encode_images(prompts)
         feeds = [source_input(port.role, prompts) for port in self._admit.graph.inputs]
         outputs = dict(
             zip(
@@ -227,11 +237,32 @@ class TorchGroup:
         named = {s.name: outputs[s.admit_output] for s in self._states if s.admit_output}
         return lengths, named
 
+    def _encode_images(self, prompts: Sequence[Prompt]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The same where prompts hold images: prompt by prompt, nothing for one without."""
+        assert self._admit is not None
+        named: dict[str, Tensor] = {}
+        for prompt in prompts:
+            held: dict[str | None, Tensor] = {}
+            if prompt.pixels is not None:
+                names = [port.name for port in self._admit.graph.outputs]
+                outputs = self._admit.module(torch.from_numpy(prompt.pixels)[None])
+                held |= zip(names, outputs, strict=True)
+            for state in self._states:
+                if state.growth is Growth.HOLD:
+                    sizes = (_EMPTY[d] if isinstance(d, str) else d for d in state.shape)
+                    value = held.get(state.admit_output, torch.zeros(*sizes))
+                    named[state.name] = joined(named.get(state.name), value, state)
+        counts = [self._image_positions * prompt.images for prompt in prompts]
+        return torch.tensor(counts, dtype=torch.int32), named
+
     def _empty_rows(self, count: int, positions: int) -> dict[str, Tensor]:
         """Zeros for states that are no output of `admit`."""
         sizes = {"R": count, "B": count, "P": positions}
         return {
-            state.name: torch.zeros([sizes[d] if isinstance(d, str) else d for d in state.shape])
+            state.name: torch.zeros(
+                [sizes[d] if isinstance(d, str) else d for d in state.shape],
+                dtype=getattr(torch, state.dtype),
+            )
             for state in self._states
             if state.admit_output is None
         }

@@ -56,8 +56,9 @@ def generator_config(name: str, admit: Graph | None, device: str = "cpu") -> str
         config.input.add(name=codec.SOURCE_IDS, data_type=pb.TYPE_INT64, dims=[-1])
     pixels = admit and admit.input(Role.PIXELS)
     if pixels:
-        shape = [int(size) for size in pixels.shape[1:]]
-        config.input.add(name=codec.PIXELS, data_type=pb.TYPE_UINT8, dims=shape)
+        has_many = isinstance(pixels.shape[1], str)
+        shape = [-1 if isinstance(size, str) else size for size in pixels.shape[1:]]
+        config.input.add(name=codec.PIXELS, data_type=pb.TYPE_UINT8, dims=shape, optional=has_many)
     config.input.add(name=codec.PROMPT_IDS, data_type=pb.TYPE_INT64, dims=[-1], optional=True)
     config.input.add(name=codec.OPTIONS, data_type=pb.TYPE_STRING, dims=[1], optional=True)
     for output, data_type, dims in _GENERATED:

@@ -253,7 +253,8 @@ def observe(
 
 def _probe(graphs: Graphs, bundle: Bundle, framing: Framing | None = None) -> Probe:
     vocabulary = bundle.manifest.vocabulary_size or graphs.source_vocabulary or 1
-    return Probe(graphs.source_vocabulary or vocabulary, vocabulary, framing=framing)
+    size = graphs.source_vocabulary or vocabulary
+    return Probe(size, vocabulary, framing=framing, images=bundle.manifest.images)
 
 
 def _compare_alone(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> None:

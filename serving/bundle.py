@@ -55,7 +55,7 @@ class Role(StrEnum):
     SOURCE_TOKENS = "source_tokens"  # admit, (B, S) int64, right-padded
     SOURCE = "source"  # admit and step, (B,) int32: source lengths
     SEGMENTS = "segments"  # stateless, (B, T) int64: 0 first text, 1 second
-    PIXELS = "pixels"  # admit and stateless, (B, height, width, 3) uint8
+    PIXELS = "pixels"  # admit and stateless, (B, height, width, 3) uint8; admit: or (B, I, …)
     PIXEL_MASK = "pixel_mask"  # stateless, (B, height, width) bool: True where the image is
     STATE = "state"  # named by a `State`
     LOGITS = "logits"  # step, (R, V) float32, before any processing; stateless, (B, C) or (B, T, C)
@@ -82,7 +82,7 @@ class Tensor(_Frozen):
     """One input or output of a graph. A string in `shape` names a dynamic dimension.
 
     Rows of a step are R = B x beam width; HOLD states and SOURCE keep one entry a sequence (B), so
-    beams share one copy. Dimension names in use: B R T P S V.
+    beams share one copy. Dimension names in use: B R T P S V, and I, the images of a sequence.
     """
 
     name: str
@@ -173,6 +173,19 @@ class ImageSpec(_Frozen):
         return height, width, 3
 
 
+class PromptImages(_Frozen):
+    """How a generator's prompts hold images, any number of them, in their order.
+
+    PIXELS of `admit` is (B, I, height, width, 3). The source positions of a sequence are those of
+    its images, one image after the other; sequences without images have none.
+    """
+
+    positions: int = Field(ge=1)
+    """Source positions of each image."""
+    token_id: int
+    """Stands for an image in a prompt."""
+
+
 class AlignmentSpec(_Frozen):
     """The source positions of alignments, for generators that return them.
 
@@ -248,6 +261,8 @@ class Manifest(_Frozen):
     limits: Limits = Limits()
     tokenizer: TokenizerSpec | None = None
     image: ImageSpec | None = None
+    images: PromptImages | None = None
+    """Generators that take prompts with images; None for those that take one image or none."""
     alignment: AlignmentSpec | None = None
     vocabulary_size: int | None = None
     """Number of tokens that a decoder scores."""

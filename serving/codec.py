@@ -9,7 +9,7 @@ carries many, identified by request id. Inputs have no batch dimension; absent o
 | input          | dtype, shape             | meaning                                            |
 |----------------|--------------------------|----------------------------------------------------|
 | `source_ids`   | INT64 (S,)               | encoder tokens, special tokens included            |
-| `pixels`       | UINT8 (height, width, 3) | preprocessed image                                 |
+| `pixels`       | UINT8 (height, width, 3) | preprocessed image; (I, …) where prompts hold them |
 | `prompt_ids`   | INT64 (T,)               | decoder tokens after the model's own start tokens  |
 | `options`      | BYTES (1,)               | `serving.generation.Overrides` as JSON; may be `{}`|
 

@@ -79,6 +79,9 @@ class GatewaySettings(BaseSettings):
     max_stop_sequences: int = Field(
         default=4, ge=1, le=MAX_STOPS, description="Stop strings of one request."
     )
+    max_prompt_images: int = Field(
+        default=16, ge=1, le=1024, description="Images between the words of one prompt."
+    )
     payload_limit: int = Field(
         default=20_000_000, ge=1024, description="Maximum size of a request's body, in bytes."
     )
@@ -119,5 +122,6 @@ class GatewaySettings(BaseSettings):
             max_client_batch_size=self.max_client_batch_size,
             max_best_of=self.max_best_of,
             max_stop_sequences=self.max_stop_sequences,
+            max_prompt_images=self.max_prompt_images,
             image=ImageLimits(max_pixels=self.max_image_pixels),
         )

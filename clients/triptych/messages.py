@@ -156,6 +156,7 @@ class ModelLimits(Message):
     max_candidates: int | None = None
     max_documents: int | None = None
     max_pair_characters: int | None = None
+    max_prompt_images: int | None = None
 
 
 class TaskInputs(Message):
@@ -192,6 +193,8 @@ class Model(Message):
     """The token that fill-mask replaces."""
     prompts: list[str] = []
     """Names of the prompts of an embedding model."""
+    image_place: str | None = None
+    """What stands for an image in a prompt of `generate`."""
 
 
 class ModelList(Message):

@@ -17,11 +17,18 @@ from serving.bundle import Graph, Growth, Role, State
 from serving.bundle import Tensor as Port
 
 _DEEP = 6  # layers
+CONTROLS = (
+    Port(name="tokens", dtype="int64", shape=("R", "T"), role=Role.TOKENS),
+    Port(name="lengths", dtype="int32", shape=("R",), role=Role.LENGTHS),
+    Port(name="total", dtype="int32", shape=(), role=Role.TOTAL),
+    Port(name="last", dtype="int64", shape=("R",), role=Role.LAST),
+)
+"""Inputs of `step` that say where its tokens lie, in the order of its `forward`."""
 
 
 def language_model_graphs(decoder: TransformerDecoder) -> Graphs:
     """`step` alone, of a decoder without a source (R, T, P dynamic; caches in place)."""
-    return Graphs({"step": _step(decoder, None)}, _cache_states(decoder))
+    return Graphs({"step": _step(decoder, None)}, cache_states(decoder))
 
 
 def encoder_decoder_graphs(
@@ -39,7 +46,7 @@ def encoder_decoder_graphs(
         "step": _step(decoder, source),
         "align": align,
     }
-    states = (*_cache_states(decoder), *(held_state(port) for port in held))
+    states = (*cache_states(decoder), *(held_state(port) for port in held))
     return Graphs(lowerings, states, source_vocabulary=source.vocabulary)
 
 
@@ -57,10 +64,10 @@ def prefix_graphs(encoder: nn.Module, decoder: TransformerDecoder, source: Sourc
     assert isinstance(source.positions, int)
     heads = decoder.heads
     shape = ("B", heads.groups, source.positions, heads.cache_width)
-    ports = _layer_ports(decoder, "prefix", shape)
+    ports = layer_ports(decoder, "prefix", shape)
     states = tuple(
         state.model_copy(update={"admit_output": port.name, "prefix": source.positions})
-        for state, port in zip(_cache_states(decoder), ports, strict=True)
+        for state, port in zip(cache_states(decoder), ports, strict=True)
     )
     lowerings = {
         "admit": Lowering(ReadPrefix(encoder, decoder), source.admit_graph(ports)),
@@ -182,20 +189,14 @@ def _align(encoder: nn.Module, decoder: TransformerDecoder, source: Source, laye
 
 def _step(decoder: TransformerDecoder, source: Source | None) -> Lowering:
     """The `step` graph."""
-    controls = (
-        Port(name="tokens", dtype="int64", shape=("R", "T"), role=Role.TOKENS),
-        Port(name="lengths", dtype="int32", shape=("R",), role=Role.LENGTHS),
-        Port(name="total", dtype="int32", shape=(), role=Role.TOTAL),
-        Port(name="last", dtype="int64", shape=("R",), role=Role.LAST),
-    )
     lengths = source.length_ports if source else ()
     held = _cross_ports(decoder, source) if source else ()
     shape = ("R", decoder.vocabulary_size)
     logits = Port(name="logits", dtype="float32", shape=shape, role=Role.LOGITS)
     graph = Graph(
         file="step.onnx",
-        inputs=(*controls, *lengths, *_cache_ports(decoder, "past"), *held),
-        outputs=(logits, *_cache_ports(decoder, "present")),
+        inputs=(*CONTROLS, *lengths, *cache_ports(decoder, "past"), *held),
+        outputs=(logits, *cache_ports(decoder, "present")),
     )
     return Lowering(Step(decoder, has_source=bool(lengths)), graph)
 
@@ -203,15 +204,16 @@ def _step(decoder: TransformerDecoder, source: Source | None) -> Lowering:
 def _cross_ports(decoder: TransformerDecoder, source: Source) -> tuple[Port, ...]:
     """The HOLD tensors that `admit` writes and `step` reads: cross-attention keys and values."""
     heads = decoder.heads
-    return _layer_ports(decoder, "cross", ("B", heads.groups, source.positions, heads.width))
+    return layer_ports(decoder, "cross", ("B", heads.groups, source.positions, heads.width))
 
 
-def _cache_ports(decoder: TransformerDecoder, tense: str) -> tuple[Port, ...]:
+def cache_ports(decoder: TransformerDecoder, tense: str) -> tuple[Port, ...]:
+    """The caches before or after a call (`tense`: past or present)."""
     heads = decoder.heads
-    return _layer_ports(decoder, tense, ("R", heads.groups, "P", heads.cache_width))
+    return layer_ports(decoder, tense, ("R", heads.groups, "P", heads.cache_width))
 
 
-def _layer_ports(
+def layer_ports(
     decoder: TransformerDecoder, prefix: str, shape: tuple[int | str, ...]
 ) -> tuple[Port, ...]:
     """Keys and values of every layer, key before value."""
@@ -222,7 +224,7 @@ def _layer_ports(
     )
 
 
-def _cache_states(decoder: TransformerDecoder) -> tuple[State, ...]:
+def cache_states(decoder: TransformerDecoder) -> tuple[State, ...]:
     """Caches of self-attention, which grow in place."""
     return tuple(
         State(
@@ -235,6 +237,6 @@ def _cache_states(decoder: TransformerDecoder) -> tuple[State, ...]:
             layout="in_place",
         )
         for past, present in zip(
-            _cache_ports(decoder, "past"), _cache_ports(decoder, "present"), strict=True
+            cache_ports(decoder, "past"), cache_ports(decoder, "present"), strict=True
         )
     )

@@ -61,6 +61,14 @@ class Attention(nn.Module):
         """(B, T, H·K) → (B, H, T, K), or G for H."""
         return x.unflatten(-1, (-1, self.heads.width)).transpose(1, 2)
 
+    def normalised(self, x: Tensor, norm: nn.Module) -> Tensor:
+        """(B, T, H·K) with each head normalised, before its dimensions are exchanged.
+
+        ONNX Runtime does not fuse a norm behind a transposition, and the bits that its single
+        operators give depend on the batch.
+        """
+        return norm(x.unflatten(-1, (-1, self.heads.width))).flatten(2)
+
     @staticmethod
     def join(x: Tensor) -> Tensor:
         """(B, H, T, K) → (B, T, H·K)."""

@@ -59,7 +59,7 @@ class Origin:
         """
         checkpoint = self.require_checkpoint()
         declared = architecture(checkpoint.config.get("model_type"))
-        config = declared.read_config(checkpoint.config)
+        config = declared.configuration(checkpoint)
         network = declared.build(config).eval()
         load(network, checkpoint, declared.rename(config))
         set_pooling(network, checkpoint, self._chosen_pooling(checkpoint))

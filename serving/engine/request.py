@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.engine.runners.protocol import Prompt
+from serving.engine.runners.protocol import Prompt, images_of
 from serving.generation import Generation
 
 _PATCH_SIZE = 16 * 16 * 3  # pixels per token of most image encoders
@@ -22,11 +22,12 @@ class EngineRequest:
     Attributes:
         rules: Resolved generation rules.
         source_ids: (S,) int64 encoder tokens.
-        pixels: (height, width, 3) uint8.
+        pixels: (height, width, 3) uint8; (I, height, width, 3) where prompts hold images.
         prompt_ids: Decoder tokens after the rules' start tokens.
         deadline_s: Time on the engine's clock (`time.monotonic`) when the request is aborted.
         stream: Emit tokens as they are generated; one beam only.
         priority: Higher runs first; waiting raises the effective priority.
+        image_positions: Source positions of each of I images; validation sets it.
     """
 
     rules: Generation
@@ -36,6 +37,7 @@ class EngineRequest:
     deadline_s: float | None = None
     stream: bool = False
     priority: int = 0
+    image_positions: int = 0
 
     @cached_property
     def decoder_ids(self) -> tuple[int, ...]:
@@ -54,8 +56,9 @@ class EngineRequest:
 
     @property
     def source_length(self) -> int:
-        """Tokens of the source; 0 without one."""
-        return 0 if self.source_ids is None else len(self.source_ids)
+        """Positions of the source: its tokens, or those of the prompt's images; 0 without one."""
+        tokens = 0 if self.source_ids is None else len(self.source_ids)
+        return tokens + self.image_positions * images_of(self.pixels)
 
     @property
     def final_length(self) -> int:
@@ -70,7 +73,8 @@ class EngineRequest:
     @property
     def encoder_tokens(self) -> int:
         """Tokens that the encoder reads; an image counts as its patches."""
-        return self.source_length + (0 if self.pixels is None else self.pixels.size // _PATCH_SIZE)
+        tokens = 0 if self.source_ids is None else len(self.source_ids)
+        return tokens + (0 if self.pixels is None else self.pixels.size // _PATCH_SIZE)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.bundle import Manifest, Role
+from serving.bundle import Manifest, PromptImages, Role
 from serving.engine.request import EngineRequest
+from serving.engine.runners.protocol import images_of
 from serving.errors import InvalidRequest, TooLong
 
 
@@ -20,6 +21,7 @@ class RequestValidator:
         pixels = admit.input(Role.PIXELS) if admit else None
         self._takes_source = bool(admit and admit.input(Role.SOURCE_TOKENS))
         self._pixel_shape = pixels.shape[1:] if pixels else None
+        self._images = manifest.images
         self._limits = manifest.limits
         self._has_alignment = manifest.alignment is not None
         self._vocabulary_size = manifest.vocabulary_size or 0
@@ -33,7 +35,11 @@ class RequestValidator:
             TooLong: more tokens than the model accepts.
         """
         self._check_source(request)
-        self._check_pixels(request)
+        if self._images is None:
+            self._check_pixels(request)
+        else:
+            self._check_images(request, self._images)
+            request = replace(request, image_positions=self._images.positions)
         self._check_prompt(request)
         self._check_rules(request)
         return self._within_positions(request)
@@ -60,10 +66,27 @@ class RequestValidator:
                 f"pixels has shape {shape}, expected {self._pixel_shape}", field="pixels"
             )
 
+    def _check_images(self, request: EngineRequest, images: PromptImages) -> None:
+        """As many images as tokens that stand for one, each of the model's shape."""
+        assert self._pixel_shape is not None
+        pixels, shape = request.pixels, self._pixel_shape[1:]
+        if pixels is not None and (pixels.ndim != 4 or pixels.shape[1:] != shape):
+            raise InvalidRequest(
+                f"pixels has shape {pixels.shape}, expected (images, {str(shape)[1:]}",
+                field="pixels",
+            )
+        count = images_of(pixels)
+        places = [*request.decoder_ids, *request.rules.given_ids].count(images.token_id)
+        if places != count:
+            raise InvalidRequest(
+                f"prompt_ids has {places} places for images, pixels holds {count} images",
+                field="pixels",
+            )
+
     def _check_prompt(self, request: EngineRequest) -> None:
         if not request.decoder_ids:
             raise InvalidRequest("prompt_ids is missing or empty", field="prompt_ids")
-        if not self._takes_source and self._pixel_shape is None:
+        if not self._takes_source and (self._pixel_shape is None or self._images is not None):
             self._check_length(len(request.decoder_ids), "prompt_ids")
         _check_ids(np.array(request.decoder_ids), self._vocabulary_size, "prompt_ids")
 

@@ -16,8 +16,15 @@ _TEXT = "a"
 
 def generator_canary(model: LoadedModel) -> GenerateCall:
     """One generated token: from an image where the model takes images, else from a short text."""
-    if model.manifest.image is not None:
-        inputs: dict[str, Array] = {PIXELS: np.zeros(model.image.shape, np.uint8)}
+    inputs: dict[str, Array]
+    images = model.manifest.images
+    if images is not None:
+        inputs = {
+            PIXELS: np.zeros((1, *model.image.shape), np.uint8),
+            PROMPT_IDS: np.array([images.token_id], dtype=np.int64),
+        }
+    elif model.manifest.image is not None:
+        inputs = {PIXELS: np.zeros(model.image.shape, np.uint8)}
     else:
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
         inputs = {name: np.array(model.tokenizer.encode(_TEXT), dtype=np.int64)}

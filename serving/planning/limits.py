@@ -20,6 +20,8 @@ class TaskLimits:
     """Sequences generated for one prompt."""
     max_stop_sequences: int = 4
     """Stop strings of one request."""
+    max_prompt_images: int = 16
+    """Images between the words of one prompt."""
     image: ImageLimits = field(default_factory=ImageLimits)
 
     def check_batch(self, items: int, name: str) -> None:

@@ -9,18 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.codec import PIXELS, PROMPT_IDS
-from serving.errors import InternalError, ServingError, TooLong
+from serving.errors import InternalError, InvalidRequest, ServingError, TooLong
 from serving.planning.alignment import block_diagonal, weights_of
 from serving.planning.calls import Call, GenerateCall, Generated, Outcome
 from serving.planning.canaries import generator_canary
 from serving.planning.image_inputs import ImageInput, prepare_images
+from serving.planning.image_places import IMAGE_PROMPTS, ImagePlaces, WithImages
 from serving.planning.incremental_text import IncrementalText
 from serving.planning.items import attempt_each, generated_of, in_place, unwrap, usage_of
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import GENERATOR, IMAGE_RECIPE, TOKENIZER
 from serving.planning.overrides import beam_overrides
-from serving.planning.served_task import Plan, Section, ServedTask
+from serving.planning.served_task import Plan, ServedTask
 from serving.planning.streaming import Segment, StreamedItem, Streaming, check_stream
 from serving.processing.detokenizer import Stripping
 from serving.processing.image import Pixels
@@ -89,12 +90,12 @@ class CaptionPlan(Plan):
         )
 
 
-class CaptionTask(ServedTask[CaptionRequest, Section]):
+class CaptionTask(ServedTask[CaptionRequest, WithImages]):
     """Image captioning."""
 
     declaration = declared.TASK
-    section = Section
-    needs = (GENERATOR, TOKENIZER, IMAGE_RECIPE)
+    section = WithImages
+    needs = (GENERATOR, TOKENIZER, IMAGE_RECIPE, IMAGE_PROMPTS)
 
     def prepare(
         self,
@@ -124,12 +125,14 @@ class CaptionTask(ServedTask[CaptionRequest, Section]):
             return_attention=request.return_attention,
         )
         grid = _grid(model) if request.return_attention else None
-        prompt_ids = _prompt_ids(request.prompt or "", model, limits)
+        places = self.section_of(model).images
+        prompt_ids = _prompt_ids(_laid_out(request.prompt or "", places), model, limits)
         prompt = {PROMPT_IDS: np.array(prompt_ids, dtype=np.int64)} if prompt_ids else {}
         calls: list[GenerateCall] = []
 
         def numbered(_: int, pixels: Pixels | ServingError) -> int:
-            calls.append(model.generate_call({PIXELS: unwrap(pixels), **prompt}, options))
+            image = unwrap(pixels) if places is None else unwrap(pixels)[None]
+            calls.append(model.generate_call({PIXELS: image, **prompt}, options))
             return len(calls) - 1
 
         numbers = attempt_each(prepare_images(images, model, limits), numbered)
@@ -146,6 +149,15 @@ def _grid(model: LoadedModel) -> tuple[int, int]:
     if spec.grid is None:
         raise InternalError(f"{model.name} has no grid of patches: export it again")
     return spec.grid
+
+
+def _laid_out(prompt: str, places: ImagePlaces | None) -> str:
+    """The prompt as the model reads it, behind the image where the prompt holds it."""
+    if places is None:
+        return prompt
+    if places.count(prompt):
+        raise InvalidRequest(f"prompt has {places.place}: the image is in front", field="prompt")
+    return places.laid_out(places.place + prompt)
 
 
 def _prompt_ids(prompt: str, model: LoadedModel, limits: TaskLimits) -> list[int]:

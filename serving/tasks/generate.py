@@ -6,32 +6,34 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from serving.codec import PROMPT_IDS, SOURCE_IDS
+from serving.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from serving.errors import InvalidRequest, TooLong
 from serving.generation import Overrides
 from serving.planning import fewshot
 from serving.planning.calls import Array, Call, GenerateCall
 from serving.planning.canaries import generator_canary
 from serving.planning.continuation import ContinuationPlan, Echo, rows_of
-from serving.planning.image_inputs import ImageInput
+from serving.planning.image_inputs import ImageInput, prepare_images
+from serving.planning.image_places import IMAGE_PROMPTS, ImagePlaces, PromptPixels, WithImages
 from serving.planning.incremental_text import IncrementalText
 from serving.planning.items import attempt_each
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import GENERATOR, TOKENIZER
 from serving.planning.overrides import OutputOptions, sampling_overrides
-from serving.planning.served_task import Section, ServedTask
+from serving.planning.served_task import ServedTask
 from serving.processing.detokenizer import LeadingSpace
+from triptych.task import IMAGES
 from triptych.tasks import generate as declared
 from triptych.tasks.generate import GenerateRequest, GenerateResponse
 
 
-class Generate(ServedTask[GenerateRequest, Section]):
+class Generate(ServedTask[GenerateRequest, WithImages]):
     """Text generation."""
 
     declaration = declared.TASK
-    section = Section
-    needs = (GENERATOR, TOKENIZER)
+    section = WithImages
+    needs = (GENERATOR, TOKENIZER, IMAGE_PROMPTS)
 
     def prepare(
         self,
@@ -43,7 +45,8 @@ class Generate(ServedTask[GenerateRequest, Section]):
         """One call for each prompt.
 
         Raises:
-            InvalidRequest: too many prompts, mutually exclusive fields, an unusable example.
+            InvalidRequest: too many prompts, mutually exclusive fields, an unusable example, not
+                as many images as places for them.
             ServingError: no prompt can be continued; the first one's error.
         """
         limits.check_batch(len(request.prompts), "prompts")
@@ -60,6 +63,8 @@ class Generate(ServedTask[GenerateRequest, Section]):
         )
         options = sampling_overrides(request, outputs, model, limits)
         _check_echo(request, model)
+        places = self.section_of(model).images
+        pixels = _pixels(places, header or before, request, images, model, limits)
 
         def read() -> IncrementalText:
             trim = LeadingSpace() if header else None
@@ -72,12 +77,15 @@ class Generate(ServedTask[GenerateRequest, Section]):
         def numbered(index: int, prompt: str) -> int:
             field = f"prompts.{index}"
             text = fewshot.laid_out(header, prompt, field) if header else before + prompt
-            ids = np.array(_encode(text, field, model, limits), dtype=np.int64)
+            stacked = None if pixels is None else pixels.stacked(index, limits)
+            held = {} if stacked is None else {PIXELS: stacked}
+            ids = np.array(_encode(text, field, model, limits, places), dtype=np.int64)
             name = SOURCE_IDS if model.reads_source else PROMPT_IDS
-            calls.append(model.generate_call({name: ids}, options, read if may_end_early else None))
+            reader = read if may_end_early else None
+            calls.append(model.generate_call({name: ids, **held}, options, reader))
             number = len(calls) - 1
             if request.echo:
-                scoring = _scoring_call(ids, request.logprobs, model)
+                scoring = _scoring_call(ids, held, request.logprobs, model)
                 calls.extend(filter(None, [scoring]))
                 scored = tuple(ids.tolist()) if request.logprobs is not None else ()
                 echoes[index] = Echo(text, scored, number + 1 if scoring else None)
@@ -103,16 +111,49 @@ class Generate(ServedTask[GenerateRequest, Section]):
 
     def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
         """Outputs and stop strings."""
+        taken = {"max_prompt_images": limits.max_prompt_images}
         return {
             "max_best_of": limits.max_best_of,
             "max_stop_sequences": limits.max_stop_sequences,
+            **(taken if self.section_of(model).images else {}),
         }
 
-    def size(self, request: GenerateRequest) -> int:
-        """Characters; instruction and examples are read again for each prompt."""
+    def accepts(self, request: GenerateRequest, model: LoadedModel) -> bool:
+        """Images are for models whose prompts hold them."""
+        return not request.images or self.section_of(model).images is not None
+
+    def refusal(self, request: GenerateRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
+        """Names the models that take no images."""
+        names = ", ".join(model.name for model in models)
+        return InvalidRequest(f"prompts of {names} hold no images: leave images out", field=IMAGES)
+
+    def details(self, model: LoadedModel) -> Mapping[str, str]:
+        """What stands for an image in a prompt."""
+        places = self.section_of(model).images
+        return {} if places is None else {"image_place": places.place}
+
+    def size(self, request: GenerateRequest) -> int | None:
+        """Characters; instruction and examples are read again for each prompt. None with images."""
+        if request.images:
+            return None
         examples = (text for one in request.examples or () for text in (one.input, one.output))
         header = sum(map(len, (*examples, request.instruction or "")))
         return sum(map(len, request.prompts)) + header * len(request.prompts)
+
+
+def _pixels(
+    places: ImagePlaces | None,
+    header: str,
+    request: GenerateRequest,
+    images: Sequence[ImageInput],
+    model: LoadedModel,
+    limits: TaskLimits,
+) -> PromptPixels | None:
+    """The images of each prompt; None where prompts hold none."""
+    if places is None:
+        return None
+    read = prepare_images(images, model, limits)
+    return PromptPixels.of(places, header, request.prompts, read)
 
 
 def _check_echo(request: GenerateRequest, model: LoadedModel) -> None:
@@ -126,8 +167,14 @@ def _check_echo(request: GenerateRequest, model: LoadedModel) -> None:
         )
 
 
-def _scoring_call(ids: Array, logprobs: int | None, model: LoadedModel) -> GenerateCall | None:
-    """The call that takes a prompt's tokens one by one, after the first; None without scores."""
+def _scoring_call(
+    ids: Array, held: Mapping[str, Array], logprobs: int | None, model: LoadedModel
+) -> GenerateCall | None:
+    """The call that takes a prompt's tokens one by one, after the first; None without scores.
+
+    Args:
+        held: The prompt's images, if it has some.
+    """
     given = tuple(ids[1:].tolist())
     if logprobs is None or not given:
         return None
@@ -139,17 +186,25 @@ def _scoring_call(ids: Array, logprobs: int | None, model: LoadedModel) -> Gener
         top_log_probs=logprobs,
         given_ids=given,
     )
-    return model.generate_call({PROMPT_IDS: ids[:1]}, options)
+    return model.generate_call({PROMPT_IDS: ids[:1], **held}, options)
 
 
-def _encode(text: str, field: str, model: LoadedModel, limits: TaskLimits) -> list[int]:
+def _encode(
+    text: str, field: str, model: LoadedModel, limits: TaskLimits, places: ImagePlaces | None
+) -> list[int]:
     """Ids of a text; of an empty one the beginning-of-text token, where the model has one.
+
+    Args:
+        places: How the model reads images in a text, special tokens included.
 
     Raises:
         InvalidRequest: nothing to begin with.
         TooLong: more than the gateway or the model takes, or no room left for an output.
     """
-    ids = model.encode(text, field, limits) or _beginning(model)
+    if places is None:
+        ids = model.encode(text, field, limits) or _beginning(model)
+    else:
+        ids = model.encode(places.laid_out(text), field, limits, special=False)
     if not ids and (model.reads_source or not model.generation.decoder_start_ids):
         raise InvalidRequest(f"{field} is empty: there is nothing to continue", field=field)
     longest, limit = min(model.prompt_bounds(limits))

@@ -22,6 +22,7 @@ from serving.bundle import Graph, Growth, ImageSpec, Role, State
 from serving.bundle import Tensor as Port
 from serving.planning.buckets import fixed_width
 from tests.export.conftest import TwinPair
+from tests.export.interleaved import IMAGES, interleaved_inputs, normalised, planted, prompt_images
 
 Expected = tuple[Tensor, Tensor | None, Tensor | None]
 """Of one row: logits (T, V), attention (T, S), annotations (S, D); a paper gives all three."""
@@ -112,6 +113,13 @@ def random_inputs(pair: TwinPair, graphs: Graphs) -> Inputs:
         )
     vocabulary = pair.vocabulary_size(graphs) if "step" in graphs.lowerings else 1
     target = torch.randint(0, vocabulary, (len(lengths), TARGET_LENGTH), generator=generator)
+    images = prompt_images(pair)
+    if images is not None and image is not None:
+        target = planted(target, images)
+        shape = (len(lengths), IMAGES, *image.shape)
+        by_role[Role.PIXELS] = torch.randint(0, 256, shape, generator=optional, dtype=torch.uint8)
+        counts = (target == images.token_id).sum(dim=1)
+        by_role[Role.SOURCE] = (counts * images.positions).int()
     return Inputs(by_role, target)
 
 
@@ -156,6 +164,10 @@ def _reference(pair: TwinPair, source: Mapping[Role, Tensor], target: Tensor) ->
     image = pair.prepared.image
     if isinstance(pair.reference, nn.Module):
         named = transformers_inputs(source, image)
+        if (images := prompt_images(pair)) is not None:
+            assert image is not None
+            pixels, end = source[Role.PIXELS][0], pair.checkpoint.config["eos_token_id"]
+            named = interleaved_inputs(pixels, target, image, images, end)
         tokens = {target_name(pair.reference): target[None]}
         logits = pair.reference(**named, **tokens).logits[0]
         return logits[-len(target) :], None, None  # image positions may precede the text's
@@ -344,7 +356,10 @@ class StepCalls:
         self.values = {
             state.step_input: _with_room(state, admitted[state.admit_output], shape[1])
             if state.admit_output
-            else torch.zeros([sizes[d] if isinstance(d, str) else d for d in state.shape])
+            else torch.zeros(
+                [sizes[d] if isinstance(d, str) else d for d in state.shape],
+                dtype=getattr(torch, state.dtype),
+            )
             for state in self.states
         }
 
@@ -390,9 +405,3 @@ def _outputs(graph: Graph, outputs: Any) -> dict[str, Tensor]:
     """A module's outputs by the names of its graph."""
     outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
     return {port.name: value for port, value in zip(graph.outputs, outputs, strict=True)}
-
-
-def normalised(pixels: Tensor, image: ImageSpec) -> Tensor:
-    """Prepared pixels after `transformers`' image processors."""
-    scaled = pixels.float() * image.rescale
-    return ((scaled - torch.tensor(image.mean)) / torch.tensor(image.std)).permute(0, 3, 1, 2)

@@ -14,6 +14,8 @@ def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str
     admit = bundle.manifest.graphs.get("admit")
     if admit is None:
         return {}
+    if bundle.manifest.images is not None:
+        return interleaved(bundle, random, length)
     pixels = admit.input(Role.PIXELS)
     if pixels:
         shape = [int(size) for size in pixels.shape[1:]]
@@ -26,3 +28,14 @@ def source_or_prompt(bundle: Bundle, random: np.random.Generator, length: int) -
     if "admit" not in bundle.manifest.graphs:
         return {"prompt_ids": tuple(random.integers(1, 40, length).tolist())}
     return source(bundle, random, length)
+
+
+def interleaved(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str, Any]:
+    """A prompt of that many tokens, a third of them images, none for one of a single token."""
+    images, image = bundle.manifest.images, bundle.manifest.image
+    assert images is not None
+    assert image is not None
+    ids, count = random.integers(3, 40, length), length // 3
+    ids[random.permutation(length)[:count]] = images.token_id
+    pixels = random.integers(0, 256, (count, *image.shape), dtype=np.uint8)
+    return {"prompt_ids": tuple(ids.tolist()), "pixels": pixels if count else None}

@@ -17,6 +17,7 @@ from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.runners.protocol import Runner
 from serving.generation import Generation
 from tests.export.conftest import Bundles, TwinPair, Twins
+from tests.export.interleaved import of_request, prompt_images
 from tests.export.oracle import normalised
 from tests.export.sources import source_or_prompt
 from tests.export.twins import generators
@@ -106,7 +107,12 @@ def _transformers(
 ) -> list[tuple[list[int], float | None]]:
     """(generated tokens, score) of each hypothesis; the score only for beams."""
     reference: Any = twin.reference
-    if request.source_ids is not None:
+    images = prompt_images(twin)
+    if images is not None:
+        assert twin.prepared.image is not None
+        end = rules.eos_token_ids[0]
+        inputs = of_request(request.pixels, request.prompt_ids, twin.prepared.image, images, end)
+    elif request.source_ids is not None:
         inputs = {"input_ids": torch.from_numpy(request.source_ids)[None]}
     elif request.pixels is None:
         inputs = {"input_ids": torch.tensor([request.prompt_ids])}

@@ -22,6 +22,7 @@ from serving.bundle import Bundle
 from tests.export import (
     faults_captioners,
     faults_encoders,
+    faults_interleaved,
     faults_joint,
     faults_open_clip,
     faults_perceiver,
@@ -44,7 +45,7 @@ def exported(faults: Mapping[str, Mapping[str, Fault]]) -> Faults:
 
 
 ENCODERS: Faults = faults_encoders.FAULTS | faults_perceiver.FAULTS
-JOINT: Faults = faults_joint.FAULTS | faults_open_clip.FAULTS
+JOINT: Faults = faults_joint.FAULTS | faults_open_clip.FAULTS | faults_interleaved.FAULTS
 VISION: Faults = faults_vision.FAULTS
 FAMILIES = (
     exported(OWN_FAULTS), exported(DECODER_FAULTS), exported(faults_captioners.FAULTS), ENCODERS,

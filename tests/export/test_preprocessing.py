@@ -184,7 +184,7 @@ def test_recipes_of_every_architecture_are_read_from_its_folder(name: str, tmp_p
     assert (prepared.image is None) == (image is None)
     graphs = declared.graphs(network, prepared.image)  # refuses a recipe of another size
     pixels = [low.graph.input(Role.PIXELS) for low in graphs.lowerings.values()]
-    shapes = {port.shape[1:] for port in pixels if port is not None}
+    shapes = {port.shape[-3:] for port in pixels if port is not None}
     assert shapes == ({prepared.image.shape} if prepared.image else set())
 
 

@@ -100,8 +100,10 @@ def test_decoder_with_a_source_prefills_its_prompt_in_chunks(
     requests = [
         EngineRequest(
             rules(bundle, beams),
-            **source(bundle, random, 3 + length % 5),
-            prompt_ids=tuple(random.integers(1, 20, length).tolist()),
+            **{
+                "prompt_ids": tuple(random.integers(1, 20, length).tolist()),
+                **source(bundle, random, length if bundle.manifest.images else 3 + length % 5),
+            },
         )
         for length in (12, 2, 9, 1)
     ]

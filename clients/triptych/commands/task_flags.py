@@ -100,12 +100,14 @@ def field_flag(field: MessageField, short: str | None = None) -> TaskFlag:
     elif field.is_message:
         metavar, kind = f'"{ARROW.join(field.type.model_fields)}"', str
         read = partial(_messages if field.shape == "list" else _message, field, flag)
+    elif field.name == IMAGES:
+        read = _read_images
     elif kind is bool:
         spelling = f"{flag}/--no-{flag[2:]}"
     info = typer.Option(
         *(spelling, *([f"-{short}"] if short else [])),
         metavar=metavar,
-        help=_help(field),
+        help=f"{IMAGES_HELP} Repeatable." if field.name == IMAGES else _help(field),
         show_default=False,
         **_range(field),
     )

@@ -389,6 +389,7 @@ class BlockingMethods(BlockingClient):
         self,
         prompts: str | Iterable[str],
         *,
+        images: Image | Iterable[Image] | None = None,
         instruction: str | None = None,
         examples: Iterable[tuple[str, str]] | None = None,
         early_stopping: bool | None = None,
@@ -419,8 +420,13 @@ class BlockingMethods(BlockingClient):
         ends the output; without them a prompt is used as it is written. Where an encoder reads the
         prompts (summaries, text to text), an instruction alone stands in front of each of them.
 
+        Prompts of some models hold images: `<image>` in a text is a place for one, and `images`
+        fill the places in the order in which they are written: examples first, then prompts. As
+        multipart, `images` are files, the other fields text.
+
         Args:
             prompts: Texts to continue.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             instruction: Task description, placed before the examples.
             examples: Solved examples, in order. Each is (input, output).
             early_stopping: Stop a beam search at its first `num_beams` hypotheses.
@@ -457,6 +463,7 @@ class BlockingMethods(BlockingClient):
                 GENERATE,
                 GenerateResponse,
                 prompts=prompts,
+                images=images,
                 instruction=instruction,
                 examples=examples,
                 early_stopping=early_stopping,
@@ -487,6 +494,7 @@ class BlockingMethods(BlockingClient):
         self,
         prompts: str | Iterable[str],
         *,
+        images: Image | Iterable[Image] | None = None,
         instruction: str | None = None,
         examples: Iterable[tuple[str, str]] | None = None,
         stop: str | Iterable[str] | None = None,
@@ -512,6 +520,7 @@ class BlockingMethods(BlockingClient):
 
         Args:
             prompts: Texts to continue.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             instruction: Task description, placed before the examples.
             examples: Solved examples, in order. Each is (input, output).
             stop: Stop strings; the output ends before the first one.
@@ -540,6 +549,7 @@ class BlockingMethods(BlockingClient):
             stream_operation(
                 GENERATE,
                 prompts=prompts,
+                images=images,
                 instruction=instruction,
                 examples=examples,
                 stop=stop,
@@ -1108,6 +1118,7 @@ class AwaitableMethods(AwaitableClient):
         self,
         prompts: str | Iterable[str],
         *,
+        images: Image | Iterable[Image] | None = None,
         instruction: str | None = None,
         examples: Iterable[tuple[str, str]] | None = None,
         early_stopping: bool | None = None,
@@ -1138,8 +1149,13 @@ class AwaitableMethods(AwaitableClient):
         ends the output; without them a prompt is used as it is written. Where an encoder reads the
         prompts (summaries, text to text), an instruction alone stands in front of each of them.
 
+        Prompts of some models hold images: `<image>` in a text is a place for one, and `images`
+        fill the places in the order in which they are written: examples first, then prompts. As
+        multipart, `images` are files, the other fields text.
+
         Args:
             prompts: Texts to continue.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             instruction: Task description, placed before the examples.
             examples: Solved examples, in order. Each is (input, output).
             early_stopping: Stop a beam search at its first `num_beams` hypotheses.
@@ -1176,6 +1192,7 @@ class AwaitableMethods(AwaitableClient):
                 GENERATE,
                 GenerateResponse,
                 prompts=prompts,
+                images=images,
                 instruction=instruction,
                 examples=examples,
                 early_stopping=early_stopping,
@@ -1206,6 +1223,7 @@ class AwaitableMethods(AwaitableClient):
         self,
         prompts: str | Iterable[str],
         *,
+        images: Image | Iterable[Image] | None = None,
         instruction: str | None = None,
         examples: Iterable[tuple[str, str]] | None = None,
         stop: str | Iterable[str] | None = None,
@@ -1231,6 +1249,7 @@ class AwaitableMethods(AwaitableClient):
 
         Args:
             prompts: Texts to continue.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             instruction: Task description, placed before the examples.
             examples: Solved examples, in order. Each is (input, output).
             stop: Stop strings; the output ends before the first one.
@@ -1259,6 +1278,7 @@ class AwaitableMethods(AwaitableClient):
             stream_operation(
                 GENERATE,
                 prompts=prompts,
+                images=images,
                 instruction=instruction,
                 examples=examples,
                 stop=stop,

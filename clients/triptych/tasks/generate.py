@@ -37,9 +37,16 @@ class GenerateRequest(StreamRequest, GenerationParameters):
     With `instruction` or `examples` the prompts stand in the few-shot layout, and a line break
     ends the output; without them a prompt is used as it is written. Where an encoder reads the
     prompts (summaries, text to text), an instruction alone stands in front of each of them.
+
+    Prompts of some models hold images: `<image>` in a text is a place for one, and `images` fill
+    the places in the order in which they are written: examples first, then prompts. As multipart,
+    `images` are files, the other fields text.
     """
 
     prompts: OneOrMany = Field(description="Texts to continue.")
+    images: OneOrMany | None = Field(
+        default=None, description="Base64 or data URIs, one for each place in the texts."
+    )
     instruction: str | None = Field(
         default=None, description="Task description, placed before the examples."
     )
@@ -80,6 +87,7 @@ TASK = Task(
             'triptych generate "The small red circle" --stream',
             'triptych generate cat -i "Translate English to French:" -e "dog => chien"',
             'triptych generate "Once" --temperature 0.8 --top-p 0.95 --seed 7 -n 3',
+            'triptych generate "<image> a cat. <image>" --image cat.png --image dog.png',
         ),
         short={"instruction": "i", "examples": "e"},
     ),

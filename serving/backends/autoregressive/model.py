@@ -129,6 +129,10 @@ def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> Engine
     admit = bundle.manifest.graphs.get("admit")
     pixels = admit.input(Role.PIXELS) if admit else None
     has_source = admit is not None and admit.input(Role.SOURCE_TOKENS) is not None
+    images = bundle.manifest.images
+    if images is not None and bundle.manifest.image is not None:
+        shape = (1, *bundle.manifest.image.shape)
+        return EngineRequest(rules, pixels=np.zeros(shape, np.uint8), prompt_ids=(images.token_id,))
     return EngineRequest(
         rules,
         source_ids=np.zeros(1, np.int64) if has_source else None,

@@ -33,12 +33,23 @@ class Prompt:
     Attributes:
         token_ids: (T,) int64, T >= 1: the decoder's start tokens, then the request's prompt.
         source_ids: (S,) int64 encoder tokens, for models with a text encoder.
-        pixels: (height, width, 3) uint8, for models with an image encoder.
+        pixels: (height, width, 3) uint8, for models with an image encoder; (I, height, width, 3)
+            where a prompt holds images.
     """
 
     token_ids: NDArray[np.int64]
     source_ids: NDArray[np.int64] | None = None
     pixels: NDArray[np.uint8] | None = None
+
+    @property
+    def images(self) -> int:
+        """I: images that the prompt holds; 0 for models that take one image or none."""
+        return images_of(self.pixels)
+
+
+def images_of(pixels: NDArray[np.uint8] | None) -> int:
+    """The images of a prompt that holds images; 0 for one image, which is no list."""
+    return len(pixels) if pixels is not None and pixels.ndim == 4 else 0
 
 
 class Prefill(Protocol):

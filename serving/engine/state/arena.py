@@ -110,7 +110,7 @@ class Arena:
         self._zero_tail(start, stop, length)
 
     def clear(self, start: int, stop: int) -> None:
-        """Sets entries to zero, the initial value of a REPLACE state."""
+        """Sets entries to zero: the initial value of a REPLACE state, a HOLD state of nothing."""
         self._device.zero(self.view(slice(start, stop)))
 
     def _zero_tail(self, start: int, stop: int, length: int) -> None:

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from serving.bundle import Graph, Limits, Role, Tensor
+from serving.bundle import Graph, Limits, PromptImages, Role, Tensor
 from serving.errors import DeadlineExceeded, InvalidRequest, TooLong
 from serving.generation import Generation
 from serving.planning.calls import Generated, ended_early
@@ -12,7 +12,7 @@ from serving.planning.incremental_text import Tokens
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks.generate import TASK
-from tests.serving.tiny_models import STEP, WordTokenizer, manifest, served
+from tests.serving.tiny_models import IMAGE, STEP, WordTokenizer, image_file, manifest, served
 from triptych.tasks.generate import Example, GenerateRequest
 
 LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)
@@ -286,3 +286,73 @@ def test_examples_count_once_for_each_prompt() -> None:
     example = Example(input="ab", output="c")
     request = GenerateRequest(prompts=["a", "b"], instruction="do", examples=[example])
     assert TASK.size(request) == 2 + 2 * 5
+
+
+PLACES = {"images": {"place": "<image>", "around": "<around>", "begin": "<s> "}}
+TEXT_AND_IMAGES = TaskLimits(max_input_tokens=30, max_client_batch_size=3, max_prompt_images=2)
+
+
+@pytest.fixture
+def reader() -> LoadedModel:
+    """A model whose prompts hold images."""
+    tokenizer = WordTokenizer()
+    described = manifest(
+        "generate",
+        PLACES,
+        generation=Generation(pad_token_id=0, max_new_tokens=20),
+        limits=Limits(max_total_tokens=16),
+        image=IMAGE,
+        images=PromptImages(positions=2, token_id=9),
+    )
+    return served(described, tokenizer)
+
+
+def with_images(model: LoadedModel, *prompts: str, **fields: object) -> ContinuationPlan:
+    images = fields.pop("images")
+    assert isinstance(images, list)
+    request = GenerateRequest(prompts=list(prompts), images=["file"] * len(images), **fields)
+    return TASK.prepare(request, images, model, TEXT_AND_IMAGES)
+
+
+def test_images_fill_the_places_of_prompts(reader: LoadedModel) -> None:
+    red, blue = image_file("red"), image_file("blue")
+    first, second = with_images(reader, "<image> a", "b", images=[red]).calls
+    assert reader.tokenizer.pieces(first.inputs["prompt_ids"]) == [
+        "<s>", "<around><image><around>a",
+    ]  # fmt: skip
+    assert first.inputs["pixels"].shape == (1, 4, 4, 3)
+    assert list(second.inputs) == ["prompt_ids"]
+    examples = [Example(input="<image>", output="red")]
+    (call,) = with_images(reader, "<image>", examples=examples, images=[red, blue]).calls
+    np.testing.assert_array_equal(call.inputs["pixels"][:, 0, 0], [(255, 0, 0), (0, 0, 255)])
+
+
+def test_bad_image_of_a_prompt_is_reported_at_its_index(reader: LoadedModel) -> None:
+    made = with_images(reader, "<image>", "<image>", images=[b"x", image_file("red")])
+    first, second = made.numbers
+    assert getattr(first, "field", None) == "images.0"
+    assert second == 0
+
+
+def test_model_without_images_refuses_them(model: LoadedModel, reader: LoadedModel) -> None:
+    request = GenerateRequest(prompts=["<image>"], images=["file"])
+    assert TASK.accepts(request, reader)
+    assert not TASK.accepts(request, model)
+    assert TASK.accepts(GenerateRequest(prompts=["a"]), model)
+    refusal = TASK.refusal(request, [model])
+    assert (refusal.field, refusal.message) == (
+        "images", "prompts of tiny-generate hold no images: leave images out",
+    )  # fmt: skip
+
+
+def test_listing_says_what_stands_for_an_image(model: LoadedModel, reader: LoadedModel) -> None:
+    assert TASK.details(reader) == {"image_place": "<image>"}
+    assert TASK.limits(TEXT_AND_IMAGES, reader)["max_prompt_images"] == 2
+    assert TASK.details(model) == {}
+    assert "max_prompt_images" not in TASK.limits(TEXT_AND_IMAGES, model)
+
+
+def test_echo_of_a_prompt_with_images_is_its_own_text(reader: LoadedModel) -> None:
+    made = with_images(reader, "<image> a", images=[image_file("red")], echo=True, logprobs=0)
+    assert made.echoes[0].text == "<image> a"
+    assert [call.inputs["pixels"].shape[0] for call in made.calls] == [1, 1]

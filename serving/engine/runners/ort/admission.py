@@ -22,10 +22,14 @@ def write_initial(
 
     REPLACE and APPEND states are written to one row per prompt, [first x width, first x width + m).
     """
-    values = _encode(sessions, prompts)
-    for arena in state.of(Growth.HOLD):
-        assert arena.state.admit_output is not None
-        arena.write(first, values[arena.state.admit_output])
+    if sessions.manifest.images is None:
+        values = _encode(sessions, prompts)
+        for arena in state.of(Growth.HOLD):
+            assert arena.state.admit_output is not None
+            arena.write(first, values[arena.state.admit_output])
+    else:
+        values = {}
+        _write_images(sessions, state, prompts, first)
     start = first * state.width
     for arena in state.of(Growth.APPEND):
         if arena.state.admit_output is not None:
@@ -35,6 +39,26 @@ def write_initial(
             arena.clear(start, start + len(prompts))
         else:
             arena.write(start, values[arena.state.admit_output])
+
+
+def _write_images(
+    sessions: OrtSessions, state: GroupState, prompts: Sequence[Prompt], first: int
+) -> None:
+    """Writes HOLD states of prompts with images, those with equally many in one call."""
+    by_count: dict[int, list[int]] = {}
+    for index, prompt in enumerate(prompts):
+        by_count.setdefault(prompt.images, []).append(index)
+    for count, indices in by_count.items():
+        values = _encode(sessions, [prompts[index] for index in indices]) if count else {}
+        for arena in state.of(Growth.HOLD):
+            assert arena.state.admit_output is not None
+            for place, index in enumerate(indices):
+                slot = first + index
+                if count:
+                    read = values[arena.state.admit_output]
+                    arena.write(slot, sessions.device.entries(read, place, place + 1))
+                else:
+                    arena.clear(slot, slot + 1)
 
 
 def source_input(tensor: Tensor, prompts: Sequence[Prompt]) -> NDArray[Any]:

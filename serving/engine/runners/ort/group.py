@@ -140,7 +140,7 @@ class OrtGroup:
     def _add_slots(self, prompts: Sequence[Prompt], lengths: Sequence[int]) -> None:
         """Gives prompts slots with their initial states, and room for their tokens."""
         state, first = self._state, len(self._state)
-        sources = [0 if p.source_ids is None else len(p.source_ids) for p in prompts]
+        sources = [self._sessions.source_length(prompt) for prompt in prompts]
         self._unbind()  # its buffers may be moved, and must not be kept alive
         state.ensure_capacity(first + len(prompts), max(1, *lengths), max(sources))
         write_initial(self._sessions, state, prompts, first)

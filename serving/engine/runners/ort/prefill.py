@@ -50,7 +50,7 @@ class OrtPrefill:
         self._sessions = sessions
         self._token_ids = prompt.token_ids
         self._is_single = manifest.graphs["step"].max_tokens_per_call == 1
-        source = 0 if prompt.source_ids is None else len(prompt.source_ids)
+        source = sessions.source_length(prompt)
         self.state.ensure_capacity(1, len(prompt.token_ids), source)
         write_initial(sessions, self.state, [prompt], first=0)
         self.state.admit(self._copy_blocks(blocks), source)

@@ -21,6 +21,7 @@ from serving.engine.runners.ort.logits_graphs import (
     open_model,
 )
 from serving.engine.runners.ort.topk_graph import TopK
+from serving.engine.runners.protocol import Prompt
 from serving.engine.state.buffer_pool import BufferPool
 from serving.engine.state.device import DeviceTensor
 from serving.errors import BundleError
@@ -79,6 +80,13 @@ class OrtSessions:
     @cached_property
     def _editor(self) -> CellEditor:
         return CellEditor(self._options, self.device)
+
+    def source_length(self, prompt: Prompt) -> int:
+        """Positions of a prompt's source: its tokens, or those of its images."""
+        images = self.manifest.images
+        if images is not None:
+            return images.positions * prompt.images
+        return 0 if prompt.source_ids is None else len(prompt.source_ids)
 
     def logits_scratch(self, rows: int) -> DeviceTensor:
         """(rows, V) in the graph's dtype; every call of this model writes to the same memory."""

@@ -1,0 +1,142 @@
+"""The Perceiver resampler: an image's many vectors become a fixed number of latent ones.
+
+Paper: Alayrac et al. 2022, "Flamingo: a Visual Language Model for Few-Shot Learning", §2.1 and
+figure 5 (arXiv 2204.14198): learned latents attend to the image's vectors and to themselves.
+Part of `idefics.py`, in the names and with the defaults of `transformers`' Idefics.
+
+Legend: B batch, S vectors of an image, L latents, D width, H heads, K width of a head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from export.config_reader import ConfigReader
+from export.layers.attention import Attention
+from export.layers.fused import multi_head_attention
+from export.layers.heads import Heads
+from export.layers.mlp import MLP
+from export.layers.scores import attend
+from export.rename import Entry
+
+
+@dataclass(frozen=True)
+class Config:
+    """Shape of a resampler."""
+
+    width: int
+    """D."""
+    latents: int
+    """L."""
+    layers: int
+    heads: int
+    head_width: int
+    mlp_width: int
+    has_head_norms: bool
+    """Whether each head's queries and keys are normalised."""
+
+
+def read_config(reader: ConfigReader, width: int) -> Config:
+    """The configuration, from `perceiver_config` of a model's.
+
+    Args:
+        width: Of the image tower.
+    """
+    perceiver = reader.section("perceiver_config")
+    return Config(
+        width,
+        latents=perceiver.integer("resampler_n_latents", 64),
+        layers=perceiver.integer("resampler_depth", 6),
+        heads=perceiver.integer("resampler_n_heads", 16),
+        head_width=perceiver.integer("resampler_head_dim", 96),
+        mlp_width=4 * width,
+        has_head_norms=perceiver.flag("qk_layer_norms_perceiver", False),
+    )
+
+
+class LatentAttention(Attention):
+    """Latents attend to the image's vectors and to the latents, as one sequence of keys."""
+
+    def __init__(self, config: Config) -> None:
+        heads = Heads(
+            config.width, config.heads, bias=False, head_width=config.head_width, out_bias=False
+        )
+        super().__init__(heads)
+        self.context_norm = nn.LayerNorm(config.width)
+        self.latents_norm = nn.LayerNorm(config.width)
+        self.query_norm: nn.Module = nn.Identity()
+        self.key_norm: nn.Module = nn.Identity()
+        if config.has_head_norms:
+            self.query_norm = nn.LayerNorm(heads.width)
+            self.key_norm = nn.LayerNorm(heads.width)
+
+    def forward(self, context: Tensor, latents: Tensor) -> Tensor:
+        """(B, S, D) and (B, L, D) → (B, L, D)."""
+        latents = self.latents_norm(latents)
+        read = torch.cat([self.context_norm(context), latents], dim=1)  # (B, S + L, D)
+        query = self.normalised(self.query(latents), self.query_norm)
+        key, value = self.normalised(self.key(read), self.key_norm), self.value(read)
+        if self.is_fused:
+            mixed = multi_head_attention(self.heads, query, key, value)
+        else:
+            query, key, value = (self.split(part) for part in (query, key, value))
+            mixed = self.join(attend(self.heads, query, key, value))
+        return self.out(mixed)
+
+
+class ResamplerBlock(nn.Module):
+    """Attention of the latents and an MLP, each behind a norm and with a residual."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.attention = LatentAttention(config)
+        self.mlp_norm = nn.LayerNorm(config.width)
+        self.mlp = MLP(config.width, config.mlp_width, "relu", bias=False)
+
+    def forward(self, context: Tensor, latents: Tensor) -> Tensor:
+        """(B, S, D) and (B, L, D) → (B, L, D)."""
+        latents = latents + self.attention(context, latents)
+        return latents + self.mlp(self.mlp_norm(latents))
+
+
+class PerceiverResampler(nn.Module):
+    """Vectors of an image → L latents."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.latents = nn.Parameter(torch.zeros(config.latents, config.width))
+        self.blocks = nn.ModuleList(ResamplerBlock(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+
+    def forward(self, context: Tensor) -> Tensor:
+        """(B, S, D) → (B, L, D)."""
+        latents = self.latents.expand(context.shape[0], -1, -1)
+        for block in self.blocks:
+            latents = block(context, latents)
+        return self.norm(latents)
+
+
+def rename(theirs: str, ours: str) -> dict[str, Entry]:
+    """The table of a resampler, under prefixes without their last dot."""
+    block, own = f"{theirs}.blocks.*.*", f"{ours}.blocks.*"
+    attention = {
+        "q_proj": "query",
+        "k_proj": "key",
+        "v_proj": "value",
+        "output_proj": "out",
+        "q_layer_norm": "query_norm",
+        "k_layer_norm": "key_norm",
+        "context_layer_norm": "context_norm",
+        "latents_layer_norm": "latents_norm",
+    }
+    return {
+        f"{theirs}.latents": f"{ours}.latents",
+        f"{theirs}.layer_norm": f"{ours}.norm",
+        **{f"{block}.{name}": f"{own}.attention.{part}" for name, part in attention.items()},
+        f"{block}.ln": f"{own}.mlp_norm",
+        f"{block}.fc": f"{own}.mlp.up",
+        f"{block}.c_proj": f"{own}.mlp.down",
+    }
