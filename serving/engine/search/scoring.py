@@ -50,7 +50,9 @@ class GivenTokens:
         self._score += log_probs[0]
         record = None
         if self._trace.is_enabled:
-            best = self._trace.record(ids[1:], log_probs[1:], candidates, row)
+            # without requested ones, the given token is the only candidate
+            ranked = slice(1, None) if self._trace.count else slice(None)
+            best = self._trace.record(ids[ranked], log_probs[ranked], candidates, row)
             record = TokenRecord(float(log_probs[0]), best.top, best.emitted)
             self._records.append(record)
         return None if self._taken == len(self._given) else StepResult((token_id,), record=record)

@@ -107,3 +107,11 @@ def test_pieces_carry_their_own(way: str) -> None:
     assert all(len(piece.log_probs) == len(piece.token_ids) == 1 for piece in chunks)
     assert sum((piece.log_probs for piece in chunks), ()) == end.hypotheses[0].log_probs
     assert sum((piece.top for piece in chunks), ()) == end.hypotheses[0].top
+
+
+def test_given_tokens_are_scored_without_best_ones_too() -> None:
+    given = {"given_ids": (7, 9, 4), "max_new_tokens": 3}
+    (wanted,), (alone,) = found(**given), found(**given, top_log_probs=0)
+    assert alone.token_ids == (7, 9, 4)
+    assert alone.log_probs == wanted.log_probs
+    assert alone.top == ((), (), ())
