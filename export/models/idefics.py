@@ -407,8 +407,7 @@ TWIN = Twin(
         "odd": _TINY
         | {
             "use_resampler": True,
-            "num_hidden_layers": 4,
-            "cross_layer_interval": 2,
+            "num_hidden_layers": 2,
             "alpha_type": "vector",
             "qk_layer_norms": True,
         },
@@ -425,7 +424,8 @@ TWIN = Twin(
         | {
             "vocab_size": 64,
             "additional_vocab_size": 0,
-            "cross_layer_interval": 3,
+            "num_hidden_layers": 4,
+            "cross_layer_interval": 2,
             "vision_config": _TINY_IMAGE | {"hidden_act": "quick_gelu", "num_attention_heads": 3},
             "hidden_size": 32,
             "num_attention_heads": 2,

@@ -119,8 +119,10 @@ def test_tokens_do_not_depend_on_other_sequences(name: str, beams: int, int8: Lo
     requests = [
         EngineRequest(
             rules(bundle, beams),
-            **source(bundle, random, 3 + length % 5),
-            prompt_ids=tuple(random.integers(1, 20, length).tolist()),
+            **{
+                "prompt_ids": tuple(random.integers(1, 20, length).tolist()),
+                **source(bundle, random, length if bundle.manifest.images else 3 + length % 5),
+            },
         )
         for length in (12, 2, 9, 1)
     ]
