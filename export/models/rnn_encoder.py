@@ -23,8 +23,7 @@ from export.encoding.declaration import text_architecture, text_twin
 from export.encoding.heads import HeadConfig, HeadKind, read_head
 from export.encoding.network import SequenceClassifier, TextEncoder, TextModel
 from export.encoding.pooling import POOLED, PoolingMode, final_states
-from export.layers.cells import CELLS
-from export.layers.recurrent_stack import RecurrentStack, tensor_names
+from export.layers.recurrent_config import RecurrentConfig
 from export.rename import Entry, Rename
 from serving.bundle import Limits
 
@@ -39,21 +38,15 @@ FINAL = "final"
 class Config:
     """The network's part of `config.json`."""
 
-    vocabulary_size: int
-    word_width: int
-    hidden_width: int
-    layers: int
-    cell: str
+    recurrent: RecurrentConfig
     is_bidirectional: bool
     pooling: str
-    max_positions: int
-    """Longest text in training; a recurrence has no position table."""
     head: HeadConfig
 
     @property
     def limits(self) -> Limits:
         """Of one text."""
-        return Limits(max_input_tokens=self.max_positions)
+        return Limits(max_input_tokens=self.recurrent.max_positions)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -64,14 +57,9 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     reader = ConfigReader(values)
     return Config(
-        vocabulary_size=reader.integer("vocab_size"),
-        word_width=reader.integer("embedding_size"),
-        hidden_width=reader.integer("hidden_size"),
-        layers=reader.integer("num_layers", 1),
-        cell=reader.choice("cell", CELLS),
+        recurrent=RecurrentConfig.read(reader),
         is_bidirectional=reader.flag("bidirectional", False),
         pooling=reader.choice("pooling", (FINAL, PoolingMode.MEAN, PoolingMode.MAX), FINAL),
-        max_positions=reader.integer("max_positions"),
         head=read_head(reader, "Rnn", HEADS),
     )
 
@@ -84,14 +72,9 @@ class Encoder(TextEncoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(config.vocabulary_size, config.word_width)
-        self.rnn = RecurrentStack(
-            CELLS[config.cell],
-            config.word_width,
-            config.hidden_width,
-            config.layers,
-            is_bidirectional=config.is_bidirectional,
-        )
+        sizes = config.recurrent
+        self.tokens = nn.Embedding(sizes.vocabulary_size, sizes.word_width)
+        self.rnn = sizes.stack(is_bidirectional=config.is_bidirectional)
         self.width = self.rnn.output_width
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
@@ -121,9 +104,7 @@ def build(config: Config) -> TextModel:
 def rename(config: Config) -> Rename:
     """The names of `torch.nn` → ours."""
     table: dict[str, Entry] = {"embedding": "encoder.tokens"}
-    names = tensor_names(
-        CELLS[config.cell], config.layers, is_bidirectional=config.is_bidirectional
-    )
+    names = config.recurrent.tensor_names(is_bidirectional=config.is_bidirectional)
     table |= {f"rnn.{theirs}": f"encoder.rnn.{ours}" for theirs, ours in names.items()}
     heads = {HeadKind.SEQUENCE: "classifier.output", HeadKind.TOKENS: "tagger"}
     table["classifier"] = heads.get(config.head.kind)

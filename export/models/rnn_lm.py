@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from export.architecture import Architecture, Graphs, no_section
 from export.config_reader import ConfigReader
 from export.decoding.recurrent import StateDecoder, recurrent_lm_graphs
-from export.layers.cells import CELLS, States
-from export.layers.recurrent_stack import RecurrentStack, tensor_names
+from export.layers.cells import States
+from export.layers.recurrent_config import RecurrentConfig
 from export.rename import Entry, Rename
 from export.twin import Twin
 from serving.bundle import ImageSpec, Limits
@@ -32,16 +32,8 @@ from serving.bundle import ImageSpec, Limits
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(RecurrentConfig):
     """The network's part of `config.json`."""
-
-    vocabulary_size: int
-    word_width: int
-    hidden_width: int
-    layers: int
-    cell: str
-    max_positions: int
-    """Longest text in training; a recurrence has no position table."""
 
     @property
     def limits(self) -> Limits:
@@ -56,15 +48,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     Raises:
         CheckpointError: a field is missing, is no size, or has a value that is not supported.
     """
-    reader = ConfigReader(values)
-    return Config(
-        vocabulary_size=reader.integer("vocab_size"),
-        word_width=reader.integer("embedding_size"),
-        hidden_width=reader.integer("hidden_size"),
-        layers=reader.integer("num_layers", 1),
-        cell=reader.choice("cell", CELLS),
-        max_positions=reader.integer("max_positions"),
-    )
+    return Config.read(ConfigReader(values))
 
 
 # --------------------------------------------------------------------------------------- network
@@ -75,15 +59,10 @@ class Decoder(StateDecoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        cell = CELLS[config.cell]
         self.vocabulary_size = config.vocabulary_size
-        self.state_widths = {
-            f"{name}_{layer}": config.hidden_width
-            for layer in range(config.layers)
-            for name in cell.states
-        }
+        self.state_widths = config.state_widths
         self.words = nn.Embedding(config.vocabulary_size, config.word_width)
-        self.rnn = RecurrentStack(cell, config.word_width, config.hidden_width, config.layers)
+        self.rnn = config.stack()
         self.output = nn.Linear(config.hidden_width, config.vocabulary_size)
 
     def forward(self, tokens: Tensor, states: States, *held: Tensor) -> tuple[Tensor, States]:
@@ -105,7 +84,7 @@ class LanguageModel(nn.Module):
 
 def rename(config: Config) -> Rename:
     """The names of `torch.nn` → ours."""
-    names = tensor_names(CELLS[config.cell], config.layers)
+    names = config.tensor_names()
     table: dict[str, Entry] = {
         f"rnn.{theirs}": f"decoder.rnn.{ours}" for theirs, ours in names.items()
     }

@@ -30,8 +30,8 @@ from export.config_reader import ConfigReader
 from export.decoding.recurrent import StateDecoder, context_graphs
 from export.decoding.source import text_source
 from export.encoding.pooling import final_states, mean
-from export.layers.cells import CELLS, States
-from export.layers.recurrent_stack import RecurrentStack, tensor_names
+from export.layers.cells import States
+from export.layers.recurrent_config import RecurrentConfig
 from export.rename import Entry, Rename
 from export.twin import Twin
 from serving.bundle import ImageSpec, Limits
@@ -43,22 +43,17 @@ CONTEXTS = ("initial", "final", "mean")
 
 @dataclass(frozen=True)
 class Config:
-    """The network's part of `config.json`."""
+    """The network's part of `config.json`; encoder and decoder have the same sizes."""
 
-    vocabulary_size: int
-    word_width: int
-    hidden_width: int
-    layers: int
-    cell: str
+    recurrent: RecurrentConfig
     is_bidirectional: bool
     context: str
-    max_positions: int
-    """Longest source and target in training; a recurrence has no position table."""
 
     @property
     def limits(self) -> Limits:
         """Source and target each."""
-        return Limits(max_input_tokens=self.max_positions, max_total_tokens=self.max_positions)
+        longest = self.recurrent.max_positions
+        return Limits(max_input_tokens=longest, max_total_tokens=longest)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -69,14 +64,9 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     reader = ConfigReader(values)
     return Config(
-        vocabulary_size=reader.integer("vocab_size"),
-        word_width=reader.integer("embedding_size"),
-        hidden_width=reader.integer("hidden_size"),
-        layers=reader.integer("num_layers", 1),
-        cell=reader.choice("cell", CELLS),
+        recurrent=RecurrentConfig.read(reader),
         is_bidirectional=reader.flag("bidirectional", False),
         context=reader.choice("context", CONTEXTS),
-        max_positions=reader.integer("max_positions"),
     )
 
 
@@ -90,14 +80,9 @@ class Encoder(nn.Module):
         super().__init__()
         self.takes_mean = config.context == "mean"
         self.is_bidirectional = config.is_bidirectional
-        self.words = nn.Embedding(config.vocabulary_size, config.word_width)
-        self.rnn = RecurrentStack(
-            CELLS[config.cell],
-            config.word_width,
-            config.hidden_width,
-            config.layers,
-            is_bidirectional=config.is_bidirectional,
-        )
+        sizes = config.recurrent
+        self.words = nn.Embedding(sizes.vocabulary_size, sizes.word_width)
+        self.rnn = sizes.stack(is_bidirectional=config.is_bidirectional)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, S), (B,) → (B, C)."""
@@ -112,19 +97,14 @@ class Decoder(StateDecoder):
 
     def __init__(self, config: Config, context_width: int) -> None:
         super().__init__()
-        cell = CELLS[config.cell]
-        self.vocabulary_size = config.vocabulary_size
-        self.state_widths = {
-            f"{name}_{layer}": config.hidden_width
-            for layer in range(config.layers)
-            for name in cell.states
-        }
+        sizes = config.recurrent
+        self.vocabulary_size = sizes.vocabulary_size
+        self.state_widths = sizes.state_widths
         self.context_width = None if config.context == "initial" else context_width
-        self.words = nn.Embedding(config.vocabulary_size, config.word_width)
+        self.words = nn.Embedding(sizes.vocabulary_size, sizes.word_width)
         self.initial = nn.Linear(context_width, sum(self.state_widths.values()))
-        read = config.word_width + (self.context_width or 0)
-        self.rnn = RecurrentStack(cell, read, config.hidden_width, config.layers)
-        self.output = nn.Linear(config.hidden_width, config.vocabulary_size)
+        self.rnn = sizes.stack(sizes.word_width + (self.context_width or 0))
+        self.output = nn.Linear(sizes.hidden_width, sizes.vocabulary_size)
 
     def initial_states(self, context: Tensor) -> States:
         """(B, C) → (B, H) each."""
@@ -156,9 +136,8 @@ class Seq2Seq(nn.Module):
 
 def rename(config: Config) -> Rename:
     """Ours, with the names of `torch.nn` in the recurrent layers."""
-    cell, layers = CELLS[config.cell], config.layers
-    read = tensor_names(cell, layers, is_bidirectional=config.is_bidirectional)
-    written = tensor_names(cell, layers)
+    read = config.recurrent.tensor_names(is_bidirectional=config.is_bidirectional)
+    written = config.recurrent.tensor_names()
     table: dict[str, Entry] = {f"encoder.rnn.{k}": f"encoder.rnn.{own}" for k, own in read.items()}
     table |= {f"decoder.rnn.{name}": f"decoder.rnn.{own}" for name, own in written.items()}
     table |= {"encoder.embedding": "encoder.words", "decoder.embedding": "decoder.words"}
@@ -170,7 +149,7 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: Seq2Seq, image: ImageSpec | None = None) -> Graphs:
     """`admit` (B, S dynamic) and `step` (R, B dynamic; one token a call)."""
-    source = text_source(model.config.vocabulary_size)
+    source = text_source(model.config.recurrent.vocabulary_size)
     return context_graphs(model.encoder, model.decoder, source)
 
 
