@@ -89,6 +89,8 @@ def as_generated(answer: Finished) -> Generated:
         sequences=tuple(hypothesis.token_ids for hypothesis in answer.hypotheses),
         scores=tuple(hypothesis.score for hypothesis in answer.hypotheses),
         finish_reasons=tuple(hypothesis.finish_reason for hypothesis in answer.hypotheses),
+        log_probs=tuple(one.log_probs for one in answer.hypotheses if one.log_probs),
+        top=tuple(one.top for one in answer.hypotheses if one.top),
     )
 
 
