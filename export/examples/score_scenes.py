@@ -6,6 +6,7 @@ Every scene has a combination of attributes that is in no training picture.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 from PIL import Image
@@ -58,6 +59,17 @@ def caption_exact_match(caption_all: CaptionFunction, count: int, seed: int) -> 
     """Share of held-out pictures whose caption is the canonical one, word for word."""
     truths, pictures = _captioned_pictures(count, seed)
     return _share_equal(caption_all(pictures), truths)
+
+
+def caption_words_right(caption_all: CaptionFunction, count: int, seed: int) -> float:
+    """Share of the canonical captions' words that a caption has in the same place."""
+    truths, pictures = _captioned_pictures(count, seed)
+    pairs = [
+        pair
+        for words, truth in zip(caption_all(pictures), truths, strict=True)
+        for pair in zip_longest(words.split()[: len(truth.split())], truth.split())
+    ]
+    return sum(word == truth for word, truth in pairs) / len(pairs)
 
 
 def swapped_caption_match(caption_all: CaptionFunction, count: int, seed: int) -> float:

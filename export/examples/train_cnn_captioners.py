@@ -29,6 +29,7 @@ from export.examples.score_scenes import (
     TEST_SCENES,
     TEST_SEED,
     caption_exact_match,
+    caption_words_right,
     swapped_caption_match,
 )
 from export.examples.soft_captioner import text
@@ -42,7 +43,7 @@ _MEAN = _DEVIATION = [0.5, 0.5, 0.5]  # of the saved image recipe
 def main() -> None:
     """Trains, saves, scores and describes the checkpoints."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1000, help="training steps (%(default)s)")
+    parser.add_argument("--steps", type=int, default=700, help="training steps (%(default)s)")
     parser.add_argument(
         "--swap-words",
         type=float,
@@ -119,6 +120,7 @@ def report(system: System, folder: Path, run: str) -> None:
         "captions that match word for word": caption_exact_match(
             caption_all, TEST_SCENES, TEST_SEED
         ),
+        "words in their places": caption_words_right(caption_all, TEST_SCENES, TEST_SEED),
         "the same captions, pictures swapped": swapped_caption_match(
             caption_all, TEST_SCENES, TEST_SEED
         ),

@@ -4,11 +4,20 @@ from functools import partial
 
 from export.examples.history import asking
 from export.examples.history.system import Ask, Group, Measure, System
-from export.examples.score_scenes import TEST_SEED, caption_exact_match, swapped_caption_match
+from export.examples.score_scenes import (
+    TEST_SEED,
+    caption_exact_match,
+    caption_words_right,
+    swapped_caption_match,
+)
 
 
 def _exact(ask: Ask, count: int) -> float:
     return 100 * caption_exact_match(partial(asking.captions, ask), count, TEST_SEED)
+
+
+def _words(ask: Ask, count: int) -> float:
+    return 100 * caption_words_right(partial(asking.captions, ask), count, TEST_SEED)
 
 
 def _swapped(ask: Ask, count: int) -> float:
@@ -41,6 +50,7 @@ control compares each caption with the truth of the next picture.""",
     ),
     measures=(
         Measure("exact %, withheld combinations", _exact),
+        Measure("words right %, withheld combinations", _words),
         Measure("control: swapped pictures", _swapped),
     ),
 )

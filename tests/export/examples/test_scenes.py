@@ -28,6 +28,7 @@ from export.examples.scenes import (
 from export.examples.score_scenes import (
     CHOICES,
     caption_exact_match,
+    caption_words_right,
     heldout_pictures,
     questions,
     swapped_caption_match,
@@ -300,6 +301,17 @@ def test_perfect_captions_score_one_and_swapped_ones_nothing():
     truths = [caption(scene) for scene, _ in heldout_pictures(50, seed=9)]
     assert caption_exact_match(lambda pictures: truths, 50, seed=9) == 1.0
     assert swapped_caption_match(lambda pictures: truths, 50, seed=9) < 0.05
+
+
+def test_words_in_their_places_count():
+    truths = [caption(scene) for scene, _ in heldout_pictures(50, seed=9)]
+    words = sum(len(truth.split()) for truth in truths)
+    assert caption_words_right(lambda pictures: truths, 50, seed=9) == 1.0
+    assert caption_words_right(lambda pictures: [""] * 50, 50, seed=9) == 0.0
+    longer = [f"{truth} again" for truth in truths]
+    assert caption_words_right(lambda pictures: longer, 50, seed=9) == 1.0
+    first = [truth.split()[0] for truth in truths]
+    assert caption_words_right(lambda pictures: first, 50, seed=9) == 50 / words
 
 
 def test_zero_shot_score_counts_true_choices():
