@@ -27,7 +27,8 @@ def generator_canary(model: LoadedModel) -> GenerateCall:
         inputs = {PIXELS: np.zeros(model.image.shape, np.uint8)}
     else:
         name = SOURCE_IDS if model.reads_source else PROMPT_IDS
-        inputs = {name: np.array(model.tokenizer.encode(_TEXT), dtype=np.int64)}
+        ids = model.tokenizer.encode(_TEXT) or [model.pad_token_id]
+        inputs = {name: np.array(ids, dtype=np.int64)}
     options = Overrides(num_beams=1, num_return_sequences=1, max_new_tokens=1)
     return model.generate_call(inputs, options)
 

@@ -10,7 +10,7 @@ import pytest
 import serving.tasks
 from serving.bundle import Manifest, Role
 from serving.errors import BundleError
-from serving.planning.canaries import part_canary
+from serving.planning.canaries import generator_canary, part_canary
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
 from serving.planning.served_task import AnyTask, Plan, ServedTask, sections_of
@@ -107,6 +107,14 @@ def test_task_without_section_is_served_by_every_bundle_that_fits(tower: str | N
     assert "embeddings" not in sections_of(manifest("generate"), tasks)
     blind = fitting.model_copy(update={"graphs": {}, "tasks": {}})
     assert sections_of(blind, tasks) == {}
+
+
+def test_canary_has_a_token_where_its_text_has_none(
+    translator: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translator.tokenizer, "encode", lambda text: [])
+    (source,) = generator_canary(translator).inputs.values()
+    assert source.tolist() == [translator.pad_token_id]
 
 
 def test_canary_of_a_missing_part_is_none(translator: LoadedModel) -> None:
