@@ -93,11 +93,11 @@ class Exported:
     repository: Path
     model: LoadedModel
 
-    def asked(self, task: str, images: tuple[bytes, ...] = (), **fields: Any) -> list[Any]:
+    def asked(self, task: str, pictures: tuple[bytes, ...] = (), **fields: Any) -> list[Any]:
         """The items of a response, as the gateway computes them."""
         served = TASKS[task]
         request = served.declaration.request(**fields)
-        plan = served.prepare(request, images, self.model, TaskLimits())
+        plan = served.prepare(request, pictures, self.model, TaskLimits())
         outcomes = []
         for call in plan.calls:
             path = self.repository / call.model / str(call.version) / "model.onnx"
