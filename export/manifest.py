@@ -89,7 +89,7 @@ def tasks(architecture: Architecture, config: Any, wanted: str | None) -> tuple[
 
 def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preprocessing:
     """Tokenizer and image recipe, with the tokenizer's files."""
-    config = architecture.read_config(checkpoint.config)
+    config = architecture.configuration(checkpoint)
     image = image_spec(checkpoint) if architecture.size_of(config) else None
     if architecture.tokenizer is None or not architecture.reads_text(config):
         return Preprocessing(None, {}, image)
