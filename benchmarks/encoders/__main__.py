@@ -41,7 +41,7 @@ def main() -> int:
         print(report.page(found))
         return 0
     section = report.SERVED if arguments.served else report.IN_PROCESS
-    run = time.strftime("%Y-%m-%d %H:%M")
+    run = time.strftime("%Y-%m-%d %H:%M:%S")
     about: Row = {"machine": machine.described(), "rounds": arguments.rounds}
     before, rows = machine.load(), []
     for model in arguments.models:
@@ -64,13 +64,18 @@ def measure(model: str, arguments: argparse.Namespace) -> list[Row]:
             arguments.in_flight,
             arguments.rounds,
             arguments.longest,
+            arguments.works,
             QUICK_COUNTED_S if arguments.quick else served.LEAST_COUNTED_S,
-            CACHE,
+            arguments.cache,
             console,
         )
-    cells = list(in_process.works(model, arguments.batches, arguments.longest))
+    cells = [
+        work
+        for work in in_process.works(model, arguments.batches, arguments.longest)
+        if not arguments.works or in_process.title(work) in arguments.works
+    ]
     engines = chosen(in_process.ENGINES, arguments)
-    return in_process.measure(model, engines, cells, arguments.rounds, CACHE, console)
+    return in_process.measure(model, engines, cells, arguments.rounds, arguments.cache, console)
 
 
 def chosen(engines: tuple[str, ...], arguments: argparse.Namespace) -> list[str]:
@@ -90,8 +95,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--in-flight", nargs="+", type=int, default=[1, 8, 32, 128])
     parser.add_argument("--rounds", type=int, help="5 in process, 3 served; quick: 3 and 1")
     parser.add_argument("--longest", type=int, help="tokens of the longest texts: 512; quick: 128")
+    parser.add_argument("--works", nargs="+", help="like '16 tokens' 'from jpeg': all by default")
     parser.add_argument("--only", nargs="+", help="engines with this in their names")
     parser.add_argument("--output", type=Path, default=RESULTS, help="merged into this file")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="checkpoints and bundles")
     parser.add_argument("--markdown", action="store_true", help="print the file's tables, and end")
     arguments = parser.parse_args()
     if arguments.rounds is None:

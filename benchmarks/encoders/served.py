@@ -83,13 +83,17 @@ class Contender:
         return in_flight * self.slowest_s.get(traffic, 0.0) < LONGEST_WAIT_S
 
 
-def kinds(model: str, longest: int) -> list[Traffic]:
-    """What a model is sent; texts over `longest` tokens are left out."""
+def kinds(model: str, longest: int, titles: Sequence[str] | None = None) -> list[Traffic]:
+    """What a model is sent; texts over `longest` tokens are left out.
+
+    Args:
+        titles: Of those that are wanted; by default all.
+    """
     lengths = MODELS[model].lengths
-    if not lengths:
-        return [Traffic(None)]
-    fixed = [Traffic(length) for length in lengths if length <= longest]
-    return [*fixed, Traffic(0)] if model == "minilm-l6" else fixed
+    found = [Traffic(length) for length in lengths if length <= longest] or [Traffic(None)]
+    if model == "minilm-l6":
+        found.append(Traffic(0))
+    return [traffic for traffic in found if not titles or traffic.title in titles]
 
 
 def measure(
@@ -98,6 +102,7 @@ def measure(
     levels: Sequence[int],
     rounds: int,
     longest: int,
+    titles: Sequence[str] | None,
     least_s: float,
     cache: Path,
     console: Console,
@@ -114,7 +119,7 @@ def measure(
                 agreed = agreement.check(engine, server, works, expected)
             console.print(f"{model}, {engine}: {agreed}")
             contenders.append(Contender(engine, server, agreed))
-        for traffic in kinds(model, longest):
+        for traffic in kinds(model, longest, titles):
             with console.status(f"{model}, {traffic.title}"):
                 take_turns(contenders, traffic, levels, rounds, least_s, console)
     return [
