@@ -285,9 +285,10 @@ class Manifest(_Frozen):
         """The first stateless part with an input and an output of these roles."""
         if self.generator is not None:
             return None
+        instances = self.placement.instances if self.placement else 1
         return next(
             (
-                Part(self.parts[key], self.version, graph)
+                Part(self.parts[key], self.version, graph, instances)
                 for key, graph in self.graphs.items()
                 if graph.input(takes) and graph.output(returns)
             ),
@@ -302,6 +303,8 @@ class Part:
     model: str
     version: int
     graph: Graph
+    instances: int = 1
+    """Calls that it runs at the same time."""
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,12 @@ class GatewaySettings(BaseSettings):
         le=256,
         description="Concurrent sequences at Triton; others wait for their turn.",
     )
-    max_calls_per_model: int = Field(
-        default=2,
+    max_calls_per_model: int | None = Field(
+        default=None,
         ge=1,
         le=64,
-        description="Concurrent calls to one stateless model, one more than it has instances; "
-        "others wait and are joined.",
+        description="Concurrent calls to one stateless model; others wait and are joined. "
+        "Default: one more than it has instances.",
     )
     max_batch_tokens: int = Field(
         default=1024,

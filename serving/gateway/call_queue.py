@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -107,7 +107,7 @@ def joined(calls: Sequence[InferCall]) -> InferCall:
     if len(calls) == 1:
         return first
     inputs = {name: np.concatenate([call.inputs[name] for call in calls]) for name in first.inputs}
-    return InferCall(first.model, first.version, inputs, first.outputs)
+    return replace(first, inputs=inputs)
 
 
 def divided(outputs: Outputs, calls: Sequence[InferCall]) -> Iterator[Outputs]:

@@ -26,6 +26,9 @@ from serving.gateway.call_queue import CallQueue, QueuedCall, divided, joined
 from serving.gateway.metrics import Metrics
 from serving.planning.calls import InferCall, Outcome, Outputs
 
+READY_CALLS = 1
+"""In flight beyond one for each instance: it is there when an instance becomes free."""
+
 Infer = Callable[[InferCall, float], Awaitable[Outputs]]
 """Runs a call within a number of seconds."""
 
@@ -36,11 +39,13 @@ class Joiner:
     Args:
         infer: Runs a call.
         metrics: Rows and joined calls are counted there.
-        max_calls: In flight, of each version of a model.
+        max_calls: In flight, of each version of a model; None: one more than it has instances.
         max_tokens: Of a joined call, padding included; a call that has more is sent alone.
     """
 
-    def __init__(self, infer: Infer, metrics: Metrics, *, max_calls: int, max_tokens: int) -> None:
+    def __init__(
+        self, infer: Infer, metrics: Metrics, *, max_calls: int | None, max_tokens: int
+    ) -> None:
         self._infer = infer
         self._metrics = metrics
         self._max_calls = max_calls
@@ -64,9 +69,8 @@ class Joiner:
         key = call.model, call.version
         if (queue := self._queues.get(key)) is None:
             forget = partial(self._queues.pop, key, None)
-            queue = self._queues[key] = _ModelQueue(
-                self._run, forget, self._max_calls, self._max_tokens
-            )
+            max_calls = self._max_calls or call.instances + READY_CALLS
+            queue = self._queues[key] = _ModelQueue(self._run, forget, max_calls, self._max_tokens)
         queue.add(queued)
         try:
             async with asyncio.timeout(timeout_s):

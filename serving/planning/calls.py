@@ -53,6 +53,8 @@ class InferCall:
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Role]
     """Output name → its role; the graph's other outputs are not computed."""
+    instances: int = 1
+    """Of the model."""
 
     @classmethod
     def of(cls, part: Part, inputs: Mapping[Role, Array], returns: tuple[Role, ...]) -> InferCall:
@@ -66,6 +68,7 @@ class InferCall:
             part.version,
             {_name(part, part.graph.input(role), role): array for role, array in inputs.items()},
             {_name(part, part.graph.output(role), role): role for role in returns},
+            part.instances,
         )
 
     @property

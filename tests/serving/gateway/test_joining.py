@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ class Model:
 class Stack:
     """A joiner over the model, and its callers."""
 
-    def __init__(self, max_calls: int = 1, max_tokens: int = 1000) -> None:
+    def __init__(self, max_calls: int | None = 1, max_tokens: int = 1000) -> None:
         self.model = Model()
         self.metrics = Metrics()
         self.joiner = Joiner(
@@ -99,7 +100,7 @@ class Stack:
 
 
 @asynccontextmanager
-async def stack(max_calls: int = 1, max_tokens: int = 1000) -> AsyncIterator[Stack]:
+async def stack(max_calls: int | None = 1, max_tokens: int = 1000) -> AsyncIterator[Stack]:
     made = Stack(max_calls, max_tokens)
     async with asyncio.timeout(LIMIT_S):
         yield made
@@ -146,6 +147,19 @@ async def test_calls_of_one_turn_of_the_loop_are_joined() -> None:
         assert made.metric("triptych_call_rows_sum") == 6
         assert made.metric("triptych_call_rows_count") == 1
         assert made.metric("triptych_joined_calls_total") == 3
+
+
+@pytest.mark.parametrize("instances", [1, 3])
+async def test_by_default_one_call_more_than_the_model_has_instances_is_in_flight(
+    instances: int,
+) -> None:
+    async with stack(max_calls=None) as made:
+        for number in range(6):
+            made.submit(replace(call(number), instances=instances))
+            await settled()
+        assert made.model.running == instances + 1
+        assert made.joiner.waiting == 5 - instances
+        made.model.release_all()
 
 
 async def test_calls_wait_while_the_model_is_busy_and_then_share_one() -> None:
