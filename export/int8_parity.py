@@ -123,7 +123,7 @@ def lower_precision(
         run = BatchInvarianceCheck(sessions, bundle, parity)
     given = list(observe(graphs, bundle, run, framing))
     if samples is None:
-        _compare(parity, wanted, given)
+        _compare(parity, wanted, given, _remedy(bundle.manifest, precision))
     else:
         parity.random_cosine = float(least_cosine(wanted, given)[0])
         parity.calibration = samples.as_json()
@@ -270,8 +270,29 @@ def share(value: Array, index: int, count: int) -> Array:
     return value[index * each : (index + 1) * each]
 
 
-def _compare(parity: Int8Parity, wanted: list[Observation], given: list[Observation]) -> None:
+def _remedy(manifest: Manifest, precision: Precision) -> str:
+    """What to do where scales that were fixed on random inputs do not suit a checkpoint."""
+    if manifest.runtime != "openvino" or precision is not Precision.INT8:
+        return ""
+    samples = "IMAGES" if manifest.image else "TEXTS.txt"
+    source = manifest.source.location or manifest.source.name
+    command = f"triptych export {source} --name {manifest.name}"
+    return (
+        "; the scales were taken from random inputs, take them from samples of your own: "
+        f"{command} --runtime openvino --precision int8 --calibration {samples}"
+    )
+
+
+def _compare(
+    parity: Int8Parity,
+    wanted: list[Observation],
+    given: list[Observation],
+    remedy: str = "",
+) -> None:
     """Adds cosines to the report.
+
+    Args:
+        remedy: Ends the error.
 
     Raises:
         ParityError: one is below `LEAST_COSINE`.
@@ -280,7 +301,7 @@ def _compare(parity: Int8Parity, wanted: list[Observation], given: list[Observat
     if not worst >= LEAST_COSINE:  # NaN must fail
         raise ParityError(
             f"{parity.precision} changes {place} too much: cosine {worst:.4f}, "
-            f"{LEAST_COSINE} is required; nothing was published"
+            f"{LEAST_COSINE} is required; nothing was published{remedy}"
         )
     pairs = list(_pairs(joined(wanted), joined(given)))
     cosines = np.concatenate([row_cosines(a, b) for a, b in pairs])

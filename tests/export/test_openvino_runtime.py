@@ -58,6 +58,20 @@ def test_graphs_equal_pytorch_and_lower_precisions_do_not_depend_on_the_batch(
 
 
 @pytest.mark.slow
+def test_scales_that_do_not_suit_a_checkpoint_are_refused_with_the_command_that_helps(
+    twins: Twins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = twins("bert", EXPORTED)
+    bundle, graphs = _bundle(twin, tmp_path), twin.graphs()
+    report = verify(graphs, bundle)
+    monkeypatch.setattr("export.int8_parity.LEAST_COSINE", 1.01)
+    with pytest.raises(ParityError, match=r"1\.01 is required; nothing was published$"):
+        lower_precision(report, graphs, bundle, Precision.BF16)
+    with pytest.raises(ParityError, match=r"triptych export .* --calibration TEXTS\.txt$"):
+        lower_precision(report, graphs, bundle, Precision.INT8)
+
+
+@pytest.mark.slow
 def test_damaged_weights_fail_the_gate(twins: Twins, tmp_path: Path) -> None:
     twin = twins("bert", EXPORTED)
     bundle, graphs = _bundle(twin, tmp_path), twin.graphs()
