@@ -39,7 +39,8 @@ class Embedder(nn.Module):
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
         """(B, T), (B,) → (B, D)."""
-        return self.pooling(self.encoder(token_ids, lengths, segments), lengths)
+        encode = self.encoder.first if self.pooling.reads_first else self.encoder
+        return self.pooling(encode(token_ids, lengths, segments), lengths)
 
 
 class Classifier(nn.Module):
@@ -51,7 +52,8 @@ class Classifier(nn.Module):
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
         """(B, T), (B,), (B, T) → logits (B, C)."""
-        return self.classifier(self.encoder(token_ids, lengths, segments), lengths)
+        encode = self.encoder.first if self.classifier.reads_first else self.encoder
+        return self.classifier(encode(token_ids, lengths, segments), lengths)
 
 
 class Tagger(nn.Module):

@@ -39,6 +39,11 @@ class TextEncoder(nn.Module):
         """What `forward` returned, and (B, M) → the vectors at those positions, (B, M, D)."""
         return hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))
 
+    def first(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        """The first token's vector, (B, 1, D), for heads that read no other."""
+        vectors: Tensor = self(token_ids, lengths, segments)
+        return vectors[:, :1]
+
 
 class MaskedTokens(nn.Module):
     """Scores of the vocabulary at some positions (Devlin et al. 2018, §3.1, "Masked LM").
@@ -92,6 +97,11 @@ class SequenceClassifier(nn.Module):
             self.dense = nn.Linear(width, width)
             self.activation = activation(hidden_activation)
         self.output = nn.Linear(width, classes)
+
+    @property
+    def reads_first(self) -> bool:
+        """Whether the first token's vector is enough."""
+        return self.pool is first
 
     def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         """(B, T, D), (B,) → logits (B, C)."""

@@ -74,6 +74,11 @@ class Pooling(nn.Module):
         """Whether vectors have unit length."""
         return len(self.layers) > 0 and isinstance(self.layers[-1], UnitLength)
 
+    @property
+    def reads_first(self) -> bool:
+        """Whether the first token's vector is enough."""
+        return self.modes == (PoolingMode.CLS,)
+
     def output_width(self, width: int) -> int:
         """D', given D."""
         widths = [layer.linear.out_features for layer in self.layers if _projects(layer)]

@@ -97,6 +97,15 @@ class SelfAttention(Attention):
         visible = self._visible(x.shape[1], lengths)
         return self.out(self.join(attend(self.heads, query, key, value, visible, bias)))
 
+    def first(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, T, D) → (B, 1, D): `forward` at the first position, without rotation or window."""
+        query, key, value = self.query(x[:, :1]), self.key(x), self.value(x)
+        if self.is_fused:
+            return self.out(multi_head_attention(self.heads, query, key, value, lengths))
+        query, key, value = self.split(query), self.split(key), self.split(value)
+        visible = self._visible(x.shape[1], lengths)
+        return self.out(self.join(attend(self.heads, query, key, value, visible)))
+
     def weights(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(B, T, D) → (B, T, T): each position's attention to every other, mean over heads."""
         query, key, _ = self._projected(x)

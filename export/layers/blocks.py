@@ -52,6 +52,15 @@ class EncoderBlock(Block):
     ) -> Tensor:
         """(B, T, D) → (B, T, D); `bias` of the scores as in `SelfAttention`."""
         attended = self.attention(self.before(self.attention_norm, x), lengths, bias)
+        return self.finish(x, attended)
+
+    def first(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, T, D) → (B, 1, D): the first position alone, where nothing reads the others."""
+        attended = self.attention.first(self.before(self.attention_norm, x), lengths)
+        return self.finish(x[:, :1], attended)
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """What follows attention, each position by itself: (B, T, D), (B, T, D) → (B, T, D)."""
         x = self.after(self.attention_norm, x + attended)
         return self.after(self.mlp_norm, x + self.mlp(self.before(self.mlp_norm, x)))
 

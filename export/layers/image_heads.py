@@ -5,7 +5,7 @@ Legend: B batch, F tokens in front of the patches, N patches, C classes, D width
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -101,6 +101,15 @@ class Network(Protocol):
         ...
 
 
+@runtime_checkable
+class ClassTokenNetwork(Network, Protocol):
+    """A network that can leave out what only the other vectors need."""
+
+    def first(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → the class token's vector, (B, 1, D)."""
+        ...
+
+
 class Pool(Protocol):
     """How an image's vectors become one."""
 
@@ -142,7 +151,11 @@ class ImageModel(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, C) or (B, D)."""
-        pooled = self.pool(self.network(pixels))
+        network = self.network
+        if isinstance(self.pool, ClassToken | Pooler) and isinstance(network, ClassTokenNetwork):
+            pooled = self.pool(network.first(pixels))
+        else:
+            pooled = self.pool(network(pixels))
         if self.head is None:
             return functional.normalize(pooled, dim=-1)
         return self.head(pooled)

@@ -103,13 +103,23 @@ class Encoder(TextEncoder):
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
         """(B, T), (B,), (B, T) → (B, T, D)."""
+        return self.blocks[-1](self._earlier(token_ids, lengths, segments), lengths)
+
+    def first(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        """See `TextEncoder.first`: the last block computes one position."""
+        last = self.blocks[-1]
+        assert isinstance(last, EncoderBlock)
+        return last.first(self._earlier(token_ids, lengths, segments), lengths)
+
+    def _earlier(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None) -> Tensor:
+        """The last block's input, (B, T, D)."""
         x = self.tokens(token_ids) + self.position_vectors(token_ids)
         if segments is not None:
             x = x + self.segments(segments)
         elif self.segment_types:
             x = x + self.segments.weight[0]
         x = self.norm(x)
-        for each in self.blocks:
+        for each in self.blocks[:-1]:
             x = each(x, lengths)
         return x
 

@@ -172,10 +172,20 @@ class VisionTransformer(FixedSizeTower):
 
     def hidden(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, N + 1, D), the class token first."""
+        return self.blocks[-1](self._earlier(pixels))
+
+    def class_vector(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, D), of the class token."""
+        last = self.blocks[-1]
+        assert isinstance(last, EncoderBlock)
+        return last.first(self._earlier(pixels)).squeeze(1)
+
+    def _earlier(self, pixels: Tensor) -> Tensor:
+        """The last block's input, (B, N + 1, D)."""
         patches = self.patches(self.pixel_norm(pixels))
         class_token = self.class_token.expand(patches.shape[0], 1, -1)
         x = self.first_norm(torch.cat([class_token, patches], dim=1) + self.positions)
-        for block in self.blocks:
+        for block in self.blocks[:-1]:
             x = block(x)
         return x
 
@@ -189,7 +199,7 @@ class ImageTower(VisionTransformer):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, E), of length one."""
-        pooled = self.norm(self.hidden(pixels)[:, 0])
+        pooled = self.norm(self.class_vector(pixels))
         return functional.normalize(self.projection(pooled), dim=-1)
 
 

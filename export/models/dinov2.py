@@ -133,11 +133,8 @@ class Block(EncoderBlock):
         )
         self.attention_scale = nn.Parameter(torch.ones(network.width))
 
-    def forward(
-        self, x: Tensor, lengths: Tensor | None = None, bias: Tensor | None = None
-    ) -> Tensor:
-        """(B, T, D) → (B, T, D)."""
-        attended = self.attention(self.attention_norm(x), lengths, bias)
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """(B, T, D), (B, T, D) → (B, T, D)."""
         x = x + attended * self.attention_scale
         return x + self.mlp(self.mlp_norm(x))
 

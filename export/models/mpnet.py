@@ -21,7 +21,7 @@ from torch import Tensor
 from export.config_reader import ConfigReader
 from export.encoding.declaration import text_architecture, text_twin
 from export.encoding.heads import read_head
-from export.encoding.network import TextModel
+from export.encoding.network import TextEncoder, TextModel
 from export.layers.relative import RelativePositions
 from export.models import bert, roberta
 from export.models.roberta import HEADS, Config
@@ -62,6 +62,10 @@ class Encoder(roberta.Encoder):
         for block in self.blocks:
             x = block(x, lengths, bias)
         return x
+
+    def first(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        """See `TextEncoder.first`: a slice of `forward`, whose blocks share a bias."""
+        return TextEncoder.first(self, token_ids, lengths, segments)
 
 
 def build(config: Config) -> TextModel:

@@ -117,10 +117,20 @@ class ViT(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8, or (B, 3, height, width) normalised → (B, F + N, D)."""
+        return self.norm(self.blocks[-1](self._earlier(pixels)))
+
+    def first(self, pixels: Tensor) -> Tensor:
+        """(B, height, width, 3) uint8 → (B, 1, D), of the class token."""
+        last = self.blocks[-1]
+        assert isinstance(last, EncoderBlock)
+        return self.norm(last.first(self._earlier(pixels)))
+
+    def _earlier(self, pixels: Tensor) -> Tensor:
+        """The last block's input, (B, F + N, D)."""
         x = self.embed(pixels)
-        for block in self.blocks:
+        for block in self.blocks[:-1]:
             x = block(x)
-        return self.norm(x)
+        return x
 
     def embed(self, pixels: Tensor) -> Tensor:
         """The blocks' input, (B, F + N, D)."""
