@@ -94,8 +94,8 @@ class Recurrent(nn.Module):
 
     def forward(self, batch: Batch, dropout: float) -> Tensor:
         """Logits (B, T, V)."""
-        context = nn.functional.dropout(self.read(batch), dropout)
-        words = self.decoder.embedding(shifted(batch.target))
+        context = self.read(batch)
+        words = nn.functional.dropout(self.decoder.embedding(shifted(batch.target)), dropout)
         if self.context != "initial":
             spread = context[:, None].expand(-1, words.shape[1], -1)
             words = torch.cat([words, spread], dim=-1)
@@ -180,7 +180,10 @@ def shifted(target: Tensor) -> Tensor:
 
 
 def initialise_recurrent(model: nn.Module) -> None:
-    """Orthogonal recurrences, small Gaussians for words, zero biases."""
+    """Orthogonal recurrences, zero biases, and words of unit variance.
+
+    With the small words of `initialise` the context is so weak that the decoder ignores it.
+    """
     for name, weight in model.named_parameters():
         if weight.ndim < 2:
             nn.init.zeros_(weight)
@@ -188,7 +191,7 @@ def initialise_recurrent(model: nn.Module) -> None:
             for square in weight.data.split(weight.shape[1]):
                 nn.init.orthogonal_(square)
         elif "embedding" in name:
-            nn.init.normal_(weight, std=0.1)
+            nn.init.normal_(weight)
         else:
             nn.init.xavier_uniform_(weight)
 

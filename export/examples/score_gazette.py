@@ -16,6 +16,9 @@ from export.examples.gazette import GazettePair, sentences
 from export.examples.score_translation import Translate
 from export.examples.splits import Split
 
+LENGTHS = ((4, 7), (8, 11), (12, 15), (16, 19), (20, 28))
+"""First and last number of words and marks, of scores by length."""
+
 
 @dataclass(frozen=True, eq=False)
 class Reading:
@@ -56,16 +59,16 @@ def exact_share(translate: Translate, split: Split, count: int, seed: int = 0) -
     return right / count
 
 
-def length_share(translate: Translate, first: int, last: int, count: int, seed: int = 0) -> float:
-    """The share of exact translations, 0 to 1, of sentences with `first` to `last` words and marks.
+def length_score(translate: Translate, first: int, last: int, count: int, seed: int = 0) -> float:
+    """Corpus BLEU, 0 to 100, over sentences with `first` to `last` words and marks.
 
     Over at most `count` such sentences of the compositional split, fewer where they are rare.
     """
     drawn = _compositional(20 * count, seed)
     pairs = [pair for pair in drawn if first <= len(pair.english) <= last][:count]
     translations = translate([pair.source for pair in pairs])
-    right = sum(made == pair.target for made, pair in zip(translations, pairs, strict=True))
-    return right / len(pairs)
+    references = [pair.target for pair in pairs]
+    return float(sacrebleu.corpus_bleu(translations, [references]).score)
 
 
 @cache

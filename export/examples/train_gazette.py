@@ -35,20 +35,27 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="default: the system's checkpoint")
+    parser.add_argument("--card", action="store_true", help="only measure a trained checkpoint")
     options = parser.parse_args()
     folder = options.output or CHECKPOINTS / FOLDERS[options.system]
-    torch.set_num_threads(1)
-    torch.manual_seed(options.seed)
-    tokenizer = Tokenizer.from_file(str(WORDS))
-    write_settings(folder, tokenizer, CONFIGS[options.system])
-    model = network(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    train_translator(model, model, tokenizer, options.steps, options.seed)
-    save(model, folder)
-    print(f"trained, saved in {folder}; measuring", flush=True)
+    if not options.card:
+        train(options.system, folder, options.steps, options.seed)
     command = (
         f"python -m export.examples.train_gazette --system {options.system} --steps {options.steps}"
     )
     print(write_card(folder, command=command, steps=options.steps, seed=options.seed))
+
+
+def train(system: str, folder: Path, steps: int, seed: int) -> None:
+    """Writes the checkpoint of a system."""
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    tokenizer = Tokenizer.from_file(str(WORDS))
+    write_settings(folder, tokenizer, CONFIGS[system])
+    model = network(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    minutes = train_translator(model, model, tokenizer, steps, seed)
+    save(model, folder)
+    print(f"trained in {minutes:.1f} minutes, saved in {folder}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,8 @@ from functools import partial
 
 from export.examples.history import asking
 from export.examples.history.system import Ask, Curve, Group, Measure, System
-from export.examples.score_gazette import exact_share, length_share, score
+from export.examples.score_gazette import LENGTHS, exact_share, length_score, score
 from export.examples.splits import Split
-
-_LENGTHS = ((4, 7), (8, 11), (12, 15), (16, 19), (20, 28))
-"""First and last number of words and marks."""
 
 
 def _bleu(split: Split, ask: Ask, count: int) -> float:
@@ -20,28 +17,66 @@ def _exact(ask: Ask, count: int) -> float:
 
 
 def _of_length(first: int, last: int) -> Measure:
-    def share(ask: Ask, count: int) -> float:
+    def bleu(ask: Ask, count: int) -> float:
         translate = partial(asking.translations, ask)
-        return 100 * length_share(translate, first, last, max(1, count // 2))
+        return length_score(translate, first, last, max(1, count // 2))
 
-    return Measure(f"{first} to {last}", share)
+    return Measure(f"{first} to {last}", bleu)
 
+
+_TRAIN = "python -m export.examples.train_gazette --system"
 
 GROUP = Group(
     name="translation",
     title="Translation, English to French",
     story="""The gazette of `export/examples/gazette.py`: official sentences, each with exactly one
-French rendering. Every system is trained on sentences of the same grammar and scored on sentences
-that training never shows.""",
+French rendering. The `history-*` systems have about the same number of parameters (455,000 to
+480,000) and are trained on the same sentences, words and steps; `example-en-fr` is larger and was
+trained longer. The length is that of the English sentence in words and marks; these sentences are
+of the compositional split.""",
     systems=(
         System(
-            checkpoint="example-en-fr",
-            title="Bahdanau's attention, GRU",
+            checkpoint="history-seq2seq-context",
+            title="Encoder–decoder, context at every step",
+            year=2014,
+            paper="Cho et al., arXiv 1406.1078",
+            idea="The decoder reads the sentence's vector again at every step.",
+            command=f"{_TRAIN} context",
+        ),
+        System(
+            checkpoint="history-seq2seq-mean",
+            title="Encoder–decoder, averaged context",
+            year=2014,
+            paper="after Cho et al., arXiv 1406.1078",
+            idea="""The vector is the mean of the encoder's states: what attention would be with
+equal weights.""",
+            command=f"{_TRAIN} mean",
+        ),
+        System(
+            checkpoint="history-attention",
+            title="Attention, small",
             year=2015,
             paper="Bahdanau, Cho and Bengio, arXiv 1409.0473",
             idea="""The decoder looks at all states of the encoder, at every step, with weights
 that it computes: no sentence has to fit into one vector.""",
+            command=f"{_TRAIN} attention",
+        ),
+        System(
+            checkpoint="example-en-fr",
+            title="Attention",
+            year=2015,
+            paper="Bahdanau, Cho and Bengio, arXiv 1409.0473",
+            idea="The same with three times the parameters.",
             command="python -m export.examples.train_bahdanau",
+        ),
+        System(
+            checkpoint="history-transformer",
+            title="Transformer",
+            year=2017,
+            paper="Vaswani et al., arXiv 1706.03762",
+            idea="""Attention alone: every word looks at every other in each layer, all words of a
+training sentence at once.""",
+            command=f"{_TRAIN} transformer",
         ),
     ),
     measures=(
@@ -50,8 +85,8 @@ that it computes: no sentence has to fit into one vector.""",
         Measure("exact %, held-out sentences", _exact),
     ),
     curve=Curve(
-        title="exact %, by length of the sentence",
+        title="BLEU, by length of the sentence",
         axis="words and marks of the English sentence",
-        points=tuple(_of_length(first, last) for first, last in _LENGTHS),
+        points=tuple(_of_length(first, last) for first, last in LENGTHS),
     ),
 )
