@@ -15,12 +15,14 @@ from export.examples.history import (
     spanish,
     tagging,
     translation,
+    word_tags,
 )
 from export.examples.history.system import Group
 
 GROUPS: dict[str, Group] = {
     group.name: group
     for group in (
+        word_tags.GROUP,
         tagging.GROUP,
         sentiment.GROUP,
         translation.GROUP,

@@ -23,6 +23,14 @@ GROUP = Group(
 combines with their words. Of two reviews of the same words, a bag of words gets one right.""",
     systems=(
         System(
+            checkpoint="history-rnn-sentiment",
+            title="LSTM, many to one",
+            year=1997,
+            paper="Hochreiter and Schmidhuber 1997; forget gates: Gers et al. 2000",
+            idea="Gates decide what a state keeps, so that its end still has what mattered early.",
+            command="python -m export.examples.train_recurrent --only history-rnn-sentiment",
+        ),
+        System(
             checkpoint="example-bert-sentiment",
             title="BERT with a classification head",
             year=2019,

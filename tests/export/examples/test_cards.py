@@ -10,6 +10,7 @@ from export.examples import (
     checkpoint_folder,
     gazette_translator,
     gpt_card,
+    recurrent_card,
     translator,
     vit_card,
 )
@@ -22,6 +23,8 @@ CARDS = {
     "example-es-en": translator._CARD,
     "example-gpt": gpt_card._CARD,
     "example-vit": vit_card._CARD,
+    "history-rnn-sentiment": recurrent_card._CARD,
+    "history-rnn-tagger": recurrent_card._CARD,
 }
 
 

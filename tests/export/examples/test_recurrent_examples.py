@@ -1,0 +1,47 @@
+"""The committed recurrent folders are small, and solve their tasks by more than single words."""
+
+import pytest
+
+from export.examples.parts_of_speech import FAMOUS, FAMOUS_TAGS
+from export.examples.recurrent_card import CARDS
+from export.examples.recurrent_functions import text_classifier, word_tagger
+from export.examples.review_templates import FAMOUS as FAMOUS_REVIEWS
+from export.examples.score_bert import same_words_accuracy, sentiment_accuracy
+from export.examples.score_recurrent import (
+    ambiguous_accuracy,
+    most_frequent_tags,
+    tag_f1,
+    template_accuracy,
+    unknown_accuracy,
+)
+from export.examples.train_recurrent import CHECKPOINTS, EXAMPLES
+
+COUNT = 100  # texts a score
+
+
+def test_every_example_has_a_card() -> None:
+    assert {example.folder for example in EXAMPLES} == set(CARDS)
+
+
+@pytest.mark.parametrize("name", ["history-rnn-sentiment", "history-rnn-tagger"])
+def test_checkpoint_is_small(name: str) -> None:
+    files = [path for path in (CHECKPOINTS / name).rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 1_000_000
+
+
+def test_tags_follow_from_the_sentence() -> None:
+    tag = word_tagger(CHECKPOINTS / "history-rnn-tagger")
+    (famous,) = tag([FAMOUS])
+    assert tuple(label for _, _, label in famous) == FAMOUS_TAGS
+    assert tag_f1(tag, "compositional", COUNT, seed=3) >= 0.97
+    control = ambiguous_accuracy(most_frequent_tags, "compositional", COUNT, seed=3)
+    assert ambiguous_accuracy(tag, "compositional", COUNT, seed=3) >= control + 0.1
+    assert unknown_accuracy(tag, "held_out", COUNT, seed=3) >= 0.75
+
+
+def test_sentiments_follow_from_the_order_of_words() -> None:
+    classify = text_classifier(CHECKPOINTS / "history-rnn-sentiment")
+    assert classify(list(FAMOUS_REVIEWS)) == list(FAMOUS_REVIEWS.values())
+    assert sentiment_accuracy(classify, "compositional", COUNT, seed=3) >= 0.8
+    assert same_words_accuracy(classify, COUNT, seed=3) >= 0.7  # a bag of words: 0.5
+    assert template_accuracy(classify, "templates", COUNT, seed=3) >= 0.75
