@@ -122,11 +122,19 @@ def read_config(values: Mapping[str, Any]) -> Config:
         )
     positions = reader.integer("max_position_embeddings", 2048)
     vocabulary = reader.integer("vocab_size", 32000)
+    added = reader.index("additional_vocab_size", 0)
+    # the published checkpoints' second added token, where no tokenizer gives its id
+    image_token = reader.index(IMAGE_TOKEN, vocabulary + 1)
+    if image_token >= vocabulary + added:
+        raise CheckpointError(
+            f"{reader.place}: {IMAGE_TOKEN} = {image_token} is outside the vocabulary of "
+            f"{vocabulary} tokens and {added} added ones"
+        )
     ends = values.get("eos_token_id", 2)
     return Config(
         image=_read_image(reader),
         vocabulary_size=vocabulary,
-        added_tokens=reader.index("additional_vocab_size", 0),
+        added_tokens=added,
         positions=positions,
         layers=layers,
         heads=Heads(
@@ -145,8 +153,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         ),
         has_head_norms=reader.flag("qk_layer_norms", False),
         has_tied_output=reader.flag("tie_word_embeddings", False),
-        # the published checkpoints' second added token, where no tokenizer gives its id
-        image_token=reader.index(IMAGE_TOKEN, vocabulary + 1),
+        image_token=image_token,
         end_token=ends[0] if isinstance(ends, list) else ends,
     )
 

@@ -132,6 +132,7 @@ def test_tokenizer_without_an_image_token_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"additional_vocab_size": 1}, "image_token_id = 61 is outside the vocabulary of 60"),
         ({"cross_layer_interval": 2}, "num_hidden_layers = 1 is not a multiple"),
         ({"alpha_type": "matrix"}, "alpha_type = 'matrix' is not supported"),
         ({"num_attention_heads": 5}, "5 heads do not share out width 24"),
