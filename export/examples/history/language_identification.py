@@ -1,0 +1,54 @@
+"""Classifiers of the language of a text."""
+
+from functools import partial
+
+from export.examples.everyday_sentences import unrelated_sentences
+from export.examples.history import asking
+from export.examples.history.system import Ask, Curve, Group, Measure, System
+from export.examples.score_recurrent import (
+    PREFIXES,
+    TEST_SEED,
+    language_accuracy,
+    language_sentences,
+)
+from export.examples.splits import Split
+
+
+def _right(split: Split, prefix: int | None, ask: Ask, count: int) -> float:
+    asked = language_sentences(split, count, TEST_SEED)
+    return 100 * language_accuracy(partial(asking.text_classes, ask), asked, prefix)
+
+
+def _unrelated(ask: Ask, count: int) -> float:
+    asked = unrelated_sentences()[:count]
+    return 100 * language_accuracy(partial(asking.text_classes, ask), asked)
+
+
+GROUP = Group(
+    name="languages",
+    title="The language of a text",
+    story="""Sentences of six languages (`export/examples/everyday_sentences.py`), read character
+by character. Unrelated sentences come from no pattern: they were written for the test alone.""",
+    systems=(
+        System(
+            checkpoint="history-rnn-languages",
+            title="GRU over characters",
+            year=2014,
+            paper="Cho et al., arXiv 1406.1078",
+            idea="Two gates decide what a state keeps; the last state stands for the whole text.",
+            command="python -m export.examples.train_recurrent --only history-rnn-languages",
+        ),
+    ),
+    measures=(
+        Measure("right %, held out", partial(_right, "held_out", None)),
+        Measure("right %, compositional", partial(_right, "compositional", None)),
+        Measure("right %, unrelated sentences", _unrelated),
+    ),
+    curve=Curve(
+        title="right %, by characters that are read",
+        axis="characters",
+        points=tuple(
+            Measure(str(prefix), partial(_right, "held_out", prefix)) for prefix in PREFIXES
+        ),
+    ),
+)
