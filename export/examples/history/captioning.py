@@ -24,13 +24,33 @@ def _swapped(ask: Ask, count: int) -> float:
     return 100 * swapped_caption_match(partial(asking.captions, ask), count, TEST_SEED)
 
 
+_ONE_CNN = "python -m export.examples.train_cnn_captioners"
+
 GROUP = Group(
     name="captioning",
     title="Captions of pictures",
     story="""The scenes of `export/examples/scenes.py`: one or two things with size, colour,
 texture and shape. Every picture has a combination of attributes that is in no training picture. The
-control compares each caption with the truth of the next picture.""",
+control compares each caption with the truth of the next picture. The three on the same CNN are
+about 1 MB each and learnt from the same pictures in one short run; the others are larger and were
+trained for much longer.""",
     systems=(
+        System(
+            checkpoint="history-show-and-tell",
+            title="Show and Tell: CNN + LSTM",
+            year=2015,
+            paper="Vinyals et al., arXiv 1411.4555",
+            idea="The picture is the first word that the LSTM reads; the rest is a translation.",
+            command=_ONE_CNN,
+        ),
+        System(
+            checkpoint="history-show-attend-tell",
+            title="Show, Attend and Tell, on the same CNN",
+            year=2015,
+            paper="Xu et al., arXiv 1502.03044",
+            idea="Each word attends to a region of the picture.",
+            command=_ONE_CNN,
+        ),
         System(
             checkpoint="example-show-attend-tell",
             title="Show, Attend and Tell: CNN + LSTM with attention",
@@ -38,6 +58,14 @@ control compares each caption with the truth of the next picture.""",
             paper="Xu et al., arXiv 1502.03044",
             idea="Each word attends to a region of the picture.",
             command="python -m export.examples.train_show_attend_tell",
+        ),
+        System(
+            checkpoint="history-cnn-transformer",
+            title="CNN + Transformer, on the same CNN",
+            year=2018,
+            paper="Sharma et al., ACL P18-1238; Vaswani et al., arXiv 1706.03762",
+            idea="Words attend to words and to cells at once, without a state from step to step.",
+            command=_ONE_CNN,
         ),
         System(
             checkpoint="example-captioner",

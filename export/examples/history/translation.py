@@ -36,6 +36,14 @@ trained longer. The length is that of the English sentence in words and marks; t
 of the compositional split.""",
     systems=(
         System(
+            checkpoint="history-seq2seq-initial",
+            title="Encoder–decoder, context as first state",
+            year=2014,
+            paper="Sutskever, Vinyals and Le, arXiv 1409.3215",
+            idea="One network reads a sentence into a vector, another begins with it.",
+            command=f"{_TRAIN} initial",
+        ),
+        System(
             checkpoint="history-seq2seq-context",
             title="Encoder–decoder, context at every step",
             year=2014,

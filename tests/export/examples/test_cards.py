@@ -23,8 +23,7 @@ CARDS = {
     "example-es-en": translator._CARD,
     "example-gpt": gpt_card._CARD,
     "example-vit": vit_card._CARD,
-    "history-rnn-sentiment": recurrent_card._CARD,
-    "history-rnn-tagger": recurrent_card._CARD,
+    **dict.fromkeys(recurrent_card.CARDS, recurrent_card._CARD),
 }
 
 

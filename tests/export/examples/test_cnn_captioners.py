@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from transformers import GPT2Tokenizer
 
 from export.checkpoint import open_checkpoint
-from export.examples.captions import caption
 from export.examples.cnn_captioners import (
     SHARED,
     SHARED_FROM,
@@ -21,14 +21,13 @@ from export.examples.cnn_captioners import (
     shared_convolutions,
     start,
 )
-from export.examples.score_scenes import heldout_pictures
+from export.examples.score_scenes import caption_words_right, heldout_pictures
 from export.examples.soft_captioner import text
 from export.examples.train_cnn_captioners import Captioning
 from export.image import image_spec
 from serving.bundle import Role
 from tests.export.oracle import teacher_forced
 
-TRAINED = [system for system in SYSTEMS if system.folder.is_dir()]
 each_system = pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 
 
@@ -104,19 +103,21 @@ def test_training_changes_all_but_the_shared_convolutions(tokenizer: GPT2Tokeniz
         assert torch.equal(before[name], value) != is_own_statistic, name
 
 
-@pytest.mark.parametrize("system", TRAINED, ids=lambda system: system.name)
+@each_system
 def test_checkpoint_is_small(system: System):
-    size = sum(file.stat().st_size for file in system.folder.iterdir())
-    assert (system.folder / "model.safetensors").stat().st_size <= 1_000_000
-    assert size <= 1_100_000
+    assert sum(file.stat().st_size for file in system.folder.iterdir()) <= 1_100_000
     assert open_checkpoint(str(system.folder)).config["dtype"] == "float16"
 
 
-@pytest.mark.parametrize("system", TRAINED, ids=lambda system: system.name)
+@each_system
 def test_trained_folder_describes_held_out_pictures(system: System):
-    pairs = list(heldout_pictures(40, seed=21))
-    captions = [
-        text(tokens) for tokens in observer(system.folder)([picture for _, picture in pairs])
-    ]
-    right = sum(words == caption(scene) for words, (scene, _) in zip(captions, pairs, strict=True))
-    assert right >= 20
+    """One vector of the picture is enough for half of the words, a look at regions for most."""
+    observe = observer(system.folder)
+
+    def told(pictures: list[Image.Image]) -> list[str]:
+        return [text(tokens) for tokens in observe(pictures)]
+
+    least = 0.4 if system.name == "history-show-and-tell" else 0.8
+    assert caption_words_right(told, 40, seed=21) >= least
+    swapped = [told([picture]) for _, picture in heldout_pictures(4, seed=21)]
+    assert len({tuple(words) for words in swapped}) == 4

@@ -2,13 +2,17 @@
 
 import pytest
 
+from export.examples.everyday_sentences import LANGUAGES, unrelated_sentences
 from export.examples.parts_of_speech import FAMOUS, FAMOUS_TAGS
 from export.examples.recurrent_card import CARDS
-from export.examples.recurrent_functions import text_classifier, word_tagger
+from export.examples.recurrent_functions import scorer, text_classifier, word_tagger
 from export.examples.review_templates import FAMOUS as FAMOUS_REVIEWS
 from export.examples.score_bert import same_words_accuracy, sentiment_accuracy
 from export.examples.score_recurrent import (
     ambiguous_accuracy,
+    bits_per_character,
+    language_accuracy,
+    language_sentences,
     most_frequent_tags,
     tag_f1,
     template_accuracy,
@@ -23,7 +27,7 @@ def test_every_example_has_a_card() -> None:
     assert {example.folder for example in EXAMPLES} == set(CARDS)
 
 
-@pytest.mark.parametrize("name", ["history-rnn-sentiment", "history-rnn-tagger"])
+@pytest.mark.parametrize("name", sorted(CARDS))
 def test_checkpoint_is_small(name: str) -> None:
     files = [path for path in (CHECKPOINTS / name).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 1_000_000
@@ -45,3 +49,21 @@ def test_sentiments_follow_from_the_order_of_words() -> None:
     assert sentiment_accuracy(classify, "compositional", COUNT, seed=3) >= 0.8
     assert same_words_accuracy(classify, COUNT, seed=3) >= 0.7  # a bag of words: 0.5
     assert template_accuracy(classify, "templates", COUNT, seed=3) >= 0.75
+
+
+def test_languages_are_told_apart_by_their_characters() -> None:
+    classify = text_classifier(CHECKPOINTS / "history-rnn-languages")
+    asked = language_sentences("compositional", COUNT, seed=3)
+    assert {one.language for one in asked} == set(LANGUAGES)
+    assert language_accuracy(classify, asked) >= 0.95
+    assert language_accuracy(classify, unrelated_sentences()) >= 0.85
+    assert language_accuracy(classify, asked, prefix=10) >= 0.75
+
+
+@pytest.mark.parametrize(("name", "most"), [("chars", 1.7), ("words", 1.3)])
+def test_language_models_expect_english(name: str, most: float) -> None:
+    """In bits a character; an even choice of 27 characters takes 4.8."""
+    score = scorer(CHECKPOINTS / f"history-rnn-lm-{name}")
+    assert bits_per_character(score, "held_out", COUNT, seed=3) <= most
+    (sense,), (nonsense,) = score(["The old man sleeps."]), score(["sleeps The. man old"])
+    assert sense > nonsense
