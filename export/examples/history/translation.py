@@ -31,8 +31,9 @@ GROUP = Group(
     title="Translation, English to French",
     story="""The gazette of `export/examples/gazette.py`: official sentences, each with exactly one
 French rendering. The `history-*` systems have about the same number of parameters (455,000 to
-480,000) and are trained on the same sentences, words and steps; `example-en-fr` is larger and was
-trained longer. The length is that of the English sentence in words and marks; these sentences are
+480,000) and are trained on the same sentences, words and steps, after which those without attention
+were still improving: the table compares equal budgets. `example-en-fr` is larger and was trained
+longer. The length is that of the English sentence in words and marks; these sentences are
 of the compositional split.""",
     systems=(
         System(
