@@ -11,6 +11,7 @@ from torch import Tensor
 
 from benchmarks.figures import style
 from benchmarks.figures.figure import Facts, Figure, percent
+from export.layers.gated_cross import ImageMask
 from export.layers.scores import causal, neighbours, within
 
 SIZE = 12
@@ -63,10 +64,9 @@ def last_image(words: list[str], per_image: int) -> Tensor:
 
     Alayrac et al. 2022, "Flamingo", §2.3 (arXiv 2204.14198).
     """
-    is_image = torch.tensor([word == IMAGE for word in words])
-    number = is_image.cumsum(0)  # of each word's image, from 1
-    owner = torch.arange(int(is_image.sum()) * per_image) // per_image + 1
-    return number[:, None] == owner[None]
+    number = torch.tensor([word == IMAGE for word in words]).cumsum(0)  # of its image, from 1
+    mask = ImageMask.of(number[None, None], per_image, int(number[-1]) * per_image)
+    return mask.bias[0, 0] == 0
 
 
 def draw(data: Data) -> Canvas:
