@@ -277,7 +277,6 @@ TWIN = Twin(
         "odd": _TINY
         | {
             "use_resampler": True,
-            "num_hidden_layers": 2,
             "alpha_type": "vector",
             "qk_layer_norms": True,
         },

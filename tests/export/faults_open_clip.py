@@ -22,7 +22,7 @@ def _class_token_last(tower: clip.VisionTransformer, pixels: Tensor) -> Tensor:
     patches = tower.patches(tower.pixel_norm(pixels))
     token = tower.class_token.expand(patches.shape[0], 1, -1)
     x = tower.first_norm(torch.cat([patches, token], dim=1) + tower.positions)
-    for block in tower.blocks:
+    for block in tower.blocks[:-1]:
         x = block(x)
     return x.flip(1)
 
@@ -50,7 +50,7 @@ VIT: dict[str, Fault] = {
         lambda net: swap_modules(net.image, "first_norm", "norm")
     ),
     "the class token comes behind the patches": lambda net: patch.object(
-        clip.VisionTransformer, "hidden", _class_token_last
+        clip.VisionTransformer, "_earlier", _class_token_last
     ),
     "patches are averaged": lambda net: patch.object(clip.ImageTower, "forward", _averaged),
     "positions of the image are forgotten": change(lambda net: net.image.positions.zero_()),

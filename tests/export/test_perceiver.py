@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
-import transformers
-from PIL import Image
-from transformers import PerceiverTokenizer
-from transformers.models.perceiver.image_processing_pil_perceiver import PerceiverImageProcessorPil
-from transformers.pipelines import pipeline
 
 from export.cli import export
-from export.models.perceiver_config import CONVOLVED, FOURIER, LEARNED, read_config
+from export.models.perceiver_config import read_config
 from export.quantize import Precision
 from export.registry import architecture
 from serving.bundle import newest_bundle
@@ -29,13 +22,22 @@ from serving.loading import load_model
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks import TASKS
+from tests.export import perceiver_folders
 from tests.export.conftest import Twins
 from tests.export.oracle import difference
-from tests.export.twins import randomise
+from tests.export.perceiver_folders import (
+    CLASSES,
+    IMAGES,
+    MASKED,
+    TEXTS,
+    assert_classes,
+    assert_masks,
+    picture,
+    reference,
+)
 from triptych import images as wire_images
 
 CONFIGS = architecture("perceiver").twin.configs
-TEXTS = ["Ada [MASK] was born.", "[MASK][MASK] é", "a", "x" * 40 + "[MASK]"]
 TOLERANCE = 1e-4
 
 
@@ -89,7 +91,7 @@ def test_padding_to_all_positions_changes_nothing(twins: Twins) -> None:
 class Exported:
     """A checkpoint's folder, the repository that it was exported to, and the model as served."""
 
-    checkpoint: str
+    checkpoint: Path
     repository: Path
     model: LoadedModel
 
@@ -107,21 +109,9 @@ class Exported:
         return list(plan.finish(outcomes).data)
 
 
-def _exported(tmp_path: Path, kind: str, **fields: object) -> Exported:
+def _exported(tmp_path: Path, kind: str) -> Exported:
     """A random checkpoint with its own preprocessing, exported."""
-    folder = tmp_path / "tiny"
-    network = getattr(transformers, kind)
-    values = {**CONFIGS["plain"], "vocab_size": 262, "max_position_embeddings": 64, **fields}
-    del values["architectures"]
-    model = network(network.config_class(**values)).eval()
-    randomise(model)
-    model.save_pretrained(folder)
-    if "Image" in kind:
-        size = {"height": values["image_size"], "width": values["image_size"]}
-        PerceiverImageProcessorPil(size=size).save_pretrained(folder)
-    else:
-        PerceiverTokenizer(model_max_length=64).save_pretrained(folder)
-    repository = tmp_path / "repository"
+    folder, repository = perceiver_folders.write(tmp_path / "tiny", kind), tmp_path / "repository"
     export(
         str(folder),
         name=None,
@@ -130,63 +120,36 @@ def _exported(tmp_path: Path, kind: str, **fields: object) -> Exported:
         default=None,
         precision=Precision.FP32,
     )
-    return Exported(str(folder), repository, load_model(newest_bundle(repository, "tiny")))
+    return Exported(folder, repository, load_model(newest_bundle(repository, "tiny")))
 
 
 @pytest.mark.full
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 def test_masks_are_filled_as_by_the_pipeline(tmp_path: Path) -> None:
-    ours = _exported(tmp_path, "PerceiverForMaskedLM")
-    theirs = pipeline("fill-mask", model=ours.checkpoint, device="cpu", dtype=torch.float32)
+    ours = _exported(tmp_path, MASKED)
+    theirs = reference(ours.checkpoint, MASKED)
     texts = [text for text in TEXTS if "[MASK]" in text]
     for text, item in zip(texts, ours.asked("fill-mask", texts=texts, top_k=20), strict=True):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            expected = theirs(text, top_k=20)
-        expected = expected if isinstance(expected[0], list) else [expected]
-        for found, wanted in zip(item.masks, expected, strict=True):
-            assert [one.token_id for one in found] == [one["token"] for one in wanted]
-            assert [one.token for one in found] == [one["token_str"] for one in wanted]
-            scores = [one.score for one in found]
-            np.testing.assert_allclose(scores, [one["score"] for one in wanted], atol=TOLERANCE)
-            if len(item.masks) == 1:
-                assert [one.text for one in found] == [one["sequence"] for one in wanted]
-
-
-def _assert_classes(found: Any, expected: Any) -> None:
-    assert [one.label for one in found.labels] == [one["label"] for one in expected]
-    wanted = [one["score"] for one in expected]
-    np.testing.assert_allclose([one.score for one in found.labels], wanted, atol=TOLERANCE)
+        assert_masks(item, theirs(text, top_k=20))
 
 
 @pytest.mark.full
 @pytest.mark.slow
 def test_classes_are_those_of_the_pipeline(tmp_path: Path) -> None:
-    labels = dict(enumerate("xyz"))
-    ours = _exported(tmp_path, "PerceiverForSequenceClassification", id2label=labels, num_blocks=2)
-    theirs = pipeline(
-        "text-classification", model=ours.checkpoint, device="cpu", dtype=torch.float32
-    )
+    ours = _exported(tmp_path, CLASSES)
+    theirs = reference(ours.checkpoint, CLASSES)
     for text, item in zip(TEXTS, ours.asked("classify", texts=TEXTS), strict=True):
-        _assert_classes(item, theirs(text, top_k=None))
+        assert_classes(item, theirs(text, top_k=None))
 
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [LEARNED, FOURIER, CONVOLVED])
+@pytest.mark.parametrize("kind", IMAGES)
 def test_images_are_classified_as_by_the_pipeline(kind: str, tmp_path: Path) -> None:
-    fields = {"id2label": dict(enumerate("xyz")), "num_cross_attention_heads": 1, "image_size": 20}
-    ours = _exported(tmp_path, kind, **fields)
-    noise = np.random.default_rng(0).integers(0, 256, (41, 30, 3), dtype=np.uint8)
-    image = Image.fromarray(noise)
-    theirs = pipeline(
-        "image-classification",
-        model=ours.checkpoint,
-        image_processor=PerceiverImageProcessorPil.from_pretrained(ours.checkpoint),
-        device="cpu",
-        dtype=torch.float32,
-    )
+    ours = _exported(tmp_path, kind)
     png = io.BytesIO()
-    image.save(png, "PNG")
-    (item,) = ours.asked("classify", (png.getvalue(),), images=[wire_images.encode(png.getvalue())])
-    _assert_classes(item, theirs(image, top_k=3))
+    picture().save(png, "PNG")
+    data = png.getvalue()
+    (item,) = ours.asked("classify", (data,), images=[wire_images.encode(data)])
+    assert_classes(item, reference(ours.checkpoint, kind)(picture(), top_k=3))

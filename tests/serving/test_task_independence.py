@@ -29,7 +29,8 @@ def architectures() -> set[str]:
     (table,) = (
         node.value
         for node in tree.body
-        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+        if "ARCHITECTURES" in {name.id for name in node.targets if isinstance(name, ast.Name)}
     )
     keys = {key.value for key in table.keys if isinstance(key, ast.Constant)}
     return {name for key in keys for name in (key, key.replace("-", "_"))}
