@@ -200,11 +200,11 @@ def _rows(feeds: list[Feeds]) -> Iterator[Feeds]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without NNCF's notes; its progress bars stay, because large models take a minute."""
-    import nncf
+    import nncf  # noqa: F401  (sets its logger's level)
 
     logger = logging.getLogger("nncf")
     level = logger.level
-    nncf.set_log_level(logging.ERROR)
+    logger.setLevel(logging.ERROR)  # set_log_level changes handlers, too
     try:
         yield
     finally:
