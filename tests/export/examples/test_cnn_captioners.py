@@ -119,5 +119,5 @@ def test_trained_folder_describes_held_out_pictures(system: System):
 
     least = 0.4 if system.name == "history-show-and-tell" else 0.8
     assert caption_words_right(told, 40, seed=21) >= least
-    swapped = [told([picture]) for _, picture in heldout_pictures(4, seed=21)]
-    assert len({tuple(words) for words in swapped}) == 4
+    each = [told([picture]) for _, picture in heldout_pictures(4, seed=21)]
+    assert len({tuple(words) for words in each}) == 4
