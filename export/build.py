@@ -14,6 +14,7 @@ from rich.console import Console
 from export.architecture import Architecture, Graphs
 from export.calibration_set import CalibrationSet
 from export.checkpoint import Checkpoint, load
+from export.encoding.segments import check_segments
 from export.image_graphs import with_attention
 from export.int8_parity import lower_precision
 from export.manifest import Preprocessing, Request, build_manifest, preprocessing
@@ -93,6 +94,7 @@ def _read(
         network = declared.build(config).eval()
         load(network, checkpoint, declared.rename(config))
         note = set_pooling(network, checkpoint, request.pooling)
+        check_segments(network, prepared.files)
         graphs = declared.graphs(network, prepared.image)
         if request.has_attention:
             graphs = with_attention(declared, network, graphs, prepared.image)

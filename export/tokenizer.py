@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from export.byte_tokenizer import byte_tokenizer, is_of_bytes, with_special_tokens
 from export.checkpoint import Checkpoint, read_json
 from export.siglip_tokenizer import PIECES_FILE as SIGLIP_PIECES
@@ -372,3 +374,11 @@ def _read(checkpoint: Checkpoint, file: str) -> bytes:
         return (checkpoint.folder / file).read_bytes()
     except OSError as error:
         raise CheckpointError(f"{checkpoint.folder} has no readable {file}") from error
+
+
+def marks_single_texts(files: TokenizerFiles) -> bool:
+    """Whether tokens of a single text are in another segment than 0, as XLNet's class token is."""
+    if FAST_FILE not in files:
+        return False
+    tokenizer = Tokenizer.from_str(files[FAST_FILE].decode())
+    return any(tokenizer.encode("a").type_ids)

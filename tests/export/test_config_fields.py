@@ -151,5 +151,5 @@ def test_no_field_is_ignored(name: str, tmp_path: Path) -> None:
             compared += worst is not None
             if worst is not None and not worst < TOLERANCE:
                 wrong.append(f"{'.'.join(path)} = {other!r}: {worst:.1e}")
-    assert compared > 20
+    assert compared > 15  # LeViT, with the fewest fields, has 18
     assert wrong == []
