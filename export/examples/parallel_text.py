@@ -63,15 +63,23 @@ def read_parallel_text(source: Path, target: Path) -> ParallelText:
     )
 
 
-def _lines(file: Path) -> list[str]:
+def read_text(file: Path) -> str:
+    """The text of a UTF-8 file, without a byte order mark.
+
+    Raises:
+        SetupError: The file is missing, or not UTF-8.
+    """
     try:
-        text = file.read_bytes().decode("utf-8-sig")
+        return file.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise SetupError(f"{file} does not exist") from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise SetupError(f"{file} is not UTF-8: line {line} has other bytes") from None
-    lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
+
+
+def _lines(file: Path) -> list[str]:
+    lines = [line.strip() for line in read_text(file).removesuffix("\n").split("\n")]
     if not any(lines):
         raise SetupError(f"{file} is empty")
     return lines

@@ -5,6 +5,7 @@ library wrote.
 """
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -43,6 +44,8 @@ OUTPUT = Path(__file__).parent / "checkpoints" / "example-captioner"
 _TOKENIZER_SCENES = 20_000
 _VOCABULARY = 512
 _MAX_TOKENS = 32
+PATCH = 8
+"""Side of the encoder's patches, in pixels."""
 
 
 def main() -> None:
@@ -65,7 +68,8 @@ def main() -> None:
         tokenizer = GPT2Tokenizer.from_pretrained(folder)
         model = VisionEncoderDecoderModel.from_pretrained(folder, dtype=torch.float32)
     else:
-        tokenizer = build_tokenizer(folder, arguments.seed)
+        captions = (caption(scene) for scene in scenes("train", _TOKENIZER_SCENES, arguments.seed))
+        tokenizer = build_tokenizer(folder, captions)
         model = build_model(tokenizer)
 
     captioning = Captioning(model, tokenizer, processor, arguments)
@@ -75,35 +79,49 @@ def main() -> None:
     report(folder, run_line(MODULE, arguments, "pictures", pictures, minutes), arguments.resume)
 
 
-def build_tokenizer(folder: Path, seed: int) -> GPT2Tokenizer:
+def build_tokenizer(
+    folder: Path, captions: Iterable[str], pieces: int = _VOCABULARY, max_tokens: int = _MAX_TOKENS
+) -> GPT2Tokenizer:
     """A byte-level BPE in GPT-2's format, learnt from captions and saved into the folder."""
     learner = ByteLevelBPETokenizer()
-    captions = (caption(scene) for scene in scenes("train", _TOKENIZER_SCENES, seed))
     learner.train_from_iterator(
-        captions, vocab_size=_VOCABULARY, special_tokens=[END_OF_TEXT], show_progress=False
+        captions, vocab_size=pieces, special_tokens=[END_OF_TEXT], show_progress=False
     )
     vocabulary, merges = learner.save_model(str(folder))
     tokenizer = GPT2Tokenizer(
-        vocab=vocabulary, merges=merges, pad_token=END_OF_TEXT, model_max_length=_MAX_TOKENS
+        vocab=vocabulary, merges=merges, pad_token=END_OF_TEXT, model_max_length=max_tokens
     )
     tokenizer.save_pretrained(folder)
     return tokenizer
 
 
-def build_model(tokenizer: GPT2Tokenizer) -> VisionEncoderDecoderModel:
-    """An untrained captioner; encoder and decoder differ in width, so a projection joins them."""
+def build_model(
+    tokenizer: GPT2Tokenizer,
+    *,
+    side: int = SIDE,
+    max_tokens: int = _MAX_TOKENS,
+    dropout: float = 0.0,
+) -> VisionEncoderDecoderModel:
+    """An untrained captioner; encoder and decoder differ in width, so a projection joins them.
+
+    Args:
+        side: Of the pictures, in pixels; a multiple of `PATCH`.
+        max_tokens: Of a caption, with the start token.
+        dropout: None by default: where every picture is new, there is nothing to overfit.
+    """
     encoder = ViTConfig(
-        image_size=SIDE,
-        patch_size=8,
+        image_size=side,
+        patch_size=PATCH,
         hidden_size=160,
         num_hidden_layers=4,
         num_attention_heads=5,
         intermediate_size=480,
+        hidden_dropout_prob=dropout,
     )
     end = tokenizer.eos_token_id
     decoder = GPT2Config(
         vocab_size=len(tokenizer),
-        n_positions=2 * _MAX_TOKENS,
+        n_positions=2 * max_tokens,
         n_embd=128,
         n_layer=2,
         n_head=4,
@@ -111,9 +129,9 @@ def build_model(tokenizer: GPT2Tokenizer) -> VisionEncoderDecoderModel:
         is_decoder=True,  # type: ignore[call-arg]  # a field of every configuration
         bos_token_id=end,
         eos_token_id=end,
-        resid_pdrop=0.0,  # no dropout: every picture is new
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
+        resid_pdrop=dropout,
+        embd_pdrop=dropout,
+        attn_pdrop=dropout,
     )
     config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
     config.decoder_start_token_id = config.pad_token_id = config.eos_token_id = end
@@ -124,7 +142,7 @@ def build_model(tokenizer: GPT2Tokenizer) -> VisionEncoderDecoderModel:
     )
     generation.decoder_start_token_id = generation.bos_token_id = end
     generation.eos_token_id = generation.pad_token_id = end
-    generation.max_length = _MAX_TOKENS
+    generation.max_length = max_tokens
     generation.num_beams = 1
     return model
 

@@ -7,9 +7,9 @@ the weights of an uninterrupted one on the same machine with the same number of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 from transformers import MarianMTModel, MarianTokenizer
 
 from export.examples.parallel_text import ParallelText
+from export.examples.resumable_training import Progress, optimise
 from export.examples.score_translation import Translate
 from export.examples.train_translation import (
     MAX_POSITIONS,
@@ -35,7 +36,6 @@ from export.examples.training_folder import TrainingFolder
 from export.examples.translator import translator
 from serving.errors import SetupError
 
-SAVE_EVERY = 100
 _DROPOUT = 0.1
 _CARD = Template("""\
 ---
@@ -78,10 +78,6 @@ class HeldOutScore:
     pairs: int
 
 
-Progress = Callable[[int, float], None]
-"""Steps done, and the mean loss since the last call."""
-
-
 def settings(text: ParallelText, recipe: Recipe) -> dict[str, Any]:
     """What decides the result of a training."""
     return {
@@ -107,7 +103,15 @@ def train(
     tokenizer = _tokenizer(folder.folder, kept, recipe)
     torch.manual_seed(recipe.seed)
     model = build_model(tokenizer, _DROPOUT)
-    _optimise(model, tokenizer, _examples(kept, tokenizer), folder, recipe, progress)
+    optimise(
+        model,
+        optimisation(model, recipe.steps),
+        _endless(_examples(kept, tokenizer), recipe.seed),
+        lambda batch: batch_loss(model, batch, tokenizer.pad_token_id),
+        recipe.steps,
+        folder,
+        progress,
+    )
     model.generation_config = generation_defaults(tokenizer)
     model.config.dropout = 0.0
     model.save_pretrained(folder.folder)
@@ -143,62 +147,10 @@ def _examples(text: ParallelText, tokenizer: MarianTokenizer) -> list[Example]:
     return fitting
 
 
-def _optimise(
-    model: MarianMTModel,
-    tokenizer: MarianTokenizer,
-    examples: list[Example],
-    folder: TrainingFolder,
-    recipe: Recipe,
-    progress: Progress,
-) -> None:
-    """All steps that are still to do; what batch n is depends on the seed alone."""
-    optimizer, schedule = optimisation(model, recipe.steps)
-    done = _resume(folder, model, optimizer, schedule)
-    stream = islice(_endless(examples, recipe.seed), done, recipe.steps)
-    model.train()
-    recent: list[float] = []
-    for step, batch in enumerate(stream, done + 1):
-        loss = batch_loss(model, batch, tokenizer.pad_token_id)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        recent.append(loss.item())
-        if step % SAVE_EVERY == 0 or step == recipe.steps:
-            _save(folder, model, optimizer, schedule, step)
-            progress(step, sum(recent) / len(recent))
-            recent.clear()
-    model.eval()
-
-
 def _endless(examples: list[Example], seed: int) -> Iterator[list[Example]]:
     """Batches of one epoch after the other, each in an order of its own."""
     for epoch in count(seed):
         yield from batches(examples, epoch)
-
-
-def _resume(folder: TrainingFolder, model: Any, optimizer: Any, schedule: Any) -> int:
-    """Steps done by an earlier run, whose state is taken over."""
-    state = folder.load()
-    if state is None:
-        return 0
-    for part, name in ((model, "model"), (optimizer, "optimizer"), (schedule, "schedule")):
-        part.load_state_dict(state[name])
-    torch.set_rng_state(state["random"])
-    return int(state["steps"])
-
-
-def _save(folder: TrainingFolder, model: Any, optimizer: Any, schedule: Any, done: int) -> None:
-    folder.save(
-        {
-            "model": model.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "schedule": schedule.state_dict(),
-            "random": torch.get_rng_state(),
-            "steps": done,
-        }
-    )
 
 
 def _write_card(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
@@ -44,7 +45,7 @@ def train(model: nn.Module, batch_loss: BatchLoss, recipe: Recipe) -> float:
     """
     torch.set_num_threads(1)
     optimizer = torch.optim.AdamW(
-        _weight_groups(model), lr=recipe.peak_lr, betas=(0.9, 0.98), eps=1e-6
+        weight_groups(model), lr=recipe.peak_lr, betas=(0.9, 0.98), eps=1e-6
     )
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer,
@@ -193,13 +194,17 @@ def pixel_tensor(
     pictures: list[Image.Image], mean: list[float], deviation: list[float]
 ) -> torch.Tensor:
     """Pictures normalised as in an image recipe that needs no resizing: (B, 3, side, side)."""
-    stacked = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures]))
-    channels = stacked.permute(0, 3, 1, 2).float() / 255
+    return normalised(np.stack([np.asarray(picture) for picture in pictures]), mean, deviation)
+
+
+def normalised(pixels: NDArray[Any], mean: list[float], deviation: list[float]) -> torch.Tensor:
+    """(B, height, width, 3) uint8 → (B, 3, height, width)."""
+    channels = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
     shape = (1, 3, 1, 1)
     return (channels - torch.tensor(mean).view(shape)) / torch.tensor(deviation).view(shape)
 
 
-def _weight_groups(model: nn.Module) -> list[dict[str, object]]:
+def weight_groups(model: nn.Module) -> list[dict[str, object]]:
     """Weight decay for matrices only, not for biases, norms and scalars."""
     parameters = [weight for weight in model.parameters() if weight.requires_grad]
     return [

@@ -25,10 +25,16 @@ def imported(module: str, extra: str) -> ModuleType:
         ) from missing
 
 
-def forwarded(command: Callable[..., object], context: typer.Context) -> int:
-    """Run another function as a command, on this command's arguments, `--help` included."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command()(command)
+def forwarded(command: Callable[..., object] | typer.Typer, context: typer.Context) -> int:
+    """Run another function, or an app of several, as a command on this command's arguments.
+
+    `--help` included.
+    """
+    if isinstance(command, typer.Typer):
+        app = command
+    else:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command()(command)
     code = typer.main.get_command(app).main(
         list(context.args), prog_name=context.command_path, standalone_mode=False
     )

@@ -8,24 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import typer
 from safetensors.numpy import load_file
 from transformers import MarianMTModel
 from typer.testing import CliRunner, Result
 
 from export.checkpoint import load, open_checkpoint
-from export.examples import train_on_text
+from export.examples import resumable_training, train_on_text
 from export.examples.grammar import sentences
 from export.examples.parallel_text import read_parallel_text
-from export.examples.train_command import train
+from export.examples.train_command import app
 from export.manifest import preprocessing
 from export.registry import architecture
 from serving.errors import SetupError
 from tests.export.conftest import TwinPair
 from tests.export.oracle import compare, difference
-
-app = typer.Typer()
-app.command()(train)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +71,7 @@ def test_transformers_and_we_compute_the_same_logits(trained: Path) -> None:
 def test_resumed_training_is_the_uninterrupted_one(
     corpus: tuple[Path, Path], trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train_on_text, "SAVE_EVERY", 2)
+    monkeypatch.setattr(resumable_training, "SAVE_EVERY", 2)
     batch_loss, calls = train_on_text.batch_loss, []
 
     def interrupted(*arguments: object) -> torch.Tensor:
