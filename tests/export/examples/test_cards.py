@@ -10,6 +10,7 @@ from export.examples import (
     checkpoint_folder,
     gazette_translator,
     gpt_card,
+    perceiver_card,
     recurrent_card,
     translator,
     vit_card,
@@ -23,6 +24,7 @@ CARDS = {
     "example-es-en": translator._CARD,
     "example-gpt": gpt_card._CARD,
     "example-vit": vit_card._CARD,
+    "history-perceiver": perceiver_card._CARD,
     **dict.fromkeys(recurrent_card.CARDS, recurrent_card._CARD),
 }
 
