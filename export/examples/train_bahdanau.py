@@ -10,7 +10,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from export.models.bahdanau import Bahdanau, read_config
 END, UNKNOWN, START, PADDING = range(4)
 _SPECIAL = ["</s>", "<unk>", "<s>", "<pad>"]
 _VOCABULARY_SENTENCES = 100_000
-_MAX_POSITIONS = 64
+MAX_POSITIONS = 64
 _BATCH = 64
 _CHUNK = 6400  # sentences sorted by length together
 _PEAK_LR = 2e-3
@@ -37,7 +37,7 @@ _DROPOUT = 0.1
 _IGNORED = -100
 
 
-_NETWORK = {
+NETWORK = {
     "model_type": "bahdanau",
     "architectures": ["Bahdanau"],
     "embedding_size": 96,
@@ -61,26 +61,36 @@ Predict = Callable[[Batch, float], Tensor]
 
 
 def word_tokenizer(pairs: list[GazettePair]) -> Tokenizer:
-    """A tokenizer of whole words over both languages; elided words and marks are tokens."""
+    """A tokenizer of all words of both languages; elided words and marks are tokens."""
+    return word_level([text for pair in pairs for text in (pair.source, pair.target)], "[.,]")
+
+
+def word_level(texts: Iterable[str], marks: str, most: int | None = None) -> Tokenizer:
+    """A tokenizer of whole words, the frequent ones first; others are unknown.
+
+    Args:
+        marks: Regular expression of the characters that are tokens of their own.
+        most: Words in the vocabulary; all by default.
+    """
     pieces = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Metaspace(),
             pre_tokenizers.Split(Regex("'"), "merged_with_previous"),
-            pre_tokenizers.Split(Regex("[.,]"), "isolated"),
+            pre_tokenizers.Split(Regex(marks), "isolated"),
         ]
+    )
+    normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace("’", "'"), normalizers.Strip()]
     )
     counts = Counter(
         piece
-        for pair in pairs
-        for text in (pair.source, pair.target)
-        for piece, _ in pieces.pre_tokenize_str(text)
+        for text in texts
+        for piece, _ in pieces.pre_tokenize_str(normalizer.normalize_str(text))
     )
-    ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))
+    ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))[:most]
     names = {name: number for number, name in enumerate([*_SPECIAL, *ranked])}
     tokenizer = Tokenizer(models.WordLevel(names, unk_token="<unk>"))
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.NFC(), normalizers.Replace("’", "'"), normalizers.Strip()]
-    )
+    tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pieces
     tokenizer.decoder = decoders.Metaspace()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -90,16 +100,22 @@ def word_tokenizer(pairs: list[GazettePair]) -> Tokenizer:
     return tokenizer
 
 
-def write_settings(folder: Path, tokenizer: Tokenizer, network: Mapping[str, Any]) -> None:
+def write_settings(
+    folder: Path,
+    tokenizer: Tokenizer,
+    network: Mapping[str, Any],
+    languages: tuple[str, str] = ("en", "fr"),
+) -> None:
     """Everything of a checkpoint but its weights.
 
     Args:
         network: Its part of `config.json`, without the sizes that the data decide.
+        languages: Codes of source and target.
     """
     config = {
         **network,
         "vocab_size": tokenizer.get_vocab_size(),
-        "max_positions": _MAX_POSITIONS,
+        "max_positions": MAX_POSITIONS,
         "dtype": "float16",
     }
     generation = {
@@ -108,17 +124,17 @@ def write_settings(folder: Path, tokenizer: Tokenizer, network: Mapping[str, Any
         "pad_token_id": PADDING,
         "bad_words_ids": [[UNKNOWN], [START], [PADDING]],
         "forced_eos_token_id": END,
-        "max_length": _MAX_POSITIONS,
+        "max_length": MAX_POSITIONS,
         "num_beams": 4,
     }
     names = {
-        "source_lang": "en",
-        "target_lang": "fr",
+        "source_lang": languages[0],
+        "target_lang": languages[1],
         "eos_token": "</s>",
         "unk_token": "<unk>",
         "bos_token": "<s>",
         "pad_token": "<pad>",
-        "model_max_length": _MAX_POSITIONS,
+        "model_max_length": MAX_POSITIONS,
     }
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -155,11 +171,31 @@ def batches(tokenizer: Tokenizer, seed: int) -> Iterator[Batch]:
         groups = [order[start : start + _BATCH] for start in range(0, _CHUNK, _BATCH)]
         rng.shuffle(groups)
         for group in groups:
-            yield Batch(
-                _padded([sources[i] for i in group], PADDING),
-                torch.tensor([len(sources[i]) for i in group], dtype=torch.int32),
-                _padded([targets[i] for i in group], _IGNORED),
-            )
+            yield batch_of([sources[i] for i in group], [targets[i] for i in group])
+
+
+def batch_of(sources: list[list[int]], targets: list[list[int]]) -> Batch:
+    """A batch of token ids."""
+    lengths = torch.tensor([len(each) for each in sources], dtype=torch.int32)
+    return Batch(_padded(sources, PADDING), lengths, _padded(targets, _IGNORED))
+
+
+def batch_loss(logits: Predict, batch: Batch) -> Tensor:
+    """Mean cross entropy of a batch's target words, with dropout."""
+    return nn.functional.cross_entropy(
+        logits(batch, _DROPOUT).flatten(0, 1), batch.target.flatten(), ignore_index=_IGNORED
+    )
+
+
+def optimisation(
+    model: nn.Module, steps: int
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """Adam with a warm-up and a cosine decay instead of the paper's Adadelta."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=_PEAK_LR, betas=(0.9, 0.98), fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, _PEAK_LR, steps, pct_start=min(0.3, 200 / steps), cycle_momentum=False
+    )
+    return optimizer, schedule
 
 
 def _padded(rows: list[list[int]], filler: int) -> Tensor:
@@ -190,20 +226,14 @@ def train_translator(
 ) -> float:
     """Trains in place on freshly generated sentences and returns the minutes it took.
 
-    Adam with a warm-up and a cosine decay instead of the paper's Adadelta; its clipping at 1.
+    Gradients are clipped at 1, as in the paper.
     """
-    optimizer = torch.optim.AdamW(model.parameters(), lr=_PEAK_LR, betas=(0.9, 0.98), fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, _PEAK_LR, steps, pct_start=min(0.3, 200 / steps), cycle_momentum=False
-    )
+    optimizer, schedule = optimisation(model, steps)
     stream = batches(tokenizer, seed)
     model.train()
     start, recent = time.perf_counter(), []
     for step in range(1, steps + 1):
-        batch = next(stream)
-        loss = nn.functional.cross_entropy(
-            logits(batch, _DROPOUT).flatten(0, 1), batch.target.flatten(), ignore_index=_IGNORED
-        )
+        loss = batch_loss(logits, next(stream))
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -234,7 +264,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
     tokenizer = word_tokenizer(list(sentences("train", _VOCABULARY_SENTENCES, options.seed)))
-    write_settings(options.output, tokenizer, _NETWORK)
+    write_settings(options.output, tokenizer, NETWORK)
     model = Bahdanau(read_config(json.loads((options.output / "config.json").read_text())))
     initialise(model)
     logits = partial(teacher_forced, model)

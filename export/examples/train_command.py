@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import TextColumn, TimeRemainingColumn
 
-from export.examples import train_on_pictures, train_on_text
+from export.examples import train_on_pictures, train_on_text, train_on_words
 from export.examples.caption_file import find_captions, read_captions
 from export.examples.captioned_pictures import CaptionedPictures, read_pictures
 from export.examples.parallel_text import read_parallel_text
@@ -25,6 +26,18 @@ from serving.errors import SetupError
 console = Console(highlight=False)
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+
+class Translator(StrEnum):
+    """Networks of `triptych train translate`."""
+
+    MARIAN = "marian"
+    BAHDANAU = "bahdanau"
+
+
+_TRANSLATORS = {
+    Translator.MARIAN: train_on_text.train,
+    Translator.BAHDANAU: train_on_words.train,
+}
 Output = Annotated[Path, typer.Option(help="Folder of the checkpoint; new, or to resume.")]
 Seed = Annotated[int, typer.Option(help="Of weights, batches and what is held out.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads.")]
@@ -45,6 +58,9 @@ def translate(
     source: Annotated[Path, typer.Option(help="UTF-8 text, one sentence a line.")],
     target: Annotated[Path, typer.Option(help="Its translation, line by line.")],
     output: Output,
+    architecture: Annotated[
+        Translator, typer.Option(help="A Transformer, or the recurrent network of 2015.")
+    ] = Translator.MARIAN,
     source_language: Annotated[str, typer.Option(help="Code, for requests.")] = "src",
     target_language: Annotated[str, typer.Option(help="Code, for requests.")] = "tgt",
     steps: Annotated[int, typer.Option(min=1, help="Of about 1,500 target tokens.")] = 3000,
@@ -64,13 +80,16 @@ def translate(
     triptych export my-translator
     triptych serve
 
-    A MarianMT network of three layers a side and width 128, with two sentencepiece vocabularies.
-    Lines with an empty side are left out. The output has the files of a published opus-mt
-    checkpoint, and a card with the score on held-out pairs. Its state is saved every 100 steps; the
-    same command continues there.
+    Marian: three layers a side of width 128, two sentencepiece vocabularies, the files of a
+    published opus-mt checkpoint. Bahdanau: GRUs with the attention of Bahdanau, Cho and Bengio,
+    over words, in a format of our own; it answers return_alignment word by word. Lines with an
+    empty side are left out. A card has the score on held-out pairs. The state is saved every 100
+    steps; the same command continues there.
     """
     torch.set_num_threads(threads)
-    recipe = train_on_text.Recipe((source_language, target_language), steps, seed, pieces, held_out)
+    recipe = train_on_text.Recipe(
+        (source_language, target_language), steps, seed, pieces, held_out, architecture.value
+    )
     with _reported(output):
         text = read_parallel_text(source, target)
         folder = TrainingFolder(output, train_on_text.settings(text, recipe))
@@ -80,7 +99,7 @@ def translate(
         skipped = f", {text.skipped} with an empty side left out" if text.skipped else ""
         console.print(f"{len(text.sources)} pairs of lines{skipped}")
         with _progress(steps) as advance:
-            found = train_on_text.train(folder, text, recipe, advance)
+            found = _TRANSLATORS[architecture](folder, text, recipe, advance)
         _print_score(output, f"{found.pairs} held-out pairs", found.bleu, found.exact)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import sacrebleu
 import torch
-from transformers import MarianMTModel, MarianTokenizer
+from transformers import MarianTokenizer
 
 from export.examples.parallel_text import ParallelText
 from export.examples.resumable_training import Progress, optimise
@@ -45,7 +45,7 @@ tags: [triptych]
 ---
 # $name
 
-A small MarianMT translator ($parameters parameters) from $source to $target, trained by `triptych
+A small $kind translator ($parameters parameters) from $source to $target, trained by `triptych
 train translate` on $pairs pairs of lines: $steps steps, seed $seed.
 
 On $held_out held-out pairs, greedy: BLEU $bleu (sacrebleu), $exact % exact.
@@ -60,6 +60,7 @@ class Recipe:
         languages: Codes of source and target.
         pieces: Size of each sentencepiece vocabulary, at most.
         held_out: Pairs kept out of training for the score.
+        architecture: Of the network: "marian" or "bahdanau".
     """
 
     languages: tuple[str, str]
@@ -67,6 +68,7 @@ class Recipe:
     seed: int
     pieces: int
     held_out: int
+    architecture: str
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ def settings(text: ParallelText, recipe: Recipe) -> dict[str, Any]:
     """What decides the result of a training."""
     return {
         "task": "translate",
+        "architecture": recipe.architecture,
         "languages": list(recipe.languages),
         "steps": recipe.steps,
         "seed": recipe.seed,
@@ -106,7 +109,7 @@ def train(
     optimise(
         model,
         optimisation(model, recipe.steps),
-        _endless(_examples(kept, tokenizer), recipe.seed),
+        endless(_examples(kept, tokenizer), recipe.seed),
         lambda batch: batch_loss(model, batch, tokenizer.pad_token_id),
         recipe.steps,
         folder,
@@ -117,7 +120,8 @@ def train(
     model.save_pretrained(folder.folder)
     folder.finish()
     found = score(translator(folder.folder, 1), held)
-    _write_card(folder.folder, model, len(kept.sources), found, recipe)
+    name = "MarianMT", model.num_parameters()
+    write_card(folder.folder, *name, len(kept.sources), found, recipe)
     return found
 
 
@@ -147,20 +151,22 @@ def _examples(text: ParallelText, tokenizer: MarianTokenizer) -> list[Example]:
     return fitting
 
 
-def _endless(examples: list[Example], seed: int) -> Iterator[list[Example]]:
+def endless(examples: list[Example], seed: int) -> Iterator[list[Example]]:
     """Batches of one epoch after the other, each in an order of its own."""
     for epoch in count(seed):
         yield from batches(examples, epoch)
 
 
-def _write_card(
-    folder: Path, model: MarianMTModel, pairs: int, found: HeldOutScore, recipe: Recipe
+def write_card(
+    folder: Path, kind: str, parameters: int, pairs: int, found: HeldOutScore, recipe: Recipe
 ) -> None:
+    """Writes README.md: what was trained, on how many pairs, and its score."""
     card = _CARD.substitute(
         name=folder.name,
+        kind=kind,
         source=recipe.languages[0],
         target=recipe.languages[1],
-        parameters=f"{model.num_parameters():,}",
+        parameters=f"{parameters:,}",
         pairs=f"{pairs:,}",
         steps=recipe.steps,
         seed=recipe.seed,

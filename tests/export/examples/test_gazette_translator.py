@@ -14,7 +14,7 @@ from export.examples.gazette import FAMOUS, sentences
 from export.examples.gazette_translator import CHECKPOINT, reader, translator
 from export.examples.score_gazette import Read, alignment_share, exact_share
 from export.examples.train_bahdanau import (
-    _NETWORK,
+    NETWORK,
     PADDING,
     START,
     batches,
@@ -61,7 +61,7 @@ def test_teacher_forcing_equals_decoding(tmp_path: Path) -> None:
     """The training loss uses the served function: same logits per step and row."""
     torch.manual_seed(0)
     tokenizer = word_tokenizer(list(sentences("train", 300)))
-    write_settings(tmp_path, tokenizer, _NETWORK)
+    write_settings(tmp_path, tokenizer, NETWORK)
     model = Bahdanau(read_config(json.loads((tmp_path / CONFIG).read_text()))).eval()
     initialise(model)
     batch = next(batches(tokenizer, seed=0))
@@ -87,7 +87,7 @@ def test_teacher_forcing_equals_decoding(tmp_path: Path) -> None:
 
 def test_saved_weights_are_half_and_complete(tmp_path: Path) -> None:
     tokenizer = word_tokenizer(list(sentences("train", 100)))
-    write_settings(tmp_path, tokenizer, _NETWORK)
+    write_settings(tmp_path, tokenizer, NETWORK)
     model = Bahdanau(read_config(json.loads((tmp_path / CONFIG).read_text())))
     save(model, tmp_path)
     saved = load_file(tmp_path / "model.safetensors")

@@ -9,19 +9,24 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from tokenizers import Tokenizer
 from transformers import MarianMTModel
 from typer.testing import CliRunner, Result
 
 from export.checkpoint import load, open_checkpoint
-from export.examples import resumable_training, train_on_text
+from export.examples import resumable_training, train_on_text, train_on_words
 from export.examples.grammar import sentences
 from export.examples.parallel_text import read_parallel_text
+from export.examples.train_bahdanau import word_level
 from export.examples.train_command import app
 from export.manifest import preprocessing
 from export.registry import architecture
 from serving.errors import SetupError
 from tests.export.conftest import TwinPair
 from tests.export.oracle import compare, difference
+
+LANGUAGES = ("--source-language", "es", "--target-language", "en")
+RECURRENT = ("--architecture", "bahdanau", *LANGUAGES)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +51,7 @@ def run(corpus: tuple[Path, Path], output: Path, *options: str) -> Result:
 @pytest.fixture(scope="module")
 def trained(corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("trained") / "my-translator"
-    result = run(corpus, output, "--source-language", "es", "--target-language", "en")
+    result = run(corpus, output, *LANGUAGES)
     assert result.exit_code == 0, result.output
     assert "10 held-out pairs: BLEU" in result.output
     return output
@@ -80,27 +85,80 @@ def test_resumed_training_is_the_uninterrupted_one(
             raise KeyboardInterrupt
         return batch_loss(*arguments)  # type: ignore[arg-type]
 
-    languages = ("--source-language", "es", "--target-language", "en")
     output = tmp_path / "again"
     monkeypatch.setattr(train_on_text, "batch_loss", interrupted)
-    assert "run again to resume" in run(corpus, output, *languages).output
+    assert "run again to resume" in run(corpus, output, *LANGUAGES).output
     assert not (output / "model.safetensors").exists()
-    assert run(corpus, output, *languages).exit_code == 0
+    assert run(corpus, output, *LANGUAGES).exit_code == 0
     assert len(calls) == 4 + 2  # the third step was not saved
     whole, resumed = (load_file(each / "model.safetensors") for each in (trained, output))
     assert all(np.array_equal(resumed[name], value) for name, value in whole.items())
     assert not (output / "training_state.pt").exists()
 
 
+@pytest.fixture(scope="module")
+def recurrent(corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output: Path = tmp_path_factory.mktemp("recurrent") / "my-translator"
+    result = run(corpus, output, *RECURRENT)
+    assert result.exit_code == 0, result.output
+    assert "10 held-out pairs: BLEU" in result.output
+    return output
+
+
+@pytest.mark.slow
+def test_recurrent_translator_reads_words(corpus: tuple[Path, Path], recurrent: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(recurrent / "tokenizer.json"))
+    assert tokenizer.get_vocab_size() <= 4 + 2 * 200
+    card = (recurrent / "README.md").read_text(encoding="utf-8")
+    assert "A small recurrent translator" in card
+    other = run(corpus, recurrent, *LANGUAGES)
+    assert "architecture was bahdanau and is marian" in other.output.replace("\n", "")
+
+
+def test_marks_and_elided_words_are_words() -> None:
+    text = "C'est «l'eau» (ici), non?"
+    tokenizer = word_level([text, text, "rare"], train_on_words._MARKS, most=11)
+    encoded = tokenizer.encode(text.replace("'", "’"))
+    words = ["▁C'", "est", "▁", "«", "l'", "eau", "»", "▁", "(", "ici", ")", ",", "▁non", "?"]
+    assert encoded.tokens == [
+        *(w if w in tokenizer.get_vocab() else "<unk>" for w in words),
+        "</s>",
+    ]
+    assert tokenizer.get_vocab_size() == 4 + 11
+    everything = word_level([text], train_on_words._MARKS)
+    assert everything.decode(everything.encode(text).ids) == text
+
+
+@pytest.mark.slow
+def test_resumed_recurrent_training_is_the_uninterrupted_one(
+    corpus: tuple[Path, Path], recurrent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resumable_training, "SAVE_EVERY", 2)
+    batch_loss, calls = train_on_words.batch_loss, []
+
+    def interrupted(*arguments: object) -> torch.Tensor:
+        calls.append(arguments)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return batch_loss(*arguments)  # type: ignore[arg-type]
+
+    output = tmp_path / "again"
+    monkeypatch.setattr(train_on_words, "batch_loss", interrupted)
+    for ending in ("run again to resume", "held-out pairs"):
+        assert ending in run(corpus, output, *RECURRENT).output
+    assert len(calls) == 4 + 2
+    whole, resumed = (load_file(each / "model.safetensors") for each in (recurrent, output))
+    assert all(np.array_equal(resumed[name], value) for name, value in whole.items())
+
+
 @pytest.mark.slow
 def test_finished_training_is_left_alone(corpus: tuple[Path, Path], trained: Path) -> None:
     before = (trained / "model.safetensors").stat().st_mtime_ns
-    languages = ("--source-language", "es", "--target-language", "en")
-    result = run(corpus, trained, *languages)
+    result = run(corpus, trained, *LANGUAGES)
     assert result.exit_code == 0
     assert "is finished" in result.output
     assert (trained / "model.safetensors").stat().st_mtime_ns == before
-    other = run(corpus, trained, *languages, "--seed", "2")
+    other = run(corpus, trained, *LANGUAGES, "--seed", "2")
     assert other.exit_code == 1
     assert "holds another training (seed was 1 and is 2)" in other.output.replace("\n", "")
 
@@ -148,9 +206,13 @@ def test_pairs_with_an_empty_side_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_trained_checkpoint_is_exported(trained: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["trained", "recurrent"])
+def test_trained_checkpoint_is_exported(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     from export.cli import export
 
-    export(str(trained), repository=tmp_path)
-    manifest = json.loads((tmp_path / trained.name / "1" / "bundle.json").read_text())
+    folder: Path = request.getfixturevalue(name)
+    export(str(folder), repository=tmp_path)
+    manifest = json.loads((tmp_path / folder.name / "1" / "bundle.json").read_text())
     assert manifest["tasks"]["translate"]["languages"] == [["es", "en"]]
