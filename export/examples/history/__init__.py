@@ -11,6 +11,7 @@ from export.examples.history import (
     fill_mask,
     language_identification,
     language_models,
+    picture_words,
     pictures,
     retrieval,
     sentiment,
@@ -39,5 +40,6 @@ GROUPS: dict[str, Group] = {
         pictures.ZERO_SHOT,
         few_shot.GROUP,
         few_shot_pictures.GROUP,
+        picture_words.GROUP,
     )
 }

@@ -8,6 +8,7 @@ import pytest
 from export.examples import (
     bert_card,
     checkpoint_folder,
+    flamingo_card,
     gazette_translator,
     gpt_card,
     perceiver_card,
@@ -24,6 +25,7 @@ CARDS = {
     "example-es-en": translator._CARD,
     "example-gpt": gpt_card._CARD,
     "example-vit": vit_card._CARD,
+    "history-flamingo": flamingo_card._CARD,
     "history-perceiver": perceiver_card._CARD,
     **dict.fromkeys(recurrent_card.CARDS, recurrent_card._CARD),
 }
