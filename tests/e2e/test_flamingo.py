@@ -16,7 +16,7 @@ from export.examples.train_flamingo import OUTPUT
 from triptych import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
-COUNT = 12
+COUNT = 10
 
 
 @pytest.fixture(scope="module")
