@@ -28,8 +28,11 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 README = (ROOT / "README.md").read_text()
 VERBS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()  # type: ignore[index]
 ONE = "EXAMPLES=export/examples/checkpoints/example-es-en"
-NOT_RUN = ("git ", "make ", "pip ", "docker", "triptych export path/", "triptych serve")
-"""Commands of the README that fetch, install, or name a path that the reader has to fill in."""
+NOT_RUN = (
+    *("git ", "make ", "pip ", "docker"),
+    *("triptych export path/", "triptych serve", "triptych verify", "triptych train"),
+)
+"""Commands of the README that fetch, install, or name what the reader has to fill in."""
 
 
 @dataclass(frozen=True)
@@ -188,12 +191,14 @@ class TestFreshClone:
         desk = tmp_path / "desk"
         desk.mkdir()
         shutil.copy(ROOT / "export/examples/pictures/scene-1.png", desk / "picture.png")
-        (desk / "in.txt").write_text("El mundo no es suficiente.\n")
+        for name in ("in.txt", "texts.txt"):
+            (desk / name).write_text("El mundo no es suficiente.\n")
         with serving(clone) as url:
             for language, block in blocks(README):
                 for command in commands(language, block):
                     run(clone, desk, url, command)
         assert (desk / "out.txt").read_text().strip()
+        assert (desk / "texts.npy").stat().st_size > 128
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
