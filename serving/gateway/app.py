@@ -11,8 +11,8 @@ from starlette.routing import BaseRoute
 from serving.gateway import openapi
 from serving.gateway.dialects.dialect import Dialect
 from serving.gateway.dialects.native import NativeDialect
-from serving.gateway.dialects.openai_chat import OpenAIChatDialect
-from serving.gateway.dialects.openai_messages import ChatCompletionRequest
+from serving.gateway.dialects.openai import MESSAGES
+from serving.gateway.dialects.openai import dialects as openai_dialects
 from serving.gateway.direct_routes import DirectRoutes
 from serving.gateway.health import Readiness
 from serving.gateway.http_errors import ErrorRenderer
@@ -41,7 +41,7 @@ def create_app(
     native = NativeDialect(settings.api_key)
     owners: dict[str, Dialect] = {}
     routes: list[BaseRoute] = []
-    dialects: list[Dialect] = [native, OpenAIChatDialect(settings.api_key), *further_dialects]
+    dialects: list[Dialect] = [native, *openai_dialects(settings.api_key), *further_dialects]
     for dialect in dialects:
         router = dialect.router(service)
         owners |= {getattr(route, "path", ""): dialect for route in router.routes}
@@ -52,7 +52,7 @@ def create_app(
     render_error = ErrorRenderer(owners, native)
     render_error.install(app)
     declared = [task.declaration for task in TASKS.values()]
-    openapi.install(app, declared, [ChatCompletionRequest], has_key=settings.api_key is not None)
+    openapi.install(app, declared, MESSAGES, has_key=settings.api_key is not None)
     app.add_middleware(DirectRoutes, routes=routes, render_error=render_error)  # the innermost
     if settings.cors_allow_origin:
         app.add_middleware(

@@ -51,7 +51,10 @@ class Original:
 
     def answer(self, chat: list[ChatCompletionMessageParam], num_beams: int = 1) -> torch.Tensor:
         """(T) tokens of the best answer."""
-        ids = self.prompt(chat)
+        return self.continued(self.prompt(chat), num_beams)
+
+    def continued(self, ids: torch.Tensor, num_beams: int = 1) -> torch.Tensor:
+        """(1, T) → (T') tokens of the best continuation."""
         with torch.no_grad():
             found = self.model.generate(
                 ids,
@@ -177,6 +180,31 @@ def test_streams_of_the_client_of_openai(
     assert "".join(delta.content or "" for delta in deltas) == original.text(wanted)
     assert chunks[-1].choices[0].finish_reason == ("stop" if wanted[-1] == 2 else "length")
     assert (last.choices, last.usage and last.usage.completion_tokens) == ([], len(wanted))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_prompts_are_completed_for_the_client_of_openai(
+    openai_client: openai.OpenAI, original: Original, stream: bool
+) -> None:
+    ids = [original.tokenizer(prompt, return_tensors="pt")["input_ids"] for prompt in PROMPTS]
+    wanted = [original.continued(one) for one in ids]
+    asked: dict[str, Any] = {"model": CHAT, "prompt": PROMPTS, "max_tokens": NEW_TOKENS}
+    if stream:
+        texts = [""] * len(PROMPTS)
+        with openai_client.completions.create(**asked, stream=True) as events:
+            for event in events:
+                texts[event.choices[0].index] += event.choices[0].text
+        assert texts == [original.text(tokens) for tokens in wanted]
+        return
+    done = openai_client.completions.create(**asked, logprobs=1, echo=True)
+    assert [choice.index for choice in done.choices] == [0, 1]
+    for choice, prompt, before, tokens in zip(done.choices, PROMPTS, ids, wanted, strict=True):
+        assert choice.text == prompt + original.text(tokens)
+        assert choice.logprobs is not None
+        first, *scores = choice.logprobs.token_logprobs or []
+        assert first is None
+        whole = torch.cat([before, tokens[None]], dim=1)
+        assert scores == pytest.approx(original.scores(whole), abs=TOLERANCE)
 
 
 def test_same_seed_draws_the_same_answer(openai_client: openai.OpenAI, tiny_stack: Stack) -> None:

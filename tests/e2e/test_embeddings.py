@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from pathlib import Path
 
 import numpy as np
+import openai
 import pytest
 import torch
 from PIL import Image
@@ -86,3 +88,17 @@ def test_command_writes_a_numpy_file(
     written = np.load(output)
     assert written.dtype == np.float32
     np.testing.assert_allclose(written, vectors(client.embed(TEXTS)), atol=1e-6)
+
+
+def test_vectors_for_the_client_of_openai(
+    stack: Stack, images: list[Image.Image], reference: dict[str, np.ndarray]
+) -> None:
+    files = [base64.b64encode(png(image)).decode() for image in images]
+    url = f"{stack.url}/v1"
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as made:
+        texts = made.embeddings.create(model="example-clip", input=TEXTS)
+        image = {"modality": "image"}
+        pictures = made.embeddings.create(model="example-clip", input=files, extra_body=image)
+    found = [[item.embedding for item in response.data] for response in (texts, pictures)]
+    np.testing.assert_allclose(found[0], reference["texts"], atol=TOLERANCE)
+    np.testing.assert_allclose(found[1], reference["images"], atol=TOLERANCE)

@@ -1,7 +1,7 @@
-"""Requests and responses of OpenAI's chat completions, as far as this gateway serves them.
+"""Requests and responses of chat completions, as far as this gateway serves them.
 
-Fields of requests that are not listed are refused by name. Field names are OpenAI's; `top_k` and
-the others below them are extensions that OpenAI's clients send in `extra_body`.
+Field names are OpenAI's; `top_k` and the others below them are extensions that OpenAI's clients
+send in `extra_body`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
 )
 
+from serving.gateway.dialects.openai.common import Closed, CompletionUsage, Open, StreamOptions
 from triptych.parameters import (
     Beams,
     LogitBias,
@@ -38,11 +37,7 @@ from triptych.tasks.generate import OneOrManyStops
 MAX_PARTS = 64
 
 
-class _Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class TextPart(_Closed):
+class TextPart(Closed):
     """One part of a message; images and audio are not served."""
 
     type: Literal["text"]
@@ -61,7 +56,7 @@ def _as_parts(value: object) -> object:
 _Parts = Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS)]
 
 
-class CompletionMessage(_Closed):
+class CompletionMessage(Closed):
     """One message; parts of text are joined by line breaks."""
 
     role: Role
@@ -73,13 +68,7 @@ class CompletionMessage(_Closed):
         return "\n".join(part.text for part in self.content)
 
 
-class StreamOptions(_Closed):
-    """What a stream carries."""
-
-    include_usage: bool | None = None
-
-
-class ChatCompletionRequest(_Closed):
+class ChatCompletionRequest(Closed):
     """Body of `POST /v1/chat/completions`."""
 
     model: str
@@ -107,11 +96,7 @@ class ChatCompletionRequest(_Closed):
     best_of: Beams | None = None
 
 
-class _Open(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class TopLogprob(_Open):
+class TopLogprob(Open):
     """One of the most likely tokens at a position."""
 
     token: str
@@ -125,14 +110,14 @@ class TokenEntry(TopLogprob):
     top_logprobs: list[TopLogprob]
 
 
-class ChoiceLogprobs(_Open):
+class ChoiceLogprobs(Open):
     """Log-probabilities of an answer."""
 
     content: list[TokenEntry]
     refusal: None = None
 
 
-class AnswerMessage(_Open):
+class AnswerMessage(Open):
     """The answer."""
 
     role: Literal["assistant"] = "assistant"
@@ -140,7 +125,7 @@ class AnswerMessage(_Open):
     refusal: None = None
 
 
-class Choice(_Open):
+class Choice(Open):
     """One answer."""
 
     index: int
@@ -149,15 +134,7 @@ class Choice(_Open):
     logprobs: ChoiceLogprobs | None = None
 
 
-class CompletionUsage(_Open):
-    """Token counts."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-class ChatCompletion(_Open):
+class ChatCompletion(Open):
     """A whole response."""
 
     id: str
@@ -168,7 +145,7 @@ class ChatCompletion(_Open):
     usage: CompletionUsage
 
 
-class Delta(_Open):
+class Delta(Open):
     """What a chunk adds to the answer; clients merge deltas, so absent fields are left out."""
 
     role: Literal["assistant"] | None = None
@@ -179,7 +156,7 @@ class Delta(_Open):
         return {name: value for name, value in serialize(self).items() if value is not None}
 
 
-class ChunkChoice(_Open):
+class ChunkChoice(Open):
     """A chunk's share of the one answer."""
 
     index: int = 0
@@ -188,7 +165,7 @@ class ChunkChoice(_Open):
     logprobs: ChoiceLogprobs | None = None
 
 
-class ChatCompletionChunk(_Open):
+class ChatCompletionChunk(Open):
     """One event of a stream."""
 
     id: str
@@ -197,18 +174,3 @@ class ChatCompletionChunk(_Open):
     model: str
     choices: list[ChunkChoice]
     usage: CompletionUsage | None = None
-
-
-class CompletionError(_Open):
-    """The `error` of a failed request."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class CompletionErrorBody(_Open):
-    """Body of every response with a status of 400 or more."""
-
-    error: CompletionError

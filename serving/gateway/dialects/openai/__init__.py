@@ -1,0 +1,28 @@
+"""OpenAI's HTTP API: completions, chat completions and embeddings, one file each.
+
+Fields that a route does not serve are refused by name. Parameters mean what they mean in the task
+that answers; without sampling parameters, the checkpoint's own defaults hold.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, SecretStr
+
+from serving.gateway.dialects.openai.chat import ChatDialect
+from serving.gateway.dialects.openai.chat_messages import ChatCompletionRequest
+from serving.gateway.dialects.openai.common import OpenAIDialect
+from serving.gateway.dialects.openai.completion_messages import CompletionRequest
+from serving.gateway.dialects.openai.completions import CompletionsDialect
+from serving.gateway.dialects.openai.embeddings import EmbeddingRequest, EmbeddingsDialect
+
+MESSAGES: tuple[type[BaseModel], ...] = (ChatCompletionRequest, CompletionRequest, EmbeddingRequest)
+"""Bodies of requests, for the OpenAPI document."""
+
+
+def dialects(key: SecretStr | None) -> list[OpenAIDialect]:
+    """All routes, each with its own form of answers.
+
+    Args:
+        key: Required of every request, if given.
+    """
+    return [ChatDialect(key), CompletionsDialect(key), EmbeddingsDialect(key)]

@@ -1,0 +1,201 @@
+"""`POST /v1/chat/completions`, for models with a chat template.
+
+A model without one is answered with 404 and the code `model_not_chat`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fastapi import Request, Response
+
+from serving.errors import InvalidRequest, ModelNotChat
+from serving.gateway.answers import Answer, TaskRequest, Timings
+from serving.gateway.dialects.bodies import read_json
+from serving.gateway.dialects.openai.chat_messages import (
+    AnswerMessage,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionRequest,
+    Choice,
+    ChoiceLogprobs,
+    ChunkChoice,
+    Delta,
+    TokenEntry,
+    TopLogprob,
+)
+from serving.gateway.dialects.openai.common import (
+    STREAM_HEADERS,
+    CompletionUsage,
+    Events,
+    OpenAIDialect,
+    StreamableRequest,
+    new_id,
+    refused,
+)
+from serving.gateway.service import Service
+from serving.planning.served_task import AnyTask
+from serving.tasks.chat import TASK
+from triptych.messages import Chunk, TokenLogprob
+from triptych.tasks.chat import ChatMessage, ChatRequest
+
+_PREFIX = "chatcmpl"
+_SAME_NAMES = (
+    "temperature",
+    "top_p",
+    "n",
+    "stop",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "stream",
+    "top_k",
+    "min_p",
+    "typical_p",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+    "best_of",
+)
+
+
+class ChunkEvents(Events):
+    """`chat.completion.chunk` events; the first one also has the role."""
+
+    def __init__(self, request: TaskRequest, parameters: Mapping[str, str]) -> None:
+        super().__init__(request, parameters)
+        self._id, self._created = new_id(_PREFIX), int(time.time())
+        self._has_begun = False
+
+    def event(self, chunk: Chunk) -> ChatCompletionChunk:
+        """See `Events.event`."""
+        role: Any = None if self._has_begun else "assistant"
+        self._has_begun = True
+        choice = ChunkChoice(
+            delta=Delta(role=role, content=chunk.text),
+            finish_reason=chunk.finish_reason,
+            logprobs=_logprobs(chunk.logprobs),
+        )
+        return self._made([choice])
+
+    def usage_event(self, usage: CompletionUsage) -> ChatCompletionChunk:
+        """See `Events.usage_event`."""
+        return self._made([], usage)
+
+    def _made(
+        self, choices: list[ChunkChoice], usage: CompletionUsage | None = None
+    ) -> ChatCompletionChunk:
+        return ChatCompletionChunk(
+            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
+        )
+
+
+class ChatDialect(OpenAIDialect):
+    """Chat completions."""
+
+    path = "/v1/chat/completions"
+    task = TASK
+    request = ChatCompletionRequest
+    response = ChatCompletion
+    name = "chat_completions"
+    summary = "Answer a conversation, in the form of OpenAI's API."
+    events = "`chat.completion.chunk` events."
+    parameters = {"max_new_tokens": "max_completion_tokens"}
+
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """The body in the task's terms.
+
+        Raises:
+            ModelNotChat: the model is served, but for other tasks.
+        """
+        body = await read_json(request, ChatCompletionRequest, service)
+        _check_model(body.model, service)
+        options = body.stream_options
+        includes_usage = bool(options and options.include_usage)
+        return StreamableRequest(task, _message(body), self.path, includes_usage=includes_usage)
+
+    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+        """A `chat.completion`."""
+        response = answer.response
+        (item,) = response.data
+        if item.error is not None:
+            return self.render_error(refused(item.error))
+        outputs = item.alternatives or [item]
+        choices = [
+            Choice(
+                index=index,
+                message=AnswerMessage(content=output.text or ""),
+                finish_reason=output.finish_reason or "stop",
+                logprobs=_logprobs(output.logprobs),
+            )
+            for index, output in enumerate(outputs)
+        ]
+        completion = ChatCompletion(
+            id=new_id(_PREFIX),
+            created=int(time.time()),
+            model=response.model,
+            choices=choices,
+            usage=CompletionUsage.of(response.usage),
+        )
+        return Response(completion.model_dump_json(), media_type="application/json")
+
+    def render_stream(
+        self, request: TaskRequest, timings: Timings | None
+    ) -> tuple[ChunkEvents, dict[str, str]]:
+        """`chat.completion.chunk` events."""
+        return ChunkEvents(request, self.parameters), dict(STREAM_HEADERS)
+
+
+def _message(body: ChatCompletionRequest) -> ChatRequest:
+    """The task's message.
+
+    Raises:
+        InvalidRequest: fields that exclude each other.
+    """
+    if body.max_tokens is not None and body.max_completion_tokens is not None:
+        raise InvalidRequest(
+            "max_tokens is the older name of max_completion_tokens: give one of them",
+            field="max_tokens",
+        )
+    if body.top_logprobs is not None and not body.logprobs:
+        raise InvalidRequest("top_logprobs needs logprobs: true", field="top_logprobs")
+    fields = {name: getattr(body, name) for name in _SAME_NAMES}
+    return ChatRequest(
+        model=body.model,
+        messages=[ChatMessage(role=one.role, content=one.text) for one in body.messages],
+        max_new_tokens=body.max_completion_tokens or body.max_tokens,
+        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        **fields,
+    )
+
+
+def _check_model(name: str, service: Service) -> None:
+    """Raises ModelNotChat where a served model has no chat template; others the catalog refuses."""
+    model = next((one for one in service.catalog.models if one.name == name), None)
+    if model is not None and TASK.name not in model.sections:
+        raise ModelNotChat(
+            f"{name} has no chat template: send prompts to /v1/completions, or choose a model "
+            f"whose tasks in /v1/models include {TASK.name}",
+            field="model",
+        )
+
+
+def _logprobs(tokens: Iterable[TokenLogprob] | None) -> ChoiceLogprobs | None:
+    if tokens is None:
+        return None
+    return ChoiceLogprobs(
+        content=[
+            TokenEntry(
+                token=one.token,
+                logprob=one.logprob,
+                bytes=list(one.token.encode()),
+                top_logprobs=[
+                    TopLogprob(token=top.token, logprob=top.logprob, bytes=list(top.token.encode()))
+                    for top in one.top
+                ],
+            )
+            for one in tokens
+        ]
+    )

@@ -1,0 +1,259 @@
+"""What the routes of OpenAI's API share: bodies, errors, token counts, events of streams."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, SecretStr
+from starlette.datastructures import Headers
+
+from serving.errors import InvalidRequest, ServingError
+from serving.gateway.answers import Answer, TaskRequest, Timings
+from serving.gateway.auth import check_key
+from serving.gateway.dialects.dialect import StreamRenderer
+from serving.gateway.openapi import SECURITY, errors
+from serving.gateway.respond import respond
+from serving.gateway.service import Service
+from serving.planning.served_task import AnyTask
+from triptych.messages import Chunk, ItemError, Usage
+
+STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+_STATUSES = (400, 404, 413, 422, 429, 500, 503, 504)
+
+
+class Closed(BaseModel):
+    """Base of requests: unknown fields are refused by name."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Open(BaseModel):
+    """Base of responses."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class StreamOptions(Closed):
+    """What a stream carries."""
+
+    include_usage: bool | None = None
+
+
+class CompletionUsage(Open):
+    """Token counts."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+    @classmethod
+    def of(cls, usage: Usage) -> CompletionUsage:
+        """The counts of a task's response."""
+        return cls(
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        )
+
+
+class CompletionError(Open):
+    """The `error` of a failed request."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class CompletionErrorBody(Open):
+    """Body of every response with a status of 400 or more."""
+
+    error: CompletionError
+
+
+@dataclass(frozen=True)
+class StreamableRequest(TaskRequest):
+    """A task request with what only these routes read."""
+
+    includes_usage: bool = False
+    """Whether a stream's last event before the end has the token counts."""
+
+
+class OpenAIDialect(ABC):
+    """One route; implements `Dialect`.
+
+    Args:
+        key: Required of every request, if given.
+    """
+
+    path: ClassVar[str]
+    task: ClassVar[AnyTask]
+    request: ClassVar[type[BaseModel]]
+    response: ClassVar[type[BaseModel]]
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    events: ClassVar[str | None] = None
+    """What a streamed response consists of; None: the route does not stream."""
+    parameters: ClassVar[Mapping[str, str]] = {}
+    """Field of the task's message → its name in this API, for errors."""
+
+    def __init__(self, key: SecretStr | None) -> None:
+        self._key = key
+
+    def router(self, service: Service) -> APIRouter:
+        """`POST` to the path."""
+        router = APIRouter()
+
+        async def endpoint(request: Request) -> Response:
+            return await respond(self, request, self.task, service)
+
+        reference = {"$ref": f"#/components/schemas/{self.request.__name__}"}
+        body = {"content": {"application/json": {"schema": reference}}, "required": True}
+        router.add_api_route(
+            self.path,
+            endpoint,
+            methods=["POST"],
+            name=self.name,
+            summary=self.summary,
+            response_model=self.response,
+            responses=self._responses(),
+            openapi_extra={"requestBody": body, **(SECURITY if self._key else {})},
+        )
+        return router
+
+    def authorise(self, headers: Headers) -> None:
+        """Check `Authorization: Bearer KEY`."""
+        check_key(headers.get("authorization"), self._key)
+
+    @abstractmethod
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """See `Dialect.parse`."""
+
+    @abstractmethod
+    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+        """See `Dialect.render_answer`."""
+
+    def render_stream(
+        self, request: TaskRequest, timings: Timings | None
+    ) -> tuple[StreamRenderer, dict[str, str]]:
+        """See `Dialect.render_stream`; only routes with `events` are asked."""
+        raise NotImplementedError
+
+    def render_error(self, error: ServingError) -> Response:
+        """`{"error": {"message", "type", "param", "code"}}` with the error's status."""
+        headers = {}
+        if error.retry_after_s is not None:
+            headers["retry-after"] = str(math.ceil(error.retry_after_s))
+        if error.http_status == 413:
+            headers["connection"] = "close"  # the rest of the body is not read
+        return Response(
+            error_body(error, self.parameters),
+            status_code=error.http_status,
+            headers=headers,
+            media_type="application/json",
+        )
+
+    def _responses(self) -> dict[int | str, dict[str, Any]]:
+        """The statuses as other routes document them, with this API's body of an error."""
+        described = errors(*((*_STATUSES, 401) if self._key else _STATUSES))
+        for response in described.values():
+            response["model"] = CompletionErrorBody
+        if self.events is not None:
+            events = {"schema": {"type": "string", "description": self.events}}
+            described[200] = {
+                "content": {"text/event-stream": events},
+                "description": "The response, or its events.",
+            }
+        return described
+
+
+class Events(ABC):
+    """Server-sent events of one response; implements `StreamRenderer`.
+
+    Args:
+        request: What is answered.
+        parameters: See `OpenAIDialect.parameters`.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, request: TaskRequest, parameters: Mapping[str, str]) -> None:
+        assert isinstance(request, StreamableRequest)
+        self._model = request.message.model or ""
+        self._includes_usage = request.includes_usage
+        self._parameters = parameters
+
+    def chunks(self, chunks: Sequence[Chunk]) -> bytes:
+        """One event a chunk."""
+        return b"".join(self._rendered(chunk) for chunk in chunks)
+
+    def end(self) -> bytes:
+        """`[DONE]`."""
+        return b"data: [DONE]\n\n"
+
+    def error(self, error: ServingError) -> bytes:
+        """An event with the error, which OpenAI's clients raise."""
+        return b"data: %b\n\n" % error_body(error, self._parameters).encode()
+
+    @abstractmethod
+    def event(self, chunk: Chunk) -> BaseModel:
+        """The event of a chunk without an error."""
+
+    @abstractmethod
+    def usage_event(self, usage: CompletionUsage) -> BaseModel:
+        """The event with the token counts."""
+
+    def _rendered(self, chunk: Chunk) -> bytes:
+        if chunk.error is not None:
+            return self.error(refused(chunk.error))
+        events = [self.event(chunk)]
+        if chunk.usage is not None and self._includes_usage:
+            events.append(self.usage_event(CompletionUsage.of(chunk.usage)))
+        return b"".join(b"data: %b\n\n" % event.model_dump_json().encode() for event in events)
+
+
+def refused(error: ItemError) -> InvalidRequest:
+    """The error of an item, which in this API is that of the request."""
+    return InvalidRequest(error.message, field=error.field)
+
+
+def error_body(error: ServingError, parameters: Mapping[str, str]) -> str:
+    """The body of a failed request.
+
+    Args:
+        parameters: See `OpenAIDialect.parameters`.
+    """
+    status = error.http_status
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    made = CompletionError(
+        message=error.message,
+        type=_TYPES.get(status, kind),
+        param=_parameter(error.field, parameters),
+        code=_CODES.get(status, error.wire),
+    )
+    return CompletionErrorBody(error=made).model_dump_json()
+
+
+def _parameter(field: str | None, parameters: Mapping[str, str]) -> str | None:
+    if field is None:
+        return None
+    name, dot, rest = field.partition(".")
+    return parameters.get(name, name) + dot + rest
+
+
+def first_error(items: Iterable[Any]) -> ItemError | None:
+    """The first error among items: a request succeeds as a whole or not at all."""
+    return next((item.error for item in items if item.error is not None), None)
+
+
+def new_id(prefix: str) -> str:
+    """An identifier like `cmpl-…`."""
+    return f"{prefix}-{uuid.uuid4().hex}"

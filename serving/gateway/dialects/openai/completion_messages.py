@@ -1,0 +1,110 @@
+"""Requests and responses of completions, as far as this gateway serves them.
+
+Field names are OpenAI's; `top_k` and the others below them are extensions that OpenAI's clients
+send in `extra_body`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from serving.gateway.dialects.openai.common import Closed, CompletionUsage, Open, StreamOptions
+from triptych.parameters import (
+    Beams,
+    LogitBias,
+    MinP,
+    NewTokens,
+    NgramSize,
+    Penalty,
+    RepetitionPenalty,
+    Seed,
+    Temperature,
+    TopK,
+    TopLogProbs,
+    TopP,
+    TypicalP,
+)
+from triptych.tasks.generate import OneOrManyStops
+
+DEFAULT_TOKENS = 16
+"""Generated where `max_tokens` is not given, as in OpenAI's API."""
+
+
+def as_texts(value: object) -> object:
+    """A text stands for a list of one; token ids are refused in words."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list) and value and isinstance(value[0], int | list):
+        raise ValueError("token ids are not served: give a text, or a list of texts")
+    return value
+
+
+def _refuse_suffix(value: str | None) -> None:
+    if value is not None:
+        raise ValueError("no served model inserts text before a suffix: leave suffix out")
+
+
+_Texts = Annotated[list[str], Field(min_length=1)]
+Texts = Annotated[_Texts, BeforeValidator(as_texts, json_schema_input_type=str | _Texts)]
+
+
+class CompletionRequest(Closed):
+    """Body of `POST /v1/completions`."""
+
+    model: str
+    prompt: Texts
+    max_tokens: NewTokens = DEFAULT_TOKENS
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    n: Beams | None = None
+    best_of: Beams | None = None
+    stop: OneOrManyStops | None = None
+    seed: Seed | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: LogitBias | None = None
+    logprobs: TopLogProbs | None = None
+    echo: bool | None = None
+    suffix: Annotated[str | None, AfterValidator(_refuse_suffix)] = Field(
+        default=None, description="Refused: no served model inserts text before a suffix."
+    )
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = Field(default=None, description="Accepted and not used.")
+    top_k: TopK | None = None
+    min_p: MinP | None = None
+    typical_p: TypicalP | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    no_repeat_ngram_size: NgramSize | None = None
+
+
+class Logprobs(Open):
+    """Log-probabilities of a choice, one entry a token."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
+    text_offset: list[int]
+    """Where each token begins: characters of the tokens before it."""
+
+
+class CompletionChoice(Open):
+    """One output for one prompt; in a stream, what is added to it."""
+
+    index: int
+    text: str
+    finish_reason: str | None
+    logprobs: Logprobs | None = None
+
+
+class Completion(Open):
+    """A whole response, or one event of a stream."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: CompletionUsage | None = None

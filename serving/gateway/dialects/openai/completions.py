@@ -1,0 +1,176 @@
+"""`POST /v1/completions`: prompts continued, by the models that serve `generate`."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from fastapi import Request, Response
+
+from serving.gateway.answers import Answer, TaskRequest, Timings
+from serving.gateway.dialects.bodies import read_json
+from serving.gateway.dialects.openai.common import (
+    STREAM_HEADERS,
+    CompletionUsage,
+    Events,
+    OpenAIDialect,
+    StreamableRequest,
+    first_error,
+    new_id,
+    refused,
+)
+from serving.gateway.dialects.openai.completion_messages import (
+    Completion,
+    CompletionChoice,
+    CompletionRequest,
+    Logprobs,
+)
+from serving.gateway.service import Service
+from serving.planning.served_task import AnyTask
+from serving.tasks.generate import TASK
+from triptych.messages import Chunk, Continuation, Generation, PromptLogprob, TokenLogprob
+from triptych.tasks.generate import GenerateRequest
+
+_PREFIX = "cmpl"
+_SAME_NAMES = (
+    "temperature",
+    "top_p",
+    "n",
+    "best_of",
+    "stop",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "logprobs",
+    "echo",
+    "stream",
+    "top_k",
+    "min_p",
+    "typical_p",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+)
+
+
+class CompletionEvents(Events):
+    """`text_completion` events; the index of a choice is that of its prompt."""
+
+    def __init__(self, request: TaskRequest, parameters: Mapping[str, str]) -> None:
+        super().__init__(request, parameters)
+        self._id, self._created = new_id(_PREFIX), int(time.time())
+        self._offsets: dict[int, int] = defaultdict(int)
+
+    def event(self, chunk: Chunk) -> Completion:
+        """See `Events.event`."""
+        logprobs = None
+        if chunk.logprobs is not None:
+            logprobs = _logprobs(chunk.logprobs, self._offsets[chunk.index])
+            self._offsets[chunk.index] += sum(map(len, logprobs.tokens))
+        choice = CompletionChoice(
+            index=chunk.index,
+            text=chunk.text,
+            finish_reason=chunk.finish_reason,
+            logprobs=logprobs,
+        )
+        return self._made([choice])
+
+    def usage_event(self, usage: CompletionUsage) -> Completion:
+        """See `Events.usage_event`."""
+        return self._made([], usage)
+
+    def _made(
+        self, choices: list[CompletionChoice], usage: CompletionUsage | None = None
+    ) -> Completion:
+        return Completion(
+            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
+        )
+
+
+class CompletionsDialect(OpenAIDialect):
+    """Completions."""
+
+    path = "/v1/completions"
+    task = TASK
+    request = CompletionRequest
+    response = Completion
+    name = "completions"
+    summary = "Continue prompts, in the form of OpenAI's API."
+    events = "`text_completion` events."
+    parameters = {"prompts": "prompt", "max_new_tokens": "max_tokens"}
+
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """The body in the task's terms."""
+        body = await read_json(request, CompletionRequest, service)
+        options = body.stream_options
+        message = GenerateRequest(
+            model=body.model,
+            prompts=body.prompt,
+            max_new_tokens=body.max_tokens,
+            **{name: getattr(body, name) for name in _SAME_NAMES},
+        )
+        includes_usage = bool(options and options.include_usage)
+        return StreamableRequest(task, message, self.path, includes_usage=includes_usage)
+
+    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+        """A `text_completion`: the outputs of the first prompt, then those of the next one."""
+        response = answer.response
+        error = first_error(response.data)
+        if error is not None:
+            return self.render_error(refused(error))
+        choices: list[CompletionChoice] = []
+        for item in response.data:
+            choices += _choices(item, len(choices))
+        completion = Completion(
+            id=new_id(_PREFIX),
+            created=int(time.time()),
+            model=response.model,
+            choices=choices,
+            usage=CompletionUsage.of(response.usage),
+        )
+        return Response(completion.model_dump_json(), media_type="application/json")
+
+    def render_stream(
+        self, request: TaskRequest, timings: Timings | None
+    ) -> tuple[CompletionEvents, dict[str, str]]:
+        """`text_completion` events."""
+        return CompletionEvents(request, self.parameters), dict(STREAM_HEADERS)
+
+
+def _choices(item: Generation, first: int) -> list[CompletionChoice]:
+    """The outputs for one prompt.
+
+    Args:
+        first: Index of the first one.
+    """
+    echoed = item.prompt_logprobs or ()
+    outputs: Sequence[Generation | Continuation] = item.alternatives or [item]
+    return [
+        CompletionChoice(
+            index=first + number,
+            text=output.text or "",
+            finish_reason=output.finish_reason or "stop",
+            logprobs=None if output.logprobs is None else _logprobs([*echoed, *output.logprobs]),
+        )
+        for number, output in enumerate(outputs)
+    ]
+
+
+def _logprobs(tokens: Sequence[TokenLogprob | PromptLogprob], offset: int = 0) -> Logprobs:
+    return Logprobs(
+        tokens=[one.token for one in tokens],
+        token_logprobs=[one.logprob for one in tokens],
+        top_logprobs=[
+            {top.token: top.logprob for top in one.top} if one.top else None for one in tokens
+        ]
+        if any(one.top for one in tokens)
+        else None,
+        text_offset=list(_offsets((one.token for one in tokens), offset)),
+    )
+
+
+def _offsets(tokens: Iterable[str], offset: int) -> Iterable[int]:
+    for token in tokens:
+        yield offset
+        offset += len(token)

@@ -1,0 +1,153 @@
+"""`POST /v1/embeddings`: texts or images as vectors, by the models that serve `embed`."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from fastapi import Request, Response
+from pydantic import Field
+
+from serving.errors import InvalidRequest
+from serving.gateway.answers import Answer, TaskRequest
+from serving.gateway.dialects.bodies import read_json
+from serving.gateway.dialects.openai.common import (
+    Closed,
+    Open,
+    OpenAIDialect,
+    first_error,
+    refused,
+)
+from serving.gateway.dialects.openai.completion_messages import Texts
+from serving.gateway.service import Service
+from serving.planning.served_task import AnyTask
+from serving.tasks.embed import TASK
+from triptych.tasks.embed import EmbedRequest
+
+MAX_DIMENSIONS = 65_536
+
+Encoding = Literal["float", "base64"]
+
+
+class EmbeddingRequest(Closed):
+    """Body of `POST /v1/embeddings`."""
+
+    model: str
+    input: Texts
+    modality: Literal["text", "image"] = Field(
+        default="text",
+        description="image: the inputs are base64 or data URIs. An extension, for `extra_body`.",
+    )
+    encoding_format: Encoding = Field(
+        default="float", description="base64: little-endian float32 numbers."
+    )
+    dimensions: Annotated[int, Field(ge=1, le=MAX_DIMENSIONS)] | None = Field(
+        default=None,
+        description="The first so many numbers, scaled to unit length again: for models that were "
+        "trained for it (Matryoshka representations).",
+    )
+    user: str | None = Field(default=None, description="Accepted and not used.")
+
+
+class EmbeddingItem(Open):
+    """The vector of one input."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingUsage(Open):
+    """Token counts."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingList(Open):
+    """Body of the response."""
+
+    object: Literal["list"] = "list"
+    model: str
+    data: list[EmbeddingItem]
+    usage: EmbeddingUsage
+
+
+@dataclass(frozen=True)
+class EncodedRequest(TaskRequest):
+    """A task request with what only this route reads."""
+
+    encoding: Encoding = "float"
+    dimensions: int | None = None
+
+
+class EmbeddingsDialect(OpenAIDialect):
+    """Embeddings."""
+
+    path = "/v1/embeddings"
+    task = TASK
+    request = EmbeddingRequest
+    response = EmbeddingList
+    name = "embeddings"
+    summary = "Embed texts or images, in the form of OpenAI's API."
+    parameters = {"texts": "input", "images": "input"}
+
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """The body in the task's terms."""
+        body = await read_json(request, EmbeddingRequest, service)
+        texts, images = (None, body.input) if body.modality == "image" else (body.input, None)
+        return EncodedRequest(
+            task,
+            EmbedRequest(model=body.model, texts=texts, images=images),
+            self.path,
+            images=images or (),
+            encoding=body.encoding_format,
+            dimensions=body.dimensions,
+        )
+
+    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+        """A list of embeddings."""
+        assert isinstance(request, EncodedRequest)
+        response = answer.response
+        error = first_error(response.data)
+        if error is not None:
+            return self.render_error(refused(error))
+        try:
+            data = [
+                EmbeddingItem(index=item.index, embedding=_encoded(item.embedding, request))
+                for item in response.data
+            ]
+        except InvalidRequest as refusal:
+            return self.render_error(refusal)
+        tokens = response.usage.prompt_tokens
+        found = EmbeddingList(
+            model=response.model,
+            data=data,
+            usage=EmbeddingUsage(prompt_tokens=tokens, total_tokens=tokens),
+        )
+        return Response(found.model_dump_json(), media_type="application/json")
+
+
+def _encoded(embedding: list[float], request: EncodedRequest) -> list[float] | str:
+    """A vector as the request wants it.
+
+    Raises:
+        InvalidRequest: more dimensions than it has.
+    """
+    wanted = request.dimensions
+    if wanted is None and request.encoding == "float":
+        return embedding
+    vector = np.array(embedding, np.float32)
+    if wanted is not None and wanted > len(vector):
+        raise InvalidRequest(
+            f"dimensions is {wanted}: the model's embeddings have {len(vector)}", field="dimensions"
+        )
+    if wanted is not None and wanted < len(vector):
+        vector = vector[:wanted]
+        vector /= np.linalg.norm(vector) or 1.0
+    if request.encoding == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    numbers: list[float] = vector.tolist()
+    return numbers
