@@ -13,7 +13,7 @@ from triptych.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 DIALECTS = ROOT / "serving" / "gateway" / "dialects"
-FOREIGN = {*DIALECTS.glob("*.py")} - {DIALECTS / f"{name}.py" for name in ("native", "bodies")}
+FOREIGN = {*DIALECTS.rglob("*.py")} - {DIALECTS / f"{name}.py" for name in ("native", "bodies")}
 SOURCES = [
     path
     for path in sorted((ROOT / "serving").rglob("*.py"))
