@@ -12,6 +12,7 @@ from export.examples import (
     gazette_translator,
     gpt_card,
     perceiver_card,
+    perceiver_text_card,
     recurrent_card,
     translator,
     vit_card,
@@ -27,6 +28,7 @@ CARDS = {
     "example-vit": vit_card._CARD,
     "history-flamingo": flamingo_card._CARD,
     "history-perceiver": perceiver_card._CARD,
+    "history-perceiver-text": perceiver_text_card._CARD,
     **dict.fromkeys(recurrent_card.CARDS, recurrent_card._CARD),
 }
 
