@@ -5,8 +5,7 @@ A model without one is answered with 404 and the code `model_not_chat`.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi import Request, Response
@@ -32,9 +31,9 @@ from serving.gateway.dialects.openai.common import (
     Events,
     OpenAIDialect,
     StreamableRequest,
-    new_id,
-    refused,
+    response_fields,
 )
+from serving.gateway.dialects.openai.errors import refused
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
 from serving.tasks.chat import TASK
@@ -42,32 +41,13 @@ from triptych.messages import Chunk, TokenLogprob
 from triptych.tasks.chat import ChatMessage, ChatRequest
 
 _PREFIX = "chatcmpl"
-_SAME_NAMES = (
-    "temperature",
-    "top_p",
-    "n",
-    "stop",
-    "seed",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "stream",
-    "top_k",
-    "min_p",
-    "typical_p",
-    "repetition_penalty",
-    "no_repeat_ngram_size",
-    "best_of",
-)
 
 
 class ChunkEvents(Events):
     """`chat.completion.chunk` events; the first one also has the role."""
 
-    def __init__(self, request: TaskRequest, parameters: Mapping[str, str]) -> None:
-        super().__init__(request, parameters)
-        self._id, self._created = new_id(_PREFIX), int(time.time())
-        self._has_begun = False
+    prefix = _PREFIX
+    _has_begun = False
 
     def event(self, chunk: Chunk) -> ChatCompletionChunk:
         """See `Events.event`."""
@@ -78,18 +58,11 @@ class ChunkEvents(Events):
             finish_reason=chunk.finish_reason,
             logprobs=_logprobs(chunk.logprobs),
         )
-        return self._made([choice])
+        return ChatCompletionChunk(**self.common, choices=[choice])
 
     def usage_event(self, usage: CompletionUsage) -> ChatCompletionChunk:
         """See `Events.usage_event`."""
-        return self._made([], usage)
-
-    def _made(
-        self, choices: list[ChunkChoice], usage: CompletionUsage | None = None
-    ) -> ChatCompletionChunk:
-        return ChatCompletionChunk(
-            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
-        )
+        return ChatCompletionChunk(**self.common, choices=[], usage=usage)
 
 
 class ChatDialect(OpenAIDialect):
@@ -112,9 +85,8 @@ class ChatDialect(OpenAIDialect):
         """
         body = await read_json(request, ChatCompletionRequest, service)
         _check_model(body.model, service)
-        options = body.stream_options
-        includes_usage = bool(options and options.include_usage)
-        return StreamableRequest(task, _message(body), self.path, includes_usage=includes_usage)
+        usage = body.includes_usage
+        return StreamableRequest(task, _message(body), self.path, includes_usage=usage)
 
     def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
         """A `chat.completion`."""
@@ -133,9 +105,7 @@ class ChatDialect(OpenAIDialect):
             for index, output in enumerate(outputs)
         ]
         completion = ChatCompletion(
-            id=new_id(_PREFIX),
-            created=int(time.time()),
-            model=response.model,
+            **response_fields(_PREFIX, response.model),
             choices=choices,
             usage=CompletionUsage.of(response.usage),
         )
@@ -161,13 +131,11 @@ def _message(body: ChatCompletionRequest) -> ChatRequest:
         )
     if body.top_logprobs is not None and not body.logprobs:
         raise InvalidRequest("top_logprobs needs logprobs: true", field="top_logprobs")
-    fields = {name: getattr(body, name) for name in _SAME_NAMES}
     return ChatRequest(
-        model=body.model,
         messages=[ChatMessage(role=one.role, content=one.text) for one in body.messages],
         max_new_tokens=body.max_completion_tokens or body.max_tokens,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        **fields,
+        **body.parameters,
     )
 
 

@@ -1,8 +1,4 @@
-"""Requests and responses of chat completions, as far as this gateway serves them.
-
-Field names are OpenAI's; `top_k` and the others below them are extensions that OpenAI's clients
-send in `extra_body`.
-"""
+"""Requests and responses of chat completions, as far as this gateway serves them."""
 
 from __future__ import annotations
 
@@ -15,24 +11,10 @@ from pydantic import (
     model_serializer,
 )
 
-from serving.gateway.dialects.openai.common import Closed, CompletionUsage, Open, StreamOptions
-from triptych.parameters import (
-    Beams,
-    LogitBias,
-    MinP,
-    NewTokens,
-    NgramSize,
-    Penalty,
-    RepetitionPenalty,
-    Seed,
-    Temperature,
-    TopK,
-    TopLogProbs,
-    TopP,
-    TypicalP,
-)
+from serving.gateway.dialects.openai.common import Closed, CompletionUsage, GenerationRequest
+from serving.gateway.dialects.openai.errors import Open
+from triptych.parameters import NewTokens, TopLogProbs
 from triptych.tasks.chat import MAX_MESSAGES, Role
-from triptych.tasks.generate import OneOrManyStops
 
 MAX_PARTS = 64
 
@@ -68,32 +50,14 @@ class CompletionMessage(Closed):
         return "\n".join(part.text for part in self.content)
 
 
-class ChatCompletionRequest(Closed):
+class ChatCompletionRequest(GenerationRequest):
     """Body of `POST /v1/chat/completions`."""
 
-    model: str
     messages: Annotated[list[CompletionMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: NewTokens | None = None
     max_tokens: NewTokens | None = Field(default=None, description="Older name of the above.")
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    n: Beams | None = None
-    stop: OneOrManyStops | None = None
-    seed: Seed | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    logit_bias: LogitBias | None = None
     logprobs: bool | None = None
     top_logprobs: TopLogProbs | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    user: str | None = Field(default=None, description="Accepted and not used.")
-    top_k: TopK | None = None
-    min_p: MinP | None = None
-    typical_p: TypicalP | None = None
-    repetition_penalty: RepetitionPenalty | None = None
-    no_repeat_ngram_size: NgramSize | None = None
-    best_of: Beams | None = None
 
 
 class TopLogprob(Open):

@@ -1,31 +1,45 @@
-"""What the routes of OpenAI's API share: bodies, errors, token counts, events of streams."""
+"""What the routes of OpenAI's API share: parameters, token counts, events of streams."""
 
 from __future__ import annotations
 
 import math
+import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from starlette.datastructures import Headers
 
-from serving.errors import InvalidRequest, ServingError
+from serving.errors import ServingError
 from serving.gateway.answers import Answer, TaskRequest, Timings
 from serving.gateway.auth import check_key
 from serving.gateway.dialects.dialect import StreamRenderer
+from serving.gateway.dialects.openai.errors import CompletionErrorBody, Open, error_body, refused
 from serving.gateway.openapi import SECURITY, errors
 from serving.gateway.respond import respond
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
-from triptych.messages import Chunk, ItemError, Usage
+from triptych.messages import Chunk, Usage
+from triptych.parameters import (
+    Beams,
+    LogitBias,
+    MinP,
+    NgramSize,
+    Penalty,
+    RepetitionPenalty,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    TypicalP,
+)
+from triptych.tasks.generate import OneOrManyStops
 
 STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
-_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 _STATUSES = (400, 404, 413, 422, 429, 500, 503, 504)
 
 
@@ -35,16 +49,44 @@ class Closed(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Open(BaseModel):
-    """Base of responses."""
-
-    model_config = ConfigDict(frozen=True)
-
-
 class StreamOptions(Closed):
     """What a stream carries."""
 
     include_usage: bool | None = None
+
+
+class GenerationRequest(Closed):
+    """Base of requests for text: OpenAI's parameters, and extensions sent in `extra_body`."""
+
+    model: str
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    n: Beams | None = None
+    stop: OneOrManyStops | None = None
+    seed: Seed | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: LogitBias | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = Field(default=None, description="Accepted and not used.")
+    best_of: Beams | None = None
+    top_k: TopK | None = None
+    min_p: MinP | None = None
+    typical_p: TypicalP | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    no_repeat_ngram_size: NgramSize | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What the task's message has under the same name."""
+        names = GenerationRequest.model_fields.keys() - {"stream_options", "user"}
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream's last event before the end has the token counts."""
+        return bool(self.stream_options and self.stream_options.include_usage)
 
 
 class CompletionUsage(Open):
@@ -62,21 +104,6 @@ class CompletionUsage(Open):
             completion_tokens=usage.completion_tokens,
             total_tokens=usage.prompt_tokens + usage.completion_tokens,
         )
-
-
-class CompletionError(Open):
-    """The `error` of a failed request."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class CompletionErrorBody(Open):
-    """Body of every response with a status of 400 or more."""
-
-    error: CompletionError
 
 
 @dataclass(frozen=True)
@@ -184,12 +211,14 @@ class Events(ABC):
     """
 
     media_type = "text/event-stream"
+    prefix: ClassVar[str]
+    """Of the response's identifier."""
 
     def __init__(self, request: TaskRequest, parameters: Mapping[str, str]) -> None:
         assert isinstance(request, StreamableRequest)
-        self._model = request.message.model or ""
         self._includes_usage = request.includes_usage
         self._parameters = parameters
+        self.common = response_fields(self.prefix, request.message.model or "")
 
     def chunks(self, chunks: Sequence[Chunk]) -> bytes:
         """One event a chunk."""
@@ -220,40 +249,6 @@ class Events(ABC):
         return b"".join(b"data: %b\n\n" % event.model_dump_json().encode() for event in events)
 
 
-def refused(error: ItemError) -> InvalidRequest:
-    """The error of an item, which in this API is that of the request."""
-    return InvalidRequest(error.message, field=error.field)
-
-
-def error_body(error: ServingError, parameters: Mapping[str, str]) -> str:
-    """The body of a failed request.
-
-    Args:
-        parameters: See `OpenAIDialect.parameters`.
-    """
-    status = error.http_status
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    made = CompletionError(
-        message=error.message,
-        type=_TYPES.get(status, kind),
-        param=_parameter(error.field, parameters),
-        code=_CODES.get(status, error.wire),
-    )
-    return CompletionErrorBody(error=made).model_dump_json()
-
-
-def _parameter(field: str | None, parameters: Mapping[str, str]) -> str | None:
-    if field is None:
-        return None
-    name, dot, rest = field.partition(".")
-    return parameters.get(name, name) + dot + rest
-
-
-def first_error(items: Iterable[Any]) -> ItemError | None:
-    """The first error among items: a request succeeds as a whole or not at all."""
-    return next((item.error for item in items if item.error is not None), None)
-
-
-def new_id(prefix: str) -> str:
-    """An identifier like `cmpl-…`."""
-    return f"{prefix}-{uuid.uuid4().hex}"
+def response_fields(prefix: str, model: str) -> dict[str, Any]:
+    """What every response, or every event of one, begins with; the identifier is like `cmpl-…`."""
+    return {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}

@@ -1,8 +1,4 @@
-"""Requests and responses of completions, as far as this gateway serves them.
-
-Field names are OpenAI's; `top_k` and the others below them are extensions that OpenAI's clients
-send in `extra_body`.
-"""
+"""Requests and responses of completions, as far as this gateway serves them."""
 
 from __future__ import annotations
 
@@ -10,23 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from serving.gateway.dialects.openai.common import Closed, CompletionUsage, Open, StreamOptions
-from triptych.parameters import (
-    Beams,
-    LogitBias,
-    MinP,
-    NewTokens,
-    NgramSize,
-    Penalty,
-    RepetitionPenalty,
-    Seed,
-    Temperature,
-    TopK,
-    TopLogProbs,
-    TopP,
-    TypicalP,
-)
-from triptych.tasks.generate import OneOrManyStops
+from serving.gateway.dialects.openai.common import CompletionUsage, GenerationRequest
+from serving.gateway.dialects.openai.errors import Open
+from triptych.parameters import NewTokens, TopLogProbs
 
 DEFAULT_TOKENS = 16
 """Generated where `max_tokens` is not given, as in OpenAI's API."""
@@ -50,34 +32,16 @@ _Texts = Annotated[list[str], Field(min_length=1)]
 Texts = Annotated[_Texts, BeforeValidator(as_texts, json_schema_input_type=str | _Texts)]
 
 
-class CompletionRequest(Closed):
+class CompletionRequest(GenerationRequest):
     """Body of `POST /v1/completions`."""
 
-    model: str
     prompt: Texts
     max_tokens: NewTokens = DEFAULT_TOKENS
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    n: Beams | None = None
-    best_of: Beams | None = None
-    stop: OneOrManyStops | None = None
-    seed: Seed | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    logit_bias: LogitBias | None = None
     logprobs: TopLogProbs | None = None
     echo: bool | None = None
     suffix: Annotated[str | None, AfterValidator(_refuse_suffix)] = Field(
         default=None, description="Refused: no served model inserts text before a suffix."
     )
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    user: str | None = Field(default=None, description="Accepted and not used.")
-    top_k: TopK | None = None
-    min_p: MinP | None = None
-    typical_p: TypicalP | None = None
-    repetition_penalty: RepetitionPenalty | None = None
-    no_repeat_ngram_size: NgramSize | None = None
 
 
 class Logprobs(Open):

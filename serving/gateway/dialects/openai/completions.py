@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,9 +15,7 @@ from serving.gateway.dialects.openai.common import (
     Events,
     OpenAIDialect,
     StreamableRequest,
-    first_error,
-    new_id,
-    refused,
+    response_fields,
 )
 from serving.gateway.dialects.openai.completion_messages import (
     Completion,
@@ -26,6 +23,7 @@ from serving.gateway.dialects.openai.completion_messages import (
     CompletionRequest,
     Logprobs,
 )
+from serving.gateway.dialects.openai.errors import first_error, refused
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
 from serving.tasks.generate import TASK
@@ -33,33 +31,15 @@ from triptych.messages import Chunk, Continuation, Generation, PromptLogprob, To
 from triptych.tasks.generate import GenerateRequest
 
 _PREFIX = "cmpl"
-_SAME_NAMES = (
-    "temperature",
-    "top_p",
-    "n",
-    "best_of",
-    "stop",
-    "seed",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "logprobs",
-    "echo",
-    "stream",
-    "top_k",
-    "min_p",
-    "typical_p",
-    "repetition_penalty",
-    "no_repeat_ngram_size",
-)
 
 
 class CompletionEvents(Events):
     """`text_completion` events; the index of a choice is that of its prompt."""
 
+    prefix = _PREFIX
+
     def __init__(self, request: TaskRequest, parameters: Mapping[str, str]) -> None:
         super().__init__(request, parameters)
-        self._id, self._created = new_id(_PREFIX), int(time.time())
         self._offsets: dict[int, int] = defaultdict(int)
 
     def event(self, chunk: Chunk) -> Completion:
@@ -74,18 +54,11 @@ class CompletionEvents(Events):
             finish_reason=chunk.finish_reason,
             logprobs=logprobs,
         )
-        return self._made([choice])
+        return Completion(**self.common, choices=[choice])
 
     def usage_event(self, usage: CompletionUsage) -> Completion:
         """See `Events.usage_event`."""
-        return self._made([], usage)
-
-    def _made(
-        self, choices: list[CompletionChoice], usage: CompletionUsage | None = None
-    ) -> Completion:
-        return Completion(
-            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
-        )
+        return Completion(**self.common, choices=[], usage=usage)
 
 
 class CompletionsDialect(OpenAIDialect):
@@ -103,15 +76,14 @@ class CompletionsDialect(OpenAIDialect):
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
         """The body in the task's terms."""
         body = await read_json(request, CompletionRequest, service)
-        options = body.stream_options
         message = GenerateRequest(
-            model=body.model,
             prompts=body.prompt,
             max_new_tokens=body.max_tokens,
-            **{name: getattr(body, name) for name in _SAME_NAMES},
+            logprobs=body.logprobs,
+            echo=body.echo,
+            **body.parameters,
         )
-        includes_usage = bool(options and options.include_usage)
-        return StreamableRequest(task, message, self.path, includes_usage=includes_usage)
+        return StreamableRequest(task, message, self.path, includes_usage=body.includes_usage)
 
     def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
         """A `text_completion`: the outputs of the first prompt, then those of the next one."""
@@ -123,9 +95,7 @@ class CompletionsDialect(OpenAIDialect):
         for item in response.data:
             choices += _choices(item, len(choices))
         completion = Completion(
-            id=new_id(_PREFIX),
-            created=int(time.time()),
-            model=response.model,
+            **response_fields(_PREFIX, response.model),
             choices=choices,
             usage=CompletionUsage.of(response.usage),
         )

@@ -15,12 +15,10 @@ from serving.gateway.answers import Answer, TaskRequest
 from serving.gateway.dialects.bodies import read_json
 from serving.gateway.dialects.openai.common import (
     Closed,
-    Open,
     OpenAIDialect,
-    first_error,
-    refused,
 )
 from serving.gateway.dialects.openai.completion_messages import Texts
+from serving.gateway.dialects.openai.errors import Open, first_error, refused
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
 from serving.tasks.embed import TASK
