@@ -28,11 +28,13 @@ class Lowering:
 
     Attributes:
         is_fused: Attention becomes ONNX Runtime's fused operators, else standard ones.
+        is_for_cuda: Recurrent layers whose operator has no CUDA kernel become a `Scan`.
     """
 
     module: nn.Module
     graph: Graph
     is_fused: bool = True
+    is_for_cuda: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from rich.console import Console
 from export.architecture import Architecture, Graphs
 from export.calibration_set import CalibrationSet
 from export.checkpoint import Checkpoint, load
+from export.cuda.lowering import finish_cuda, for_cuda
+from export.cuda.substitutes import substitute
+from export.device import Device
 from export.encoding.segments import check_segments
 from export.image_graphs import with_attention
 from export.int8_parity import lower_precision
@@ -99,7 +102,8 @@ def _read(
         if request.has_attention:
             graphs = with_attention(declared, network, graphs, prepared.image)
         is_calibrated = bool(request.calibration)
-        check_runtime(graphs, request.runtime, request.precision, is_calibrated=is_calibrated)
+        precision = request.precision if request.device is Device.CPU else Precision.FP32
+        check_runtime(graphs, request.runtime, precision, is_calibrated=is_calibrated)
     if note is not None:
         console.print(f"  {note}", markup=False, soft_wrap=True)
     parts = {part: request.name + suffix for part, suffix in graphs.parts.items()}
@@ -172,9 +176,17 @@ def _staged(
     for key, lowering in source.graphs.lowerings.items():
         with phase(f"exporting {key} to ONNX"):
             target = stage.part(manifest.parts.get(key, request.name)) / lowering.graph.file
-            to_onnx(lowered(lowering, runtime), target)
+            if request.device is Device.CUDA:
+                to_onnx(for_cuda(key, lowering, request.precision), target)
+                substitute(target)
+            else:
+                to_onnx(lowered(lowering, runtime), target)
     with phase("verifying against PyTorch"):
         report = verify(source.graphs, bundle)
+    if request.device is Device.CUDA:
+        with phase(f"checking {request.precision} graphs for CUDA"):
+            manifest = finish_cuda(report, source.graphs, bundle, request.precision)
+        return Built(stage, Bundle(folder, manifest), report)
     if is_last:  # ONNX is compared with ONNX from here on
         source.graphs = source.graphs.without_weights()
     if request.precision is not Precision.FP32:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from export.build import build, console
 from export.checkpoint import Checkpoint, open_checkpoint
+from export.device import Device, check_device
 from export.encoding.pooling import PoolingMode
 from export.manifest import Request, bundle_name, content_hash, tasks
 from export.publish import published
@@ -43,7 +44,7 @@ def export(
         Precision,
         typer.Option(
             help="int8: smaller and faster; int8-fast: faster still, not batch-invariant; "
-            "bf16: with --runtime openvino."
+            "bf16: with --runtime openvino or --device cuda; fp16: with --device cuda."
         ),
     ] = Precision.FP32,
     attention: Annotated[
@@ -60,6 +61,13 @@ def export(
             "faster of those that pass the gate, timed on this machine."
         ),
     ] = Runtime.ONNXRUNTIME,
+    device: Annotated[
+        Device,
+        typer.Option(
+            help="What the graphs are for; cuda: fp32, fp16 or bf16, and a CUDA kernel for every "
+            "node. Exporting needs no GPU."
+        ),
+    ] = Device.CPU,
     pooling: Annotated[
         PoolingMode | None,
         typer.Option(
@@ -77,6 +85,7 @@ def export(
 ) -> None:
     """Exports a checkpoint as a verified bundle that Triton can load."""
     try:
+        check_device(device, precision, runtime)
         checkpoint = open_checkpoint(source)
         bundle = bundle_name(name, checkpoint)
         is_default = is_published_default(repository, bundle) if default is None else default
@@ -87,6 +96,7 @@ def export(
             precision=precision,
             has_attention=attention,
             runtime=runtime,
+            device=device,
             pooling=pooling,
             calibration=tuple(calibration or ()),
         )

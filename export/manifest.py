@@ -11,6 +11,7 @@ from typing import Any
 
 from export.architecture import Architecture, Graphs
 from export.checkpoint import Checkpoint
+from export.device import Device
 from export.generation import generation_defaults
 from export.image import image_spec
 from export.quantize import Precision, Runtime
@@ -22,7 +23,7 @@ from serving.errors import CheckpointError
 from serving.planning.served_task import sections_of
 from serving.tasks import TASKS
 
-_PARTS = ("decoding", "encoding", "layers", "models")
+_PARTS = ("cuda", "decoding", "encoding", "layers", "models")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _LICENCE = re.compile(r"^license:\s*(\S+)\s*$", re.MULTILINE)
 
@@ -38,6 +39,7 @@ class Request:
     has_attention: bool = False
     """Whether attention pictures are a further part."""
     runtime: Runtime = Runtime.ONNXRUNTIME
+    device: Device = Device.CPU
     pooling: str | None = None
     calibration: tuple[Path, ...] = ()
     """Files and folders with the user's samples."""
@@ -103,6 +105,7 @@ def content_hash(checkpoint: Checkpoint, request: Request) -> str:
     digest = hashlib.sha256(checkpoint.content_hash().encode())
     options: list[object] = [request.name, request.task, request.is_default]
     options += [request.precision, request.runtime]
+    options += [] if request.device is Device.CPU else [request.device]
     options += ["attention"] * request.has_attention
     options += [] if request.pooling is None else [request.pooling]
     options += [samples_hash(request.calibration)] if request.calibration else []
@@ -158,6 +161,7 @@ def build_manifest(
         licence=_licence(checkpoint),
         precision=request.precision.value,
         runtime="openvino" if request.runtime is Runtime.OPENVINO else "onnxruntime",
+        device=request.device.value,
         tasks=_sections(architecture, checkpoint, network, request.task),
         default=request.is_default,
         parts={part: request.name + suffix for part, suffix in graphs.parts.items()},

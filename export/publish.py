@@ -106,12 +106,14 @@ def publish(stage: Staging, repository: Path, manifest: Manifest) -> Path:
 
 def config(manifest: Manifest, model: str) -> str:
     """The text of one Triton model's `config.pbtxt`."""
+    device = "cpu" if manifest.device == "cpu" else "cuda:0"
     if "step" in manifest.graphs:
-        return generator_config(model, manifest.graphs.get("admit"))
+        return generator_config(model, manifest.graphs.get("admit"), device)
     part = next(part for part, name in manifest.parts.items() if name == model)
     return stateless_config(
         model,
         manifest.graphs[part],
+        device,
         runtime=manifest.runtime,
         precision=manifest.precision,
         placement=manifest.placement,

@@ -39,6 +39,7 @@ class Precision(StrEnum):
     """What `--precision` offers."""
 
     FP32 = "fp32"
+    FP16 = "fp16"
     BF16 = "bf16"
     INT8 = "int8"
     INT8_FAST = "int8-fast"

@@ -19,6 +19,8 @@ from torch.onnx.errors import OnnxExporterError
 from export.architecture import Lowering
 from export.external_data import EXTERNAL_DATA_BYTES, PAGE, SMALL_BYTES, data_path
 from export.layers.attention import Attention
+from export.layers.recurrent import BidirectionalGRU
+from export.layers.recurrent_stack import RecurrentLayer
 from serving.bundle import Graph
 from serving.bundle import Tensor as Port
 from serving.errors import SetupError
@@ -57,6 +59,8 @@ def to_onnx(lowering: Lowering, path: Path) -> None:
     for layer in module.modules():
         if isinstance(layer, Attention):
             layer.has_fused_form = lowering.is_fused
+        if isinstance(layer, BidirectionalGRU | RecurrentLayer):
+            layer.is_for_cuda = lowering.is_for_cuda
         if isinstance(layer, Packed):
             layer.pack()
     program = _export(module, lowering.graph)

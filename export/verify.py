@@ -66,6 +66,8 @@ class Report:
     milliseconds: dict[str, float] = field(default_factory=dict)
     int8: dict[str, Any] = field(default_factory=dict)
     """Comparison of int8 with float32 (`Int8Parity`); the parity above is of the float32 graphs."""
+    cuda: dict[str, Any] = field(default_factory=dict)
+    """Where the nodes of a CUDA bundle run, and what its precision costs (`export/cuda`)."""
     warnings: list[str] = field(default_factory=list)
     """Generation defaults of the checkpoint that serving does not support."""
     runtime_choice: dict[str, Any] = field(default_factory=dict)
@@ -362,7 +364,33 @@ def summary(report: Report) -> Sequence[str]:
                 )
             )
         lines += _calibration_lines(report.int8)
-    return lines
+    return [*lines, *_cuda_lines(report.cuda)]
+
+
+def _cuda_lines(cuda: Mapping[str, Any]) -> list[str]:
+    """What is known without a card about a bundle for one."""
+    if not cuda:
+        return []
+    nodes = ", ".join(f"{count} in {dtype}" for dtype, count in cuda["device_nodes"].items())
+    lines = [
+        f"every node has a CUDA kernel: {nodes}; {cuda['host_nodes']} nodes of shape arithmetic on "
+        "the host; not run on a card",
+    ]
+    if cuda["needs_cudnn"]:
+        lines.append(f"cuDNN is needed for {', '.join(cuda['needs_cudnn'])}")
+    parity = cuda.get("parity")
+    if parity is None:
+        return lines
+    line = (
+        "{precision}, {how}: cosine of scores at least {least_cosine:.5f}, {mean_cosine:.6f} on "
+        "average".format_map(parity)
+    )
+    if parity["equal_tokens"] is not None:
+        line += (
+            f"; {100 * parity['equal_tokens']:.1f} % of greedy tokens are PyTorch's, texts lose at "
+            f"most {max(parity['score_loss'], 0):.4f} nats a token"
+        )
+    return [*lines, line]
 
 
 def _calibration_lines(int8: Mapping[str, Any]) -> list[str]:

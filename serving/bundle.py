@@ -244,6 +244,8 @@ class Manifest(_Frozen):
     precision: str
     runtime: Literal["onnxruntime", "openvino"] = "onnxruntime"
     """What runs the graphs of a stateless bundle."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """What the graphs are for: on the other device their types or operators may have no kernels."""
     placement: Placement | None = None
     """Instances and threads of each stateless part, where the export measured them."""
     tasks: dict[str, dict[str, Any]] = Field(min_length=1)

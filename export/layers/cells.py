@@ -35,6 +35,7 @@ class Cell(nn.Module):
         operator: ONNX's operator that computes a whole sequence, if there is one.
         gates: Our block that each block of the operator's matrices is.
         attributes: Of the operator.
+        is_cpu_only: Whether the operator, with those attributes, has no CUDA kernel.
     """
 
     states: ClassVar[tuple[str, ...]] = ("state",)
@@ -44,6 +45,7 @@ class Cell(nn.Module):
     operator: ClassVar[str | None] = None
     gates: ClassVar[tuple[int, ...]] = (0,)
     attributes: ClassVar[dict[str, int]] = {}
+    is_cpu_only: ClassVar[bool] = False
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
@@ -123,6 +125,7 @@ class GRU(Cell):
     operator = "GRU"
     gates = (1, 0, 2)
     attributes: ClassVar[dict[str, int]] = {"linear_before_reset": 0}
+    is_cpu_only = True
 
     def forward(self, fed: Tensor, states: States) -> States:
         """(B, 3·H), (h,) → (h',)."""
@@ -141,6 +144,7 @@ class ResetAfterGRU(GRU):
     """`torch.nn.GRU`: the reset gate multiplies U h instead of h."""
 
     attributes: ClassVar[dict[str, int]] = {"linear_before_reset": 1}
+    is_cpu_only = False
 
     def _candidate(self, reset: Tensor, state: Tensor) -> Tensor:
         return reset * self._recur(state, 2, 3)

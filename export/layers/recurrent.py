@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops.scan import scan
 from torch.onnx import is_in_onnx_export, ops
 
 from export.layers.scores import within
@@ -45,7 +46,14 @@ class GatedUnit(nn.Module):
 
 
 class BidirectionalGRU(nn.Module):
-    """One unit reads from the left, one from the right; neither reads padding."""
+    """One unit reads from the left, one from the right; neither reads padding.
+
+    Attributes:
+        is_for_cuda: Whether it is exported for CUDA (`Lowering.is_for_cuda`), whose `GRU` is
+            another function: then each unit is a `Scan`.
+    """
+
+    is_for_cuda = False
 
     packed_weight: Tensor
     packed_recurrence: Tensor
@@ -63,9 +71,12 @@ class BidirectionalGRU(nn.Module):
         Args:
             lengths: (B,) int32.
         """
-        if is_in_onnx_export():
+        if is_in_onnx_export() and not self.is_for_cuda:
             return self._fused(x, lengths)
         visible = within(lengths, x.shape[1])[..., None]  # (B, S, 1)
+        if is_in_onnx_export():
+            units = ((self.rightward, False), (self.leftward, True))
+            return torch.cat([_scanned(u, x, visible, is_reversed=back) for u, back in units], -1)
         rightward = self._read(self.rightward, x, visible, range(x.shape[1]))
         leftward = self._read(self.leftward, x, visible, reversed(range(x.shape[1])))
         return torch.cat([rightward, leftward], dim=-1)
@@ -118,3 +129,16 @@ class BidirectionalGRU(nn.Module):
             shapes=[(size, 2, batch, self.width), (2, batch, self.width)],
         )
         return states.permute(2, 0, 1, 3).flatten(2)  # (S, 2, B, H) → (B, S, 2·H)
+
+
+def _scanned(unit: GatedUnit, x: Tensor, visible: Tensor, *, is_reversed: bool) -> Tensor:
+    """(B, S, H), as `_read` computes it, position by position in the graph."""
+
+    def advance(state: Tensor, now: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        fed, is_seen = now
+        after = unit(fed, state) * is_seen
+        return after, after.clone()
+
+    over = (unit.input(x).transpose(0, 1), visible.to(x.dtype).transpose(0, 1))  # positions first
+    _, states = scan(advance, x.new_zeros(x.shape[0], unit.width), over, reverse=is_reversed)
+    return states.transpose(0, 1)

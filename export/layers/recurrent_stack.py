@@ -1,6 +1,7 @@
 """Layers of recurrent cells over whole sequences, in one direction or both.
 
-In ONNX a layer is the operator of its cell, or a `Scan` over the cell where there is none.
+In ONNX a layer is the operator of its cell, or a `Scan` over the cell where there is none (on the
+device that the graph is for).
 
 Legend: B batch, T positions, D width of an input, H width of a state, N directions (1 or 2).
 """
@@ -19,7 +20,13 @@ from export.layers.scores import within
 
 
 class RecurrentLayer(nn.Module):
-    """One cell from the left and perhaps one from the right; neither reads padding."""
+    """One cell from the left and perhaps one from the right; neither reads padding.
+
+    Attributes:
+        is_for_cuda: Whether it is exported for CUDA (`Lowering.is_for_cuda`).
+    """
+
+    is_for_cuda = False
 
     packed_weight: Tensor
     packed_recurrence: Tensor
@@ -50,7 +57,7 @@ class RecurrentLayer(nn.Module):
         Args:
             lengths: (B,) int32.
         """
-        if is_in_onnx_export() and self.rightward.operator is not None:
+        if is_in_onnx_export() and self._has_operator:
             return self._by_operator(x, lengths)
         visible = within(lengths, x.shape[1])[..., None].to(x.dtype)  # (B, T, 1)
         read = _scanned if is_in_onnx_export() else _stepped
@@ -59,9 +66,14 @@ class RecurrentLayer(nn.Module):
             both.append(read(self.leftward, x, visible, is_reversed=True))
         return torch.cat(both, dim=-1)
 
+    @property
+    def _has_operator(self) -> bool:
+        cell = self.rightward
+        return cell.operator is not None and not (self.is_for_cuda and cell.is_cpu_only)
+
     def pack(self) -> None:
         """Lays the weights out as ONNX's operators expect them: (N, blocks · H, …)."""
-        if self.rightward.operator is None:
+        if not self._has_operator:
             return
         packed = {
             "packed_weight": torch.stack([_blocks(c, c.input.weight) for c in self.cells]),

@@ -16,6 +16,7 @@ from serving.bundle import Bundle
 from serving.errors import SetupError
 from serving.loading import load_model
 from serving.triton.control import ModelControl, VersionPolicy, model_config
+from serving.triton.devices import require_device
 from serving.triton.settings import TritonSettings
 from serving.triton.stubs import StubWatch
 
@@ -94,6 +95,7 @@ class BundleLoader:
         failures: list[SetupError] = []
         for bundle in candidates:
             try:
+                require_device(bundle)
                 load_model(bundle)
                 for model in bundle.models:
                     self._load_model(model, VersionPolicy(bundle.version))
@@ -112,9 +114,10 @@ class BundleLoader:
         """Serve another version of a loaded bundle; the previous one stays loaded for a while.
 
         Raises:
-            SetupError: it does not load, here or as a gateway will load it (tasks, tokenizer); the
-                previous version is served as before.
+            SetupError: its device is not there, or it does not load, here or as a gateway will load
+                it (tasks, tokenizer); the previous version is served as before.
         """
+        require_device(bundle)
         load_model(bundle)
         previous = self.serving[name].bundle
         self._switches[name] += 1

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from serving.triton import process as processes
+from serving.triton.devices import GPU
 from serving.triton.installation import Installation
 from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.settings import TritonSettings
@@ -21,7 +22,6 @@ _LEVELS = {"E": logging.ERROR, "W": logging.WARNING, "F": logging.CRITICAL}
 # A stub killed while it holds a shared-memory lock crashes Triton 2.51, which then spends two
 # seconds on a stack trace without symbols: killing it at once shortens the outage.
 _CRASH = re.compile(r"Signal \((?!2\)|15\))\d+\) received")
-_GPU = Path("/dev/nvidiactl")
 _NO_GPU = "CudaDriverHelper has not been initialized"  # an error line on each CPU-only start
 _READER_S = 2.0
 _ORPHAN_S = 5.0
@@ -144,7 +144,7 @@ def command(
         f"--backend-config=python,stub-timeout-seconds={int(settings.ready_timeout_s)}",
         *(
             []
-            if _GPU.exists()
+            if GPU.exists()
             else ["--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0"]
         ),
     ]

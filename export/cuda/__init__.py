@@ -1,0 +1,1 @@
+"""Bundles for a CUDA device: graphs of operators and types that ONNX Runtime has kernels for."""
