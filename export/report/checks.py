@@ -13,6 +13,8 @@ import onnxruntime
 
 from export.architecture import Graphs
 from export.checkpoint import Checkpoint
+from export.cuda.assignment import assign
+from export.cuda.gate import BOUNDS, kind_of
 from export.framing import Framing
 from export.probe import (
     Observation,
@@ -46,6 +48,8 @@ from serving.engine.decoder import decode
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.processing.text import load_tokenizer
 
+HALF_TOLERANCE = 0.02
+"""Between a row alone and in a batch, of float16, relative to the largest magnitude."""
 SAMPLES = ("a", "The quick brown fox.", "Grüße, 世界! 👩‍🚀", "")
 _UNKNOWN_VOCABULARY = 16
 """Token ids that every table has; for bundles whose manifest has no size."""
@@ -94,13 +98,15 @@ class Verification:
         """Every check; those that depend on a failed one are reported as not repeated."""
         self._check("files are those that were verified at export", self._files)
         self._check("graphs load with the manifest's inputs and outputs", self._graphs_load)
+        if self._is_for_cuda:
+            self._check("every node has a CUDA kernel", self._kernels)
         self._check("tokenizer loads and stays inside the vocabulary", self._tokenizer)
         self._check("outputs are finite, and a row alone equals its row in a batch", self._rows)
         if self._is_generator:
             self._check("tokens of a request alone equal those in a batch", self._tokens_alone)
         self._check("the checkpoint is the one that was exported", self._same_checkpoint)
         if self._is_lowered:
-            self._check(f"{self.manifest.precision} stays close to float32", self._int8)
+            self._check(f"{self.manifest.precision} stays close to float32", self._lowered)
         else:
             self._check("outputs equal PyTorch's", self._parity)
             if self._is_generator:
@@ -115,6 +121,10 @@ class Verification:
     @property
     def _is_lowered(self) -> bool:
         return self.manifest.precision != Precision.FP32
+
+    @property
+    def _is_for_cuda(self) -> bool:
+        return self.manifest.device == "cuda"
 
     def _check(self, title: str, check: Callable[[], str]) -> None:
         """Runs one check; whatever goes wrong in it fails it."""
@@ -151,6 +161,8 @@ class Verification:
         self.findings.recorded = recorded if isinstance(recorded, dict) else {}
 
     def _graphs_load(self) -> str:
+        if self._is_for_cuda and self.manifest.precision == Precision.BF16:
+            raise Unrepeatable("the CPU has no bfloat16 kernels; the export compared the graphs")
         sessions = {}
         for key, graph in self.manifest.graphs.items():
             path = bundle_path(self.bundle, key)
@@ -160,6 +172,13 @@ class Verification:
                 raise Failure(f"{graph.file}: {problem}")
         self._sessions = sessions
         return f"{len(sessions)} graphs: {', '.join(sessions)}"
+
+    def _kernels(self) -> str:
+        counts = [
+            sum(assign(bundle_path(self.bundle, key), key).device.values())
+            for key in self.manifest.graphs
+        ]
+        return f"{sum(counts)} nodes, from a table: nothing was run on a card"
 
     def _run(self) -> Run:
         """The published graphs, in the runtime that serves them.
@@ -191,16 +210,29 @@ class Verification:
             for observation in self._observe(run):
                 _refuse_not_finite(observation)
             raise Unrepeatable("int8-fast does not promise it; all outputs are finite")
-        rows = RowsAlone(run, self.manifest, 0.0 if self._is_lowered else TOLERANCE)
+        rows = RowsAlone(run, self.manifest, self._rows_tolerance)
         for observation in self._observe(rows):
             _refuse_not_finite(observation)
         if not self._is_generator and not self._is_lowered:
             rows.compare_without_padding(self._probe)
-        how = "bit for bit" if self._is_lowered else f"within {rows.worst:.1e} of the largest value"
+        how = (
+            "bit for bit"
+            if not self._rows_tolerance
+            else f"within {rows.worst:.1e} of the largest value"
+        )
         return f"{rows.compared} rows, {how}"
+
+    @property
+    def _rows_tolerance(self) -> float:
+        """Int8 graphs of the CPU promise equal bits; float16 rounds by the shape of a batch."""
+        if not self._is_lowered:
+            return TOLERANCE
+        return HALF_TOLERANCE if self._is_for_cuda else 0.0
 
     def _tokens_alone(self) -> str:
         self._run()
+        if self._is_for_cuda and self._is_lowered:
+            raise Unrepeatable(f"{self.manifest.precision} for CUDA does not promise it")
         if self.manifest.precision == Precision.INT8_FAST:
             raise Unrepeatable("int8-fast does not promise it")
         runner = OrtRunner(self.bundle, threads=1)
@@ -218,6 +250,8 @@ class Verification:
         return f"{compared} hypotheses"
 
     def _latency(self) -> str:
+        if self._is_for_cuda:
+            raise Unrepeatable("times on the CPU say nothing about a card")
         run = self._run()
         self.findings.latency_ms = (
             generator_latencies(self.bundle, self._drawn_from)
@@ -293,7 +327,7 @@ class Verification:
             )
         return f"{tokens['compared']} hypotheses, {tokens['ties']} of them equal by a tie"
 
-    def _int8(self) -> str:
+    def _lowered(self) -> str:
         run = self._run()
         observe = partial(self._observe, framing=Framing.of(self.bundle))
         wanted, origin = self._origin.float32_outputs(observe)
@@ -303,8 +337,10 @@ class Verification:
         least = min(self.findings.int8.values())
         place = min(self.findings.int8, key=lambda key: self.findings.int8[key])
         required, why = required_cosine(self.findings.recorded)
+        if self._is_for_cuda:
+            required = BOUNDS[self.manifest.precision, kind_of(self.manifest)].cosine
         if not all(value >= required for value in self.findings.int8.values()):  # NaN fails
-            raise Failure(f"cosine {least:.4f} at {place}, {required:.2f} is required{why}")
+            raise Failure(f"cosine {least:.4f} at {place}, {required:.3g} is required{why}")
         return f"cosine at least {least:.5f} ({place}), against {origin}{why}"
 
     def _equal_tokens(self) -> dict[str, Any]:

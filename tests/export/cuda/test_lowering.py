@@ -15,47 +15,25 @@ from onnx import numpy_helper
 from export.cuda import gate
 from export.cuda.gate import BOUNDS, compare_low, kind_of
 from export.cuda.kernels import restriction
-from export.cuda.lowering import finish_cuda, for_cuda
-from export.cuda.substitutes import substitute
+from export.cuda.lowering import finish_cuda
 from export.publish import config
 from export.quantize import Precision
 from export.registry import families
 from export.report.interface import interface_problem
-from export.to_onnx import to_onnx
 from export.twin import EXPORTED
-from export.verify import ParityError, Report, bundle_path, open_sessions, verify
+from export.verify import ParityError, Report, bundle_path, open_sessions
 from serving.bundle import Bundle, Role
 from serving.errors import SetupError
 from tests.export.conftest import Bundles, Twins
+from tests.export.cuda.bundles import on_cuda
 
 QUICK = {"marian", "gpt2", "clip"}
 """In `make test`; the other architectures in `make test-all`."""
-OWN_OPERATORS = {"bahdanau", "rnn-encoder", "rnn-seq2seq", "rnn-lm"}
-"""Whose graphs for CUDA are not those for the CPU in float32."""
 
 
 def _families() -> list[object]:
     slow = [pytest.param(name, marks=pytest.mark.full) for name in families() if name not in QUICK]
     return [*sorted(QUICK), *slow]
-
-
-def on_cuda(
-    name: str, precision: Precision, twins: Twins, bundles: Bundles, folder: Path
-) -> tuple[Bundle, Report]:
-    """A twin's bundle for CUDA, through the gate."""
-    given, graphs = bundles(name, EXPORTED), twins(name, EXPORTED).graphs()
-    manifest = given.manifest.model_copy(update={"device": "cuda", "precision": precision.value})
-    staged = Bundle(folder / "stage" / manifest.name, manifest)
-    shutil.copytree(given.folder.parent, folder / "stage")
-    report = Report()
-    for key, lowering in graphs.lowerings.items():
-        path, wanted = bundle_path(staged, key), for_cuda(key, lowering, precision)
-        if name in OWN_OPERATORS or wanted.is_fused != lowering.is_fused:
-            to_onnx(wanted, path)
-        substitute(path)
-    if name in OWN_OPERATORS or precision is Precision.FP32:
-        verify(graphs, staged, report)
-    return replace(staged, manifest=finish_cuda(report, graphs, staged, precision)), report
 
 
 @pytest.mark.parametrize("name", _families())
