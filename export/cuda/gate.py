@@ -55,11 +55,11 @@ class Bounds:
 
 BOUNDS = {
     ("fp16", "encoder"): Bounds(0.999),
-    ("fp16", "transformer"): Bounds(0.999, 0.9, 0.05),
-    ("fp16", "recurrent"): Bounds(0.999, 0.9, 0.05),
+    ("fp16", "transformer"): Bounds(0.999, 0.7, 0.05),
+    ("fp16", "recurrent"): Bounds(0.999, 0.7, 0.05),
     ("bf16", "encoder"): Bounds(0.98),
-    ("bf16", "transformer"): Bounds(0.98, 0.5, 0.5),
-    ("bf16", "recurrent"): Bounds(0.98, 0.5, 0.5),
+    ("bf16", "transformer"): Bounds(0.98, 0.4, 0.5),
+    ("bf16", "recurrent"): Bounds(0.98, 0.4, 0.5),
 }
 """Precision and kind → what may be lost."""
 
