@@ -164,7 +164,8 @@ class TaskInputs(Message):
 
     task: str
     fields: list[str]
-    """Fields of a request, of which one holds its items, e.g. `texts`, `pairs` or `images`."""
+    """Fields of a request, of which one holds its items, e.g. `texts`, `pairs` or `images`. With
+    `prompts`, `images` are those of places in the prompts."""
 
 
 class Model(Message):

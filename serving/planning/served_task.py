@@ -112,7 +112,7 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
         raise NotImplementedError
 
     def inputs(self, model: LoadedModel) -> Sequence[str]:
-        """Fields of a request that the model takes, of which one holds the items."""
+        """Fields of a request that hold texts or images, as far as the model takes them."""
         return self.declaration.item_fields
 
     def details(self, model: LoadedModel) -> Mapping[str, Any]:

@@ -127,6 +127,10 @@ class Generate(ServedTask[GenerateRequest, WithImages]):
         names = ", ".join(model.name for model in models)
         return InvalidRequest(f"prompts of {names} hold no images: leave images out", field=IMAGES)
 
+    def inputs(self, model: LoadedModel) -> Sequence[str]:
+        """Prompts, and images where prompts hold them."""
+        return self.declaration.item_fields + ((IMAGES,) if self.section_of(model).images else ())
+
     def details(self, model: LoadedModel) -> Mapping[str, str]:
         """What stands for an image in a prompt."""
         places = self.section_of(model).images

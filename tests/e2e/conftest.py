@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from export.examples.demo import free_port, wait_until_ready
+from tests.e2e.interleaved import export_interleaved
 from tests.e2e.text_bundles import TextBundles, export_text_bundles
 from tests.shared_folders import made_once, shared_folder
 from triptych import Client
@@ -130,6 +131,12 @@ def tiny_stack(bundles: TextBundles, tmp_path_factory: pytest.TempPathFactory) -
     """One stack that serves all of `bundles`."""
     with running(bundles.repository, tmp_path_factory.mktemp("log")) as stack:
         yield stack
+
+
+@pytest.fixture(scope="session")
+def interleaved(shared: Path) -> Path:
+    """A folder with a small random Idefics, whose prompts hold images, and its bundle."""
+    return made_once(shared / "interleaved", export_interleaved)
 
 
 @pytest.fixture(params=["http", "grpc"])

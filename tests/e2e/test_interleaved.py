@@ -1,40 +1,27 @@
-"""Prompts with images behind HTTP and gRPC against Idefics' own processor and `generate`.
-
-The checkpoint is the tests' twin, with a tokenizer of words and an image recipe.
-"""
+"""Prompts with images behind HTTP and gRPC against Idefics' own processor and `generate`."""
 
 from __future__ import annotations
 
 import base64
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
-from transformers.models.idefics.image_processing_pil_idefics import IdeficsImageProcessorPil
-from transformers.models.idefics.processing_idefics import IdeficsProcessor
 from typer.testing import CliRunner
 
-from export.cli import export
 from tests.e2e.conftest import Stack, running
-from tests.export.twins import make_twin
+from tests.e2e.interleaved import NEW_TOKENS, REPOSITORY, Original, random_pictures
 from triptych import Client
 from triptych.cli import app
 from triptych.grpc_client import GrpcClient
 
 pytestmark = [pytest.mark.integration]
 
-NAME = "twin-idefics"
-WORDS = ["<pad>", "<s>", "</s>", *(f"w{number}" for number in range(57))]
-ADDED = ["<fake_token_around_image>", "<image>", "w57", "w58"]
 PROMPTS = [
     "<image> w3 w4 <image> w5",
     "w6 w7",
@@ -43,83 +30,18 @@ PROMPTS = [
 ]
 """With two images, none, three, and one that the last words do not read."""
 COUNTS = [prompt.count("<image>") for prompt in PROMPTS]
-NEW_TOKENS = 8
-
-
-@dataclass(frozen=True)
-class Original:
-    """The checkpoint in `transformers`."""
-
-    model: Any
-    processor: IdeficsProcessor
-
-    def outputs(self, prompt: str, images: list[bytes], beams: int = 1) -> list[str]:
-        """All hypotheses of one prompt, as text behind it."""
-        opened = iter([Image.open(io.BytesIO(image)) for image in images])
-        parts: list[Any] = []
-        for index, part in enumerate(prompt.split("<image>")):
-            parts += [next(opened)] if index else []
-            parts += [part] if part.strip(" ") else []
-        inputs = self.processor(text=[parts], return_tensors="pt")
-        with torch.no_grad():
-            tokens = self.model.generate(
-                **inputs,
-                max_new_tokens=NEW_TOKENS,
-                num_beams=beams,
-                num_return_sequences=beams,
-                do_sample=False,
-                pad_token_id=0,
-            )
-        behind = tokens[:, inputs["input_ids"].shape[1] :]
-        return self.processor.tokenizer.batch_decode(behind, skip_special_tokens=True)
+IMAGES = random_pictures(sum(COUNTS))
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("interleaved")
+def original(interleaved: Path) -> Original:
+    return Original.read(interleaved)
 
 
 @pytest.fixture(scope="module")
-def original(home: Path) -> Original:
-    folder = home / NAME
-    folder.mkdir()
-    model = make_twin("idefics", "odd", folder)
-    backend = Tokenizer(models.WordLevel(dict(zip(WORDS, range(60), strict=True)), unk_token="w0"))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    backend.add_special_tokens([AddedToken(text) for text in ("<pad>", "<s>", "</s>")])
-    backend.add_special_tokens([AddedToken(text) for text in ADDED])
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        bos_token="<s>",
-        eos_token="</s>",
-        pad_token="<pad>",
-        unk_token="w0",
-    )
-    recipe = IdeficsImageProcessorPil(image_size=32)
-    for part in (tokenizer, recipe):
-        part.save_pretrained(folder)
-    return Original(model, IdeficsProcessor(recipe, tokenizer))
-
-
-@pytest.fixture(scope="module")
-def served(home: Path, original: Original) -> Iterator[Stack]:
-    export(str(home / NAME), repository=home / "repository")
-    with running(home / "repository", home) as stack:
+def served(interleaved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running(interleaved / REPOSITORY, tmp_path_factory.mktemp("interleaved")) as stack:
         yield stack
-
-
-def _pictures(count: int) -> list[bytes]:
-    """PNGs of random blocks, of another size than the model's."""
-    random, pictures = np.random.default_rng(3), []
-    for _ in range(count):
-        blocks = random.integers(0, 256, (6, 8, 3), dtype=np.uint8)
-        sink = io.BytesIO()
-        Image.fromarray(blocks.repeat(9, 0).repeat(9, 1)).save(sink, "PNG")
-        pictures.append(sink.getvalue())
-    return pictures
-
-
-IMAGES = _pictures(sum(COUNTS))
 
 
 def _wanted(original: Original, beams: int = 1) -> list[list[str]]:

@@ -422,7 +422,7 @@ class BlockingMethods(BlockingClient):
 
         Prompts of some models hold images: `<image>` in a text is a place for one, and `images`
         fill the places in the order in which they are written: examples first, then prompts. As
-        multipart, `images` are files, the other fields text.
+        multipart, `images` are files, each of the `examples` is JSON, and other fields are text.
 
         Args:
             prompts: Texts to continue.
@@ -1151,7 +1151,7 @@ class AwaitableMethods(AwaitableClient):
 
         Prompts of some models hold images: `<image>` in a text is a place for one, and `images`
         fill the places in the order in which they are written: examples first, then prompts. As
-        multipart, `images` are files, the other fields text.
+        multipart, `images` are files, each of the `examples` is JSON, and other fields are text.
 
         Args:
             prompts: Texts to continue.

@@ -40,7 +40,7 @@ class GenerateRequest(StreamRequest, GenerationParameters):
 
     Prompts of some models hold images: `<image>` in a text is a place for one, and `images` fill
     the places in the order in which they are written: examples first, then prompts. As multipart,
-    `images` are files, the other fields text.
+    `images` are files, each of the `examples` is JSON, and other fields are text.
     """
 
     prompts: OneOrMany = Field(description="Texts to continue.")

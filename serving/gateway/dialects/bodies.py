@@ -1,14 +1,15 @@
-"""Bodies to messages: JSON, and multipart where images are files."""
+"""Bodies to messages: JSON, and multipart where images are files and objects are JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin
 
 from annotated_types import MaxLen
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import from_json
 from starlette.datastructures import FormData, UploadFile
 
 from serving.errors import InvalidRequest, MalformedBody, PayloadTooLarge
@@ -53,9 +54,8 @@ async def read_message(
     Raises:
         MalformedBody: not what its content type says, or multipart for a message without images.
         Overloaded: the gateway is full; the body is not parsed.
-        PayloadTooLarge: too many bytes.
-        InvalidRequest: a file in a field other than `images`.
-        pydantic.ValidationError: a field is not valid.
+        PayloadTooLarge: too many bytes or values.
+        InvalidRequest: a field is not valid, or a file in a field other than `images`.
     """
     if IMAGES not in message.model_fields or not _is_multipart(request):
         parsed = await read_json(request, message, service)
@@ -66,23 +66,56 @@ async def read_message(
     fields_limit = sum(_most_values(field, batch) for field in message.model_fields.values())
     async with request.form(max_files=batch, max_fields=fields_limit) as form:
         images = [await _image(part) for part in form.getlist(IMAGES)]
-        fields = _fields(form, message)
+        fields: dict[str, Any] = dict(_texts(form, message))
+    size = sum(map(len, _each_text(fields)))
     if images or message.model_fields[IMAGES].is_required():
         fields[IMAGES] = [_PLACEHOLDER] * len(images)
-    # Form fields are text, so "4" is 4: not strict.
-    return message.model_validate(fields, strict=False), images
+    return await service.execution.in_pool(size, _from_texts, message, fields), images
 
 
 def _validated(message: type[M], body: bytes) -> M:
     """A JSON body as a message; errors are converted here, off the event loop: they may be many."""
-    if body.count(b",") + body.count(b":") > MAX_VALUES:
-        raise PayloadTooLarge(
-            f"the body has more than {MAX_VALUES} commas and colons: send several requests"
-        )
+    _check_values(body.count(b",") + body.count(b":"))
     try:
         return message.model_validate_json(body)
     except ValidationError as error:
         raise from_validation(error) from None
+
+
+def _from_texts(message: type[M], fields: Mapping[str, Any]) -> M:
+    """A form as a message: objects are JSON; other fields are text, so "4" is 4: not strict."""
+    objects = {
+        name: value
+        for name, value in fields.items()
+        if name in message.model_fields and _holds_objects(message.model_fields[name])
+    }
+    _check_values(sum(text.count(",") + text.count(":") for text in _each_text(objects)))
+    parsed = {name: _parsed(name, value) for name, value in objects.items()}
+    try:
+        return message.model_validate({**fields, **parsed}, strict=False)
+    except ValidationError as error:
+        raise from_validation(error) from None
+
+
+def _check_values(count: int) -> None:
+    if count > MAX_VALUES:
+        raise PayloadTooLarge(
+            f"the body has more than {MAX_VALUES} commas and colons: send several requests"
+        )
+
+
+def _parsed(name: str, value: str | list[str]) -> Any:
+    try:
+        return [from_json(one) for one in value] if isinstance(value, list) else from_json(value)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"{name} takes objects, which are JSON in a form: {error}", field=name
+        ) from None
+
+
+def _each_text(fields: Mapping[str, str | list[str]]) -> Iterator[str]:
+    for value in fields.values():
+        yield from value if isinstance(value, list) else (value,)
 
 
 def _is_multipart(request: Request) -> bool:
@@ -93,14 +126,14 @@ async def _image(part: UploadFile | str) -> ImageInput:
     return part if isinstance(part, str) else await part.read()
 
 
-def _fields(form: FormData, message: type[BaseModel]) -> dict[str, Any]:
+def _texts(form: FormData, message: type[BaseModel]) -> dict[str, str | list[str]]:
     """Text fields by name; those of lists may be repeated."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, str | list[str]] = {}
     for name in dict.fromkeys(form.keys()):
         if name == IMAGES:
             continue
-        values = form.getlist(name)
-        if not all(isinstance(value, str) for value in values):
+        values = [value for value in form.getlist(name) if isinstance(value, str)]
+        if len(values) < len(form.getlist(name)):
             raise InvalidRequest(f"{name} is a file: only {IMAGES} are", field=name)
         field = message.model_fields.get(name)
         is_list = field is not None and _is_list(field)
@@ -112,6 +145,19 @@ def _fields(form: FormData, message: type[BaseModel]) -> dict[str, Any]:
 
 def _is_list(field: FieldInfo) -> bool:
     return any(get_origin(kind) is list for kind in _parts(field.annotation))
+
+
+def _holds_objects(field: FieldInfo) -> bool:
+    """Whether values are objects, or lists of them."""
+    return any(_is_object(kind) for part in _parts(field.annotation) for kind in _with_items(part))
+
+
+def _with_items(part: Any) -> tuple[Any, ...]:
+    return (part, *get_args(part)) if get_origin(part) is list else (part,)
+
+
+def _is_object(kind: Any) -> bool:
+    return get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, BaseModel))
 
 
 def _most_values(field: FieldInfo, batch: int) -> int:

@@ -80,9 +80,14 @@ function form(body, images) {
   const data = new FormData();
   for (const { name, blob } of images) data.append("images", blob, name);
   for (const [field, value] of Object.entries(body)) {
-    for (const one of [value].flat()) data.append(field, String(one));
+    for (const one of [value].flat()) data.append(field, formText(one));
   }
   return data;
+}
+
+/** One value as a form's text: objects are JSON. */
+export function formText(value) {
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
 async function send(path, options) {

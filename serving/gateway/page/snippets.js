@@ -1,5 +1,7 @@
 /** A request as a curl command and as a Python program. */
 
+import { formText } from "./api.js";
+
 const WIDTH = 72;
 const SAFE = /^[\w@%+=:,./-]+$/;
 
@@ -14,7 +16,7 @@ export function curl({ task, body, images }, { baseUrl, hasKey }) {
   if (images.length) {
     for (const { name } of images) parts.push(`-F ${quoted(`images=@${formName(name)}`)}`);
     for (const [field, value] of Object.entries(body)) {
-      for (const one of [value].flat()) parts.push(`${formFlag(String(one))} ${quoted(`${field}=${one}`)}`);
+      for (const one of [value].flat().map(formText)) parts.push(`${formFlag(one)} ${quoted(`${field}=${one}`)}`);
     }
   } else {
     parts.push("-H 'content-type: application/json'", `-d ${quoted(json(body))}`);

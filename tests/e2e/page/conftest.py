@@ -41,13 +41,17 @@ def browser() -> Iterator[object]:
 
 
 @pytest.fixture
-def open_page(browser: object, stack: Stack) -> Iterator[OpenPage]:
-    """Opens a panel in a context of its own; fails if the page has written a warning or error."""
+def open_page(browser: object, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
+    """Opens a panel in a context of its own; fails if the page has written a warning or error.
+
+    Without a URL it is the page of `stack`, which is started only then.
+    """
     opened: list[Screen] = []
 
     def open_at(
-        task: str, *, url: str = stack.url, size: tuple[int, int] = WIDE, **options: object
+        task: str, *, url: str | None = None, size: tuple[int, int] = WIDE, **options: object
     ) -> Screen:
+        url = url or request.getfixturevalue("stack").url
         viewport = {"width": size[0], "height": size[1]}
         context = browser.new_context(viewport=viewport, **options)  # type: ignore[attr-defined]
         context.set_default_timeout(TIMEOUT_MS)

@@ -6,6 +6,16 @@ import re
 from typing import Any
 
 VISIBLE = "[role=tabpanel]:not([hidden])"
+_GIVE = """async (target, [kind, name, scene]) => {
+    const blob = await (await fetch(`ui/pictures/${scene}`)).blob();
+    const data = new DataTransfer();
+    data.items.add(new File([blob], name, { type: "image/png" }));
+    const init = { bubbles: true, cancelable: true };
+    const event = kind === "drop"
+      ? new DragEvent("drop", { ...init, dataTransfer: data })
+      : new ClipboardEvent("paste", { ...init, clipboardData: data });
+    target.dispatchEvent(event);
+}"""
 
 
 class Screen:
@@ -41,6 +51,17 @@ class Screen:
     def press(self, name: str) -> None:
         """Press a button of the visible panel."""
         self.panel.get_by_role("button", name=name, exact=True).click()
+
+    def give(self, kind: str, name: str, *, scene: str, to: str = "body") -> None:
+        """Drop or paste an example picture as a file of this name.
+
+        Args:
+            kind: `drop` or `paste`.
+            name: Name of the file.
+            scene: File of the example picture.
+            to: Selector of the element that receives the event.
+        """
+        self.page.locator(to).evaluate(_GIVE, [kind, name, scene])
 
     def run(self) -> None:
         """Send the request and wait for the whole answer."""

@@ -97,19 +97,8 @@ def test_pictures_are_dropped_pasted_and_chosen(open_page: OpenPage) -> None:
     screen = open_page("caption")
     names = screen.panel.locator(".chosen img")
     names.first.wait_for()
-    give = """async ([kind, name]) => {
-        const url = "ui/pictures/scene-4.png";
-        const file = new File([await (await fetch(url)).blob()], name, { type: "image/png" });
-        const data = new DataTransfer();
-        data.items.add(file);
-        const init = { bubbles: true, cancelable: true };
-        const event = kind === "drop"
-          ? new DragEvent("drop", { ...init, dataTransfer: data })
-          : new ClipboardEvent("paste", { ...init, clipboardData: data });
-        document.body.dispatchEvent(event);
-    }"""
-    screen.page.evaluate(give, ["drop", "dropped.png"])
-    screen.page.evaluate(give, ["paste", "pasted.png"])
+    screen.give("drop", "dropped.png", scene="scene-4.png")
+    screen.give("paste", "pasted.png", scene="scene-4.png")
     pixel = bytes.fromhex("ffd8ffe0")
     picked = {"name": "broken.jpg", "mimeType": "image/jpeg", "buffer": pixel}
     screen.panel.locator("input[type=file]").set_input_files(picked)
@@ -127,6 +116,7 @@ def test_generation_streams_below_examples(open_page: OpenPage) -> None:
     screen = open_page("generate")
     screen.example("A code from four examples")
     assert screen.text == "dovfen ⇒ murgav"
+    assert screen.panel.get_by_text("Pictures of the prompt").is_hidden()
     assert "Ended by the model or a stop string." in screen.answer.inner_text()
     assert screen.field("The whole prompt").inner_text().endswith("sovgav => gimjem\ndovfen =>")
     screen.field("Prompt").fill("jodsax")

@@ -261,6 +261,23 @@ async def test_multipart_number_that_is_none_is_422(gateway: Gateway) -> None:
     assert (response.status_code, error_of(response)["field"]) == (422, "num_beams")
 
 
+@pytest.mark.parametrize(
+    ("examples", "status", "field"),
+    [
+        ("no object", 422, "examples"),
+        ('{"input": "a"}', 422, "examples.1.output"),
+        ('{"input": "a", "output": "b", "c": [%s]}' % ("1," * 200_000 + "1"), 413, None),
+    ],
+)  # fmt: skip
+async def test_bad_object_of_a_form_is_refused(
+    gateway: Gateway, examples: str, status: int, field: str | None
+) -> None:
+    data = {"prompts": "a", "examples": ['{"input": "a", "output": "b"}', examples]}
+    files = [("images", ("x.png", image_file("red")))]
+    response = await gateway.http.post("/v1/generate", files=files, data=data)
+    assert (response.status_code, error_of(response).get("field")) == (status, field)
+
+
 async def test_more_files_than_a_batch_are_refused(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_client_batch_size=2)
     files = [("images", ("x.png", image_file("red")))] * 3

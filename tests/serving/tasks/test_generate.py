@@ -347,6 +347,8 @@ def test_model_without_images_refuses_them(model: LoadedModel, reader: LoadedMod
 
 def test_listing_says_what_stands_for_an_image(model: LoadedModel, reader: LoadedModel) -> None:
     assert TASK.details(reader) == {"image_place": "<image>"}
+    assert TASK.inputs(reader) == ("prompts", "images")
+    assert TASK.inputs(model) == ("prompts",)
     assert TASK.limits(TEXT_AND_IMAGES, reader)["max_prompt_images"] == 2
     assert TASK.details(model) == {}
     assert "max_prompt_images" not in TASK.limits(TEXT_AND_IMAGES, model)

@@ -61,7 +61,8 @@ function retryButton(seconds, retry) {
   return made;
 }
 
-function sentence(text) {
+/** A message with a capital letter and a full stop. */
+export function sentence(text) {
   const begun = text.charAt(0).toUpperCase() + text.slice(1);
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }

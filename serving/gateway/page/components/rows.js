@@ -2,6 +2,8 @@
 
 import { button, el } from "../dom.js";
 
+const TEXT = 'input[type="text"]';
+
 /**
  * @param {string} legend
  * @param {object} options
@@ -13,19 +15,22 @@ import { button, el } from "../dom.js";
  * @param {string} [options.separator] Shown between a row's inputs.
  * @param {boolean} [options.isTrimmed] Whether spaces around a text are left out.
  * @param {string} [options.hint]
+ * @param {(row: HTMLElement, inputs: HTMLInputElement[]) => {element: Node, value: object|null,
+ *   label: (of: string) => void}} [options.lead] Makes a control in front of each row's inputs; its
+ *   value is the row's first one, null where it is empty.
  */
 export function rowsField(legend, options) {
-  const { columns, field, noun, value = [], least = 0, separator, isTrimmed = true, hint } = options;
+  const { columns, field, noun, value = [], least = 0, separator, isTrimmed = true, hint, lead } = options;
+  const leads = new WeakMap(); // row → its lead
   const list = el("ol", { class: "rows" });
-  const add = button(`Add ${noun}`, () => append([]).querySelector("input").focus(), {
-    class: "quiet",
-  });
+  const add = button(`Add ${noun}`, () => firstText(append([])).focus(), { class: "quiet" });
   const element = el(
     "fieldset", { class: "field", dataset: { field } }, el("legend", {}, legend), list, add,
     hint ? el("p", { class: "hint" }, hint) : null,
   );
 
-  function append(texts) {
+  function append(values) {
+    const [first, texts] = lead ? [values[0] ?? null, values.slice(1)] : [null, values];
     const inputs = columns.map((column, at) =>
       el("input", { type: "text", value: texts[at] ?? "", autocomplete: "off", dataset: { column } }),
     );
@@ -33,6 +38,11 @@ export function rowsField(legend, options) {
     const between = separator ? el("span", { "aria-hidden": "true" }, separator) : null;
     const parts = inputs.flatMap((input, at) => (at && between ? [between, input] : [input]));
     const row = el("li", {}, ...parts, remove);
+    if (lead) {
+      leads.set(row, lead(row, inputs));
+      leads.get(row).value = first;
+      row.prepend(leads.get(row).element);
+    }
     row.addEventListener("keydown", onKey);
     list.append(row);
     label();
@@ -42,43 +52,54 @@ export function rowsField(legend, options) {
   function removed(row) {
     const next = row.nextElementSibling ?? row.previousElementSibling;
     if (list.children.length > least) row.remove();
-    else for (const input of row.querySelectorAll("input")) input.value = "";
+    else clear(row);
     label();
-    (next?.querySelector("input") ?? add).focus();
+    ((next && firstText(next)) ?? add).focus();
+  }
+
+  function clear(row) {
+    for (const input of row.querySelectorAll(TEXT)) input.value = "";
+    if (lead) leads.get(row).value = null;
   }
 
   function onKey(event) {
-    if (event.key !== "Enter" || event.target.tagName !== "INPUT" || event.ctrlKey) return;
+    if (event.key !== "Enter" || !event.target.matches(TEXT) || event.ctrlKey) return;
     event.preventDefault(); // Enter adds a row; it does not submit a list that is being written
-    append([]).querySelector("input").focus();
+    firstText(append([])).focus();
   }
 
   function label() {
     for (const [at, row] of [...list.children].entries()) {
-      for (const input of row.querySelectorAll("input")) {
+      for (const input of row.querySelectorAll(TEXT)) {
         const name = columns.length > 1 ? `${input.dataset.column} of ${noun}` : noun;
         input.setAttribute("aria-label", `${name} ${at + 1}`);
       }
-      row.querySelector("button").setAttribute("aria-label", `Remove ${noun} ${at + 1}`);
+      row.querySelector(":scope > button").setAttribute("aria-label", `Remove ${noun} ${at + 1}`);
+      leads.get(row)?.label(`${noun} ${at + 1}`);
     }
   }
 
   const textOf = (input) => (isTrimmed ? input.value.trim() : input.value);
   const made = {
     element,
-    /** Rows with some text; each a list of its inputs' values. */
+    /** Rows with some content; each a list of its values. */
     get value() {
-      const rows = [...list.children].map((row) =>
-        [...row.querySelectorAll("input")].map(textOf),
-      );
-      return rows.filter((texts) => texts.some((text) => text !== ""));
+      const rows = [...list.children].map((row) => [
+        ...(lead ? [leads.get(row).value] : []),
+        ...[...row.querySelectorAll(TEXT)].map(textOf),
+      ]);
+      return rows.filter((values) => values.some((value) => value !== "" && value !== null));
     },
     set value(rows) {
       list.replaceChildren();
-      for (const texts of rows) append(texts);
+      for (const values of rows) append(values);
       while (list.children.length < least) append([]);
     },
   };
   made.value = value;
   return made;
+}
+
+function firstText(row) {
+  return row.querySelector(TEXT);
 }

@@ -8,12 +8,12 @@ const REASONS = {
   length: "Ended at the largest number of tokens.",
 };
 
-/** @param {string} prompt Shown before the text; may be empty. */
+/** @param {(Node|string)[]} prompt Shown before the text; may be empty. */
 export function streamView(prompt) {
   const text = el("span", { class: "streamed" });
   const cursor = el("span", { class: "cursor", "aria-hidden": "true" });
   const reason = el("p", { class: "hint" });
-  const before = prompt ? el("span", { class: "prompt" }, prompt) : null;
+  const before = prompt.length ? el("span", { class: "prompt" }, ...prompt) : null;
   const element = el("div", {}, el("p", { class: "text" }, before, text, cursor), reason);
   return {
     element,

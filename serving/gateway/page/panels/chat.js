@@ -32,7 +32,7 @@ function create() {
     },
     stream() {
       const asked = message.value.trim();
-      const view = streamView("");
+      const view = streamView([]);
       const log = el("div", { class: "chat" }, ...turns.map(turn), turn({ role: "user", content: asked }), view.element);
       return {
         ...view,

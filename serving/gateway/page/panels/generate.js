@@ -1,11 +1,16 @@
 /** `generate`: a prompt continued as one watches, below an instruction and examples. */
 
-import { textArea, textField } from "../components/fields.js";
+import { textArea } from "../components/fields.js";
+import { fewShot } from "../components/few_shot.js";
 import { generationFields } from "../components/generation_fields.js";
-import { rowsField } from "../components/rows.js";
+import { pictured } from "../components/places.js";
+import { InputError } from "../components/problem.js";
+import { promptPictures } from "../components/prompt_pictures.js";
 import { streamView } from "../components/stream_view.js";
-import { el } from "../dom.js";
 
+const PLACE = "<image>"; // in EXAMPLES; a model may have another
+
+/** Those with `pictures` are for models whose prompts hold them; numbers are example pictures'. */
 const EXAMPLES = [
   { label: "A sentence to continue", prompt: "a small red", temperature: 0.7 },
   {
@@ -15,62 +20,64 @@ const EXAMPLES = [
     instruction: "Translate into the secret code.",
     shots: [["dovfen", "murgav"], ["jodsax", "jodtek"], ["pofgip", "fimmig"], ["sovgav", "gimjem"]],
   },
+  { label: "A picture to continue", prompt: PLACE, pictures: [0], temperature: 0 },
+  {
+    label: "A picture after two examples",
+    prompt: PLACE,
+    pictures: [3],
+    temperature: 0,
+    shots: [[PLACE, "yellow crescent", 2], [PLACE, "orange crescent", 4]],
+  },
 ];
 
-function create() {
+function create(shell) {
   const prompt = textArea("Prompt", { field: "prompts", rows: 3 });
-  const instruction = textField("Instruction", { field: "instruction" });
-  const shots = rowsField("Solved examples", {
-    columns: ["input", "output"], field: "examples", noun: "example", separator: "⇒",
-  });
-  const layout = el("pre", { class: "layout", hidden: true, tabIndex: 0, "aria-label": "The whole prompt" });
+  const pictures = promptPictures(prompt);
+  const shots = fewShot(() => ({ text: prompt.value, pictures: pictures.value }));
   const generation = generationFields({ temperature: 0.7, tokens: 60 });
-  const fewShot = el(
-    "details", { class: "options" }, el("summary", {}, "Few-shot examples"),
-    instruction.element, shots.element,
-    el("p", { class: "hint" }, "With an instruction or examples the model reads:"), layout,
-  );
-  const apply = (example) => {
-    prompt.value = example.prompt;
-    instruction.value = example.instruction ?? "";
-    shots.value = example.shots ?? [];
+  const takesPictures = (model) => shell.fieldsOf(model).includes("images");
+  prompt.input.addEventListener("input", shots.show);
+  shell.follow((model) => {
+    const place = takesPictures(model) ? model.image_place : null;
+    pictures.follow(place, model.limits.max_prompt_images);
+    shots.follow(place);
+  });
+
+  async function fill(example) {
+    const own = (text) => text.replaceAll(PLACE, pictures.place ?? PLACE);
+    prompt.value = own(example.prompt);
     generation.set(example);
-    fewShot.open = Boolean(example.shots);
-    show();
-  };
-  const isLaidOut = () => instruction.value.trim() !== "" || shots.value.length > 0;
-  const show = () => {
-    layout.hidden = !isLaidOut();
-    layout.textContent = laidOut(instruction.value.trim(), shots.value, prompt.value);
-  };
-  fewShot.addEventListener("input", show);
-  fewShot.addEventListener("click", show); // rows are removed by buttons
-  prompt.input.addEventListener("input", show);
-  apply(EXAMPLES[0]);
+    const rows = example.shots?.map(([input, ...rest]) => [own(input), ...rest]);
+    await Promise.all([pictures.choose(...(example.pictures ?? [])), shots.set({ ...example, shots: rows })]);
+  }
+
+  const fits = (example) => (model) => takesPictures(model) === Boolean(example.pictures);
+  const offered = EXAMPLES.filter(({ pictures: shown }) => !shown || shell.models.some(takesPictures));
 
   return {
-    fields: [prompt.element, fewShot, ...generation.fields],
+    fields: [prompt.element, pictures.element, shots.element, ...generation.fields],
     options: generation.options,
-    examples: EXAMPLES.map((example) => ({ label: example.label, apply: () => apply(example) })),
+    examples: offered.map((example) => ({
+      label: example.label,
+      async apply() {
+        shell.choose(fits(example));
+        await fill(example);
+      },
+    })),
+    ready: fill(EXAMPLES.find((example) => fits(example)(shell.model))),
     request() {
-      const pairs = shots.value.map(([input, output]) => ({ input, output }));
+      if (shots.problem) throw new InputError(shots.problem, "examples");
+      if (pictures.problem) throw new InputError(pictures.problem, "images");
       return {
-        body: {
-          prompts: prompt.value,
-          instruction: instruction.value.trim() || null,
-          examples: pairs.length ? pairs : null,
-          ...generation.value,
-        },
+        images: [...shots.pictures, ...pictures.value],
+        body: { prompts: prompt.value, ...shots.value, ...generation.value },
       };
     },
-    stream: () => streamView(isLaidOut() ? `${prompt.value} ⇒ ` : prompt.value),
+    stream: () => {
+      const text = shots.isLaidOut ? `${prompt.value} ⇒ ` : prompt.value;
+      return streamView(pictured(text, pictures.place, pictures.value));
+    },
   };
-}
-
-/** The layout of Brown et al. 2020, figure 2.1 (docs/generate.md). */
-function laidOut(instruction, shots, prompt) {
-  const lines = [...shots.map(([input, output]) => `${input} => ${output}`), `${prompt} =>`];
-  return (instruction ? `${instruction}\n\n` : "") + lines.join("\n");
 }
 
 export default {
