@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from export.architecture import Architecture
+from export.catalog.read_weights import read_weights
 from export.checkpoint import tie
 from export.manifest import tasks
 from export.quantize import NARROWEST
@@ -25,6 +26,8 @@ from serving.errors import SetupError
 
 _FILE = Path(__file__).with_name("checkpoints.json")
 _FLOAT_BYTES = 4
+_SOURCE = "admit"
+"""This graph holds a decoder, of which it reads little."""
 _ONCE = "align"
 """This graph is loaded only by the first request that needs it, and is not counted."""
 
@@ -112,7 +115,7 @@ def entry(checkpoint: Listed) -> Entry:
             {"fp32": _FLOAT_BYTES * checkpoint.parameters, "int8": checkpoint.parameters},
             reason=_without_list(str(error)),
         )
-    graphs = _served_modules(declared, config, network)
+    graphs = _served_weights(declared, config, network)
     return Entry(
         checkpoint.name,
         checkpoint.revision,
@@ -123,8 +126,10 @@ def entry(checkpoint: Listed) -> Entry:
     )
 
 
-def _served_modules(declared: Architecture, config: Any, network: nn.Module) -> list[nn.Module]:
-    """The modules of the graphs that serving keeps loaded."""
+def _served_weights(
+    declared: Architecture, config: Any, network: nn.Module
+) -> list[list[nn.Parameter]]:
+    """Weights of each graph that serving keeps loaded."""
     image, size = None, declared.size_of(config)
     if size is not None:
         image = ImageSpec(
@@ -139,15 +144,19 @@ def _served_modules(declared: Architecture, config: Any, network: nn.Module) -> 
         with torch.device("meta"):
             lowerings = declared.graphs(network, image).lowerings
     except (RuntimeError, NotImplementedError):  # graphs that depend on the values of weights
-        return [network]
-    return [lowering.module for key, lowering in lowerings.items() if key != _ONCE]
+        return [list(network.parameters())]
+    return [
+        read_weights(lowering) if key == _SOURCE else list(lowering.module.parameters())
+        for key, lowering in lowerings.items()
+        if key != _ONCE
+    ]
 
 
-def _bytes(modules: Iterable[nn.Module], *, is_int8: bool) -> int:
+def _bytes(graphs: Iterable[Iterable[nn.Parameter]], *, is_int8: bool) -> int:
     return sum(
         parameter.numel() * (1 if is_int8 and _is_matrix(parameter) else _FLOAT_BYTES)
-        for module in modules
-        for parameter in module.parameters()
+        for graph in graphs
+        for parameter in graph
     )
 
 

@@ -69,6 +69,15 @@ def test_memory_is_computed_from_the_shape() -> None:
     assert gpt2.memory_bytes == {"fp32": 4 * (matrices + vectors), "int8": matrices + 4 * vectors}
 
 
+@pytest.mark.parametrize(
+    "name", ["HuggingFaceM4/idefics-9b", "nlpconnect/vit-gpt2-image-captioning"]
+)
+def test_weights_of_a_decoder_count_once(name: str) -> None:
+    """`admit` needs of a decoder what projects the source: less than a tenth of all weights."""
+    found = entry(LISTED[name])
+    assert found.memory_bytes["fp32"] < 1.1 * 4 * found.parameters
+
+
 def test_unsupported_value_is_a_no_with_its_reason() -> None:
     checkpoint = LISTED["openai-community/gpt2"]
     changed = Listed(**{**vars(checkpoint), "config": {**checkpoint.config, "n_embd": 770}})
