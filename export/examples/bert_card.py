@@ -3,16 +3,12 @@
 python -m export.examples.bert_card FOLDER
 """
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from string import Template
-
-from safetensors import safe_open
 
 from export.examples.bert_functions import classifier, embedder, filler, ranker, tagger
-from export.examples.checkpoint_folder import earlier_runs
+from export.examples.model_card import percent, write_again, write_text_card
 from export.examples.score_bert import (
     DOCUMENTS,
     TEST_COUNT,
@@ -28,31 +24,13 @@ from export.examples.score_bert import (
 )
 from export.examples.splits import Split
 
-_CARD = Template("""\
----
-license: apache-2.0
-pipeline_tag: $pipeline
-tags: [triptych, example]
----
-# $name
-
-$summary
-
-Architecture: `$network` (3 layers of width 64 with 4 heads, uncased WordPiece of the world's
-words), $parameters M parameters, $megabytes MB in float16.
-
-Trained on fresh texts of the example world, none of them in a test split:
-
-$runs
-
-Measured by `export/examples/score_bert.py` from this folder, in float32, on $count texts a cell
-(seed $test_seed). Held out: sentences, or made-up words, that training never shows. Compositional:
-each text has a pair of words, or a word in a construction, that training never combines.
-
-| | held out | compositional |
-|---|---|---|
-$scores
-""")
+_SHAPE = "3 layers of width 64 with 4 heads, uncased WordPiece of the world's words"
+_MEASURED = (
+    "Measured by `export/examples/score_bert.py` from this folder, in float32, on "
+    f"{TEST_COUNT} texts a cell\n(seed {TEST_SEED}). Held out: sentences, or made-up words, that "
+    "training never shows. Compositional:\neach text has a pair of words, or a word in a "
+    "construction, that training never combines."
+)
 _SPLITS: tuple[Split, ...] = ("held_out", "compositional")
 
 Score = Callable[[Split], float]
@@ -177,38 +155,21 @@ def write_card(folder: Path, runs: str) -> str:
     `runs` has a line for each training run.
     """
     card = CARDS[folder.name]
-    weights = folder / "model.safetensors"
-    with safe_open(weights, framework="numpy") as stored:
-        sizes = [stored.get_tensor(name).size for name in stored.keys()]  # noqa: SIM118
     scores = "\n".join(
-        f"| {name} | " + " | ".join(f"{100 * score(split):.1f} %" for split in _SPLITS) + " |"
+        f"| {name} | " + " | ".join(percent(score(split)) for split in _SPLITS) + " |"
         for name, score in card.scores(folder).items()
     )
-    text = _CARD.substitute(
-        runs=runs,
-        name=folder.name,
+    write_text_card(
+        folder,
         pipeline=card.pipeline,
-        network=card.network,
         summary=card.summary,
-        parameters=f"{sum(sizes) / 1e6:.2f}",
-        megabytes=f"{weights.stat().st_size / 1e6:.1f}",
-        count=TEST_COUNT,
-        test_seed=TEST_SEED,
-        scores=scores,
+        architecture=f"`{card.network}` ({_SHAPE})",
+        runs=runs,
+        measured=_MEASURED,
+        scores=f"| | held out | compositional |\n|---|---|---|\n{scores}",
     )
-    (folder / "README.md").write_text(text, encoding="utf-8")
     return scores
 
 
-def main() -> None:
-    """Measures a folder again and keeps what its card says about the training."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    folder = parser.parse_args().folder
-    print(write_card(folder, "\n".join(earlier_runs(folder))))
-
-
 if __name__ == "__main__":
-    main()
+    write_again(write_card, __doc__)

@@ -3,17 +3,13 @@
 python -m export.examples.recurrent_card FOLDER
 """
 
-import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from string import Template
 
-from safetensors import safe_open
-
-from export.examples.checkpoint_folder import earlier_runs
 from export.examples.everyday_sentences import unrelated_sentences
+from export.examples.model_card import percent, write_again, write_text_card
 from export.examples.recurrent_functions import scorer, text_classifier, word_tagger
 from export.examples.score_bert import same_words_accuracy, sentiment_accuracy
 from export.examples.score_recurrent import (
@@ -33,29 +29,12 @@ from export.examples.score_recurrent import (
 )
 from export.examples.splits import Split
 
-_CARD = Template("""\
----
-license: apache-2.0
-pipeline_tag: $pipeline
-tags: [triptych, example]
----
-# $name
-
-$summary
-
-Architecture: `$network`, a format of our own (docs/checkpoints.md): $shape,
-$parameters M parameters, $megabytes MB in float16.
-
-Trained on fresh texts of the example world, none of them in a test split:
-
-$runs
-
-Measured by `export/examples/score_recurrent.py` with PyTorch's own layers from this folder, in
-float32, on $count texts a cell (seed $test_seed). PyTorch, ONNX, int8 and the served API beside
-each other, and beside the systems that followed: docs/history.md, made by `triptych compare`.
-
-$scores
-""")
+_MEASURED = (
+    "Measured by `export/examples/score_recurrent.py` with PyTorch's own layers from this folder, "
+    f"in\nfloat32, on {TEST_COUNT} texts a cell (seed {TEST_SEED}). PyTorch, ONNX, int8 and the "
+    "served API beside\neach other, and beside the systems that followed: docs/history.md, made by "
+    "`triptych compare`."
+)
 _SPLITS: tuple[Split, ...] = ("held_out", "compositional")
 
 Rows = dict[str, tuple[str, ...]]
@@ -69,10 +48,6 @@ class Card:
     pipeline: str
     summary: str
     table: Callable[[Path], str]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def _table(columns: tuple[str, ...], rows: Rows) -> str:
@@ -107,7 +82,7 @@ def _tagger(folder: Path) -> str:
     ):
         for name, measure in measures.items():
             rows[name + who] = tuple(
-                _percent(measure(function, split, TEST_COUNT, TEST_SEED)) for split in _SPLITS
+                percent(measure(function, split, TEST_COUNT, TEST_SEED)) for split in _SPLITS
             )
     return _table(("held out", "compositional"), rows)
 
@@ -116,21 +91,20 @@ def _sentiment(folder: Path) -> str:
     classify = text_classifier(folder)
     shared: Rows = {
         "right sentiments": tuple(
-            _percent(sentiment_accuracy(classify, split, TEST_COUNT, TEST_SEED))
-            for split in _SPLITS
+            percent(sentiment_accuracy(classify, split, TEST_COUNT, TEST_SEED)) for split in _SPLITS
         ),
         "control: words in random order": tuple(
-            _percent(sentiment_accuracy(classify, split, TEST_COUNT, TEST_SEED, is_shuffled=True))
+            percent(sentiment_accuracy(classify, split, TEST_COUNT, TEST_SEED, is_shuffled=True))
             for split in _SPLITS
         ),
         "two reviews of the same words (a bag of words: 50 %)": (
-            _percent(same_words_accuracy(classify, TEST_COUNT, TEST_SEED)),
+            percent(same_words_accuracy(classify, TEST_COUNT, TEST_SEED)),
             "",
         ),
     }
     templates: Rows = {
         "right sentiments": tuple(
-            _percent(template_accuracy(classify, split, TEST_COUNT, TEST_SEED))
+            percent(template_accuracy(classify, split, TEST_COUNT, TEST_SEED))
             for split in ("templates", "compositional")
         )
     }
@@ -148,13 +122,13 @@ def _languages(folder: Path) -> str:
     asked = (*drawn, unrelated_sentences())
     rows: Rows = {
         f"first {prefix} characters" if prefix else "whole sentences": tuple(
-            _percent(language_accuracy(classify, each, prefix)) for each in asked
+            percent(language_accuracy(classify, each, prefix)) for each in asked
         )
         for prefix in (*PREFIXES, None)
     }
     worst = (least_language_accuracy(classify, each) for each in asked)
     rows["the language that is found least often"] = tuple(
-        f"{code} {_percent(share)}" for code, share in worst
+        f"{code} {percent(share)}" for code, share in worst
     )
     return (
         "*Unrelated*: 60 sentences of no pattern, written for the test alone.\n\n"
@@ -206,38 +180,21 @@ def write_card(folder: Path, runs: str) -> str:
     """
     card = CARDS[folder.name]
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    weights = folder / "model.safetensors"
-    with safe_open(weights, framework="numpy") as stored:
-        sizes = [stored.get_tensor(name).size for name in stored.keys()]  # noqa: SIM118
-    scores = card.table(folder)
     directions = "both directions" if config.get("bidirectional") else "one direction"
-    text = _CARD.substitute(
-        runs=runs,
-        name=folder.name,
+    scores = card.table(folder)
+    write_text_card(
+        folder,
         pipeline=card.pipeline,
-        network=config["architectures"][0],
         summary=card.summary,
-        shape=f"cell `{config['cell']}`, {directions}, {config['vocab_size']} tokens of width "
+        architecture=f"`{config['architectures'][0]}`, a format of our own (docs/checkpoints.md): "
+        f"cell `{config['cell']}`, {directions}, {config['vocab_size']} tokens of width "
         f"{config['embedding_size']}, states of {config['hidden_size']}",
-        parameters=f"{sum(sizes) / 1e6:.2f}",
-        megabytes=f"{weights.stat().st_size / 1e6:.2f}",
-        count=TEST_COUNT,
-        test_seed=TEST_SEED,
+        runs=runs,
+        measured=_MEASURED,
         scores=scores,
     )
-    (folder / "README.md").write_text(text, encoding="utf-8")
     return scores
 
 
-def main() -> None:
-    """Measures a folder again and keeps what its card says about the training."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    folder = parser.parse_args().folder
-    print(write_card(folder, "\n".join(earlier_runs(folder))))
-
-
 if __name__ == "__main__":
-    main()
+    write_again(write_card, __doc__)

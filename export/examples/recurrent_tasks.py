@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from export.examples.everyday_sentences import LANGUAGES, Spoken, everyday_sentences, typed
-from export.examples.parts_of_speech import TAGS, TaggedSentence, tagged_sentences
+from export.examples.parts_of_speech import TaggedSentence, tagged_sentences
 from export.examples.recurrent_networks import CLASSES, NEXT, TAGGING, Network
 from export.examples.recurrent_tokenizers import (
     END,
@@ -23,6 +23,7 @@ from export.examples.recurrent_tokenizers import (
 )
 from export.examples.review_templates import template_reviews
 from export.examples.reviews import SENTIMENTS, Review, reviews
+from export.examples.tagged_phrases import TAGS
 from export.examples.train_gpt import paragraphs
 
 _IGNORED = -100  # labels that cross entropy skips

@@ -15,10 +15,11 @@ from random import Random
 from export.examples.bindings import made_up
 from export.examples.everyday_sentences import LANGUAGES, Spoken, everyday_sentences
 from export.examples.grammar import sentences
-from export.examples.parts_of_speech import Tagged, TaggedSentence, tagged_sentences
+from export.examples.parts_of_speech import TaggedSentence, tagged_sentences
 from export.examples.recurrent_tokenizers import plain_words
 from export.examples.review_templates import TemplateSplit, template_reviews
 from export.examples.splits import Split
+from export.examples.tagged_phrases import Tagged
 
 LogProbabilities = Callable[[list[str]], list[float]]
 """Texts → the log-probability of each, its end included, given nothing."""

@@ -3,7 +3,6 @@
 python -m export.examples.vit_card FOLDER
 """
 
-import argparse
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -14,8 +13,8 @@ from PIL import Image
 from transformers import ViTForImageClassification
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from export.examples.checkpoint_folder import earlier_runs
 from export.examples.largest_thing import CLASSES
+from export.examples.model_card import write_again
 from export.examples.score_vit import (
     TEST_COUNT,
     TEST_SEED,
@@ -143,15 +142,5 @@ def _table(scores: dict[str, float]) -> str:
     return "\n".join(f"| {name} | {100 * share:.1f} % |" for name, share in scores.items())
 
 
-def main() -> None:
-    """Measures a folder again and keeps what its card says about the training."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    folder = parser.parse_args().folder
-    print(write_card(folder, "\n".join(earlier_runs(folder))))
-
-
 if __name__ == "__main__":
-    main()
+    write_again(write_card, __doc__)

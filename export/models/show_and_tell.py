@@ -26,34 +26,23 @@ from export.config_reader import ConfigReader
 from export.decoding.recurrent import StateDecoder, context_graphs
 from export.decoding.source import image_source
 from export.layers.cells import LSTM, States
-from export.layers.convolutions import ConvolutionalEncoder, Convolutions, read_convolutions
+from export.layers.convolutions import ConvolutionalEncoder
+from export.models.captioner_config import CaptionerConfig
 from export.rename import Rename
 from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
+from serving.bundle import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(CaptionerConfig):
     """The network's part of `config.json`."""
-
-    convolutions: Convolutions
-    vocabulary_size: int
-    word_width: int
-    hidden_width: int
-    max_tokens: int
-    """Longest caption in training; an LSTM has no position table."""
 
     @property
     def image_width(self) -> int:
         """C."""
         return self.convolutions.cells * self.convolutions.width
-
-    @property
-    def limits(self) -> Limits:
-        """Prompt and caption together."""
-        return Limits(max_total_tokens=self.max_tokens)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -62,14 +51,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     Raises:
         CheckpointError: a field is missing or does not fit.
     """
-    reader = ConfigReader(values)
-    return Config(
-        convolutions=read_convolutions(reader),
-        vocabulary_size=reader.integer("vocab_size"),
-        word_width=reader.integer("embedding_size"),
-        hidden_width=reader.integer("hidden_size"),
-        max_tokens=reader.integer("max_tokens"),
-    )
+    return Config.read(ConfigReader(values))
 
 
 # --------------------------------------------------------------------------------------- network

@@ -26,31 +26,20 @@ from export.config_reader import ConfigReader
 from export.decoding.recurrent import RecurrentDecoder, recurrent_graphs
 from export.decoding.source import image_source
 from export.layers.additive_attention import AdditiveAttention
-from export.layers.convolutions import ConvolutionalEncoder, Convolutions, read_convolutions
+from export.layers.convolutions import ConvolutionalEncoder
+from export.models.captioner_config import CaptionerConfig
 from export.rename import Rename
 from export.twin import Twin
-from serving.bundle import AlignmentSpec, ImageSpec, Limits
+from serving.bundle import AlignmentSpec, ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
 
 
 @dataclass(frozen=True)
-class Config:
-    """The network's part of `config.json`."""
+class Config(CaptionerConfig):
+    """The network's part of `config.json`; the width of its convolutions is D."""
 
-    convolutions: Convolutions
-    """Of the encoder; their width is D."""
-    vocabulary_size: int
-    word_width: int
-    hidden_width: int
     attention_width: int
-    max_tokens: int
-    """Longest caption in training; an LSTM has no position table."""
-
-    @property
-    def limits(self) -> Limits:
-        """Prompt and caption together."""
-        return Limits(max_total_tokens=self.max_tokens)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -60,14 +49,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         CheckpointError: a field is missing or does not fit.
     """
     reader = ConfigReader(values)
-    return Config(
-        convolutions=read_convolutions(reader),
-        vocabulary_size=reader.integer("vocab_size"),
-        word_width=reader.integer("embedding_size"),
-        hidden_width=reader.integer("hidden_size"),
-        attention_width=reader.integer("attention_size"),
-        max_tokens=reader.integer("max_tokens"),
-    )
+    return Config.read(reader, attention_width=reader.integer("attention_size"))
 
 
 # ---------------------------------------------------------------------------------------- blocks

@@ -18,7 +18,7 @@ ALLOWED = {
     # words of the example world
     "export/examples/everyday_sentences.py": {"anybody"},
     "export/examples/everyday_words.py": {"house", "nobody"},
-    "export/examples/parts_of_speech.py": {"everybody", "nobody", "somebody"},
+    "export/examples/tagged_clauses.py": {"everybody", "nobody", "somebody"},
     "export/examples/review_templates.py": {"everybody", "nobody"},
     "export/examples/tagged_words.py": {"house"},
     "export/examples/demo_encoders.py": {"nobody"},  # a sample sentence

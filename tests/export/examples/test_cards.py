@@ -11,6 +11,7 @@ from export.examples import (
     flamingo_card,
     gazette_translator,
     gpt_card,
+    model_card,
     perceiver_card,
     perceiver_text_card,
     recurrent_card,
@@ -18,9 +19,15 @@ from export.examples import (
     vit_card,
 )
 
+
+def _of_texts(measured: str) -> Template:
+    """The card that folders of texts share, with how theirs were measured."""
+    return Template(model_card._CARD.template.replace("$measured", measured))
+
+
 CHECKPOINTS = Path(translator.__file__).parent / "checkpoints"
 CARDS = {
-    **dict.fromkeys(bert_card.CARDS, bert_card._CARD),
+    **dict.fromkeys(bert_card.CARDS, _of_texts(bert_card._MEASURED)),
     "example-clip": checkpoint_folder._CARD,
     "example-en-fr": gazette_translator._CARD,
     "example-es-en": translator._CARD,
@@ -29,7 +36,7 @@ CARDS = {
     "history-flamingo": flamingo_card._CARD,
     "history-perceiver": perceiver_card._CARD,
     "history-perceiver-text": perceiver_text_card._CARD,
-    **dict.fromkeys(recurrent_card.CARDS, recurrent_card._CARD),
+    **dict.fromkeys(recurrent_card.CARDS, _of_texts(recurrent_card._MEASURED)),
 }
 
 

@@ -7,7 +7,6 @@ import pytest
 from export.examples.parts_of_speech import (
     FAMOUS,
     FAMOUS_TAGS,
-    TAGS,
     TaggedSentence,
     split_of,
     tagged_sentences,
@@ -15,6 +14,7 @@ from export.examples.parts_of_speech import (
 from export.examples.recurrent_tokenizers import plain_words
 from export.examples.score_recurrent import most_frequent_tags, tag_f1
 from export.examples.splits import Split
+from export.examples.tagged_phrases import TAGS
 
 COUNT = 300
 SPLITS: tuple[Split, ...] = ("train", "held_out", "compositional")
