@@ -10,7 +10,8 @@ from export.publish import publish, staging
 from export.quantize import Precision, quantize
 from export.quantize_cache import quantize_cache
 from export.verify import open_sessions
-from serving.bundle import Bundle, newest_bundle
+from serving.bundle import Bundle
+from serving.bundle_reader import newest_bundle
 
 
 def lowered(original: Bundle, precision: Precision, repository: Path) -> Bundle:

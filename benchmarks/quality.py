@@ -24,7 +24,7 @@ from export.examples import score_bert, score_gpt, score_scenes, score_translati
 from export.examples.demo import serving
 from export.examples.episodes import FRESH
 from export.quantize import Precision
-from serving.bundle import newest_bundle
+from serving.bundle_reader import newest_bundle
 from triptych import Client
 
 CHECKPOINTS = Path(__file__).parent.parent / "export" / "examples" / "checkpoints"

@@ -18,7 +18,7 @@ from export.quantize import Precision, Runtime
 from export.registry import architecture
 from export.registry import tasks as registered_tasks
 from export.verify import summary
-from serving.bundle import newest_bundle, versions
+from serving.bundle_reader import newest_bundle, versions
 from serving.errors import BundleError, SetupError
 
 

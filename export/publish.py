@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from export.triton_config import generator_config, stateless_config
-from serving.bundle import MANIFEST, Manifest, open_bundle, read_manifest, versions
+from serving.bundle import MANIFEST, Manifest
+from serving.bundle_reader import open_bundle, read_manifest, versions
 from serving.errors import BundleError
 from serving.repository import removable
 

@@ -13,7 +13,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from serving.bundle import MANIFEST, Bundle, open_bundle
+from serving.bundle import MANIFEST, Bundle
+from serving.bundle_reader import open_bundle
 from serving.errors import BundleError, SetupError
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from serving.bundle import Bundle, newest_bundle
+from serving.bundle import Bundle
+from serving.bundle_reader import newest_bundle
 
 Inputs = NDArray[Any] | list[bytes]
 """Token ids (batch, tokens), prepared images (batch, 224, 224, 3) uint8, or JPEG files."""

@@ -21,7 +21,8 @@ from export.examples.bundles import publish_example
 from export.examples.demo import serving
 from export.examples.history.system import Group, System
 from export.quantize import Precision
-from serving.bundle import Bundle, newest_bundle
+from serving.bundle import Bundle
+from serving.bundle_reader import newest_bundle
 from serving.errors import SetupError
 from triptych import Client
 

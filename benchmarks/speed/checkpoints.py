@@ -22,7 +22,8 @@ from export.publish import publish, published, staging
 from export.quantize import Precision
 from export.registry import architecture
 from export.to_onnx import to_onnx
-from serving.bundle import Bundle, newest_bundle
+from serving.bundle import Bundle
+from serving.bundle_reader import newest_bundle
 
 EXAMPLES = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
 MARIAN_VOCABULARY = 58_101

@@ -31,7 +31,8 @@ from benchmarks.speed.processes import CLIENT, Processes
 from export.examples.demo import serving
 from export.examples.grammar import sentences
 from export.publish import publish, staging
-from serving.bundle import Bundle, newest_bundle
+from serving.bundle import Bundle
+from serving.bundle_reader import newest_bundle
 from serving.engine.engine import Engine
 from serving.engine.request import EngineRequest
 from serving.engine.runners.ort.runner import OrtRunner

@@ -15,7 +15,8 @@ from export.quantize import Precision
 from export.report.checks import Verification
 from export.report.findings import Check, Findings, Status
 from export.report.page import html_page
-from serving.bundle import Bundle, Manifest, newest_bundle, open_bundle, versions
+from serving.bundle import Bundle, Manifest
+from serving.bundle_reader import newest_bundle, open_bundle, versions
 from serving.errors import BundleError, CheckpointError, SetupError
 
 console = Console(highlight=False)

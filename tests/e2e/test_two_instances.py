@@ -17,7 +17,8 @@ import export.build
 from export.cli import export as export_checkpoint
 from export.placement import Placed
 from export.quantize import Precision, Runtime
-from serving.bundle import Placement, newest_bundle
+from serving.bundle import Placement
+from serving.bundle_reader import newest_bundle
 from serving.triton.stubs import running_stubs
 from tests.e2e.conftest import CHECKPOINTS, Stack, running
 from tests.serving.triton.tiny import wait_until

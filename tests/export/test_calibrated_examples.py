@@ -22,7 +22,8 @@ from export.examples.reviews import reviews
 from export.examples.scenes import scenes
 from export.quantize import Precision, Runtime
 from export.verify import open_graphs
-from serving.bundle import Bundle, newest_bundle
+from serving.bundle import Bundle
+from serving.bundle_reader import newest_bundle
 
 COUNT = 400
 POINTS = 0.5

@@ -22,7 +22,8 @@ from export.cli import export, is_published_default
 from export.manifest import Request
 from export.models.marian import Marian
 from export.registry import tasks
-from serving.bundle import Manifest, SourceInfo, newest_bundle, versions
+from serving.bundle import Manifest, SourceInfo
+from serving.bundle_reader import newest_bundle, versions
 from serving.errors import SetupError
 from tests.export.conftest import Bundles, Twins
 

@@ -14,7 +14,8 @@ from export.generation import generation_defaults
 from export.registry import architecture
 from export.tokenizer import fast_tokenizer
 from serving.bundle import Limits
-from tests.export.oracle import difference, teacher_forced
+from tests.export.oracle import difference
+from tests.export.step_calls import teacher_forced
 from tests.export.twins import make_twin
 
 TOKENS = torch.arange(3, 11)[None]

@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from export.checkpoint import load, open_checkpoint
 from export.models.gpt2_lm import ARCHITECTURE
 from serving.errors import CheckpointError
-from tests.export.oracle import difference, teacher_forced
+from tests.export.oracle import difference
+from tests.export.step_calls import teacher_forced
 from tests.export.twins import make_twin
 
 WEIGHTS = "model.safetensors"

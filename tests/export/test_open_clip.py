@@ -23,7 +23,8 @@ from export.cli import export
 from export.image import OPENAI, image_spec
 from export.registry import architecture
 from export.verify import TOLERANCE
-from serving.bundle import ImageSpec, newest_bundle
+from serving.bundle import ImageSpec
+from serving.bundle_reader import newest_bundle
 from serving.errors import CheckpointError
 from serving.processing.image import prepare_image
 from serving.processing.text import load_tokenizer

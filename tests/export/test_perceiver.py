@@ -16,7 +16,7 @@ from export.cli import export
 from export.models.perceiver_config import read_config
 from export.quantize import Precision
 from export.registry import architecture
-from serving.bundle import newest_bundle
+from serving.bundle_reader import newest_bundle
 from serving.errors import CheckpointError
 from serving.loading import load_model
 from serving.planning.limits import TaskLimits

@@ -11,15 +11,8 @@ import pytest
 
 from export import publish as publishing
 from export.publish import Staging, config, next_version, publish, published, staging
-from serving.bundle import (
-    Graph,
-    Manifest,
-    SourceInfo,
-    Tensor,
-    newest_bundle,
-    open_bundle,
-    versions,
-)
+from serving.bundle import Graph, Manifest, SourceInfo, Tensor
+from serving.bundle_reader import newest_bundle, open_bundle, versions
 from serving.repository import VersionLock
 
 PARTS = {"image": "clip", "text": "clip-text"}

@@ -22,7 +22,8 @@ from export.runtime_choice import choose, timed
 from export.to_onnx import to_onnx
 from export.triton_config import stateless_config
 from export.verify import ParityError
-from serving.bundle import Bundle, Manifest, Placement, newest_bundle
+from serving.bundle import Bundle, Manifest, Placement
+from serving.bundle_reader import newest_bundle
 from tests.export.test_publish import IMAGE
 
 NAME = "example-bert-sentiment"

@@ -25,7 +25,8 @@ from export.encoding.network import TextModel
 from export.encoding.pooling import PoolingMode, Projection
 from export.registry import architecture
 from export.sentence_transformers import limits, read_pooling, set_pooling
-from serving.bundle import Limits, Role, newest_bundle
+from serving.bundle import Limits, Role
+from serving.bundle_reader import newest_bundle
 from serving.errors import CheckpointError
 from serving.processing.text import load_tokenizer
 from tests.export.conftest import Twins

@@ -13,7 +13,8 @@ import torch
 
 from export.cli import export
 from export.quantize import Precision
-from serving.bundle import Bundle, newest_bundle
+from serving.bundle import Bundle
+from serving.bundle_reader import newest_bundle
 from serving.engine.decoder import decode
 from serving.engine.request import EngineRequest
 from serving.engine.runners.ort.runner import OrtRunner

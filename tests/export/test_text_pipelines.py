@@ -21,7 +21,7 @@ from transformers.pipelines import pipeline
 
 from export.cli import export
 from export.quantize import Precision
-from serving.bundle import newest_bundle
+from serving.bundle_reader import newest_bundle
 from serving.loading import load_model
 from serving.planning.calls import InferCall, Outputs
 from serving.planning.limits import TaskLimits

@@ -8,17 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.bundle import (
-    Graph,
-    Manifest,
-    Role,
-    SourceInfo,
-    Tensor,
-    newest_bundle,
-    open_bundle,
-    read_manifest,
-    versions,
-)
+from serving.bundle import Graph, Manifest, Role, SourceInfo, Tensor
+from serving.bundle_reader import newest_bundle, open_bundle, read_manifest, versions
 from serving.errors import BundleError
 
 

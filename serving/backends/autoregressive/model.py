@@ -18,7 +18,8 @@ from serving.backends.autoregressive.pending_queue import PendingQueue
 from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
 from serving.backends.heartbeat import Heartbeat
 from serving.backends.instance import TritonMetrics, assert_interpreter, text_parameters
-from serving.bundle import Bundle, Role, open_bundle
+from serving.bundle import Bundle, Role
+from serving.bundle_reader import open_bundle
 from serving.capacity import CapacitySettings
 from serving.codec import Arrays, decode_request
 from serving.engine.engine import Engine

@@ -18,7 +18,8 @@ from export.cuda.gate import BOUNDS, kind_of
 from export.device import Device
 from export.examples.bundles import CHECKPOINTS, examples
 from export.quantize import Precision
-from serving.bundle import Bundle, newest_bundle
+from serving.bundle import Bundle
+from serving.bundle_reader import newest_bundle
 
 COUNT = 200
 POINTS = 0.5

@@ -26,7 +26,7 @@ from export.examples.soft_captioner import text
 from export.examples.train_cnn_captioners import Captioning
 from export.image import image_spec
 from serving.bundle import Role
-from tests.export.oracle import teacher_forced
+from tests.export.step_calls import teacher_forced
 
 each_system = pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 

@@ -14,7 +14,7 @@ from export.examples.gazette_networks import CONFIGS, network, parameters
 from export.examples.train_bahdanau import Batch, batches, save, write_settings
 from export.examples.train_gazette import FOLDERS, WORDS
 from serving.bundle import Role
-from tests.export.oracle import teacher_forced
+from tests.export.step_calls import teacher_forced
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.bundle import MANIFEST, Bundle, open_bundle
+from serving.bundle import MANIFEST, Bundle
+from serving.bundle_reader import open_bundle
 from serving.errors import SetupError
 from serving.triton import TritonServer, TritonSettings, devices
 from tests.serving.triton.tiny import publish_times
