@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
 from benchmarks.full_size.shapes import SHAPES, Shape
 
+QWEN_ENDS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+QWEN_UNUSED = 290
+"""Rows of Qwen2's tables behind its last token."""
 EXAMPLES = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
 
 
@@ -77,6 +82,26 @@ def _save_words(folder: Path, size: int, special: tuple[str, ...]) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
+def _qwen_tokenizer(folder: Path, size: int) -> None:
+    """Byte-level BPE of Qwen2's size and classes: all pairs of bytes, then triples."""
+    from tokenizers import AddedToken, pre_tokenizers
+    from transformers import Qwen2Tokenizer
+
+    symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
+    count = size - QWEN_UNUSED - len(QWEN_ENDS) - len(symbols)
+    merges = list(islice(_merges(symbols), count))
+    pieces = chain(symbols, map("".join, merges), QWEN_ENDS)
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = Qwen2Tokenizer(vocabulary, merges, eos_token=QWEN_ENDS[-1])
+    tokenizer.add_tokens([AddedToken(text, special=True) for text in QWEN_ENDS])
+    tokenizer.save_pretrained(folder)
+
+
+def _merges(symbols: list[str]) -> Iterator[tuple[str, str]]:
+    yield from product(symbols, repeat=2)
+    yield from ((first + second, third) for first, second, third in product(symbols, repeat=3))
+
+
 def _marian_tokenizer(folder: Path, size: int) -> None:
     """The example's sentencepiece models under a vocabulary of full size."""
     example = EXAMPLES / "example-es-en"
@@ -125,6 +150,7 @@ def _sentence_modules(folder: Path, size: int) -> None:
 _FILES = {
     "tokenizer": _word_tokenizer,
     "languages": _language_tokenizer,
+    "qwen": _qwen_tokenizer,
     "marian": _marian_tokenizer,
     "image": _image_recipe,
     "sentences": _sentence_modules,

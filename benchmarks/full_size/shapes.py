@@ -14,8 +14,8 @@ class Shape:
     Attributes:
         model: Class of `transformers` that makes the weights.
         fields: Of its `config.json`, where they differ from the class's defaults.
-        files: What the folder holds beside weights: `tokenizer`, `languages`, `marian`, `image`,
-            `sentences`, `chat`.
+        files: What the folder holds beside weights: `tokenizer`, `languages`, `qwen`, `marian`,
+            `image`, `sentences`, `chat`.
         dtype: Of the saved weights, as the published file's.
     """
 
@@ -80,9 +80,10 @@ SHAPES: dict[str, Shape] = {
             "vocab_size": 151_936, "hidden_size": 896, "intermediate_size": 4864,
             "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
             "max_position_embeddings": 32_768, "rope_theta": 1_000_000.0, "rms_norm_eps": 1e-6,
-            "tie_word_embeddings": True, **_GPT_LIKE,
+            "tie_word_embeddings": True,
+            "bos_token_id": 151_643, "eos_token_id": 151_645, "pad_token_id": 151_643,
         },
-        files=("tokenizer", "chat"),
+        files=("qwen", "chat"),
         dtype="bfloat16",
     ),
     "nllb-600m": Shape(

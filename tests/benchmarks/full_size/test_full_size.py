@@ -90,6 +90,26 @@ def test_table_is_printed_without_a_run(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.startswith("| checkpoint |")
 
 
+def test_bytes_of_any_text_are_tokens_of_qwens_shape(tmp_path: Path) -> None:
+    """A table of 2000 rows; ends are where Qwen2 has them, from the end of the table."""
+    from transformers import AutoTokenizer, Qwen2Tokenizer
+
+    from benchmarks.full_size.folders import _FILES
+
+    size = 2000
+    for kind in SHAPES["qwen2.5-0.5b"].files:
+        _FILES[kind](tmp_path, size)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert isinstance(tokenizer, Qwen2Tokenizer)
+    first, last = tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])
+    assert (size - first, size - last) == (151_936 - 151_643, 151_936 - 151_645)
+    text = "Naïve 東京 🙂 123\n don't!!"
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert len(ids) < len(text.encode())  # the pair of the first byte is joined
+    assert tokenizer.decode(tokenizer.apply_chat_template([{"content": "a"}])["input_ids"]) == "a "
+
+
 @pytest.mark.full
 def test_small_shape_is_exported_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
