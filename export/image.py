@@ -17,7 +17,7 @@ from serving.errors import CheckpointError
 FILE = "preprocessor_config.json"
 COMBINED_FILE = "processor_config.json"  # newer checkpoints: tokenizer and images together
 BILINEAR, BICUBIC = 2, 3
-Edges = Literal["exact", "shortest_edge"]
+Edges = Literal["exact", "shortest_edge", "fit"]
 Channels = tuple[float, float, float]
 
 HALF: Channels = (0.5, 0.5, 0.5)
@@ -33,22 +33,25 @@ class Processor:
     """What one of `transformers`' image processors does where its file says nothing.
 
     Attributes:
-        resize: What one number for `size` means: both sides, or the shorter edge.
-        size: Height and width, or the edge twice.
+        resize: What one number for `size` means: both sides, or the shorter edge; or that images
+            are fitted into `size`.
+        size: Height and width; one number stands for both.
         crop: Side of the centre crop; None: no crop.
         statistics: Mean and standard deviation of the channels.
         resample: Pillow's filter number.
         size_name: Another name of `size`, which takes precedence.
         enlargement: What the shorter edge is multiplied by before the image is resized.
+        steps: Fields that switch steps on and off, and the one value that is supported.
         crops_first: Whether the crop comes before resizing: `size` / `crop` of the shorter edge.
     """
 
     resize: Edges
-    size: int
+    size: int | tuple[int, int]
     crop: int | None
     statistics: tuple[Channels, Channels]
     resample: int = BICUBIC
     enlargement: float = 1.0
+    steps: tuple[tuple[str, bool], ...] = (("do_resize", True), ("do_pad", False))
     crops_first: bool = False
     size_name: str | None = None
 
@@ -62,6 +65,14 @@ PROCESSORS = {
     "Blip": Processor("exact", 384, None, OPENAI),
     "Idefics": Processor("exact", 224, None, OPENAI, size_name="image_size"),
     "Siglip": Processor("exact", 224, None, (HALF, HALF)),
+    "Donut": Processor(
+        "fit",
+        (2560, 1920),
+        None,
+        (HALF, HALF),
+        BILINEAR,
+        steps=(("do_resize", True), ("do_thumbnail", True), ("do_pad", True)),
+    ),
     "Perceiver": Processor("exact", 224, 256, IMAGENET, crops_first=True),
 }
 """Beginning of the processor's name → its defaults."""
@@ -79,7 +90,7 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
     if not values:
         raise CheckpointError(f"{checkpoint.folder} has no {FILE}")
     processor = _processor(values)
-    for name, supported in (("do_resize", True), ("do_pad", False)):
+    for name, supported in processor.steps:
         if values.get(name, supported) is not supported:
             given = str(values[name]).lower()
             raise CheckpointError(f"{FILE}: {name} = {given} is not supported")
@@ -87,6 +98,8 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
     has_crop = values.get("do_center_crop", processor.crop is not None)
     if resize == "shortest_edge" and not has_crop:
         raise CheckpointError(f"{FILE}: resizing one edge needs do_center_crop")
+    if resize == "fit" and has_crop:
+        raise CheckpointError(f"{FILE}: do_center_crop = true is not supported")
     mean, std = processor.statistics
     normalises = values.get("do_normalize", True)
     crop = _pair(values.get("crop_size", processor.crop), "crop_size") if has_crop else None
@@ -97,6 +110,7 @@ def image_spec(checkpoint: Checkpoint) -> ImageSpec:
     return ImageSpec(
         resize=resize,
         size=size,
+        is_turned=resize == "fit" and bool(values.get("do_align_long_axis", False)),
         centre=centre,
         crop=crop,
         resample=_resample(values, processor),
@@ -157,6 +171,10 @@ def _size(values: Mapping[str, Any], processor: Processor) -> tuple[Edges, tuple
     if isinstance(size, Mapping) and set(size) == {"shortest_edge"}:
         edge = int(processor.enlargement * size["shortest_edge"])
         return "shortest_edge", (edge, edge)
+    if processor.resize == "fit":
+        if isinstance(size, list) and len(size) == 2:  # older files: width and height
+            size = {"height": size[1], "width": size[0]}
+        return "fit", _pair(size, "size")
     return "exact", _pair(size, "size")
 
 
@@ -171,6 +189,8 @@ def _resample(values: Mapping[str, Any], processor: Processor) -> int:
 def _pair(value: object, name: str) -> tuple[int, int]:
     if isinstance(value, int):
         return value, value
+    if isinstance(value, tuple):
+        return value
     if isinstance(value, Mapping) and set(value) == {"height", "width"}:
         return value["height"], value["width"]
     raise CheckpointError(f"{FILE}: {name} = {value!r} is not supported")

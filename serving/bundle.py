@@ -144,9 +144,14 @@ class TokenizerSpec(_Frozen):
 class ImageSpec(_Frozen):
     """How a decoded RGB picture becomes (height, width, 3) uint8. Normalising is in the graph."""
 
-    resize: Literal["exact", "shortest_edge"]
+    resize: Literal["exact", "shortest_edge", "fit"]
     size: tuple[int, int]
-    """exact: (height, width). shortest_edge: both numbers are the edge."""
+    """exact: (height, width). shortest_edge: both numbers are the edge. fit: (height, width), of
+    which the smaller becomes the shorter edge; then the picture is shrunk until it fits, and padded
+    with black around it."""
+    is_turned: bool = False
+    """fit: a picture that is wide where `size` is high, or high where it is wide, is first turned
+    by 90 degrees, clockwise."""
     centre: tuple[float, float] | None = None
     """Height and width of a centre crop before resizing, in parts of the picture's shorter edge."""
     crop: tuple[int, int] | None = None

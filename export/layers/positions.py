@@ -1,11 +1,11 @@
-"""Sinusoidal position tables in the three forms that checkpoints are trained with."""
+"""Tables of positions as a layer, and sinusoids in the three forms that checkpoints have."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -37,3 +37,31 @@ def spread_sinusoids(positions: int, width: int) -> Tensor:
     angle = torch.arange(positions).float()[:, None] * frequency
     table = torch.cat([angle.sin(), angle.cos()], dim=1)
     return torch.nn.functional.pad(table, (0, width % 2))
+
+
+class PositionTable(nn.Module):
+    """Vectors of positions; learned ones are a parameter.
+
+    Args:
+        table: (rows, D).
+        offset: Row of position 0.
+        padding: Token whose position is zero, wherever it stands.
+    """
+
+    def __init__(self, table: Tensor, offset: int = 0, padding: int | None = None) -> None:
+        super().__init__()
+        self.table: Tensor
+        if isinstance(table, nn.Parameter):
+            self.table = table
+        else:
+            self.register_buffer("table", table)
+        self.offset = offset
+        self.padding = padding
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """(B, T) tokens at (B or 1, T) positions → (B or 1, T, D)."""
+        # The padding of a ragged prefill may lie beyond the table.
+        rows = (positions + self.offset).clamp(max=self.table.shape[0] - 1)
+        if self.padding is not None:
+            rows = torch.where(tokens == self.padding, self.padding, rows)
+        return self.table[rows]

@@ -32,7 +32,7 @@ from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.layers.positions import sinusoids, spread_sinusoids
+from export.layers.positions import PositionTable, sinusoids, spread_sinusoids
 from export.rename import Entry, Rename, WeightLayout, projections
 from export.twin import Twin
 from serving.bundle import AlignmentSpec, ImageSpec, Limits
@@ -102,12 +102,16 @@ def read_config(values: Mapping[str, Any], form: Form | None = None) -> Config:
     Args:
         form: A paper's other than BART's.
     """
-    form = form or Form()
     reader = ConfigReader(values)
     reader.refuse_heads("ForConditionalGeneration")
+    reader.refuse_unless(is_encoder_decoder=True)
+    return read_sizes(reader, form or Form())
+
+
+def read_sizes(reader: ConfigReader, form: Form) -> Config:
+    """The sizes of a network of this form."""
     # Fields of older files, which state the form that `model_type` implies.
     reader.refuse_unless(
-        is_encoder_decoder=True,
         normalize_before=form.is_norm_first,
         normalize_embedding=form.has_embedding_norm,
         add_final_layer_norm=form.has_final_norm,
@@ -183,34 +187,6 @@ class Embedding(nn.Module):
         return self.norm(self.tokens(tokens) * self.scale + self.positions(tokens, positions))
 
 
-class PositionTable(nn.Module):
-    """Vectors of positions; learned ones are a parameter.
-
-    Args:
-        table: (rows, D).
-        offset: Row of position 0.
-        padding: Token whose position is zero, wherever it stands.
-    """
-
-    def __init__(self, table: Tensor, offset: int = 0, padding: int | None = None) -> None:
-        super().__init__()
-        self.table: Tensor
-        if isinstance(table, nn.Parameter):
-            self.table = table
-        else:
-            self.register_buffer("table", table)
-        self.offset = offset
-        self.padding = padding
-
-    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """(B, T) tokens at (B or 1, T) positions → (B or 1, T, D)."""
-        # The padding of a ragged prefill may lie beyond the table.
-        rows = (positions + self.offset).clamp(max=self.table.shape[0] - 1)
-        if self.padding is not None:
-            rows = torch.where(tokens == self.padding, self.padding, rows)
-        return self.table[rows]
-
-
 def position_table(config: Config) -> PositionTable:
     """The form's table."""
     count, width, padding = config.positions, config.width, config.pad_token_id
@@ -243,6 +219,7 @@ class Encoder(nn.Module):
 class Decoder(TransformerDecoder):
     """Target tokens and the source's keys and values → scores of the next token."""
 
+    output: Tensor
     output_bias: Tensor | None
 
     def __init__(self, config: Config, tokens: nn.Embedding) -> None:
@@ -295,10 +272,7 @@ def rename(config: Config) -> Rename:
         "model.encoder.embed_tokens": source,
         "model.decoder.embed_tokens": target,
     }
-    for side in ("encoder", "decoder"):
-        table |= _stack(side, form)
-    table |= projections("model.decoder.layers.*.encoder_attn", "decoder.blocks.*.cross")
-    table["model.decoder.layers.*.encoder_attn_layer_norm"] = "decoder.blocks.*.cross_norm"
+    table |= _stack("encoder", form) | decoder_names(form)
     table |= {name.removeprefix("model."): entry for name, entry in table.items()}
     table["lm_head.weight"] = "decoder.output"
     bias = WeightLayout(("decoder.output_bias",), is_squeezed=True)
@@ -308,6 +282,14 @@ def rename(config: Config) -> Rename:
         optional |= {f"{side}.embedding.positions.table" for side in ("encoder", "decoder")}
     tied = {"decoder.output": f"{target}.weight"} if one else {}
     return Rename(table, frozenset(optional), tied=tied)
+
+
+def decoder_names(form: Form) -> dict[str, Entry]:
+    """Names of the decoder's blocks and norms."""
+    table = _stack("decoder", form)
+    table |= projections("model.decoder.layers.*.encoder_attn", "decoder.blocks.*.cross")
+    table["model.decoder.layers.*.encoder_attn_layer_norm"] = "decoder.blocks.*.cross_norm"
+    return table
 
 
 def _stack(side: str, form: Form) -> dict[str, Entry]:

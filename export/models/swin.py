@@ -13,7 +13,7 @@ from the image recipe's size, so that they are constants of the graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -48,6 +48,7 @@ class NetworkConfig:
     """Of queries, keys and values."""
     has_positions: bool
     """Whether patches have learned absolute positions too."""
+    has_final_norm: bool = True
 
     @property
     def width(self) -> int:
@@ -67,6 +68,16 @@ class NetworkConfig:
     def stage_width(self, stage: int) -> int:
         """D doubles from stage to stage."""
         return self.first_width * 2**stage
+
+
+def read_document_config(reader: ConfigReader) -> NetworkConfig:
+    """The network's part of `config.json` for Donut's encoder, which has no last norm.
+
+    Raises:
+        CheckpointError: something that we lack.
+    """
+    reader.refuse_unless(use_absolute_embeddings=False)
+    return replace(read_network_config(reader), has_final_norm=False)
 
 
 def read_network_config(reader: ConfigReader) -> NetworkConfig:
@@ -187,7 +198,9 @@ class Swin(nn.Module):
             trained = config.image[0] // config.patch[0], config.image[1] // config.patch[1]
             self.positions = GridPositions(config.first_width, trained, leading=0)
         self.stages = nn.ModuleList(Stage(config, stage) for stage in range(len(config.depths)))
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.norm: nn.Module = nn.Identity()
+        if config.has_final_norm:
+            self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
 
     def prepare(self, image: ImageSpec) -> None:
         """Takes prepared uint8 pixels of that size from now on, not a normalised image.

@@ -1,7 +1,8 @@
 """Image captioner or text recogniser: an image encoder whose vectors a text decoder attends to.
 
-Paper: Li et al. 2021, "TrOCR", §2 (arXiv 2109.10282), the pairing of a pre-trained image encoder
-and text decoder; the halves are in files of their own.
+Papers: Li et al. 2021, "TrOCR", §2 (arXiv 2109.10282), the pairing of a pre-trained image encoder
+and text decoder; Kim et al. 2022, "Donut", §3 (arXiv 2111.15664), of Swin and mBART. The halves are
+in files of their own.
 Checkpoints: `model_type: vision-encoder-decoder` with the encoders and decoders below.
 
 Legend: B batch, S vectors of an image, E encoder width, D decoder width.
@@ -25,7 +26,7 @@ from export.decoding.source import image_source
 from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
 from export.layers.decoder import TransformerDecoder
 from export.layers.vision import check_recipe
-from export.models import bert_decoder, deit, gpt2, swin, trocr, vit
+from export.models import bert_decoder, deit, gpt2, mbart_decoder, swin, trocr, vit
 from export.rename import Entry, Rename
 from export.twin import Twin
 from serving.bundle import AlignmentSpec, ImageSpec, Limits
@@ -104,12 +105,18 @@ ENCODERS: Mapping[str, Half] = {
         swin.Swin,
         lambda _, theirs, ours: swin.rename_network(theirs, ours),
     ),
+    "donut-swin": Half(
+        swin.read_document_config,
+        swin.Swin,
+        lambda _, theirs, ours: swin.rename_network(theirs, ours),
+    ),
 }
 DECODERS: Mapping[str, Half] = {
     "gpt2": Half(
         partial(gpt2.read_config, has_cross=True), partial(gpt2.GPT2, has_cross=True), gpt2.rename
     ),
     "trocr": Half(trocr.read_config, trocr.TrOCR, trocr.rename),
+    "mbart": Half(mbart_decoder.read_config, mbart_decoder.MBartDecoder, mbart_decoder.rename),
     **{model_type: _bert(model_type) for model_type in bert_decoder.MODEL_TYPES},
 }
 
@@ -235,7 +242,7 @@ _TINY_SWIN = {
     "depths": [2, 1],
     "num_heads": [2, 3],
     "window_size": 4,
-    "mlp_ratio": 2,
+    "mlp_ratio": 2.0,
     "image_size": 32,
     "patch_size": 4,
 }
@@ -265,6 +272,22 @@ _TINY_TROCR = {
     "pad_token_id": 3,  # in no test's hypothesis: `transformers` counts positions without it
     "bos_token_id": 1,
     "eos_token_id": 1,
+}
+_TINY_MBART = {
+    "model_type": "mbart",
+    "is_decoder": True,
+    "add_cross_attention": True,
+    "vocab_size": 64,
+    "d_model": 24,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 3,
+    "decoder_ffn_dim": 44,
+    "max_position_embeddings": 32,
+    "scale_embedding": True,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+    "forced_eos_token_id": 1,
 }
 _TINY_GPT2 = {
     "model_type": "gpt2",
@@ -328,6 +351,15 @@ TWIN = Twin(
         ),
         "deit-trocr": _tiny({"model_type": "deit", "num_hidden_layers": 1}, _TINY_TROCR),
         "swin-bert": _tiny(_TINY_SWIN, _TINY_BERT),
+        "donut": _tiny(  # windows that are padded, and vectors of the decoder's own width
+            _TINY_SWIN | {"model_type": "donut-swin", "image_size": [32, 48]}, _TINY_MBART
+        ),
+        "donut-untied": _tiny(
+            _TINY_SWIN | {"model_type": "donut-swin", "depths": [1, 2]},
+            _TINY_MBART
+            | {"d_model": 30, "tie_word_embeddings": False, "scale_embedding": False}
+            | {"decoder_layers": 1, "activation_function": "relu"},
+        ),
         "trocr-sinusoidal": _tiny(
             {"num_hidden_layers": 1},
             _TINY_TROCR

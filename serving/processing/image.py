@@ -67,17 +67,15 @@ def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
     """An RGB image as (height, width, 3) uint8, resized and cropped by the model's recipe.
 
     Raises:
-        UnsupportedImage: resized with its aspect ratio kept, the image would be too large; or
-            nothing is left of it to be resized.
+        UnsupportedImage: resized with its aspect ratio kept, the image would be too large or have
+            no pixels; or nothing is left of it to be resized.
     """
     if spec.centre is not None:
         image = _centre(image, spec.centre)
-    height, width = _resized(image.size, spec)
-    if height * width > PILLOW_MAX_PIXELS:
-        sides = f"{image.width}x{image.height}"
-        raise UnsupportedImage(f"{sides} has too extreme an aspect ratio for this model: crop it")
-    resized = image.resize((width, height), resample=Image.Resampling(spec.resample))
-    pixels = np.asarray(resized, dtype=np.uint8)
+    if spec.resize == "fit":
+        return _fitted(image, spec)
+    size = spec.size if spec.resize == "exact" else _to_edge(image.size, spec.size[0])
+    pixels = np.asarray(_resized(image, size, spec.resample), dtype=np.uint8)
     if spec.crop:
         pixels = centre_crop(pixels, spec.crop, spec.crop_start)
     return np.ascontiguousarray(pixels)
@@ -136,12 +134,55 @@ def _centre(image: Image.Image, parts: tuple[float, float]) -> Image.Image:
     return Image.fromarray(centre_crop(np.asarray(image, dtype=np.uint8), size))
 
 
-def _resized(size: tuple[int, int], spec: ImageSpec) -> tuple[int, int]:
-    """(height, width) after resizing an image of (width, height)."""
-    if spec.resize == "exact":
-        return spec.size
+def _fitted(image: Image.Image, spec: ImageSpec) -> Pixels:
+    """An image whose longer edge fits, in the centre of black pixels.
+
+    Raises:
+        UnsupportedImage: too extreme an aspect ratio.
+    """
+    height, width = spec.size
+    if spec.is_turned and (width - height) * (image.width - image.height) < 0:
+        image = image.transpose(Image.Transpose.ROTATE_270)  # counted against the clock
+    image = _resized(image, _to_edge(image.size, min(spec.size)), spec.resample)
+    inside = _inside(image.size, spec.size)
+    if inside != (image.height, image.width):
+        # 0, the nearest pixel, counts as no choice in `transformers`
+        image = _resized(image, inside, spec.resample or Image.Resampling.BICUBIC)
+    pixels = np.zeros(spec.shape, dtype=np.uint8)
+    top, left = (height - image.height) // 2, (width - image.width) // 2
+    pixels[top : top + image.height, left : left + image.width] = np.asarray(image, np.uint8)
+    return pixels
+
+
+def _inside(size: tuple[int, int], most: tuple[int, int]) -> tuple[int, int]:
+    """(height, width) of an image of (width, height) that is shrunk to at most (height, width)."""
     width, height = size
-    edge = spec.size[0]
+    inner_height, inner_width = min(height, most[0]), min(width, most[1])
+    if (inner_height, inner_width) == (height, width):
+        return height, width
+    if height > width:
+        inner_width = int(width * inner_height / height)
+    elif width > height:
+        inner_height = int(height * inner_width / width)
+    return inner_height, inner_width
+
+
+def _resized(image: Image.Image, size: tuple[int, int], resample: int) -> Image.Image:
+    """An image of (height, width).
+
+    Raises:
+        UnsupportedImage: no pixels, or too many.
+    """
+    height, width = size
+    if not 0 < height * width <= PILLOW_MAX_PIXELS:
+        sides = f"{image.width}x{image.height}"
+        raise UnsupportedImage(f"{sides} has too extreme an aspect ratio for this model: crop it")
+    return image.resize((width, height), resample=Image.Resampling(resample))
+
+
+def _to_edge(size: tuple[int, int], edge: int) -> tuple[int, int]:
+    """(height, width) of an image of (width, height) whose shorter edge is resized."""
+    width, height = size
     if width <= height:
         return int(edge * height / width), edge
     return edge, int(edge * width / height)

@@ -164,8 +164,11 @@ def _prompt_ids(prompt: str, model: LoadedModel, limits: TaskLimits) -> list[int
     if not prompt:
         return []
     ids = model.encode(prompt, "prompt", limits, special=False)
+    start = model.generation.decoder_start_ids
+    if start and tuple(ids[: len(start)]) == start:
+        ids = ids[len(start) :]  # the engine begins with it; Donut's prompts name their task so
     positions = model.manifest.limits.max_total_tokens
-    room = None if positions is None else positions - len(model.generation.decoder_start_ids) - 1
+    room = None if positions is None else positions - len(start) - 1
     if room is not None and len(ids) > room:
         raise TooLong(
             f"prompt has {len(ids)} tokens, {model.name} takes at most {room}: shorten it",

@@ -157,6 +157,25 @@ TROCR_SINES: dict[str, Fault] = {
     ),
 }
 
+DONUT: dict[str, Fault] = {
+    "the image's vectors are normalised": _change(
+        lambda net: setattr(
+            net.encoder.network, "norm", nn.LayerNorm(net.encoder.network.config.width)
+        )
+    ),
+    "the embedding scale is forgotten": _change(
+        lambda net: setattr(net.decoder.embedding, "scale", 1.0)
+    ),
+    "positions have no offset": _change(
+        lambda net: setattr(net.decoder.embedding.positions, "offset", 0)
+    ),
+    "the last norm is missing": _change(lambda net: setattr(net.decoder, "norm", nn.Identity())),
+    "norms are behind": _change(
+        lambda net: [setattr(block, "is_norm_first", False) for block in net.decoder.blocks]
+    ),
+    "cross keys and values are swapped": TROCR["cross keys and values are swapped"],
+}
+
 BLIP: dict[str, Fault] = {
     "image queries and keys are swapped": _change(
         lambda net: _swap_modules(net.encoder.blocks[0].attention, "query", "key")
@@ -231,6 +250,7 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("git", "odd"): GIT,
     ("siglip", "odd"): SIGLIP,
     ("vision-encoder-decoder", "bert"): BERT_DECODER,
+    ("vision-encoder-decoder", "donut"): DONUT,
     ("vision-encoder-decoder", "roberta"): ROBERTA_DECODER,
     ("vision-encoder-decoder", "trocr"): TROCR,
     ("vision-encoder-decoder", "trocr-sinusoidal"): TROCR_SINES,

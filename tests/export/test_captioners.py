@@ -26,6 +26,8 @@ CAPTIONERS = [
         "trocr-sinusoidal",
         "deit-trocr",
         "swin-bert",
+        "donut",
+        "donut-untied",
     )
 ] + [("blip", "odd"), ("git", "odd"), ("git", "tied")]
 

@@ -41,6 +41,16 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "idefics": ("Idefics", {}),
     "idefics, older name of the size": ("Idefics", {"image_size": 48}),
     "siglip": ("Siglip", {"resample": 2}),
+    "donut": ("Donut", {"size": {"height": 80, "width": 60}}),
+    "donut, turned": (
+        "Donut",
+        {"size": {"height": 80, "width": 60}, "do_align_long_axis": True, "resample": 3},
+    ),
+    "donut, wide, turned": (
+        "Donut",
+        {"size": {"height": 60, "width": 81}, "do_align_long_axis": True, "resample": 0},
+    ),
+    "donut, square": ("Donut", {"size": {"height": 48, "width": 48}}),
     "perceiver": ("Perceiver", {}),
     "perceiver, rectangular": (
         "Perceiver",
@@ -139,6 +149,17 @@ def test_image_of_which_the_crop_leaves_nothing_is_refused(tmp_path: Path) -> No
         prepare_image(decode_image(CORPUS["1 x 3"]), spec)
 
 
+def test_older_donut_gives_width_and_height(tmp_path: Path) -> None:
+    spec = recipe(tmp_path, {"feature_extractor_type": "DonutFeatureExtractor", "size": [60, 80]})
+    assert (spec.resize, spec.size) == ("fit", (80, 60))
+
+
+def test_image_that_fits_with_no_pixels_is_refused(tmp_path: Path) -> None:
+    fields = {"image_processor_type": "DonutImageProcessor", "size": {"height": 8, "width": 6}}
+    with pytest.raises(UnsupportedImage, match="too extreme"):
+        prepare_image(decode_image(CORPUS["wide"]), recipe(tmp_path, fields))
+
+
 @pytest.mark.parametrize("title", RECIPES)
 def test_saved_processor_is_read_as_its_class(title: str, tmp_path: Path) -> None:
     """`transformers` writes every default out; a file from a hub may leave them out."""
@@ -165,7 +186,10 @@ def test_older_and_faster_classes_have_the_same_recipe(name: str, tmp_path: Path
         ("ViT", {"size": {"longest_edge": 9}}, "size = .* is not supported"),
         ("ViT", {"resample": 9}, "resample must be"),
         ("ViT", {"image_std": [0.5]}, "image_std must hold three"),
-        ("Donut", {}, "DonutImageProcessor is not supported"),
+        ("Donut", {"do_pad": False}, "do_pad = false"),
+        ("Donut", {"do_thumbnail": False}, "do_thumbnail = false"),
+        ("Donut", {"do_center_crop": True, "crop_size": 9}, "do_center_crop = true"),
+        ("Beit", {}, "BeitImageProcessor is not supported"),
     ],
 )
 def test_recipe_that_cannot_be_followed_is_refused(

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from serving.errors import DeadlineExceeded, InvalidRequest, TooLong, UnsupportedImage
+from serving.generation import Generation
 from serving.planning.calls import Generated
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks.caption import TASK, CaptionPlan
-from tests.serving.tiny_models import image_file
+from tests.serving.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
 from triptych.tasks.caption import CaptionRequest
 
 LIMITS = TaskLimits(max_client_batch_size=3)
@@ -40,6 +41,21 @@ def test_caption_begins_with_the_prompt(captioner: LoadedModel) -> None:
     assert answer.data[0].score == -0.25
     assert answer.data[0].alternatives is None
     assert answer.usage.completion_tokens == 2
+
+
+def test_prompt_that_begins_with_the_start_token_has_it_once() -> None:
+    tokenizer = WordTokenizer()
+    (task,) = tokenizer.encode("<s_task>", add_special_tokens=False)
+    generation = Generation(pad_token_id=0, decoder_start_ids=(task,), max_new_tokens=5)
+    model = served(manifest("caption", image=IMAGE, generation=generation), tokenizer)
+    given, short = (
+        plan(model, [image_file("red")], prompt=prompt).calls[0].inputs["prompt_ids"].tolist()
+        for prompt in ("<s_task> a red", "a red")
+    )
+    assert given == short
+    assert len(given) == 2
+    alone = plan(model, [image_file("red")], prompt="<s_task>").calls[0]
+    assert "prompt_ids" not in alone.inputs
 
 
 def test_bad_image_is_reported_at_its_index(captioner: LoadedModel) -> None:
