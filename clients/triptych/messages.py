@@ -91,6 +91,7 @@ class TopToken(Message):
 
     token: str
     logprob: float
+    token_id: int | None = Field(default=None, description="As in `logit_bias`.")
 
 
 class TokenLogprob(Message):
@@ -99,6 +100,7 @@ class TokenLogprob(Message):
     token: str
     logprob: float
     top: list[TopToken] = []
+    token_id: int | None = Field(default=None, description="As in `logit_bias`.")
 
 
 class PromptLogprob(Message):

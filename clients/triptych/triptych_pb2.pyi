@@ -182,22 +182,26 @@ class Generation(_message.Message):
     def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Continuation, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[PromptLogprob, _Mapping]]] = ...) -> None: ...
 
 class TokenLogprob(_message.Message):
-    __slots__ = ("token", "logprob", "top")
+    __slots__ = ("token", "logprob", "top", "token_id")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     LOGPROB_FIELD_NUMBER: _ClassVar[int]
     TOP_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     token: str
     logprob: float
     top: _containers.RepeatedCompositeFieldContainer[TopToken]
-    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopToken, _Mapping]]] = ...) -> None: ...
+    token_id: int
+    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopToken, _Mapping]]] = ..., token_id: _Optional[int] = ...) -> None: ...
 
 class TopToken(_message.Message):
-    __slots__ = ("token", "logprob")
+    __slots__ = ("token", "logprob", "token_id")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     token: str
     logprob: float
-    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ...) -> None: ...
+    token_id: int
+    def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., token_id: _Optional[int] = ...) -> None: ...
 
 class Continuation(_message.Message):
     __slots__ = ("text", "finish_reason", "score", "logprobs")

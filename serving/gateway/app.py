@@ -9,10 +9,9 @@ from fastapi.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
 from serving.gateway import openapi
+from serving.gateway.dialects import huggingface, openai
 from serving.gateway.dialects.dialect import Dialect
 from serving.gateway.dialects.native import NativeDialect
-from serving.gateway.dialects.openai import MESSAGES
-from serving.gateway.dialects.openai import dialects as openai_dialects
 from serving.gateway.direct_routes import DirectRoutes
 from serving.gateway.health import Readiness
 from serving.gateway.http_errors import ErrorRenderer
@@ -34,14 +33,19 @@ def create_app(
     Args:
         service: Serves the tasks.
         readiness: The check behind `/ready`.
-        further_dialects: HTTP APIs beside Triptych's own and OpenAI's.
+        further_dialects: HTTP APIs beside Triptych's own, OpenAI's and Hugging Face's.
     """
     app = FastAPI(title=TITLE, summary=SUMMARY, redoc_url=None, redirect_slashes=False)
     settings = service.settings
     native = NativeDialect(settings.api_key)
     owners: dict[str, Dialect] = {}
     routes: list[BaseRoute] = []
-    dialects: list[Dialect] = [native, *openai_dialects(settings.api_key), *further_dialects]
+    dialects: list[Dialect] = [
+        native,
+        *openai.dialects(settings.api_key),
+        *huggingface.dialects(settings.api_key),
+        *further_dialects,
+    ]
     for dialect in dialects:
         router = dialect.router(service)
         owners |= {getattr(route, "path", ""): dialect for route in router.routes}
@@ -52,7 +56,8 @@ def create_app(
     render_error = ErrorRenderer(owners, native)
     render_error.install(app)
     declared = [task.declaration for task in TASKS.values()]
-    openapi.install(app, declared, MESSAGES, has_key=settings.api_key is not None)
+    messages = (*openai.MESSAGES, *huggingface.MESSAGES)
+    openapi.install(app, declared, messages, has_key=settings.api_key is not None)
     app.add_middleware(DirectRoutes, routes=routes, render_error=render_error)  # the innermost
     if settings.cors_allow_origin:
         app.add_middleware(

@@ -81,11 +81,20 @@ class Catalog:
         names = ", ".join(model.name for model in fitting)
         raise InvalidRequest(f"several models fit, give model: one of {names}", field="model")
 
-    def _named(self, name: str, task: AnyTask, request: Request) -> LoadedModel:
+    def named(self, name: str) -> LoadedModel:
+        """The model of that name.
+
+        Raises:
+            UnknownModel: there is none.
+        """
         model = self._models.get(name)
         if model is None:
             names = ", ".join(self.names) or "none"
             raise UnknownModel(f"no such model; served are: {names}", field="model")
+        return model
+
+    def _named(self, name: str, task: AnyTask, request: Request) -> LoadedModel:
+        model = self.named(name)
         if task.name not in model.sections:
             tasks = ", ".join(model.sections)
             raise InvalidRequest(f"{name} is for {tasks}, not for {task.name}", field="model")

@@ -35,7 +35,9 @@ class DirectRoutes:
         self._routes = {
             route.path: route
             for route in routes
-            if isinstance(route, APIRoute) and route.methods == {"POST"}
+            if isinstance(route, APIRoute)
+            and route.methods == {"POST"}
+            and not route.param_convertors  # paths with parameters are matched by the application
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -120,8 +120,10 @@ class ContinuationPlan(Plan):
         pieces = self.model.tokenizer.pieces(tokens.ids)
         tops = tokens.top or ((),) * len(tokens.ids)
         return [
-            TokenLogprob(token=token, logprob=log_prob, top=self._top(top))
-            for token, log_prob, top in zip(pieces, tokens.log_probs, tops, strict=True)
+            TokenLogprob(token=token, logprob=log_prob, top=self._top(top), token_id=number)
+            for token, log_prob, top, number in zip(
+                pieces, tokens.log_probs, tops, tokens.ids, strict=True
+            )
         ]
 
     def _prompt_logprobs(
@@ -145,7 +147,10 @@ class ContinuationPlan(Plan):
 
     def _top(self, best: Iterable[tuple[int, float]]) -> list[TopToken]:
         pieces = self.model.tokenizer.pieces
-        return [TopToken(token=pieces([other])[0], logprob=score) for other, score in best]
+        return [
+            TopToken(token=pieces([other])[0], logprob=score, token_id=other)
+            for other, score in best
+        ]
 
 
 def _after(text: str, output: Continuation) -> Continuation:

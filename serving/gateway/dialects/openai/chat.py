@@ -26,14 +26,13 @@ from serving.gateway.dialects.openai.chat_messages import (
     TopLogprob,
 )
 from serving.gateway.dialects.openai.common import (
-    STREAM_HEADERS,
     CompletionUsage,
     Events,
     OpenAIDialect,
     StreamableRequest,
     response_fields,
 )
-from serving.gateway.dialects.openai.errors import refused
+from serving.gateway.dialects.whole_requests import STREAM_HEADERS, refused
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
 from serving.tasks.chat import TASK

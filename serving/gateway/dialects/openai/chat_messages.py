@@ -11,8 +11,8 @@ from pydantic import (
     model_serializer,
 )
 
-from serving.gateway.dialects.openai.common import Closed, CompletionUsage, GenerationRequest
-from serving.gateway.dialects.openai.errors import Open
+from serving.gateway.dialects.openai.common import CompletionUsage, GenerationRequest
+from serving.gateway.dialects.whole_requests import Closed, Open
 from triptych.parameters import NewTokens, TopLogProbs
 from triptych.tasks.chat import MAX_MESSAGES, Role
 

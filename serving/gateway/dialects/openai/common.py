@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr
 from starlette.datastructures import Headers
 
 from serving.errors import ServingError
 from serving.gateway.answers import Answer, TaskRequest, Timings
 from serving.gateway.auth import check_key
 from serving.gateway.dialects.dialect import StreamRenderer
-from serving.gateway.dialects.openai.errors import CompletionErrorBody, Open, error_body, refused
+from serving.gateway.dialects.openai.errors import CompletionErrorBody, error_body
+from serving.gateway.dialects.whole_requests import Closed, Open, refused
 from serving.gateway.openapi import SECURITY, errors
 from serving.gateway.respond import respond
 from serving.gateway.service import Service
@@ -39,14 +40,7 @@ from triptych.parameters import (
 )
 from triptych.tasks.generate import OneOrManyStops
 
-STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 _STATUSES = (400, 404, 413, 422, 429, 500, 503, 504)
-
-
-class Closed(BaseModel):
-    """Base of requests: unknown fields are refused by name."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class StreamOptions(Closed):

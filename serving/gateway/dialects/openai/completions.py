@@ -10,7 +10,6 @@ from fastapi import Request, Response
 from serving.gateway.answers import Answer, TaskRequest, Timings
 from serving.gateway.dialects.bodies import read_json
 from serving.gateway.dialects.openai.common import (
-    STREAM_HEADERS,
     CompletionUsage,
     Events,
     OpenAIDialect,
@@ -23,7 +22,7 @@ from serving.gateway.dialects.openai.completion_messages import (
     CompletionRequest,
     Logprobs,
 )
-from serving.gateway.dialects.openai.errors import first_error, refused
+from serving.gateway.dialects.whole_requests import STREAM_HEADERS, first_error, refused
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
 from serving.tasks.generate import TASK

@@ -14,17 +14,21 @@ from serving.errors import InvalidRequest
 from serving.gateway.answers import Answer, TaskRequest
 from serving.gateway.dialects.bodies import read_json
 from serving.gateway.dialects.openai.common import (
-    Closed,
     OpenAIDialect,
 )
 from serving.gateway.dialects.openai.completion_messages import Texts
-from serving.gateway.dialects.openai.errors import Open, first_error, refused
+from serving.gateway.dialects.whole_requests import (
+    MAX_DIMENSIONS,
+    Closed,
+    Open,
+    first_error,
+    refused,
+    shortened,
+)
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
 from serving.tasks.embed import TASK
 from triptych.tasks.embed import EmbedRequest
-
-MAX_DIMENSIONS = 65_536
 
 Encoding = Literal["float", "base64"]
 
@@ -134,18 +138,7 @@ def _encoded(embedding: list[float], request: EncodedRequest) -> list[float] | s
     Raises:
         InvalidRequest: more dimensions than it has.
     """
-    wanted = request.dimensions
-    if wanted is None and request.encoding == "float":
-        return embedding
-    vector = np.array(embedding, np.float32)
-    if wanted is not None and wanted > len(vector):
-        raise InvalidRequest(
-            f"dimensions is {wanted}: the model's embeddings have {len(vector)}", field="dimensions"
-        )
-    if wanted is not None and wanted < len(vector):
-        vector = vector[:wanted]
-        vector /= np.linalg.norm(vector) or 1.0
+    vector = shortened(embedding, request.dimensions)
     if request.encoding == "base64":
-        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-    numbers: list[float] = vector.tolist()
-    return numbers
+        return base64.b64encode(np.array(vector, "<f4").tobytes()).decode()
+    return vector

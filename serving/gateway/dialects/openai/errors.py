@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from pydantic import BaseModel, ConfigDict
-
-from serving.errors import InvalidRequest, ServingError
-from triptych.messages import ItemError
+from serving.errors import ServingError
+from serving.gateway.dialects.whole_requests import Open
 
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
-
-
-class Open(BaseModel):
-    """Base of responses."""
-
-    model_config = ConfigDict(frozen=True)
 
 
 class CompletionError(Open):
@@ -33,11 +24,6 @@ class CompletionErrorBody(Open):
     """Body of every response with a status of 400 or more."""
 
     error: CompletionError
-
-
-def refused(error: ItemError) -> InvalidRequest:
-    """The error of an item, which in this API is that of the request."""
-    return InvalidRequest(error.message, field=error.field)
 
 
 def error_body(error: ServingError, parameters: Mapping[str, str]) -> str:
@@ -62,8 +48,3 @@ def _parameter(field: str | None, parameters: Mapping[str, str]) -> str | None:
         return None
     name, dot, rest = field.partition(".")
     return parameters.get(name, name) + dot + rest
-
-
-def first_error(items: Iterable[Any]) -> ItemError | None:
-    """The first error among items: a request succeeds as a whole or not at all."""
-    return next((item.error for item in items if item.error is not None), None)

@@ -1,0 +1,42 @@
+"""The HTTP API of `huggingface_hub.InferenceClient`, one file for routes of one kind.
+
+`/hf/{task}/{model}` has the methods of one task, with our names of tasks; `/hf/{model}` those of
+the first task of the model's manifest. The bodies do not say which method they are of: those of
+masked, classified and embedded texts are alike.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, SecretStr
+
+from serving.gateway.dialects.dialect import Dialect
+from serving.gateway.dialects.huggingface.classification import ClassifyRoute
+from serving.gateway.dialects.huggingface.features import EmbedRoute
+from serving.gateway.dialects.huggingface.first_task import FirstTaskRoute
+from serving.gateway.dialects.huggingface.generation import GenerateRoute
+from serving.gateway.dialects.huggingface.images import CaptionRoute, ZeroShotRoute
+from serving.gateway.dialects.huggingface.route import TaskRoute
+from serving.gateway.dialects.huggingface.texts import FillMaskRoute, TagRoute, TranslateRoute
+
+_ROUTES: tuple[type[TaskRoute], ...] = (
+    CaptionRoute,
+    ClassifyRoute,
+    EmbedRoute,
+    FillMaskRoute,
+    GenerateRoute,
+    TagRoute,
+    TranslateRoute,
+    ZeroShotRoute,
+)
+MESSAGES: tuple[type[BaseModel], ...] = tuple(route.body for route in _ROUTES)
+"""Bodies of requests, for the OpenAPI document."""
+
+
+def dialects(key: SecretStr | None) -> list[Dialect]:
+    """All routes, each with its own form of answers.
+
+    Args:
+        key: Required of every request, if given.
+    """
+    routes = [route(key) for route in _ROUTES]
+    return [*routes, FirstTaskRoute(key, routes)]

@@ -1,0 +1,143 @@
+"""`text_classification`, `image_classification` and `zero_shot_classification`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from fastapi import Request
+from pydantic import Field
+
+from serving.errors import InvalidRequest
+from serving.gateway.answers import TaskRequest
+from serving.gateway.dialects.huggingface.entailment import DEFAULT_TEMPLATE, Hypotheses
+from serving.gateway.dialects.huggingface.images import LabelScore
+from serving.gateway.dialects.huggingface.route import (
+    PLACEHOLDER,
+    TaskRoute,
+    label_of,
+    model_of,
+    read_image,
+)
+from serving.gateway.dialects.whole_requests import Closed
+from serving.gateway.service import Service
+from serving.planning.loaded_model import LoadedModel
+from serving.planning.served_task import AnyTask
+from serving.tasks.classify import TASK
+from triptych.tasks.classify import DEFAULT_TOP_K, MAX_TOP_K, ClassifyRequest
+from triptych.tasks.zero_shot import MAX_LABELS
+
+
+class ClassificationParameters(Closed):
+    """Parameters of the three methods; the last three are those of `zero_shot_classification`."""
+
+    top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)] | None = None
+    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
+    candidate_labels: Annotated[list[str], Field(min_length=1, max_length=MAX_LABELS)] | None = (
+        Field(default=None, description="For a model that was trained for entailment.")
+    )
+    multi_label: bool | None = None
+    hypothesis_template: str | None = Field(
+        default=None, description=f"Contains {{}}. Default: {DEFAULT_TEMPLATE!r}."
+    )
+
+
+class ClassificationBody(Closed):
+    """Body of `POST /hf/classify/{model}`, where it is not an image itself."""
+
+    inputs: str = Field(description="A text; for a model of images, base64 or a data URI.")
+    parameters: ClassificationParameters | None = None
+
+
+@dataclass(frozen=True)
+class ClassifyingRequest(TaskRequest):
+    """A task request with what only this route reads."""
+
+    hypotheses: Hypotheses | None = None
+
+
+class ClassifyRoute(TaskRoute):
+    """The three methods of classifiers."""
+
+    task = TASK
+    body = ClassificationBody
+    answer = list[LabelScore] | list[list[LabelScore]]
+    summary = (
+        "Classify a text or an image, for `text_classification`, `image_classification` and "
+        "`zero_shot_classification` of `InferenceClient`."
+    )
+    takes_images = True
+
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """The image, or the body in the task's terms."""
+        body = await read_image(request, ClassificationBody, service)
+        model = model_of(request, service)
+        label = label_of(request)
+        if isinstance(body, bytes):
+            message = ClassifyRequest(model=model.name, images=[PLACEHOLDER])
+            return ClassifyingRequest(task, message, label, images=[body])
+        given = body.parameters or ClassificationParameters()
+        if given.candidate_labels is not None:
+            hypotheses = _hypotheses(given, model)
+            message = _pairs(body.inputs, hypotheses, model)
+            return ClassifyingRequest(task, message, label, hypotheses=hypotheses)
+        _check(given)
+        reads_images = TASK.name in model.sections and list(TASK.inputs(model)) == ["images"]
+        message = ClassifyRequest(
+            model=model.name,
+            texts=None if reads_images else [body.inputs],
+            images=[PLACEHOLDER] if reads_images else None,
+            top_k=given.top_k or DEFAULT_TOP_K,
+            function_to_apply=given.function_to_apply,
+        )
+        images = [body.inputs] if reads_images else ()
+        return ClassifyingRequest(task, message, label, images=images)
+
+    def answered(
+        self, request: TaskRequest, data: Sequence[Any]
+    ) -> list[LabelScore] | list[list[LabelScore]]:
+        """The labels, best first; of a text as the first of a list, where the client reads it."""
+        assert isinstance(request, ClassifyingRequest)
+        if request.hypotheses is not None:
+            logits = [{one.label: one.score for one in item.labels} for item in data]
+            return request.hypotheses.ranked(logits)
+        (item,) = data
+        scores = [LabelScore(label=one.label, score=one.score) for one in item.labels]
+        return scores if request.images else [scores]
+
+
+def _check(given: ClassificationParameters) -> None:
+    """Raises InvalidRequest for a parameter that needs `candidate_labels`."""
+    for name in ("multi_label", "hypothesis_template"):
+        if getattr(given, name) is not None:
+            raise InvalidRequest(f"{name} needs candidate_labels", field=name)
+
+
+def _hypotheses(given: ClassificationParameters, model: LoadedModel) -> Hypotheses:
+    """How the candidates are scored.
+
+    Raises:
+        InvalidRequest: parameters of another method, or no model of entailment.
+    """
+    for name in ("top_k", "function_to_apply"):
+        if getattr(given, name) is not None:
+            raise InvalidRequest(
+                f"{name} does not go with candidate_labels: leave it out", field=name
+            )
+    section = model.sections.get(TASK.name)
+    labels: Sequence[str] = getattr(section, "labels", ())
+    return Hypotheses.of(
+        labels,
+        model.name,
+        candidates=given.candidate_labels or (),
+        template=given.hypothesis_template or DEFAULT_TEMPLATE,
+        is_multi_label=bool(given.multi_label),
+    )
+
+
+def _pairs(text: str, hypotheses: Hypotheses, model: LoadedModel) -> ClassifyRequest:
+    """The text with each hypothesis; logits of all labels are requested."""
+    pairs = [(text, hypothesis) for hypothesis in hypotheses.texts]
+    fields = {"model": model.name, "pairs": pairs, "function_to_apply": "none", "top_k": MAX_TOP_K}
+    return ClassifyRequest.model_validate(fields)

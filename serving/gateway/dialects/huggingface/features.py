@@ -1,0 +1,108 @@
+"""`feature_extraction` and `sentence_similarity`: vectors of texts, and their cosines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import Request
+from pydantic import Discriminator, Field, Tag
+
+from serving.errors import InvalidRequest
+from serving.gateway.answers import TaskRequest
+from serving.gateway.dialects.bodies import read_json
+from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of, model_of
+from serving.gateway.dialects.whole_requests import MAX_DIMENSIONS, Closed, shortened
+from serving.gateway.service import Service
+from serving.planning.served_task import AnyTask
+from serving.tasks.embed import TASK
+from triptych.messages import OneOrMany
+from triptych.tasks.embed import EmbedRequest
+
+
+class NoParameters(Closed):
+    """`parameters` of a method without any."""
+
+
+class Sentences(Closed):
+    """`inputs` of `sentence_similarity`."""
+
+    source_sentence: str
+    sentences: Annotated[list[str], Field(min_length=1)]
+
+
+def _kind(value: object) -> str:
+    return "comparison" if isinstance(value, dict | Sentences) else "texts"
+
+
+class FeaturesBody(Closed):
+    """Body of `POST /hf/embed/{model}`; its options are not below `parameters`."""
+
+    inputs: Annotated[
+        Annotated[OneOrMany, Tag("texts")] | Annotated[Sentences, Tag("comparison")],
+        Discriminator(_kind),
+    ]
+    parameters: NoParameters | None = None
+    normalize: bool | None = None
+    prompt_name: str | None = None
+    truncate: Unserved = None
+    truncation_direction: Unserved = None
+    dimensions: Annotated[int, Field(ge=1, le=MAX_DIMENSIONS)] | None = None
+    encoding_format: Literal["float"] | None = None
+
+
+@dataclass(frozen=True)
+class FeaturesRequest(TaskRequest):
+    """A task request with what only this route reads."""
+
+    is_comparison: bool = False
+    """Whether the cosines of the first text with the others are the answer."""
+    dimensions: int | None = None
+
+
+class EmbedRoute(TaskRoute):
+    """The two methods of embedding models."""
+
+    task = TASK
+    body = FeaturesBody
+    answer = list[float] | list[list[float]]
+    summary = (
+        "Embed texts, for `feature_extraction` and `sentence_similarity` of `InferenceClient`."
+    )
+
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """The body in the task's terms."""
+        body = await read_json(request, FeaturesBody, service)
+        inputs = body.inputs
+        is_comparison = isinstance(inputs, Sentences)
+        if is_comparison and body.normalize is not None:
+            raise InvalidRequest("normalize is for texts alone: leave it out", field="normalize")
+        message = EmbedRequest(
+            model=model_of(request, service).name,
+            texts=[inputs.source_sentence, *inputs.sentences]
+            if isinstance(inputs, Sentences)
+            else inputs,
+            normalize=body.normalize is not False,
+            prompt_name=body.prompt_name,
+        )
+        return FeaturesRequest(
+            task,
+            message,
+            label_of(request),
+            is_comparison=is_comparison,
+            dimensions=body.dimensions,
+        )
+
+    def answered(
+        self, request: TaskRequest, data: Sequence[Any]
+    ) -> list[float] | list[list[float]]:
+        """A vector a text, or a cosine a sentence."""
+        assert isinstance(request, FeaturesRequest)
+        vectors = [shortened(item.embedding, request.dimensions) for item in data]
+        if not request.is_comparison:
+            return vectors
+        first, *others = np.array(vectors)
+        cosines: list[float] = (np.array(others) @ first).tolist()
+        return cosines

@@ -1,0 +1,131 @@
+"""`text_generation`: a prompt continued, whole or as TGI's events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import Request
+
+from serving.gateway.answers import TaskRequest, Timings
+from serving.gateway.dialects.bodies import read_json
+from serving.gateway.dialects.huggingface.generation_messages import (
+    Details,
+    Generated,
+    GenerationBody,
+    GenerationParameters,
+    OtherSequence,
+)
+from serving.gateway.dialects.huggingface.generation_request import GeneratingRequest
+from serving.gateway.dialects.huggingface.route import TaskRoute, label_of, model_of
+from serving.gateway.dialects.huggingface.token_events import TokenEvents
+from serving.gateway.dialects.whole_requests import STREAM_HEADERS
+from serving.gateway.service import Service
+from serving.planning.loaded_model import LoadedModel
+from serving.planning.served_task import AnyTask
+from serving.tasks.generate import TASK
+from triptych.messages import Continuation, Generation
+from triptych.tasks.generate import GenerateRequest
+
+_SAMPLING = ("temperature", "top_k", "top_p", "typical_p")
+_SAME_NAMES = ("frequency_penalty", "max_new_tokens", "repetition_penalty", "stop")
+
+
+class GenerateRoute(TaskRoute):
+    """`text_generation`."""
+
+    task = TASK
+    body = GenerationBody
+    answer = list[Generated]
+    summary = "Continue a prompt, for `InferenceClient.text_generation`."
+    streams = True
+
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """The body in the task's terms."""
+        body = await read_json(request, GenerationBody, service)
+        given = body.parameters or GenerationParameters()
+        model = model_of(request, service)
+        generation = model.manifest.generation
+        return GeneratingRequest(
+            task,
+            _message(body, given, model),
+            label_of(request),
+            before=body.inputs if given.return_full_text else "",
+            with_details=bool(given.details),
+            ends=frozenset(generation.eos_token_ids if generation else ()),
+            most=given.max_new_tokens or (generation.max_new_tokens if generation else None),
+            seed=given.seed,
+        )
+
+    def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[Generated]:
+        """The client reads the first one."""
+        assert isinstance(request, GeneratingRequest)
+        (item,) = data
+        text = request.before + item.text
+        if not request.with_details:
+            return [Generated(generated_text=text)]
+        best, *others = item.alternatives or [item]
+        samples = [
+            OtherSequence(generated_text=request.before + other.text, **_sequence(other, request))
+            for other in others
+        ]
+        details = Details(**_sequence(best, request), best_of_sequences=samples or None)
+        return [Generated(generated_text=text, details=details)]
+
+    def render_stream(
+        self, request: TaskRequest, timings: Timings | None
+    ) -> tuple[TokenEvents, dict[str, str]]:
+        """One event a token."""
+        assert isinstance(request, GeneratingRequest)
+        return TokenEvents(request), dict(STREAM_HEADERS)
+
+
+def _message(
+    body: GenerationBody, given: GenerationParameters, model: LoadedModel
+) -> GenerateRequest:
+    """The task's message; `details` and events need log-probabilities."""
+    best_of = given.best_of if (given.best_of or 1) > 1 else None
+    is_scored = given.details or body.stream
+    return GenerateRequest(
+        model=model.name,
+        prompts=[body.inputs],
+        n=best_of if given.details and not body.stream else None,
+        logprobs=(given.top_n_tokens or 0) if is_scored else None,
+        stream=body.stream,
+        **_sampling(given, best_of, model),
+        **{name: getattr(given, name) for name in _SAME_NAMES},
+    )
+
+
+def _sampling(
+    given: GenerationParameters, best_of: int | None, model: LoadedModel
+) -> dict[str, Any]:
+    """How tokens are chosen: sampled as in TGI, which a seed alone does not ask for."""
+    if given.do_sample is False:
+        return {"temperature": 0.0, "best_of": best_of}
+    chosen = {name: getattr(given, name) for name in _SAMPLING}
+    is_asked = given.do_sample or best_of or any(value is not None for value in chosen.values())
+    generation = model.manifest.generation
+    is_default = generation is not None and generation.do_sample
+    # One sample changes nothing but that tokens are sampled.
+    samples = 1 if given.do_sample and best_of is None and given.temperature != 0 else best_of
+    return {
+        **chosen,
+        "best_of": samples,
+        "seed": given.seed if is_asked or is_default else None,
+    }
+
+
+def _sequence(output: Generation | Continuation, request: GeneratingRequest) -> dict[str, Any]:
+    """Fields of a `Sequence`."""
+    scored = output.logprobs or []
+    tokens = [request.token(one) for one in scored]
+    return {
+        "finish_reason": request.reason(output.finish_reason, tokens[-1] if tokens else None),
+        "generated_tokens": len(tokens),
+        "seed": request.seed,
+        "tokens": tokens,
+        "top_tokens": [[request.token(top) for top in one.top] for one in scored]
+        if any(one.top for one in scored)
+        else None,
+    }

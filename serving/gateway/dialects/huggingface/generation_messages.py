@@ -1,0 +1,118 @@
+"""Requests and responses of `text_generation`, in the form of Text Generation Inference (TGI)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from serving.gateway.dialects.huggingface.route import Unserved
+from serving.gateway.dialects.whole_requests import Closed, Open
+from triptych.parameters import (
+    MAX_TOP_LOG_PROBS,
+    Beams,
+    NewTokens,
+    Penalty,
+    RepetitionPenalty,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    TypicalP,
+)
+from triptych.tasks.generate import OneOrManyStops
+
+Reason = Literal["length", "eos_token", "stop_sequence"]
+
+
+class GenerationParameters(Closed):
+    """Parameters of `text_generation`."""
+
+    best_of: Beams | None = None
+    details: bool | None = None
+    do_sample: bool | None = Field(
+        default=None, description="false: the most likely tokens, whatever else is given."
+    )
+    frequency_penalty: Penalty | None = None
+    max_new_tokens: NewTokens | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    return_full_text: bool | None = None
+    seed: Seed | None = None
+    stop: OneOrManyStops | None = None
+    temperature: Temperature | None = None
+    top_k: TopK | None = None
+    top_n_tokens: Annotated[int, Field(ge=0, le=MAX_TOP_LOG_PROBS)] | None = None
+    top_p: TopP | None = None
+    typical_p: TypicalP | None = None
+    adapter_id: Unserved = None
+    decoder_input_details: Unserved = None
+    grammar: Unserved = None
+    truncate: Unserved = None
+    watermark: Unserved = None
+
+
+class GenerationBody(Closed):
+    """Body of `POST /hf/generate/{model}`."""
+
+    inputs: str
+    parameters: GenerationParameters | None = None
+    stream: bool | None = None
+
+
+class Token(Open):
+    """A generated token."""
+
+    id: int
+    text: str
+    logprob: float
+    special: bool
+
+
+class Sequence(Open):
+    """How a text was generated."""
+
+    finish_reason: Reason
+    generated_tokens: int
+    seed: int | None
+    prefill: list[Token] = []
+    """The prompt's tokens, which are not returned."""
+    tokens: list[Token]
+    top_tokens: list[list[Token]] | None = None
+
+
+class OtherSequence(Sequence):
+    """One of the samples that are not the best."""
+
+    generated_text: str
+
+
+class Details(Sequence):
+    """How the best text was generated."""
+
+    best_of_sequences: list[OtherSequence] | None = None
+
+
+class Generated(Open):
+    """The generated text."""
+
+    generated_text: str
+    details: Details | None = None
+
+
+class StreamDetails(Open):
+    """How a streamed text was generated."""
+
+    finish_reason: Reason
+    generated_tokens: int
+    input_length: int
+    seed: int | None
+
+
+class StreamEvent(Open):
+    """One token; the last event also has the whole text."""
+
+    index: int
+    token: Token
+    top_tokens: list[Token] | None = None
+    generated_text: str | None = None
+    details: StreamDetails | None = None

@@ -1,0 +1,189 @@
+"""What the routes share: key, path, bodies, answers and their documentation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, TypeAdapter
+from starlette.datastructures import Headers
+
+from serving.errors import MalformedBody, ServingError
+from serving.gateway.answers import Answer, TaskRequest, Timings
+from serving.gateway.auth import check_key
+from serving.gateway.dialects.bodies import MULTIPART, read_json
+from serving.gateway.dialects.dialect import StreamRenderer
+from serving.gateway.dialects.huggingface.error_bodies import HuggingFaceError, error_response
+from serving.gateway.dialects.whole_requests import first_error, refused
+from serving.gateway.openapi import SECURITY, errors
+from serving.gateway.respond import respond
+from serving.gateway.service import Service
+from serving.planning.loaded_model import LoadedModel
+from serving.planning.served_task import AnyTask
+
+M = TypeVar("M", bound=BaseModel)
+
+PLACEHOLDER = "file"
+"""Stands for an image's bytes in the task's message."""
+_JSON = "application/json"
+_RAW = "application/octet-stream"
+IMAGE_KINDS = (_RAW, "image/")
+"""Beginnings of the content types of images."""
+_UNSAID = ("", "application/x-www-form-urlencoded")
+"""Content types of clients that do not say what they send; the second is curl's."""
+_STATUSES = (400, 404, 413, 422, 429, 500, 503, 504)
+_MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _refused(value: object) -> object:
+    if value not in (None, False):
+        raise ValueError("this parameter is not served: leave it out")
+    return value
+
+
+Unserved = Annotated[
+    Literal[False] | None,
+    BeforeValidator(_refused),
+    Field(default=None, description="Not served: refused, unless it is false."),
+]
+
+
+class TaskRoute(ABC):
+    """`POST /hf/{task}/{model}` of one task; implements `Dialect`.
+
+    Args:
+        key: Required of every request, if given.
+    """
+
+    task: ClassVar[AnyTask]
+    body: ClassVar[type[BaseModel]]
+    answer: ClassVar[Any]
+    """Type of the response's body."""
+    summary: ClassVar[str]
+    takes_images: ClassVar[bool] = False
+    """Whether the body may be an image file itself."""
+    streams: ClassVar[bool] = False
+
+    def __init__(self, key: SecretStr | None) -> None:
+        self._key = key
+        self._adapter: TypeAdapter[Any] = TypeAdapter(self.answer)
+
+    def router(self, service: Service) -> APIRouter:
+        """The route."""
+        router = APIRouter()
+
+        async def endpoint(request: Request) -> Response:
+            return await respond(self, request, self.task, service)
+
+        router.add_api_route(
+            f"/hf/{self.task.name}/{{model}}",
+            endpoint,
+            methods=["POST"],
+            name=f"hf_{self.task.name}",
+            summary=self.summary,
+            response_model=self.answer,
+            **operation([self], has_key=self._key is not None),
+        )
+        return router
+
+    def authorise(self, headers: Headers) -> None:
+        """Check `Authorization: Bearer KEY`."""
+        check_key(headers.get("authorization"), self._key)
+
+    @abstractmethod
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """See `Dialect.parse`."""
+
+    @abstractmethod
+    def answered(self, request: TaskRequest, data: Sequence[Any]) -> object:
+        """The body of the response, of items without errors.
+
+        Raises:
+            InvalidRequest: the answer cannot be given in the form that is requested.
+        """
+
+    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+        """The answer as JSON; the first error of an item is that of the request."""
+        error = first_error(answer.response.data)
+        if error is not None:
+            return self.render_error(refused(error))
+        try:
+            body = self.answered(request, answer.response.data)
+        except ServingError as refusal:
+            return self.render_error(refusal)
+        return Response(self._adapter.dump_json(body), media_type=_JSON)
+
+    def render_stream(
+        self, request: TaskRequest, timings: Timings | None
+    ) -> tuple[StreamRenderer, dict[str, str]]:
+        """See `Dialect.render_stream`; only routes with `streams` are asked."""
+        raise NotImplementedError
+
+    def render_error(self, error: ServingError) -> Response:
+        """`{"error", "error_type"}` with the error's status."""
+        return error_response(error)
+
+
+def model_of(request: Request, service: Service) -> LoadedModel:
+    """The model that the path names.
+
+    Raises:
+        UnknownModel: no model of that name is served.
+    """
+    return service.catalog.named(request.path_params["model"])
+
+
+def label_of(request: Request) -> str:
+    """The route's template, which labels metrics."""
+    path: str = request.scope["route"].path
+    return path
+
+
+async def read_image(request: Request, message: type[M], service: Service) -> M | bytes:
+    """A JSON body as a message, or the bytes of an image.
+
+    The client sends an image without parameters as it is, with any content type or none.
+
+    Raises:
+        MalformedBody: a form, or nothing.
+        Overloaded: the gateway is full.
+        ServingError: see `read_json`.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == MULTIPART:
+        raise MalformedBody(f"this path takes an image's bytes, or {_JSON}: send no form")
+    body = await request.body()
+    if kind == _JSON or (kind in _UNSAID and body.lstrip()[:1] == b"{"):
+        return await read_json(request, message, service)
+    service.execution.check()
+    return body
+
+
+def operation(routes: Sequence[TaskRoute], *, has_key: bool) -> dict[str, Any]:
+    """Arguments of `add_api_route` that document the bodies of some routes at one path."""
+    takes_images = any(route.takes_images for route in routes)
+    references = [{"$ref": f"#/components/schemas/{route.body.__name__}"} for route in routes]
+    schema = references[0] if len(references) == 1 else {"anyOf": references}
+    content: dict[str, Any] = {_JSON: {"schema": schema}}
+    if takes_images:
+        content[_RAW] = {"schema": {"type": "string", "format": "binary"}}
+    statuses = (*_STATUSES, *((415,) if takes_images else ()), *((401,) if has_key else ()))
+    described = errors(*statuses)
+    for response in described.values():
+        response["model"] = HuggingFaceError
+    if any(route.streams for route in routes):
+        events = {"schema": {"type": "string", "description": "One event a token."}}
+        described[200] = {
+            "content": {"text/event-stream": events},
+            "description": "The response, or its events.",
+        }
+    return {
+        "responses": described,
+        "openapi_extra": {
+            "parameters": [_MODEL],
+            "requestBody": {"content": content, "required": True},
+            **(SECURITY if has_key else {}),
+        },
+    }
