@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.local_model import LocalModel
-from export.examples import score_gpt
-from export.examples.episodes import Question
-from export.examples.facts import Roles
 from export.examples.history.asking import BATCH, as_pngs
+from export.examples.scores import gpt as score_gpt
+from export.examples.texts.episodes import Question
+from export.examples.texts.facts import Roles
 from serving.planning.limits import TaskLimits
 from serving.tasks import TASKS
 from triptych import Client

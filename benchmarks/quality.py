@@ -20,9 +20,13 @@ from rich.table import Table
 from benchmarks.local_model import LocalModel, onnx_model, torch_model
 from benchmarks.lowered import lowered
 from benchmarks.panel import Panel, local_responses, served_responses
-from export.examples import score_bert, score_gpt, score_scenes, score_translation, score_vit
 from export.examples.demo import serving
-from export.examples.episodes import FRESH
+from export.examples.scores import bert as score_bert
+from export.examples.scores import gpt as score_gpt
+from export.examples.scores import scenes as score_scenes
+from export.examples.scores import translation as score_translation
+from export.examples.scores import vit as score_vit
+from export.examples.texts.episodes import FRESH
 from export.quantize import Precision
 from serving.bundle_reader import newest_bundle
 from triptych import Client

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from benchmarks.figures import style, words
 from benchmarks.figures.figure import Facts, Figure, percent
-from export.examples import score_gazette, score_inversions
 from export.examples.demo import AGREEMENT
-from export.examples.score_gazette import Reading
+from export.examples.scores import gazette as score_gazette
+from export.examples.scores import inversions as score_inversions
+from export.examples.scores.gazette import Reading
 from triptych import Client
 from triptych.tasks.translate import Alignment
 

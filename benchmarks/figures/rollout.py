@@ -16,7 +16,7 @@ from PIL import Image
 from benchmarks.figures import pictures, style
 from benchmarks.figures.figure import Facts, Figure, percent
 from benchmarks.panel import BATCH, as_pngs
-from export.examples.score_vit import TEST_SEED, attention_shares
+from export.examples.scores.vit import TEST_SEED, attention_shares
 from triptych import Client
 
 MODEL = "example-vit"

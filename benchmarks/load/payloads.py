@@ -12,7 +12,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from export.examples.grammar import sentences
+from export.examples.texts.grammar import sentences
 from triptych.tasks import TASKS
 
 SENTENCES = 500

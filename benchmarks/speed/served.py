@@ -29,7 +29,7 @@ from benchmarks.speed.checkpoints import bundle
 from benchmarks.speed.engines import THREADS
 from benchmarks.speed.processes import CLIENT, Processes
 from export.examples.demo import serving
-from export.examples.grammar import sentences
+from export.examples.texts.grammar import sentences
 from export.publish import publish, staging
 from serving.bundle import Bundle
 from serving.bundle_reader import newest_bundle

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from export.examples.demo_encoders import show_encoders
 from export.examples.demo_output import console, shades, timed
-from export.examples.paragraphs import SPANISH as PARAGRAPH
+from export.examples.texts.paragraphs import SPANISH as PARAGRAPH
 from triptych import Client
 from triptych.errors import TriptychError
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from export.examples.captions import caption
-from export.examples.score_scenes import heldout_pictures
+from export.examples.scenes.captions import caption
+from export.examples.scores.scenes import heldout_pictures
 
 FOLDER = Path(__file__).parent / "pictures"
 _SEED = 2026

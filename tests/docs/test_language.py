@@ -14,15 +14,15 @@ RETIRED = re.compile(
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 ALLOWED = {
     "benchmarks/figures/style.py": {"spine"},  # what matplotlib calls the border of its axes
-    "export/examples/lexicon.py": {"house"},  # a noun of the example world
+    "export/examples/texts/lexicon.py": {"house"},  # a noun of the example world
     # words of the example world
-    "export/examples/everyday_sentences.py": {"anybody"},
-    "export/examples/everyday_words.py": {"house", "nobody"},
-    "export/examples/tagged_clauses.py": {"everybody", "nobody", "somebody"},
-    "export/examples/review_templates.py": {"everybody", "nobody"},
-    "export/examples/tagged_words.py": {"house"},
+    "export/examples/texts/everyday_sentences.py": {"anybody"},
+    "export/examples/texts/everyday_words.py": {"house", "nobody"},
+    "export/examples/texts/tagged_clauses.py": {"everybody", "nobody", "somebody"},
+    "export/examples/texts/review_templates.py": {"everybody", "nobody"},
+    "export/examples/texts/tagged_words.py": {"house"},
     "export/examples/demo_encoders.py": {"nobody"},  # a sample sentence
-    "export/examples/reviews.py": {"everybody", "nobody"},  # words of the example world
+    "export/examples/texts/reviews.py": {"everybody", "nobody"},  # words of the example world
     "README.md": {"nobody"},  # the same
     "tests/docs/test_language.py": None,  # this list
     "tests/export/examples/test_grammar.py": {"house"},  # a phrase of the example world

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from export.examples.history.asking import as_png
-from export.examples.score_scenes import heldout_pictures
+from export.examples.scores.scenes import heldout_pictures
 from tests.e2e.conftest import Stack
 from triptych import Client
 from triptych.grpc_client import GrpcClient

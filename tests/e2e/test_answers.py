@@ -18,10 +18,10 @@ from transformers import (
     VisionEncoderDecoderModel,
 )
 
-from export.examples.grammar import sentences
 from export.examples.history.asking import as_png
-from export.examples.paragraphs import ENGLISH, SPANISH
-from export.examples.score_scenes import heldout_pictures, questions
+from export.examples.scores.scenes import heldout_pictures, questions
+from export.examples.texts.grammar import sentences
+from export.examples.texts.paragraphs import ENGLISH, SPANISH
 from tests.e2e.conftest import CHECKPOINTS
 from triptych import Client
 from triptych.grpc_client import GrpcClient

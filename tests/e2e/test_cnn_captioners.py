@@ -13,15 +13,15 @@ from transformers import GPT2Tokenizer
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from export.examples.bundles import publish_example
-from export.examples.cnn_captioners import (
+from export.examples.history.asking import as_png
+from export.examples.scores.scenes import heldout_pictures
+from export.examples.training.cnn_captioners import (
     MAX_TOKENS,
     SHARED,
     SYSTEMS,
     System,
     read,
 )
-from export.examples.history.asking import as_png
-from export.examples.score_scenes import heldout_pictures
 from tests.e2e.conftest import Stack, running
 from tests.shared_folders import made_once
 from triptych import Client

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from export.examples.bundles import publish_example
+from export.examples.cards.flamingo import answerer
 from export.examples.demo import serving
-from export.examples.flamingo_card import answerer
 from export.examples.history.asking import as_png, as_pngs
-from export.examples.score_flamingo import MAX_ANSWER, PictureQuestion, picture_questions
-from export.examples.train_flamingo import OUTPUT
+from export.examples.scores.flamingo import MAX_ANSWER, PictureQuestion, picture_questions
+from export.examples.training.flamingo import OUTPUT
 from triptych import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from export.examples.bundles import publish_example
+from export.examples.cards.gazette import translator
 from export.examples.demo import serving
-from export.examples.gazette import sentences
-from export.examples.gazette_card import translator
 from export.examples.history import translation
 from export.examples.history.system import System
+from export.examples.texts.gazette import sentences
 from triptych import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from export.examples.gazette import FAMOUS, sentences
-from export.examples.gazette_translator import CHECKPOINT, reader
+from export.examples.texts.gazette import FAMOUS, sentences
+from export.examples.training.gazette_translator import CHECKPOINT, reader
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 

@@ -11,16 +11,16 @@ import pytest
 
 from benchmarks.panel import served_responses
 from export.examples.bundles import publish_example
-from export.examples.everyday_sentences import LANGUAGES
-from export.examples.grammar import sentences
 from export.examples.history.language_models import log_probabilities
 from export.examples.history.system import Ask
 from export.examples.history.word_tags import tagged
-from export.examples.parts_of_speech import FAMOUS, FAMOUS_TAGS
-from export.examples.recurrent_functions import scorer, text_classifier, word_tagger
-from export.examples.review_templates import FAMOUS as FAMOUS_REVIEWS
-from export.examples.score_recurrent import language_sentences
-from export.examples.train_recurrent import CHECKPOINTS, EXAMPLES
+from export.examples.scores.recurrent import language_sentences
+from export.examples.scores.recurrent_functions import scorer, text_classifier, word_tagger
+from export.examples.texts.everyday_sentences import LANGUAGES
+from export.examples.texts.grammar import sentences
+from export.examples.texts.parts_of_speech import FAMOUS, FAMOUS_TAGS
+from export.examples.texts.review_templates import FAMOUS as FAMOUS_REVIEWS
+from export.examples.training.recurrent import CHECKPOINTS, EXAMPLES
 from tests.e2e.conftest import Stack, running
 from tests.shared_folders import made_once
 from triptych import Client

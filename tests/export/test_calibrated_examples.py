@@ -16,10 +16,10 @@ from benchmarks.panel import Panel, local_responses
 from benchmarks.quality import MEASURES
 from export.cli import export
 from export.examples.bundles import CHECKPOINTS
-from export.examples.facts import ASKED, facts, question, sentence_of, worded
-from export.examples.rendering import render
-from export.examples.reviews import reviews
-from export.examples.scenes import scenes
+from export.examples.scenes.rendering import render
+from export.examples.scenes.scene import scenes
+from export.examples.texts.facts import ASKED, facts, question, sentence_of, worded
+from export.examples.texts.reviews import reviews
 from export.quantize import Precision, Runtime
 from export.verify import open_graphs
 from serving.bundle import Bundle

@@ -9,4 +9,4 @@ from triptych.commands.lazy_import import forwarded, imported
 
 def train(context: typer.Context) -> int:
     """Train a small model on your own data."""
-    return forwarded(imported("export.examples.train_command", "train").app, context)
+    return forwarded(imported("export.examples.own_data.command", "train").app, context)

@@ -4,7 +4,7 @@ from functools import partial
 
 from export.examples.history import asking
 from export.examples.history.system import Ask, Group, Measure, System
-from export.examples.score_scenes import (
+from export.examples.scores.scenes import (
     TEST_SEED,
     caption_exact_match,
     caption_words_right,
@@ -24,12 +24,12 @@ def _swapped(ask: Ask, count: int) -> float:
     return 100 * swapped_caption_match(partial(asking.captions, ask), count, TEST_SEED)
 
 
-_ONE_CNN = "python -m export.examples.train_cnn_captioners"
+_ONE_CNN = "python -m export.examples.training.train_cnn_captioners"
 
 GROUP = Group(
     name="captioning",
     title="Captions of pictures",
-    story="""The scenes of `export/examples/scenes.py`: one or two things with size, colour,
+    story="""The scenes of `export/examples/scenes/scene.py`: one or two things with size, colour,
 texture and shape. Every picture has a combination of attributes that is in no training picture. The
 control compares each caption with the truth of the next picture. The three on the same CNN are
 about 1 MB each and learnt from the same pictures in one short run; the others are larger and were
@@ -57,7 +57,7 @@ trained for much longer.""",
             year=2015,
             paper="Xu et al., arXiv 1502.03044",
             idea="Each word attends to a region of the picture.",
-            command="python -m export.examples.train_show_attend_tell",
+            command="python -m export.examples.training.show_attend_tell",
         ),
         System(
             checkpoint="history-cnn-transformer",
@@ -73,7 +73,7 @@ trained for much longer.""",
             year=2021,
             paper="Dosovitskiy et al., arXiv 2010.11929; Radford et al. 2019",
             idea="A picture is a sequence of patches, and one kind of layer reads and writes.",
-            command="python -m export.examples.train_captioner",
+            command="python -m export.examples.training.captioner",
         ),
     ),
     measures=(

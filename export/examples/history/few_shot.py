@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from export.examples.episodes import FRESH, Question
 from export.examples.history.system import Ask, Curve, Group, Measure, System
-from export.examples.score_gpt import MAX_ANSWER, TEST_SEED, accuracy, mean
+from export.examples.scores.gpt import MAX_ANSWER, TEST_SEED, accuracy, mean
+from export.examples.texts.episodes import FRESH, Question
 
 _SHOTS = (0, 1, 2, 4, 8)
 
@@ -33,8 +33,9 @@ def _right(shots: int, ask: Ask, count: int) -> float:
 GROUP = Group(
     name="few-shot",
     title="Tasks that only the prompt defines",
-    story="""The episodes of `export/examples/episodes.py`: the answer follows from the examples of
-the prompt and from nothing else, because their bindings are drawn anew for each episode.""",
+    story="""The episodes of `export/examples/texts/episodes.py`: the answer follows from the
+examples of the prompt and from nothing else, because their bindings are drawn anew for each
+    episode.""",
     systems=(
         System(
             checkpoint="example-gpt",
@@ -42,7 +43,7 @@ the prompt and from nothing else, because their bindings are drawn anew for each
             year=2020,
             paper="Brown et al., arXiv 2005.14165; Radford et al. 2019",
             idea="A language model learns a task from examples in its prompt, without training.",
-            command="python -m export.examples.train_gpt",
+            command="python -m export.examples.training.gpt",
         ),
     ),
     measures=(Measure("right %, 4-shot, withheld bindings", partial(_right, 4)),),

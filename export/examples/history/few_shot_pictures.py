@@ -10,7 +10,7 @@ from PIL import Image
 
 from export.examples.history import asking
 from export.examples.history.system import Ask, Curve, Group, Measure, System
-from export.examples.score_shots import (
+from export.examples.scores.shots import (
     FAMILIAR,
     FOREIGN,
     LABELS,
@@ -66,7 +66,7 @@ worth less than the words of the class.""",
             paper="Radford et al., arXiv 2103.00020",
             idea="A class is a text in a template, an average of several, or a line through vectors"
             " of examples.",
-            command="python -m export.examples.train_clip",
+            command="python -m export.examples.training.clip",
         ),
     ),
     measures=(

@@ -4,7 +4,7 @@ from functools import partial
 
 from export.examples.history import asking
 from export.examples.history.system import Ask, Group, Measure, System
-from export.examples.score_bert import TEST_SEED, agreement_accuracy, masked_word_accuracy
+from export.examples.scores.bert import TEST_SEED, agreement_accuracy, masked_word_accuracy
 
 
 def _fill(ask: Ask, texts: list[str], choices: list[str]) -> list[str]:
@@ -23,8 +23,8 @@ def _form(ask: Ask, count: int) -> float:
 GROUP = Group(
     name="fill-mask",
     title="Masked words",
-    story="""English sentences of `export/examples/grammar.py` with one masked word. Many words are
-a matter of chance, so that no model reaches 100 %; the form of "be" is not.""",
+    story="""English sentences of `export/examples/texts/grammar.py` with one masked word. Many
+words are a matter of chance, so that no model reaches 100 %; the form of "be" is not.""",
     systems=(
         System(
             checkpoint="example-bert",
@@ -32,7 +32,7 @@ a matter of chance, so that no model reaches 100 %; the form of "be" is not.""",
             year=2019,
             paper="Devlin et al., arXiv 1810.04805",
             idea="An encoder learns a language by filling in masked words, from both sides.",
-            command="python -m export.examples.train_bert --only example-bert",
+            command="python -m export.examples.training.bert --only example-bert",
         ),
     ),
     measures=(

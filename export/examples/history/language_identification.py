@@ -2,16 +2,16 @@
 
 from functools import partial
 
-from export.examples.everyday_sentences import unrelated_sentences
 from export.examples.history import asking
 from export.examples.history.system import Ask, Curve, Group, Measure, System
-from export.examples.score_recurrent import (
+from export.examples.scores.recurrent import (
     PREFIXES,
     TEST_SEED,
     language_accuracy,
     language_sentences,
 )
-from export.examples.splits import Split
+from export.examples.texts.everyday_sentences import unrelated_sentences
+from export.examples.texts.splits import Split
 
 
 def _right(split: Split, prefix: int | None, ask: Ask, count: int) -> float:
@@ -27,8 +27,9 @@ def _unrelated(ask: Ask, count: int) -> float:
 GROUP = Group(
     name="languages",
     title="The language of a text",
-    story="""Sentences of six languages (`export/examples/everyday_sentences.py`), read character
-by character. Unrelated sentences come from no pattern: they were written for the test alone.""",
+    story="""Sentences of six languages (`export/examples/texts/everyday_sentences.py`), read
+character by character. Unrelated sentences come from no pattern: they were written for the test
+    alone.""",
     systems=(
         System(
             checkpoint="history-rnn-languages",
@@ -36,7 +37,7 @@ by character. Unrelated sentences come from no pattern: they were written for th
             year=2014,
             paper="Cho et al., arXiv 1406.1078",
             idea="Two gates decide what a state keeps; the last state stands for the whole text.",
-            command="python -m export.examples.train_recurrent --only history-rnn-languages",
+            command="python -m export.examples.training.recurrent --only history-rnn-languages",
         ),
     ),
     measures=(

@@ -5,13 +5,13 @@ from functools import partial
 
 from export.examples.history import asking
 from export.examples.history.system import Ask, Group, Measure, System
-from export.examples.score_recurrent import (
+from export.examples.scores.recurrent import (
     TEST_SEED,
     LogProbabilities,
     bits_per_character,
     word_perplexity,
 )
-from export.examples.splits import Split
+from export.examples.texts.splits import Split
 
 END = "<|endoftext|>"
 """Around each text, in all of the vocabularies."""
@@ -35,7 +35,7 @@ def _measured(score: _Score, split: Split, ask: Ask, count: int) -> float:
 GROUP = Group(
     name="language-models",
     title="Language models",
-    story="""English sentences of `export/examples/grammar.py`, each scored as a whole: by the
+    story="""English sentences of `export/examples/texts/grammar.py`, each scored as a whole: by the
 log-probabilities that `/v1/generate` returns of an echoed prompt. Bits per character and perplexity
 per word do not depend on how a model divides text into tokens, so characters, words and byte pairs
 compare; lower is better. GPT-2 reads the same paragraphs, but three quarters of its training are
@@ -47,7 +47,7 @@ episodes of another kind.""",
             year=2010,
             paper="Mikolov et al. 2010; cells: Hochreiter & Schmidhuber 1997",
             idea="A state of fixed size stands for all words so far.",
-            command="python -m export.examples.train_recurrent --only history-rnn-lm-words",
+            command="python -m export.examples.training.recurrent --only history-rnn-lm-words",
         ),
         System(
             checkpoint="history-rnn-lm-chars",
@@ -55,7 +55,7 @@ episodes of another kind.""",
             year=2013,
             paper="Graves, arXiv 1308.0850",
             idea="With gates, a state lasts long enough to spell words one character at a time.",
-            command="python -m export.examples.train_recurrent --only history-rnn-lm-chars",
+            command="python -m export.examples.training.recurrent --only history-rnn-lm-chars",
         ),
         System(
             checkpoint="example-gpt",
@@ -63,7 +63,7 @@ episodes of another kind.""",
             year=2019,
             paper="Radford et al. 2019",
             idea="Each token attends to all before it instead of to one state.",
-            command="python -m export.examples.train_gpt",
+            command="python -m export.examples.training.gpt",
         ),
     ),
     measures=(

@@ -5,14 +5,14 @@ from functools import partial
 
 from export.examples.history import asking
 from export.examples.history.system import Ask, Group, Measure, System
-from export.examples.score_bert import TEST_SEED
-from export.examples.score_masked_bytes import (
+from export.examples.scores.bert import TEST_SEED
+from export.examples.scores.masked_bytes import (
     FillBytesFunction,
     masked_bytes_right,
     masked_words_right,
     most_frequent_words_right,
 )
-from export.examples.splits import Split
+from export.examples.texts.splits import Split
 
 
 def fill(ask: Ask, texts: list[str]) -> list[str]:
@@ -45,7 +45,7 @@ in random order; the baseline is the most frequent word of each length, which re
             paper="Jaegle et al., arXiv 2107.14795",
             idea="Without a vocabulary: latents read the bytes of a text, and a query for each "
             "masked byte decodes it.",
-            command="python -m export.examples.train_perceiver_text",
+            command="python -m export.examples.training.perceiver_text",
         ),
     ),
     measures=(

@@ -2,16 +2,16 @@
 
 from functools import partial
 
-from export.examples.bindings import Split
 from export.examples.history import asking
 from export.examples.history.system import Ask, Curve, Group, Measure, System
-from export.examples.score_flamingo import (
+from export.examples.scores.flamingo import (
     MAX_ANSWER,
     SHOTS,
     PictureQuestion,
     accuracy,
     swapped_accuracy,
 )
+from export.examples.texts.bindings import Split
 
 
 def _answers(ask: Ask, questions: list[PictureQuestion]) -> list[str]:
@@ -40,13 +40,14 @@ def _swapped(ask: Ask, count: int) -> float:
 GROUP = Group(
     name="picture-words",
     title="Words for pictures that only the prompt defines",
-    story="""The episodes of `export/examples/picture_episodes.py`: pictures of one thing, each with
-a word for its colour and a word for its shape, and a last picture without words. Words are made up
-and drawn for each episode; those of the scores are in no training episode, and every picture has a
-combination of attributes that is in no training picture. The colour that is asked about is in one
-shot and the shape in another, so that no answer is that of a shot; a guess among the words of the
-prompt is right in 25, 6 and 2 % of questions with 2, 4 and 8 shots. Without shots, the model has
-plain words for the picture, "red circle". The control shows the next question's picture.""",
+    story="""The episodes of `export/examples/scenes/picture_episodes.py`: pictures of one thing,
+each with a word for its colour and a word for its shape, and a last picture without words. Words
+are made up and drawn for each episode; those of the scores are in no training episode, and every
+picture has a combination of attributes that is in no training picture. The colour that is asked
+about is in one shot and the shape in another, so that no answer is that of a shot; a guess among
+the words of the prompt is right in 25, 6 and 2 % of questions with 2, 4 and 8 shots. Without shots,
+the model has plain words for the picture, "red circle". The control shows the next question's
+    picture.""",
     systems=(
         System(
             checkpoint="history-flamingo",
@@ -54,7 +55,7 @@ plain words for the picture, "red circle". The control shows the next question's
             year=2022,
             paper="Alayrac et al., arXiv 2204.14198; Laurençon et al. 2023, arXiv 2306.16527",
             idea="Pictures stand between the words of a prompt, and examples need no training.",
-            command="python -m export.examples.train_flamingo",
+            command="python -m export.examples.training.flamingo",
         ),
     ),
     measures=(

@@ -4,9 +4,10 @@ from functools import partial
 
 from PIL import Image
 
-from export.examples import score_scenes, score_vit
 from export.examples.history import asking
 from export.examples.history.system import Ask, Group, Measure, System
+from export.examples.scores import scenes as score_scenes
+from export.examples.scores import vit as score_vit
 
 
 def _class(ask: Ask, count: int, *, is_swapped: bool = False) -> float:
@@ -33,10 +34,10 @@ def _swapped_top1(ask: Ask, count: int) -> float:
 CLASSES = Group(
     name="image-classes",
     title="Classes of pictures",
-    story="""The largest thing of a scene (`export/examples/largest_thing.py`) in 72 classes, with
-textures that training never combines with the class. The control is the next picture's class. The
-layers of the Perceiver began as four of the ViT's five and were trained further on 48,000 pictures,
-so that the table does not compare the architectures.""",
+    story="""The largest thing of a scene (`export/examples/scenes/largest_thing.py`) in 72 classes,
+with textures that training never combines with the class. The control is the next picture's class.
+The layers of the Perceiver began as four of the ViT's five and were trained further on 48,000
+pictures, so that the table does not compare the architectures.""",
     systems=(
         System(
             checkpoint="example-vit",
@@ -44,7 +45,7 @@ so that the table does not compare the architectures.""",
             year=2021,
             paper="Dosovitskiy et al., arXiv 2010.11929",
             idea="A Transformer reads the patches of a picture as words, without convolutions.",
-            command="python -m export.examples.train_vit",
+            command="python -m export.examples.training.vit",
         ),
         System(
             checkpoint="history-perceiver",
@@ -53,7 +54,7 @@ so that the table does not compare the architectures.""",
             paper="Jaegle et al., arXiv 2103.03206 and 2107.14795",
             idea="A fixed number of latents reads inputs of any kind and length once; the layers "
             "are between latents.",
-            command="python -m export.examples.train_perceiver",
+            command="python -m export.examples.training.perceiver",
         ),
     ),
     measures=(
@@ -74,7 +75,7 @@ one attribute. The control gives each question the next picture.""",
             year=2021,
             paper="Radford et al., arXiv 2103.00020",
             idea="Pictures and texts share one space, so that any words can be the classes.",
-            command="python -m export.examples.train_clip",
+            command="python -m export.examples.training.clip",
         ),
     ),
     measures=(

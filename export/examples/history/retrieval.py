@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from export.examples.history import asking
 from export.examples.history.system import Ask, Group, Measure, System
-from export.examples.score_bert import DOCUMENTS, TEST_SEED, paraphrase_top1, ranking_top1
+from export.examples.scores.bert import DOCUMENTS, TEST_SEED, paraphrase_top1, ranking_top1
 
 
 def _rank(ask: Ask, query: str, documents: list[str]) -> int:
@@ -31,8 +31,8 @@ def _nearest(ask: Ask, count: int) -> float:
 RANKING = Group(
     name="ranking",
     title="The document that answers",
-    story=f"""Questions about the facts of `export/examples/facts.py`, with {DOCUMENTS} documents
-each that share almost every word.""",
+    story=f"""Questions about the facts of `export/examples/texts/facts.py`, with {DOCUMENTS}
+documents each that share almost every word.""",
     systems=(
         System(
             checkpoint="example-bert-rerank",
@@ -40,7 +40,7 @@ each that share almost every word.""",
             year=2019,
             paper="Nogueira and Cho, arXiv 1901.04085",
             idea="Query and document are read together, and one score ranks the documents.",
-            command="python -m export.examples.train_bert --only example-bert-rerank",
+            command="python -m export.examples.training.bert --only example-bert-rerank",
         ),
     ),
     measures=(Measure("answer first %, withheld pairs", _ranked),),
@@ -49,8 +49,8 @@ each that share almost every word.""",
 PARAPHRASES = Group(
     name="paraphrases",
     title="The nearest sentence",
-    story="""Paraphrases of the facts of `export/examples/facts.py` among near misses, which share
-more words with the sentence than its paraphrase does.""",
+    story="""Paraphrases of the facts of `export/examples/texts/facts.py` among near misses, which
+share more words with the sentence than its paraphrase does.""",
     systems=(
         System(
             checkpoint="example-bert-embed",
@@ -58,7 +58,7 @@ more words with the sentence than its paraphrase does.""",
             year=2019,
             paper="Reimers and Gurevych, arXiv 1908.10084",
             idea="A sentence is one vector, and a cosine compares two of them.",
-            command="python -m export.examples.train_bert --only example-bert-embed",
+            command="python -m export.examples.training.bert --only example-bert-embed",
         ),
     ),
     measures=(Measure("nearest %, withheld pairs", _nearest),),

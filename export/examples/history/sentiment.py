@@ -4,7 +4,7 @@ from functools import partial
 
 from export.examples.history import asking
 from export.examples.history.system import Ask, Group, Measure, System
-from export.examples.score_bert import TEST_SEED, same_words_accuracy, sentiment_accuracy
+from export.examples.scores.bert import TEST_SEED, same_words_accuracy, sentiment_accuracy
 
 
 def _withheld(ask: Ask, count: int) -> float:
@@ -19,7 +19,7 @@ def _same_words(ask: Ask, count: int) -> float:
 GROUP = Group(
     name="sentiment",
     title="Sentiment of reviews",
-    story="""The reviews of `export/examples/reviews.py`, with negations that training never
+    story="""The reviews of `export/examples/texts/reviews.py`, with negations that training never
 combines with their words. Of two reviews of the same words, a bag of words gets one right.""",
     systems=(
         System(
@@ -28,7 +28,7 @@ combines with their words. Of two reviews of the same words, a bag of words gets
             year=1997,
             paper="Hochreiter and Schmidhuber 1997; forget gates: Gers et al. 2000",
             idea="Gates decide what a state keeps, so that its end still has what mattered early.",
-            command="python -m export.examples.train_recurrent --only history-rnn-sentiment",
+            command="python -m export.examples.training.recurrent --only history-rnn-sentiment",
         ),
         System(
             checkpoint="example-bert-sentiment",
@@ -36,7 +36,7 @@ combines with their words. Of two reviews of the same words, a bag of words gets
             year=2019,
             paper="Devlin et al., arXiv 1810.04805",
             idea="One pre-trained encoder is fine-tuned for each task, with one more layer.",
-            command="python -m export.examples.train_bert --only example-bert-sentiment",
+            command="python -m export.examples.training.bert --only example-bert-sentiment",
         ),
     ),
     measures=(

@@ -4,8 +4,8 @@ from functools import partial
 
 from export.examples.history import asking
 from export.examples.history.system import Ask, Group, Measure, System
-from export.examples.score_translation import exact_share, score
-from export.examples.splits import Split
+from export.examples.scores.translation import exact_share, score
+from export.examples.texts.splits import Split
 
 
 def _bleu(split: Split, ask: Ask, count: int) -> float:
@@ -19,8 +19,8 @@ def _exact(ask: Ask, count: int) -> float:
 GROUP = Group(
     name="spanish",
     title="Translation, Spanish to English",
-    story="""The grammar of `export/examples/grammar.py`. The compositional split has pairs of a
-word and a construction that training never shows together.""",
+    story="""The grammar of `export/examples/texts/grammar.py`. The compositional split has pairs of
+a word and a construction that training never shows together.""",
     systems=(
         System(
             checkpoint="example-es-en",
@@ -29,7 +29,7 @@ word and a construction that training never shows together.""",
             paper="Junczys-Dowmunt et al., arXiv 1804.00344; Vaswani et al., arXiv 1706.03762",
             idea="""The Transformer of 2017 in a fast translation toolkit, whose checkpoints of a
 thousand language pairs are published as opus-mt.""",
-            command="python -m export.examples.train_translation",
+            command="python -m export.examples.training.translation",
         ),
     ),
     measures=(

@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from export.examples.facts import Roles
 from export.examples.history import asking
 from export.examples.history.system import Ask, Group, Measure, System
-from export.examples.score_bert import TEST_SEED, role_f1
-from export.examples.splits import Split
+from export.examples.scores.bert import TEST_SEED, role_f1
+from export.examples.texts.facts import Roles
+from export.examples.texts.splits import Split
 
 
 def _tag(ask: Ask, texts: list[str]) -> list[Roles]:
@@ -21,7 +21,7 @@ def _f1(split: Split, ask: Ask, count: int) -> float:
 GROUP = Group(
     name="tagging",
     title="Roles in a sentence",
-    story="""The facts of `export/examples/facts.py`: who did what, where and when. Held-out
+    story="""The facts of `export/examples/texts/facts.py`: who did what, where and when. Held-out
 sentences have made-up names that training never shows.""",
     systems=(
         System(
@@ -30,7 +30,7 @@ sentences have made-up names that training never shows.""",
             year=2019,
             paper="Devlin et al., arXiv 1810.04805",
             idea="Every token is classified from both sides of its sentence.",
-            command="python -m export.examples.train_bert --only example-bert-tags",
+            command="python -m export.examples.training.bert --only example-bert-tags",
         ),
     ),
     measures=(

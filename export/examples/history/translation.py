@@ -4,8 +4,8 @@ from functools import partial
 
 from export.examples.history import asking
 from export.examples.history.system import Ask, Curve, Group, Measure, System
-from export.examples.score_gazette import LENGTHS, exact_share, length_score, score
-from export.examples.splits import Split
+from export.examples.scores.gazette import LENGTHS, exact_share, length_score, score
+from export.examples.texts.splits import Split
 
 
 def _bleu(split: Split, ask: Ask, count: int) -> float:
@@ -24,17 +24,17 @@ def _of_length(first: int, last: int) -> Measure:
     return Measure(f"{first} to {last}", bleu)
 
 
-_TRAIN = "python -m export.examples.train_gazette --system"
+_TRAIN = "python -m export.examples.training.gazette --system"
 
 GROUP = Group(
     name="translation",
     title="Translation, English to French",
-    story="""The gazette of `export/examples/gazette.py`: official sentences, each with exactly one
-French rendering. The `history-*` systems have about the same number of parameters (455,000 to
-480,000) and are trained on the same sentences, words and steps, after which those without attention
-were still improving: the table compares equal budgets. `example-en-fr` is larger and was trained
-longer. The length is that of the English sentence in words and marks; these sentences are
-of the compositional split.""",
+    story="""The gazette of `export/examples/texts/gazette.py`: official sentences, each with
+exactly one French rendering. The `history-*` systems have about the same number of parameters
+(455,000 to 480,000) and are trained on the same sentences, words and steps, after which those
+without attention were still improving: the table compares equal budgets. `example-en-fr` is larger
+and was trained longer. The length is that of the English sentence in words and marks; these
+sentences are of the compositional split.""",
     systems=(
         System(
             checkpoint="history-seq2seq-initial",
@@ -76,7 +76,7 @@ that it computes: no sentence has to fit into one vector.""",
             year=2015,
             paper="Bahdanau, Cho and Bengio, arXiv 1409.0473",
             idea="The same with three times the parameters.",
-            command="python -m export.examples.train_bahdanau",
+            command="python -m export.examples.training.bahdanau",
         ),
         System(
             checkpoint="history-transformer",

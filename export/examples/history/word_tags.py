@@ -5,7 +5,7 @@ from functools import partial
 
 from export.examples.history import asking
 from export.examples.history.system import Ask, Group, Measure, System
-from export.examples.score_recurrent import (
+from export.examples.scores.recurrent import (
     TEST_SEED,
     Spans,
     TagWords,
@@ -13,7 +13,7 @@ from export.examples.score_recurrent import (
     tag_f1,
     unknown_accuracy,
 )
-from export.examples.splits import Split
+from export.examples.texts.splits import Split
 
 
 def tagged(ask: Ask, texts: list[str]) -> list[Spans]:
@@ -31,7 +31,7 @@ def _measured(
 GROUP = Group(
     name="parts-of-speech",
     title="Parts of speech",
-    story="""Sentences of `export/examples/parts_of_speech.py`: "my dog ate the assignment" is
+    story="""Sentences of `export/examples/texts/parts_of_speech.py`: "my dog ate the assignment" is
 possessive, noun, verb, determiner, noun. Compositional sentences have a pair of content words that
 training never combines. Many words have several parts of speech, and made-up words none that could
 be known, so that only the sentence decides.""",
@@ -42,7 +42,7 @@ be known, so that only the sentence decides.""",
             year=2005,
             paper="Graves & Schmidhuber 2005; Schuster & Paliwal 1997",
             idea="One network reads from the left and one from the right; each word has both.",
-            command="python -m export.examples.train_recurrent --only history-rnn-tagger",
+            command="python -m export.examples.training.recurrent --only history-rnn-tagger",
         ),
     ),
     measures=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from export.examples.average import averaged
+from export.examples.training.average import averaged
 
 
 def test_every_tensor_is_the_mean_in_the_later_dtype() -> None:

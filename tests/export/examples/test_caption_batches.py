@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import GPT2Tokenizer
 
-from export.examples import train_captioner
-from export.examples.caption_batches import END_OF_TEXT, IGNORED, CaptionBatches
-from export.examples.scenes import COLOURS, SHAPES, SIZES, TEXTURE_NAMES
+from export.examples.scenes.scene import COLOURS, SHAPES, SIZES, TEXTURE_NAMES
+from export.examples.training import captioner as train_captioner
+from export.examples.training.caption_batches import END_OF_TEXT, IGNORED, CaptionBatches
 
 ATTRIBUTES = [*SIZES, *COLOURS, *TEXTURE_NAMES[1:], *SHAPES]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from export.examples.caption_file import Caption, find_captions, read_captions
+from export.examples.own_data.caption_file import Caption, find_captions, read_captions
 from serving.errors import SetupError
 
 FORMS = {

@@ -1,23 +1,19 @@
 """The committed model cards have the words of the scripts that write them."""
 
-from pathlib import Path
 from string import Template
 
 import pytest
 
-from export.examples import (
-    bert_card,
-    checkpoint_folder,
-    flamingo_card,
-    gazette_translator,
-    gpt_card,
-    model_card,
-    perceiver_card,
-    perceiver_text_card,
-    recurrent_card,
-    translator,
-    vit_card,
-)
+from export.examples.bundles import CHECKPOINTS
+from export.examples.cards import bert as bert_card
+from export.examples.cards import flamingo as flamingo_card
+from export.examples.cards import gpt as gpt_card
+from export.examples.cards import model as model_card
+from export.examples.cards import perceiver as perceiver_card
+from export.examples.cards import perceiver_text as perceiver_text_card
+from export.examples.cards import recurrent as recurrent_card
+from export.examples.cards import vit as vit_card
+from export.examples.training import checkpoint_folder, gazette_translator, translator
 
 
 def _of_texts(measured: str) -> Template:
@@ -25,7 +21,6 @@ def _of_texts(measured: str) -> Template:
     return Template(model_card._CARD.template.replace("$measured", measured))
 
 
-CHECKPOINTS = Path(translator.__file__).parent / "checkpoints"
 CARDS = {
     **dict.fromkeys(bert_card.CARDS, _of_texts(bert_card._MEASURED)),
     "example-clip": checkpoint_folder._CARD,

@@ -9,7 +9,8 @@ from PIL import Image
 from transformers import GPT2Tokenizer
 
 from export.checkpoint import open_checkpoint
-from export.examples.cnn_captioners import (
+from export.examples.scores.scenes import caption_words_right, heldout_pictures
+from export.examples.training.cnn_captioners import (
     SHARED,
     SHARED_FROM,
     SYSTEMS,
@@ -21,9 +22,8 @@ from export.examples.cnn_captioners import (
     shared_convolutions,
     start,
 )
-from export.examples.score_scenes import caption_words_right, heldout_pictures
-from export.examples.soft_captioner import text
-from export.examples.train_cnn_captioners import Captioning
+from export.examples.training.soft_captioner import text
+from export.examples.training.train_cnn_captioners import Captioning
 from export.image import image_spec
 from serving.bundle import Role
 from tests.export.step_calls import teacher_forced

@@ -7,10 +7,18 @@ from itertools import islice
 
 import pytest
 
-from export.examples import episodes
-from export.examples.bindings import Binding, is_withheld
-from export.examples.episodes import BOUND, COPYING, FAMILIES, FRESH, KNOWN, lessons, questions
-from export.examples.score_gpt import accuracy, mean, swapped_accuracy
+from export.examples.scores.gpt import accuracy, mean, swapped_accuracy
+from export.examples.texts import episodes
+from export.examples.texts.bindings import Binding, is_withheld
+from export.examples.texts.episodes import (
+    BOUND,
+    COPYING,
+    FAMILIES,
+    FRESH,
+    KNOWN,
+    lessons,
+    questions,
+)
 from serving.planning import fewshot
 from triptych.tasks.generate import Example
 

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from export.examples.everyday_sentences import (
+from export.examples.texts.everyday_sentences import (
     LANGUAGES,
     everyday_sentences,
     typed,
     unrelated_sentences,
 )
-from export.examples.splits import Split
+from export.examples.texts.splits import Split
 from export.iso639 import THREE_LETTERS
 
 COUNT = 600

@@ -2,9 +2,8 @@
 
 import pytest
 
-from export.examples.bert_card import CARDS
-from export.examples.bert_functions import classifier, embedder, filler, ranker, tagger
-from export.examples.score_bert import (
+from export.examples.cards.bert import CARDS
+from export.examples.scores.bert import (
     agreement_accuracy,
     masked_word_accuracy,
     paraphrase_top1,
@@ -14,7 +13,8 @@ from export.examples.score_bert import (
     sentiment_accuracy,
     shared_words_top1,
 )
-from export.examples.train_bert import CHECKPOINTS, HEADS
+from export.examples.scores.bert_functions import classifier, embedder, filler, ranker, tagger
+from export.examples.training.bert import CHECKPOINTS, HEADS
 
 COUNT = 100  # texts a score
 

@@ -5,10 +5,10 @@ from itertools import islice
 import pytest
 from transformers import GPT2Tokenizer
 
-from export.examples.continuation import answerer, continuer
-from export.examples.episodes import FRESH, KNOWN, lessons, questions
-from export.examples.score_gpt import accuracy, mean, swapped_accuracy
-from export.examples.train_gpt import OUTPUT
+from export.examples.scores.continuation import answerer, continuer
+from export.examples.scores.gpt import accuracy, mean, swapped_accuracy
+from export.examples.texts.episodes import FRESH, KNOWN, lessons, questions
+from export.examples.training.gpt import OUTPUT
 
 COUNT = 25  # questions a family
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import ViTForImageClassification
 
-from export.examples.largest_thing import pictures
-from export.examples.perceiver_card import classifier
-from export.examples.perceiver_initialisation import fit, initialise_from_vit
-from export.examples.score_vit import class_accuracy
-from export.examples.train_perceiver import OUTPUT, VIT, Reading, build_model
-from export.examples.training import pixel_tensor
+from export.examples.cards.perceiver import classifier
+from export.examples.scenes.largest_thing import pictures
+from export.examples.scores.vit import class_accuracy
+from export.examples.training.loop import pixel_tensor
+from export.examples.training.perceiver import OUTPUT, VIT, Reading, build_model
+from export.examples.training.perceiver_initialisation import fit, initialise_from_vit
 
 COUNT = 150  # pictures
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from transformers import PerceiverTokenizer
 
-from export.examples.perceiver_text_card import filler
-from export.examples.score_bert import MASK
-from export.examples.score_masked_bytes import (
+from export.examples.cards.perceiver_text import filler
+from export.examples.scores.bert import MASK
+from export.examples.scores.masked_bytes import (
     MOST_BYTES,
     WORD,
     masked_bytes_right,
@@ -15,7 +15,7 @@ from export.examples.score_masked_bytes import (
     masked_words_right,
     most_frequent_words_right,
 )
-from export.examples.train_perceiver_text import (
+from export.examples.training.perceiver_text import (
     OUTPUT,
     POSITIONS,
     MaskedBytes,

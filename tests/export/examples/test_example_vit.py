@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from export.examples.score_vit import attention_shares, class_accuracy
-from export.examples.train_vit import OUTPUT
-from export.examples.vit_card import Measured, roll_out
+from export.examples.cards.vit import Measured, roll_out
+from export.examples.scores.vit import attention_shares, class_accuracy
+from export.examples.training.vit import OUTPUT
 
 COUNT = 150  # pictures
 

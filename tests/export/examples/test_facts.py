@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from export.examples.bindings import FIRST_HALVES, SECOND_HALVES, is_withheld
-from export.examples.facts import (
+from export.examples.texts.bindings import FIRST_HALVES, SECOND_HALVES, is_withheld
+from export.examples.texts.facts import (
     ASKED,
     facts,
     near_misses,
@@ -15,7 +15,7 @@ from export.examples.facts import (
     text_of,
     wordings,
 )
-from export.examples.splits import Split
+from export.examples.texts.splits import Split
 
 MADE_UP = {first + second for first in FIRST_HALVES for second in SECOND_HALVES}
 

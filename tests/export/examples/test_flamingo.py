@@ -9,12 +9,8 @@ import pytest
 import torch
 from transformers.models.idefics.processing_idefics import IdeficsProcessor
 
-from export.examples.bindings import is_withheld
-from export.examples.flamingo_card import answerer
-from export.examples.flamingo_lessons import Lessons
-from export.examples.flamingo_model import AROUND, PLACE, build_model, build_recipe, build_tokenizer
-from export.examples.flamingo_tower import ATTRIBUTES, AttributeTask, labels
-from export.examples.picture_episodes import (
+from export.examples.cards.flamingo import answerer
+from export.examples.scenes.picture_episodes import (
     MADE_UP_WORDS,
     PLAIN_WORDS,
     Episode,
@@ -22,14 +18,24 @@ from export.examples.picture_episodes import (
     lessons,
     questions,
 )
-from export.examples.score_flamingo import (
+from export.examples.scores.flamingo import (
     Answer,
     PictureQuestion,
     accuracy,
     picture_questions,
     swapped_accuracy,
 )
-from export.examples.train_flamingo import OUTPUT
+from export.examples.texts.bindings import is_withheld
+from export.examples.training.flamingo import OUTPUT
+from export.examples.training.flamingo_lessons import Lessons
+from export.examples.training.flamingo_model import (
+    AROUND,
+    PLACE,
+    build_model,
+    build_recipe,
+    build_tokenizer,
+)
+from export.examples.training.flamingo_tower import ATTRIBUTES, AttributeTask, labels
 from serving.planning.image_places import ImagePlaces
 
 COUNT, SEED = 20, 3  # questions of a score

@@ -7,17 +7,24 @@ import sys
 import numpy as np
 import pytest
 
-from export.examples import english, french
-from export.examples.gazette import FAMOUS, GazettePair, is_withheld, sentences, split_of, written
-from export.examples.gazette_words import ADJECTIVES, CITIES, COUNTRIES, NOUNS
-from export.examples.score_gazette import (
+from export.examples.scores.gazette import (
     Reading,
     alignment_share,
     exact_share,
     reversed_links,
     score,
 )
-from export.examples.train_bahdanau import word_tokenizer
+from export.examples.texts import english, french
+from export.examples.texts.gazette import (
+    FAMOUS,
+    GazettePair,
+    is_withheld,
+    sentences,
+    split_of,
+    written,
+)
+from export.examples.texts.gazette_words import ADJECTIVES, CITIES, COUNTRIES, NOUNS
+from export.examples.training.bahdanau import word_tokenizer
 
 PAPER = GazettePair(
     tuple("The agreement on the European Economic Area was signed in August 1992 .".split()),
@@ -38,7 +45,7 @@ def test_same_arguments_give_the_same_sentences():
 
 def test_another_process_gives_the_same_sentences():
     program = (
-        "from export.examples.gazette import sentences\n"
+        "from export.examples.texts.gazette import sentences\n"
         "print(*(p.target for p in sentences('compositional', 50, 3)), sep='\\n')"
     )
     environment = {"PYTHONHASHSEED": "12345", "PYTHONIOENCODING": "utf-8"}

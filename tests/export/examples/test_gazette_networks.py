@@ -1,4 +1,6 @@
-"""What `train_gazette` trains is what `export/models` reads: the same logits, the same names."""
+"""What `training/gazette.py` trains is what `export/models` reads: the same logits, the same
+names.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ import torch
 from tokenizers import Tokenizer
 
 from benchmarks.local_model import torch_graphs
-from export.examples.gazette_networks import CONFIGS, network, parameters
-from export.examples.train_bahdanau import Batch, batches, save, write_settings
-from export.examples.train_gazette import FOLDERS, WORDS
+from export.examples.training.bahdanau import Batch, batches, save, write_settings
+from export.examples.training.gazette import FOLDERS, WORDS
+from export.examples.training.gazette_networks import CONFIGS, network, parameters
 from serving.bundle import Role
 from tests.export.step_calls import teacher_forced
 

@@ -10,10 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from export.checkpoint import CONFIG
-from export.examples.gazette import FAMOUS, sentences
-from export.examples.gazette_translator import CHECKPOINT, reader, translator
-from export.examples.score_gazette import Read, alignment_share, exact_share
-from export.examples.train_bahdanau import (
+from export.examples.scores.gazette import Read, alignment_share, exact_share
+from export.examples.texts.gazette import FAMOUS, sentences
+from export.examples.training.bahdanau import (
     NETWORK,
     PADDING,
     START,
@@ -24,6 +23,7 @@ from export.examples.train_bahdanau import (
     word_tokenizer,
     write_settings,
 )
+from export.examples.training.gazette_translator import CHECKPOINT, reader, translator
 from export.models.bahdanau import Bahdanau, read_config
 
 SOURCE = "The agreement on the European Economic Area was signed in August 1992 . </s>".split()

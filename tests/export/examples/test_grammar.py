@@ -6,16 +6,16 @@ from random import Random
 
 import pytest
 
-from export.examples import english, paragraphs, spanish
-from export.examples.constructions import sentence
-from export.examples.grammar import (
+from export.examples.scores.translation import exact_share, score
+from export.examples.texts import english, paragraphs, spanish
+from export.examples.texts.constructions import sentence
+from export.examples.texts.grammar import (
     WITHHELD_SENTENCES,
     bare,
     is_withheld,
     sentences,
     split_of,
 )
-from export.examples.score_translation import exact_share, score
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_same_arguments_give_the_same_sentences():
 
 def test_another_process_gives_the_same_sentences():
     program = (
-        "from export.examples.grammar import sentences\n"
+        "from export.examples.texts.grammar import sentences\n"
         "print(*sentences('compositional', 50, 3), sep='\\n')"
     )
     environment = {"PYTHONHASHSEED": "12345", "PYTHONIOENCODING": "utf-8"}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from export.examples.induction_heads import DISTANCES, initialise_induction_heads
+from export.examples.training.induction_heads import DISTANCES, initialise_induction_heads
 
 ARROW, NEWLINE = 1, 2
 

@@ -4,17 +4,17 @@ from itertools import islice
 
 import numpy as np
 
-from export.examples.largest_thing import (
+from export.examples.scenes.largest_thing import (
     CLASSES,
     class_of,
     heldout_pictures,
     is_decided,
     pictures,
 )
-from export.examples.patch_labels import covered
-from export.examples.rendering import SIDE
-from export.examples.scenes import Scene, Thing
-from export.examples.score_vit import attention_shares, class_accuracy
+from export.examples.scenes.patch_labels import covered
+from export.examples.scenes.rendering import SIDE
+from export.examples.scenes.scene import Scene, Thing
+from export.examples.scores.vit import attention_shares, class_accuracy
 
 SMALL, LARGE = Thing("small", "red", "plain", "star"), Thing("large", "blue", "striped", "ring")
 
@@ -32,7 +32,7 @@ def test_two_things_of_one_size_have_no_class():
 
 
 def test_training_shows_every_class_but_no_withheld_combination(monkeypatch):
-    monkeypatch.setattr("export.examples.largest_thing.render", lambda *_: None)
+    monkeypatch.setattr("export.examples.scenes.largest_thing.render", lambda *_: None)
     scenes = [scene for scene, _ in islice(pictures("train", 0), 4000)]
     assert {class_of(scene) for scene in scenes} == set(CLASSES)
     assert not any(scene.is_withheld for scene in scenes)

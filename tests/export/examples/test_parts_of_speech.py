@@ -4,17 +4,17 @@ from itertools import islice
 
 import pytest
 
-from export.examples.parts_of_speech import (
+from export.examples.scores.recurrent import most_frequent_tags, tag_f1
+from export.examples.texts.parts_of_speech import (
     FAMOUS,
     FAMOUS_TAGS,
     TaggedSentence,
     split_of,
     tagged_sentences,
 )
-from export.examples.recurrent_tokenizers import plain_words
-from export.examples.score_recurrent import most_frequent_tags, tag_f1
-from export.examples.splits import Split
-from export.examples.tagged_phrases import TAGS
+from export.examples.texts.splits import Split
+from export.examples.texts.tagged_phrases import TAGS
+from export.examples.training.recurrent_tokenizers import plain_words
 
 COUNT = 300
 SPLITS: tuple[Split, ...] = ("train", "held_out", "compositional")

@@ -2,13 +2,9 @@
 
 import pytest
 
-from export.examples.everyday_sentences import LANGUAGES, unrelated_sentences
-from export.examples.parts_of_speech import FAMOUS, FAMOUS_TAGS
-from export.examples.recurrent_card import CARDS
-from export.examples.recurrent_functions import scorer, text_classifier, word_tagger
-from export.examples.review_templates import FAMOUS as FAMOUS_REVIEWS
-from export.examples.score_bert import same_words_accuracy, sentiment_accuracy
-from export.examples.score_recurrent import (
+from export.examples.cards.recurrent import CARDS
+from export.examples.scores.bert import same_words_accuracy, sentiment_accuracy
+from export.examples.scores.recurrent import (
     ambiguous_accuracy,
     bits_per_character,
     language_accuracy,
@@ -18,7 +14,11 @@ from export.examples.score_recurrent import (
     template_accuracy,
     unknown_accuracy,
 )
-from export.examples.train_recurrent import CHECKPOINTS, EXAMPLES
+from export.examples.scores.recurrent_functions import scorer, text_classifier, word_tagger
+from export.examples.texts.everyday_sentences import LANGUAGES, unrelated_sentences
+from export.examples.texts.parts_of_speech import FAMOUS, FAMOUS_TAGS
+from export.examples.texts.review_templates import FAMOUS as FAMOUS_REVIEWS
+from export.examples.training.recurrent import CHECKPOINTS, EXAMPLES
 
 COUNT = 100  # texts a score
 

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from export.examples.review_templates import FAMOUS, template_reviews
+from export.examples.texts.review_templates import FAMOUS, template_reviews
 
 COUNT = 3000
 

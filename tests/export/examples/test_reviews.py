@@ -6,9 +6,9 @@ from itertools import islice
 
 import pytest
 
-from export.examples.reviews import SENTIMENTS, reviews, same_words, split_of
-from export.examples.score_bert import same_words_accuracy, sentiment_accuracy
-from export.examples.splits import Split
+from export.examples.scores.bert import same_words_accuracy, sentiment_accuracy
+from export.examples.texts.reviews import SENTIMENTS, reviews, same_words, split_of
+from export.examples.texts.splits import Split
 
 
 def drawn(split: Split, count: int = 300, seed: int = 3):

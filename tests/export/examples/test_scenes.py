@@ -8,11 +8,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from export.examples.captions import Detail, caption, label
-from export.examples.families import UNSAID, Description, families, matches, slots
-from export.examples.patch_labels import NAMELESS, VOCABULARIES, labelled_images
-from export.examples.rendering import SIDE, placements, render
-from export.examples.scenes import (
+from export.examples.scenes.captions import Detail, caption, label
+from export.examples.scenes.families import UNSAID, Description, families, matches, slots
+from export.examples.scenes.patch_labels import NAMELESS, VOCABULARIES, labelled_images
+from export.examples.scenes.rendering import SIDE, placements, render
+from export.examples.scenes.scene import (
     BACKGROUNDS,
     COLOURS,
     RELATIONS,
@@ -25,7 +25,8 @@ from export.examples.scenes import (
     neighbours,
     scenes,
 )
-from export.examples.score_scenes import (
+from export.examples.scenes.shapes import OUTLINES
+from export.examples.scores.scenes import (
     CHOICES,
     caption_exact_match,
     caption_words_right,
@@ -35,7 +36,6 @@ from export.examples.score_scenes import (
     swapped_zero_shot_top1,
     zero_shot_top1,
 )
-from export.examples.shapes import OUTLINES
 
 LARGE_CIRCLE = Thing("large", "red", "striped", "circle")
 SMALL_SQUARE = Thing("small", "blue", "plain", "square")
@@ -83,7 +83,7 @@ def test_families_keep_to_the_training_split():
 def test_labelled_images_keep_to_the_training_split(monkeypatch: pytest.MonkeyPatch):
     shown = []
     monkeypatch.setattr(
-        "export.examples.patch_labels.draw", lambda things, *_: shown.append(things)
+        "export.examples.scenes.patch_labels.draw", lambda things, *_: shown.append(things)
     )
     list(islice(labelled_images(seed=5, patch=8), 100))
     for things in shown:
@@ -322,10 +322,10 @@ def test_zero_shot_score_counts_true_choices():
 
 
 def test_scoring_needs_no_torch():
-    command = "import sys, export.examples.score_scenes; print(*sys.modules)"
+    command = "import sys, export.examples.scores.scenes; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", command], capture_output=True, text=True, check=True
     )
     loaded = done.stdout.split()
-    assert "export.examples.score_scenes" in loaded
+    assert "export.examples.scores.scenes" in loaded
     assert not {"torch", "transformers"} & {*loaded}

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from export.examples.captions import caption
-from export.examples.patch_labels import covered
-from export.examples.rendering import Placement, placements
-from export.examples.scenes import COLOURS
-from export.examples.score_attention import TokenMap, attention_scores
-from export.examples.score_scenes import heldout_pictures, picture_seed
+from export.examples.scenes.captions import caption
+from export.examples.scenes.patch_labels import covered
+from export.examples.scenes.rendering import Placement, placements
+from export.examples.scenes.scene import COLOURS
+from export.examples.scores.attention import TokenMap, attention_scores
+from export.examples.scores.scenes import heldout_pictures, picture_seed
 
 COUNT, SEED = 12, 3
 BEST, MASS, BLIND, OTHER = range(4)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from export.examples.grammar import sentences
-from export.examples.score_gazette import Reading
-from export.examples.score_inversions import inversion_shares, links
+from export.examples.scores.gazette import Reading
+from export.examples.scores.inversions import inversion_shares, links
+from export.examples.texts.grammar import sentences
 
 
 def test_inverted_pairs_are_found_in_every_form():

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from export.examples.score_shots import (
+from export.examples.scores.shots import (
     FAMILIAR,
     FOREIGN,
     LABELS,

@@ -8,10 +8,11 @@ import pytest
 import torch
 from transformers import GPT2Tokenizer
 
-from export.examples import train_captioner
-from export.examples.captions import caption
-from export.examples.score_scenes import heldout_pictures
-from export.examples.soft_captioner import (
+from export.examples.scenes.captions import caption
+from export.examples.scores.scenes import heldout_pictures
+from export.examples.training import captioner as train_captioner
+from export.examples.training.show_attend_tell import OUTPUT, Captioning, teacher_forced
+from export.examples.training.soft_captioner import (
     greedy,
     observer,
     read_folder,
@@ -19,7 +20,6 @@ from export.examples.soft_captioner import (
     start_folder,
     text,
 )
-from export.examples.train_show_attend_tell import OUTPUT, Captioning, teacher_forced
 from export.models.show_attend_tell import ShowAttendTell
 
 

@@ -15,14 +15,14 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 from typer.testing import CliRunner, Result
 
 from export.checkpoint import load, open_checkpoint
-from export.examples import resumable_training
-from export.examples.caption_file import read_captions
-from export.examples.captioned_pictures import CaptionedPictures, read_pictures
-from export.examples.captions import caption
-from export.examples.rendering import render
-from export.examples.scenes import scenes
-from export.examples.train_command import app
-from export.examples.train_on_pictures import Captioning, Recipe, score
+from export.examples.own_data import resumable_training
+from export.examples.own_data.caption_file import read_captions
+from export.examples.own_data.captioned_pictures import CaptionedPictures, read_pictures
+from export.examples.own_data.captions import Captioning, Recipe, score
+from export.examples.own_data.command import app
+from export.examples.scenes.captions import caption
+from export.examples.scenes.rendering import render
+from export.examples.scenes.scene import scenes
 from export.manifest import preprocessing
 from export.registry import architecture
 from serving.errors import SetupError

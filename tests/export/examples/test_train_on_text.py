@@ -14,11 +14,13 @@ from transformers import MarianMTModel
 from typer.testing import CliRunner, Result
 
 from export.checkpoint import load, open_checkpoint
-from export.examples import resumable_training, train_on_text, train_on_words
-from export.examples.grammar import sentences
-from export.examples.parallel_text import read_parallel_text
-from export.examples.train_bahdanau import word_level
-from export.examples.train_command import app
+from export.examples.own_data import recurrent_translation as train_on_words
+from export.examples.own_data import resumable_training
+from export.examples.own_data import translation as train_on_text
+from export.examples.own_data.command import app
+from export.examples.own_data.parallel_text import read_parallel_text
+from export.examples.texts.grammar import sentences
+from export.examples.training.bahdanau import word_level
 from export.manifest import preprocessing
 from export.registry import architecture
 from serving.errors import SetupError

@@ -2,10 +2,10 @@
 
 import pytest
 
-from export.examples import paragraphs
-from export.examples.grammar import WITHHELD_SENTENCES
-from export.examples.score_translation import score
-from export.examples.translator import CHECKPOINT, translator
+from export.examples.scores.translation import score
+from export.examples.texts import paragraphs
+from export.examples.texts.grammar import WITHHELD_SENTENCES
+from export.examples.training.translator import CHECKPOINT, translator
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from export.examples.vision_initialisation import fit_first_norm, initialise_vision_tower
+from export.examples.training.vision_initialisation import fit_first_norm, initialise_vision_tower
 
 SIDE = 16
 TOWER = {"image_size": SIDE, "patch_size": 8, "hidden_size": 16, "intermediate_size": 24}

@@ -1,0 +1,1 @@
+"""Measure the example checkpoints by `transformers` or `torch.nn` and write their model cards."""

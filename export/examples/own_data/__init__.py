@@ -1,0 +1,1 @@
+"""`triptych train`: a small model of one's own from files of texts, or of pictures."""

@@ -1,0 +1,1 @@
+"""What an example answers right, on data that its training never shows."""
