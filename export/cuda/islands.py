@@ -61,6 +61,8 @@ _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint8"})
 class NoKernelError(SetupError):
     """CUDA lacks the type for operators that do most of a graph's work."""
 
+    wire = "no_kernel"
+
 
 class Islands:
     """The nodes of one graph that stay float32.
