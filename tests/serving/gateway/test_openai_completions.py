@@ -9,8 +9,13 @@ import openai
 import pytest
 
 from serving.errors import Overloaded
+from serving.gateway.dialects.openai.common import StreamableRequest
+from serving.gateway.dialects.openai.completions import CompletionEvents
+from serving.tasks.generate import TASK
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, loaded
 from tests.serving.gateway.test_openai_chat import connected
+from triptych.messages import Chunk, TokenLogprob
+from triptych.tasks.generate import GenerateRequest
 
 MODEL = "tiny-generate"
 
@@ -67,8 +72,9 @@ async def test_parameters_reach_the_task(gateway: Gateway, client: openai.AsyncO
 
 
 async def test_sixteen_tokens_are_the_default(gateway: Gateway, client: openai.AsyncOpenAI) -> None:
-    await client.completions.create(model=MODEL, prompt="a")
-    assert gateway.inference.calls[-1].options.max_new_tokens == 16
+    for given in ({}, {"max_tokens": None}):
+        await client.completions.create(model=MODEL, prompt="a", **given)
+        assert gateway.inference.calls[-1].options.max_new_tokens == 16
 
 
 async def test_log_probabilities_have_the_form_of_openai(client: openai.AsyncOpenAI) -> None:
@@ -114,6 +120,18 @@ async def test_stream_is_read_by_openais_client(
         assert offsets == [len("".join(tokens[:place])) for place in range(len(tokens))]
     assert len({event.id for event in events}) == 1
     assert bool(events[-1].usage) == with_usage
+
+
+def test_offsets_of_a_choice_go_on_from_event_to_event() -> None:
+    request = StreamableRequest(TASK, GenerateRequest(prompts=["a", "b"]), "/v1/completions")
+    events = CompletionEvents(request, {})
+    found: dict[int, list[int]] = {0: [], 1: []}
+    for index, token in ((0, "abc"), (1, "d"), (0, "ef"), (1, "g"), (0, "h")):
+        chunk = Chunk(index=index, text=token, logprobs=[TokenLogprob(token=token, logprob=-1.0)])
+        (choice,) = events.event(chunk).choices
+        assert choice.logprobs is not None
+        found[index] += choice.logprobs.text_offset
+    assert found == {0: [0, 3, 5], 1: [0, 1]}
 
 
 async def test_stream_that_fails_raises_in_openais_client(

@@ -109,5 +109,5 @@ async def test_invalid_fields_are_named(
 async def test_what_is_no_image_is_refused(client: openai.AsyncOpenAI, model: str) -> None:
     with pytest.raises(openai.APIStatusError) as refused:
         await client.embeddings.create(model=model, input="abcd", extra_body={"modality": "image"})
-    assert refused.value.status_code in (415, 422)
+    assert refused.value.status_code == 415
     assert refused.value.param == "input.0"

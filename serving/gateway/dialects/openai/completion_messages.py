@@ -11,7 +11,7 @@ from serving.gateway.dialects.whole_requests import Open
 from triptych.parameters import NewTokens, TopLogProbs
 
 DEFAULT_TOKENS = 16
-"""Generated where `max_tokens` is not given, as in OpenAI's API."""
+"""Generated where `max_tokens` is not given."""
 
 
 def as_texts(value: object) -> object:
@@ -36,7 +36,9 @@ class CompletionRequest(GenerationRequest):
     """Body of `POST /v1/completions`."""
 
     prompt: Texts
-    max_tokens: NewTokens = DEFAULT_TOKENS
+    max_tokens: NewTokens | None = Field(
+        default=None, description=f"Absent or null: {DEFAULT_TOKENS}, as in OpenAI's API."
+    )
     logprobs: TopLogProbs | None = None
     echo: bool | None = None
     suffix: Annotated[str | None, AfterValidator(_refuse_suffix)] = Field(

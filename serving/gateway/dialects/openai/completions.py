@@ -17,6 +17,7 @@ from serving.gateway.dialects.openai.common import (
     response_fields,
 )
 from serving.gateway.dialects.openai.completion_messages import (
+    DEFAULT_TOKENS,
     Completion,
     CompletionChoice,
     CompletionRequest,
@@ -77,7 +78,7 @@ class CompletionsDialect(OpenAIDialect):
         body = await read_json(request, CompletionRequest, service)
         message = GenerateRequest(
             prompts=body.prompt,
-            max_new_tokens=body.max_tokens,
+            max_new_tokens=body.max_tokens or DEFAULT_TOKENS,
             logprobs=body.logprobs,
             echo=body.echo,
             **body.parameters,
