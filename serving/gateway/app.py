@@ -9,8 +9,8 @@ from fastapi.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
 from serving.gateway import openapi
-from serving.gateway.dialects import huggingface, openai
-from serving.gateway.dialects.dialect import Dialect
+from serving.gateway.dialects import huggingface, libretranslate, openai
+from serving.gateway.dialects.dialect import Routes
 from serving.gateway.dialects.native import NativeDialect
 from serving.gateway.direct_routes import DirectRoutes
 from serving.gateway.health import Readiness
@@ -26,24 +26,25 @@ SUMMARY = "Vision-and-language models exported to ONNX, served by Triton."
 
 
 def create_app(
-    service: Service, readiness: Readiness, further_dialects: Sequence[Dialect] = ()
+    service: Service, readiness: Readiness, further_dialects: Sequence[Routes] = ()
 ) -> FastAPI:
     """The application; it neither starts nor stops what it is given.
 
     Args:
         service: Serves the tasks.
         readiness: The check behind `/ready`.
-        further_dialects: HTTP APIs beside Triptych's own, OpenAI's and Hugging Face's.
+        further_dialects: HTTP APIs beside Triptych's own and those of other services.
     """
     app = FastAPI(title=TITLE, summary=SUMMARY, redoc_url=None, redirect_slashes=False)
     settings = service.settings
     native = NativeDialect(settings.api_key)
-    owners: dict[str, Dialect] = {}
+    owners: dict[str, Routes] = {}
     routes: list[BaseRoute] = []
-    dialects: list[Dialect] = [
+    dialects: list[Routes] = [
         native,
         *openai.dialects(settings.api_key),
         *huggingface.dialects(settings.api_key),
+        *libretranslate.dialects(settings.api_key),
         *further_dialects,
     ]
     for dialect in dialects:
@@ -56,7 +57,7 @@ def create_app(
     render_error = ErrorRenderer(owners, native)
     render_error.install(app)
     declared = [task.declaration for task in TASKS.values()]
-    messages = (*openai.MESSAGES, *huggingface.MESSAGES)
+    messages = (*openai.MESSAGES, *huggingface.MESSAGES, *libretranslate.MESSAGES)
     openapi.install(app, declared, messages, has_key=settings.api_key is not None)
     app.add_middleware(DirectRoutes, routes=routes, render_error=render_error)  # the innermost
     if settings.cors_allow_origin:

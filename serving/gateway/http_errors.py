@@ -17,7 +17,7 @@ from serving.errors import (
     ServingError,
     UnknownRoute,
 )
-from serving.gateway.dialects.dialect import Dialect
+from serving.gateway.dialects.dialect import Routes
 from serving.gateway.middleware import FAILURE
 from serving.gateway.request_errors import from_validation
 
@@ -30,7 +30,7 @@ class ErrorRenderer:
         default: Dialect of all other paths.
     """
 
-    def __init__(self, routes: Mapping[str, Dialect], default: Dialect) -> None:
+    def __init__(self, routes: Mapping[str, Routes], default: Routes) -> None:
         self._routes = routes
         self._default = default
 

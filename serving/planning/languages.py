@@ -7,13 +7,16 @@ in the source and the output begins with the target's (`LanguageTokens`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from serving.errors import InvalidRequest
+
+ISO_639_1 = 2
+"""Letters of its codes."""
 
 
 class LanguageTokens(BaseModel):
@@ -59,6 +62,42 @@ class LanguageTokens(BaseModel):
                 field=field,
             )
         return own[0]
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """Own code → what a user may call the language: ISO 639-1 where that is not ambiguous."""
+        short = {
+            own[0]: code
+            for code, own in self.aliases.items()
+            if len(own) == 1 and len(code) == ISO_639_1
+        }
+        return {code: short.get(code, code) for code in self.codes}
+
+
+@dataclass(frozen=True)
+class Directions:
+    """The pairs of languages that a model translates: any source with any other target.
+
+    A model of several pairs has one of these for each.
+    """
+
+    sources: frozenset[str]
+    targets: frozenset[str]
+
+    def __contains__(self, pair: tuple[str, str]) -> bool:
+        source, target = pair
+        return source != target and source in self.sources and target in self.targets
+
+
+def directions_of(
+    pairs: Iterable[tuple[str, str]], tokens: LanguageTokens | None
+) -> tuple[Directions, ...]:
+    """What a translator declares; empty for one that declares nothing."""
+    if tokens is None:
+        return tuple(Directions(frozenset((a,)), frozenset((b,))) for a, b in pairs)
+    shown = tokens.shown
+    targets = shown.values() if tokens.target is None else (shown[tokens.target],)
+    return (Directions(frozenset(shown.values()), frozenset(targets)),)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ from serving.planning.incremental_text import IncrementalText
 from serving.planning.items import attempt_each, generated_of, in_place, unwrap, usage_of
 from serving.planning.languages import (
     Direction,
+    Directions,
     LanguageTokens,
+    directions_of,
     prefix_direction,
     token_direction,
 )
@@ -235,6 +237,11 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             "languages": [list(pair) for pair in section.languages],
             "language_codes": list(section.tokens.codes) if section.tokens else [],
         }
+
+    def directions(self, model: LoadedModel) -> tuple[Directions, ...]:
+        """The pairs of languages that a model declares."""
+        section = self.section_of(model)
+        return directions_of(section.languages, section.tokens)
 
     def size(self, request: TranslateRequest) -> int:
         """Characters."""

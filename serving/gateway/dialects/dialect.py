@@ -33,12 +33,20 @@ class StreamRenderer(Protocol):
         ...
 
 
-class Dialect(Protocol):
-    """One HTTP API."""
+class Routes(Protocol):
+    """One HTTP API, as the application sees it."""
 
     def router(self, service: Service) -> APIRouter:
-        """The routes, with their documentation; those of tasks call `respond`."""
+        """The routes, with their documentation."""
         ...
+
+    def render_error(self, error: ServingError) -> Response:
+        """A failed request."""
+        ...
+
+
+class Dialect(Routes, Protocol):
+    """One HTTP API whose requests are one of a task each: its routes call `respond`."""
 
     def authorise(self, headers: Headers) -> None:
         """Check a request before its body is read.
@@ -65,8 +73,4 @@ class Dialect(Protocol):
         self, request: TaskRequest, timings: Timings | None
     ) -> tuple[StreamRenderer, dict[str, str]]:
         """The form of a streamed response, and its headers."""
-        ...
-
-    def render_error(self, error: ServingError) -> Response:
-        """A failed request."""
         ...

@@ -1,0 +1,133 @@
+"""Bodies to messages: JSON and forms alike, with the key in the body or in a header."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+from fastapi import Request
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic_core import from_json
+from starlette.datastructures import UploadFile
+
+from serving.errors import MalformedBody, PayloadTooLarge, Unauthorized
+from serving.gateway.dialects.bodies import MAX_VALUES, MULTIPART
+from serving.gateway.request_errors import from_validation
+from serving.gateway.service import Service
+
+M = TypeVar("M", bound=BaseModel)
+Fields = Mapping[str, Any]
+
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+LIST = "q"
+"""The field that a form may repeat."""
+_OTHER_FIELDS = 32
+"""In a form; unknown ones are ignored."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file of a form."""
+
+    field: str
+    name: str
+    content: bytes
+
+
+async def read_fields(request: Request, service: Service) -> tuple[Fields, Upload | None]:
+    """The fields of a body by name, and the file of a multipart form.
+
+    Raises:
+        MalformedBody: not what its content type says, or of a type that is not read.
+        Overloaded: the gateway is full; the body is not parsed.
+        PayloadTooLarge: too many bytes or values.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    most = service.settings.max_client_batch_size + _OTHER_FIELDS
+    if kind == MULTIPART:
+        await request.body()
+        service.execution.check()
+        async with request.form(max_files=1, max_fields=most) as form:
+            texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+            files = [
+                Upload(name, part.filename or "", await part.read())
+                for name, part in form.multi_items()
+                if isinstance(part, UploadFile)
+            ]
+        return _gathered(texts), files[0] if files else None
+    body = await request.body()
+    service.execution.check()
+    if kind == JSON:
+        return await service.execution.in_pool(len(body), _of_json, body), None
+    if kind == FORM:
+        return await service.execution.in_pool(len(body), _of_form, body, most), None
+    raise MalformedBody(f"send {JSON}, {FORM} or {MULTIPART}")
+
+
+def check_key(authorization: str | None, fields: Fields, key: SecretStr | None) -> None:
+    """Compare `api_key` of the body, or `Authorization: Bearer KEY`, with the gateway's key.
+
+    Raises:
+        Unauthorized: neither is right.
+    """
+    if key is None:
+        return
+    scheme, _, bearer = (authorization or "").partition(" ")
+    own, expected = fields.get("api_key"), key.get_secret_value().encode()
+    given = (bearer.strip() if scheme.lower() == "bearer" else "", str(own or ""))
+    if True not in {hmac.compare_digest(one.encode(), expected) for one in given}:
+        raise Unauthorized("Invalid API key: send it as api_key, or Authorization: Bearer KEY")
+
+
+def validated(message: type[M], fields: Fields) -> M:
+    """The fields as a message.
+
+    Raises:
+        InvalidRequest: a field is missing or not valid.
+    """
+    try:
+        return message.model_validate(fields)
+    except ValidationError as error:
+        raise from_validation(error) from None
+
+
+def _of_json(body: bytes) -> Fields:
+    if body.count(b",") + body.count(b":") > MAX_VALUES:
+        raise PayloadTooLarge(
+            f"the body has more than {MAX_VALUES} commas and colons: send several requests"
+        )
+    try:
+        fields = from_json(body)
+    except ValueError as error:
+        raise MalformedBody(f"the body is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise MalformedBody("the body is not a JSON object")
+    return fields
+
+
+def _of_form(body: bytes, most: int) -> Fields:
+    try:
+        text = body.decode("ascii")
+        parsed = parse_qs(
+            text, keep_blank_values=True, encoding="utf-8", errors="strict", max_num_fields=most
+        )
+    except ValueError:
+        raise MalformedBody(f"the body is not a form of at most {most} fields in UTF-8") from None
+    return _gathered([(name, value) for name, values in parsed.items() for value in values])
+
+
+def _gathered(pairs: list[tuple[str, str]]) -> Fields:
+    """One value a name, the first one, but all of the texts; lines end as in JSON."""
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        plain = value.replace("\r\n", "\n")
+        if name == LIST and name in fields:
+            before = fields[name]
+            fields[name] = [*(before if isinstance(before, list) else [before]), plain]
+        else:
+            fields.setdefault(name, plain)
+    return fields

@@ -1,0 +1,53 @@
+"""How OpenAPI documents these routes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from serving.gateway.dialects.bodies import MULTIPART
+from serving.gateway.dialects.libretranslate.bodies import FORM, JSON
+from serving.gateway.dialects.libretranslate.errors import LibreTranslateError
+from serving.gateway.openapi import SECURITY, errors
+
+_STATUSES = (400, 413, 429, 500, 503, 504)
+_FORBIDDEN = 403
+
+
+def open_route(response: Any) -> dict[str, Any]:
+    """Arguments of `add_api_route` of a route that needs no key."""
+    return {"response_model": response, "responses": described(500)}
+
+
+def posted(body: type[BaseModel], response: Any, *, has_key: bool) -> dict[str, Any]:
+    """Arguments of `add_api_route` of a route that takes JSON and forms."""
+    reference = {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}
+    content = dict.fromkeys((JSON, FORM, MULTIPART), reference)
+    return documented(content, response, has_key=has_key)
+
+
+def documented(content: dict[str, Any], response: Any, *, has_key: bool) -> dict[str, Any]:
+    """Arguments of `add_api_route`.
+
+    Args:
+        content: Content type → what is documented of it.
+        response: Type of the answer's body.
+        has_key: Whether the route requires a key.
+    """
+    return {
+        "response_model": response,
+        "responses": described(*_STATUSES, *((_FORBIDDEN,) if has_key else ())),
+        "openapi_extra": {
+            "requestBody": {"content": content, "required": True},
+            **(SECURITY if has_key else {}),
+        },
+    }
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The statuses as other routes document them, with this API's body of an error."""
+    found = errors(*statuses)
+    for response in found.values():
+        response["model"] = LibreTranslateError
+    return found

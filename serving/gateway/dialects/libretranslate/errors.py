@@ -1,0 +1,70 @@
+"""Errors as LibreTranslate answers them: `{"error": "…"}`, mostly with the status 400."""
+
+from __future__ import annotations
+
+import math
+
+from fastapi import Response
+from pydantic import BaseModel
+
+from serving.errors import (
+    InvalidRequest,
+    Overloaded,
+    PayloadTooLarge,
+    ServingError,
+    Unauthorized,
+    UnknownModel,
+)
+from triptych.messages import ItemError
+
+TEXTS = "texts"
+"""The field of the task's message that has the texts."""
+
+
+class LibreTranslateError(BaseModel):
+    """Body of every response with a status of 400 or more."""
+
+    error: str
+
+
+def status_of(error: ServingError) -> int:
+    """LibreTranslate's status: 400 for every request that it refuses, 403 for a key."""
+    if isinstance(error, Unauthorized):
+        return 403
+    if isinstance(error, PayloadTooLarge):
+        return error.http_status
+    return 400 if isinstance(error, InvalidRequest | UnknownModel) else error.http_status
+
+
+def error_response(error: ServingError) -> Response:
+    """The response of a failed request."""
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    if error.http_status == 413:
+        headers["connection"] = "close"  # the rest of the body is not read
+    message = f"Slowdown: {error.message}" if isinstance(error, Overloaded) else error.message
+    return Response(
+        LibreTranslateError(error=message).model_dump_json(),
+        status_code=status_of(error),
+        headers=headers,
+        media_type="application/json",
+    )
+
+
+def refused(
+    error: ItemError | ServingError, name: str, places: range | list[int]
+) -> InvalidRequest:
+    """The error of a text, which is that of the request.
+
+    Args:
+        error: Names the text as `texts.N`.
+        name: What the request calls its texts.
+        places: Each text's place in the request; empty where the request has one text.
+    """
+    field, message = error.field, error.message
+    if field is not None and field.partition(".")[0] == TEXTS:
+        number = field.partition(".")[2]
+        own = f"{name}.{places[int(number)]}" if number.isdecimal() and places else name
+        message, field = message.replace(field, own), own
+    return InvalidRequest(message, field=field)
