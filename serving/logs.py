@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
+import signal
 from typing import Any
 
 from pythonjsonlogger.core import RESERVED_ATTRS, merge_record_extra
@@ -43,7 +45,11 @@ class _JsonFormatter(JsonFormatter):
 
 
 def configure_logs(*, as_json: bool) -> None:
-    """Everything at INFO and above to stderr, unless the program has configured logging itself."""
+    """Everything at INFO and above to stderr, unless the program has configured logging itself.
+
+    SIGUSR2 writes the stack of each thread there: `kill -USR2` shows where a process hangs.
+    """
+    faulthandler.register(signal.SIGUSR2)
     handler = logging.StreamHandler()
     handler.setFormatter(
         _JsonFormatter()

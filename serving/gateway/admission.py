@@ -91,11 +91,12 @@ class Admission:
             return False
         return True
 
-    def abort_all(self) -> None:
-        """End every request with an error; idempotent."""
+    def abort_all(self) -> int:
+        """End every request with an error; how many there were. Idempotent."""
         self._is_closed = True
         for task in self._admitted:
             task.cancel()
+        return len(self._admitted)
 
     @contextmanager
     def reserved(self, tokens: int) -> Iterator[None]:

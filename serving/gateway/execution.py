@@ -192,9 +192,9 @@ class Execution:
         """Wait until no request is left; False if the time is up before."""
         return await self._admission.drained(timeout_s)
 
-    def abort_all(self) -> None:
-        """End every request with an error."""
-        self._admission.abort_all()
+    def abort_all(self) -> int:
+        """End every request with an error; how many there were."""
+        return self._admission.abort_all()
 
     async def close(self) -> None:
         """Release threads and connections."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from serving.gateway.inference import Inference, TritonInference
 from serving.gateway.metrics import Metrics
 from serving.gateway.service import Service
 from serving.gateway.stats_client import StatsClient
+from serving.gateway.task_stacks import running_tasks
 from serving.gateway.version_follower import VersionFollower
 from serving.logs import configure_logs
 from serving.ports import listening
@@ -34,13 +36,19 @@ log = logging.getLogger(__name__)
 
 _FLUSH_S = 5
 """Time to write the responses of requests that have ended."""
+_OVERDUE_S = 20
+"""After the grace period: what runs then is logged, because stopping takes half of that."""
 _COLLECT_EVERY = 10_000
 """Objects allocated and not freed between two runs of the garbage collector; Python's 700 are those
 of a few requests in flight."""
 
 
 def run_gateway(settings: GatewaySettings) -> int:
-    """Serve until SIGTERM or SIGINT, then let requests finish; returns the exit code."""
+    """Serve until SIGTERM or SIGINT, then let requests finish and end the process.
+
+    Returns:
+        The exit code of a gateway that could not start.
+    """
     configure_logs(as_json=settings.json_output)
     try:
         connect = partial(TritonInference, settings.triton)
@@ -48,7 +56,8 @@ def run_gateway(settings: GatewaySettings) -> int:
     except SetupError as error:
         log.error("cannot start: %s", error.message)
         return 1
-    return 0
+    logging.shutdown()
+    os._exit(0)  # leaving Python waits for grpc's threads, at times for ever (grpc/grpc#40447)
 
 
 def _exempt_from_collection() -> None:
@@ -80,6 +89,9 @@ async def _serve(
     repository = Repository(settings.repository)
     catalog = load_catalog(repository)
     with contextlib.closing(listening(settings.host, settings.http_port, "HTTP")) as http_socket:
+        # Its counterpart runs when the last object of grpc.aio is freed, and may wait for ever for
+        # the polling thread (grpc/grpc#40989): with this reference it never runs.
+        grpc.aio.init_grpc_aio()
         inference = connect()
         service = Service(catalog, inference, settings, Metrics())
         follower = VersionFollower(repository, catalog, inference.served_version)
@@ -123,11 +135,14 @@ async def _until_signal(
         await stopping.wait()
         service.execution.is_draining = True
         log.info("draining", extra={"within_s": grace_s})
+        loop = asyncio.get_running_loop()
+        loop.call_later(grace_s + _OVERDUE_S, _log_overdue)
         async with asyncio.TaskGroup() as waits:
             drained = waits.create_task(service.execution.drained(grace_s))
             drained.add_done_callback(lambda _: hurrying.set())
             await hurrying.wait()
-            service.execution.abort_all()
+            if left := service.execution.abort_all():
+                log.warning("requests were aborted", extra={"requests": left})
         http_server.should_exit = True
         await grpc_server.stop(_FLUSH_S)
 
@@ -135,6 +150,10 @@ async def _until_signal(
         async with asyncio.TaskGroup() as group:
             group.create_task(http_server.serve([http_socket]))
             group.create_task(stop())
+
+
+def _log_overdue() -> None:
+    log.error("still stopping; what runs: %s", "; ".join(running_tasks()))
 
 
 class _HttpServer(uvicorn.Server):

@@ -152,3 +152,38 @@ def test_a_second_signal_reaches_a_child_that_is_finishing_its_work(tmp_path: Pa
     assert process.wait(30) == 0
     assert_all_stopped(tmp_path)
     process.communicate()
+
+
+DEAF = """
+import faulthandler, os, pathlib, signal, sys, time
+faulthandler.register(signal.SIGUSR2)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def hangs():
+    pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+    while True:
+        time.sleep(60)
+hangs()
+"""
+
+
+def test_a_child_that_does_not_stop_is_reported_and_says_where_it_hangs(tmp_path: Path) -> None:
+    script = PARENT.format(child=DEAF).replace(
+        "folder =", "import triptych.commands.processes as p; p.STOP_TIMEOUT_S = 0.3\nfolder =", 1
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert errors.endswith("two, one did not stop in time: killed\n")
+    assert errors.count(" in hangs\n") == 2
+    assert not any(is_alive(child(tmp_path, name)) for name in ("one", "two"))

@@ -28,6 +28,9 @@ MODEL = "example-es-en"
 ENCODERS = ("example-clip", "example-clip-text")
 TIMEOUT_S = 60.0
 """Seconds after which a test fails as hung; far above every expected duration."""
+_LOG_TAIL = 20_000
+_STOP_S = 150
+"""The gateway and Triton stop one after the other and have a minute each; then they are killed."""
 PROGRAM = (sys.executable, "-m", "triptych")
 
 
@@ -42,6 +45,7 @@ class Stack:
     url: str
     grpc_address: str
     repository: Path
+    log: Path
 
 
 def start_stack(repository: Path, log: Path) -> Stack:
@@ -55,13 +59,17 @@ def start_stack(repository: Path, log: Path) -> Stack:
     with log.open("w+b") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink)
         wait_until_ready(url, process, sink)
-    return Stack(process, url, f"127.0.0.1:{grpc_port}", repository)
+    return Stack(process, url, f"127.0.0.1:{grpc_port}", repository, log)
 
 
 def stop_stack(stack: Stack) -> int:
     """SIGTERM, as an orchestrator would; the exit code."""
     stack.process.send_signal(signal.SIGTERM)
-    return stack.process.wait(timeout=60)
+    code = stack.process.wait(timeout=_STOP_S)
+    if code:
+        end = stack.log.read_text(errors="replace")[-_LOG_TAIL:]
+        pytest.fail(f"the stack stopped with exit code {code}:\n{end}", pytrace=False)
+    return code
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from triptych.errors import TriptychError
 
 POLL_S = 0.1
 STOP_TIMEOUT_S = 60.0
+_STACKS_S = 1.0
+"""Time in which a child writes where its threads are, before it is killed."""
 IMMEDIATE_STOP_TIMEOUT_S = 5.0
 """After a second SIGTERM."""
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
@@ -49,17 +51,21 @@ class Processes:
 
         Raises:
             KeyboardInterrupt: After SIGINT, once all have ended.
-            TriptychError: A child ended by itself; the others have been stopped.
+            TriptychError: A child ended by itself, and the others have been stopped; or one did not
+                stop and was killed.
         """
+        overdue: list[str] = []
         before = {number: signal.signal(number, self._stop) for number in _STOP_SIGNALS}
         try:
             for name, command in self._commands.items():
                 self._children[name] = _start(command)
             self._watch(is_ready, on_ready)
         finally:
-            self._end_all()
+            overdue = self._end_all()
             for number, handler in before.items():
                 signal.signal(number, handler)
+        if overdue:
+            raise TriptychError(f"{', '.join(overdue)} did not stop in time: killed")
         if self._signal == signal.SIGINT:
             raise KeyboardInterrupt
         return 0
@@ -81,9 +87,14 @@ class Processes:
                 announced = True
                 on_ready()
 
-    def _end_all(self) -> None:
-        """In reverse order of their start, since later children depend on earlier ones."""
-        for child in reversed(self._children.values()):
+    def _end_all(self) -> list[str]:
+        """In reverse order of their start, since later children depend on earlier ones.
+
+        Returns:
+            Those that were killed because they did not stop in time.
+        """
+        overdue = []
+        for name, child in reversed(self._children.items()):
             child.terminate()
             deadline, is_repeated = time.monotonic() + STOP_TIMEOUT_S, False
             while child.poll() is None and time.monotonic() < deadline:
@@ -91,9 +102,15 @@ class Processes:
                 if self._is_immediate and not is_repeated:
                     child.terminate()
                     deadline, is_repeated = time.monotonic() + IMMEDIATE_STOP_TIMEOUT_S, True
+            if child.poll() is None and not is_repeated:
+                overdue.append(name)
+                child.send_signal(signal.SIGUSR2)  # it writes where its threads are
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(_STACKS_S)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)  # the child, or its remaining processes
             child.wait()
+        return overdue
 
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -2,14 +2,10 @@
 
 import { button, el } from "./dom.js";
 
-/** @param {() => Promise<void>} run Sends the request. */
+/** @param {(example?: object) => Promise<void>} run Sends the request, filled in by an example. */
 export function askForm(panel, shell, content, actions, run) {
-  const choose = async (example) => {
-    await example.apply();
-    await run();
-  };
   const chips = (content.examples ?? []).map((example) =>
-    button(example.label, () => choose(example), { class: "chip" }),
+    button(example.label, () => run(example), { class: "chip" }),
   );
   const examples = chips.length
     ? el("div", { class: "examples", role: "group", "aria-label": "Examples" }, ...chips)

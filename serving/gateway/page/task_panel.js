@@ -44,14 +44,17 @@ export function taskPanel(panel, models) {
   result.append(el("p", { class: "empty" }, `Press ${panel.action}, or choose an example.`));
   let running = null;
 
-  async function run() {
+  /** @param {{apply: () => (void|Promise<void>)}} [example] Fills the fields first. */
+  async function run(example) {
     running?.abort();
     const own = (running = new AbortController());
     clearMarks(form);
     setBusy(true);
     say("Working…");
     try {
+      await example?.apply();
       await content.ready;
+      own.signal.throwIfAborted();
       const request = built();
       code.show(request);
       reveal(answer);
