@@ -2,10 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 REPOSITORY ?= model_repository
+CUDA_STUB ?= $(abspath .cuda-stub)
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 HISTORY := $(wildcard export/examples/checkpoints/history-*)
 
-.PHONY: help setup demo serve export history test test-all unit check bench bench-encoders load quality page-images figures proto up down clean
+.PHONY: help setup demo serve export history test test-all test-cuda-stub unit check bench bench-encoders load quality page-images figures proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +40,12 @@ test: .venv/installed ## the suite that every change must pass, a real Triton in
 test-all: .venv/installed ## all tests, more examples a property, every verb on a fresh clone
 	@OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=full $(BIN)/pytest -q -n auto --dist worksteal -m "not integration"
 	@OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=full $(BIN)/pytest -q -n 2 --dist loadfile -m "integration"
+
+# ONNX Runtime's CUDA provider over a stub of CUDA: no GPU needed. In folders of its own.
+test-cuda-stub: .venv/installed ## placement, captures and copies of CUDA bundles, without a GPU (256 MB once)
+	@PYTHON=$(abspath $(BIN))/python tests/cuda_stub/environment.sh $(CUDA_STUB)
+	@OMP_NUM_THREADS=1 PYTHONPATH=$(CUDA_STUB)/site LD_LIBRARY_PATH=$(CUDA_STUB)/lib \
+	  $(BIN)/pytest -q -m "" tests/cuda_stub
 
 unit: .venv/installed ## tests that need neither a Triton nor an exported graph, on all cores
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist loadscope \

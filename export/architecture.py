@@ -28,7 +28,8 @@ class Lowering:
 
     Attributes:
         is_fused: Attention becomes ONNX Runtime's fused operators, else standard ones.
-        is_for_cuda: Recurrent layers whose operator has no CUDA kernel become a `Scan`.
+        is_for_cuda: Recurrent layers whose operator has no CUDA kernel become a `Scan`, cached
+            attention with a bias becomes standard operators.
     """
 
     module: nn.Module

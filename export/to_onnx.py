@@ -59,7 +59,7 @@ def to_onnx(lowering: Lowering, path: Path) -> None:
     for layer in module.modules():
         if isinstance(layer, Attention):
             layer.has_fused_form = lowering.is_fused
-        if isinstance(layer, BidirectionalGRU | RecurrentLayer):
+        if isinstance(layer, Attention | BidirectionalGRU | RecurrentLayer):
             layer.is_for_cuda = lowering.is_for_cuda
         if isinstance(layer, Packed):
             layer.pack()

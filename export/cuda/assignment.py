@@ -12,6 +12,7 @@ from pathlib import Path
 
 from onnx import GraphProto, NodeProto
 
+from export.cuda.host_inputs import copied
 from export.cuda.kernels import NEEDS_CUDNN, has_kernel, restriction
 from export.cuda.signature import Types, opset_of, signature, value_types
 from export.external_data import open_graph
@@ -38,11 +39,14 @@ class Assignment:
         device: Operator → nodes on the device.
         host: Operator → nodes on the host, arithmetic with shapes.
         types: Float type → nodes on the device that compute in it.
+        movable: Operator → nodes that ONNX Runtime may place on the host though they have a kernel:
+            arithmetic with shapes.
     """
 
     device: Counter[str] = field(default_factory=Counter)
     host: Counter[str] = field(default_factory=Counter)
     types: Counter[str] = field(default_factory=Counter)
+    movable: Counter[str] = field(default_factory=Counter)
 
     @property
     def cudnn(self) -> list[str]:
@@ -57,28 +61,38 @@ def assign(path: Path, key: str) -> Assignment:
         key: The graph's name, for the error.
 
     Raises:
-        SetupError: nodes have no kernel; names their operators, types and the graph.
+        SetupError: nodes have no kernel, or values would be copied between host and device in each
+            call; names operators, types and the graph.
     """
     model = open_graph(path)
     opset, found, missing = opset_of(model), Assignment(), Counter[str]()
+    copies = Counter[str]()
     for graph, types in value_types(model.graph, opset):
         shapes = _shape_values(graph, types)
+        copies += copied(graph, shapes)
         for node in graph.node:
             bound = _bound(node, types, opset)
             refused = restriction(node)
+            is_movable = shapes.issuperset(node.output) and node.op_type in SHAPE_ARITHMETIC
             if refused is not None:
                 missing[f"{node.op_type} with {refused}"] += 1
             elif bound is not None and has_kernel(node.domain, node.op_type, *bound):
                 found.device[node.op_type] += 1
                 found.types.update(_float_types(node, types))
-            elif shapes.issuperset(node.output) and node.op_type in SHAPE_ARITHMETIC:
+                found.movable[node.op_type] += is_movable
+            elif is_movable:
                 found.host[node.op_type] += 1
             elif node.op_type != "Constant":
                 missing[_described(node, types, bound)] += 1
     if missing:
-        listed = ", ".join(f"{what} ({count})" for what, count in sorted(missing.items()))
-        raise SetupError(f"CUDA has no kernel for nodes of {key}: {listed}")
+        raise SetupError(f"CUDA has no kernel for nodes of {key}: {_listed(missing)}")
+    if copies:
+        raise SetupError(f"{key} copies between host and device in each call: {_listed(copies)}")
     return found
+
+
+def _listed(counted: Counter[str]) -> str:
+    return ", ".join(f"{what} ({count})" for what, count in sorted(counted.items()))
 
 
 def _float_types(node: NodeProto, types: Types) -> list[str]:

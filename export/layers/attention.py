@@ -39,9 +39,11 @@ class Attention(nn.Module):
     Attributes:
         has_fused_form: Whether it is exported as a fused operator. Those do not return the weights,
             so graphs that output weights keep to standard operators (`Lowering.is_fused`).
+        is_for_cuda: Whether CUDA runs it; see `CachedSelfAttention`.
     """
 
     has_fused_form = True
+    is_for_cuda = False
 
     def __init__(self, heads: Heads) -> None:
         super().__init__()
@@ -153,6 +155,10 @@ class SelfAttention(Attention):
 class CachedAttention(Attention):
     """Causal self-attention whose keys and values are in a cache that the engine owns.
 
+    With a bias, for CUDA, it is exported as standard operators: the fused one takes a bias that is
+    cut to the longest row, and a size that the host reads in the middle of a step forbids capturing
+    the step as a graph.
+
     Args:
         norm: Width → a norm of each head's queries, and one of its keys, before they are rotated
             (Henry et al. 2020, "Query-Key Normalization", arXiv 2010.04245); none when not given.
@@ -176,7 +182,7 @@ class CachedAttention(Attention):
             past: each (R, G, P, K), K rounded up to `Heads.cache_width`; P holds the new positions.
             bias: Of the scores, (R, H, T, P).
         """
-        if self.is_fused:
+        if self.is_fused and (bias is None or not self.is_for_cuda):
             mixed, present_key, present_value = self._fused(x, past, rows, bias)
             out = functional.linear(mixed, self.packed_out, self.out.bias)
             return out, (present_key, present_value)

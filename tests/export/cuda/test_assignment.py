@@ -189,3 +189,44 @@ def test_unknown_operator_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(SetupError, match="Secret of float32"):
         assign(path, "text")
+
+
+def test_size_that_the_device_computes_is_refused(tmp_path: Path) -> None:
+    """A cut to the longest row: `total` is on the host, its `Reshape` is not."""
+    path = save(
+        tmp_path / "step.onnx",
+        [
+            node("Reshape", ["total", "one"], "stop"),
+            node("Slice", ["bias", "start", "stop", "axis"], "cut"),
+        ],
+        [("bias", "float16", ["R", 2, "T", "P"]), ("total", "int32", [])],
+        [("cut", "float16", ["R", 2, "T", "N"])],
+        {
+            "one": np.array([1], np.int64),
+            "start": np.array([0], np.int32),
+            "axis": np.array([3], np.int32),
+        },
+    )
+    with pytest.raises(SetupError, match=r"step copies .*: a result of Reshape that Slice reads"):
+        assign(path, "step")
+
+
+def test_input_read_on_both_sides_is_refused(tmp_path: Path) -> None:
+    path = save(
+        tmp_path / "step.onnx",
+        [node("TopK", ["x", "k"], ["best", "ids"]), node("Add", ["k", "ids"], "moved")],
+        [("x", "float32", ["R", "V"]), ("k", "int64", [1])],
+        [("moved", "int64", ["R", "K"])],
+    )
+    with pytest.raises(SetupError, match="k, which Add reads on the device and others on the host"):
+        assign(path, "topk")
+
+
+def test_sizes_from_shapes_are_no_copies(tmp_path: Path) -> None:
+    path = save(
+        tmp_path / "text.onnx",
+        [node("Shape", ["ids"], "size"), node("Expand", ["x", "size"], "y")],
+        [("ids", "int64", ["B", "T"]), ("x", "float32", [1, "T"])],
+        [("y", "float32", ["B", "T"])],
+    )
+    assert assign(path, "text").device["Expand"] == 1

@@ -1,0 +1,32 @@
+"""The stub tier, `make test-cuda-stub`: ONNX Runtime's CUDA provider over a stub of CUDA.
+
+Skipped where the environment is not set up: `tests/cuda_stub/environment.sh`.
+"""
+
+from __future__ import annotations
+
+import onnxruntime
+import pytest
+
+from tests.cuda_stub.stub_library import Stub
+from tests.export.conftest import bundles, twins
+
+__all__ = ["bundles", "twins"]
+
+
+@pytest.fixture(scope="session")
+def stub() -> Stub:
+    """The stub; skips the test where it is not there."""
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip("this onnxruntime has no CUDA provider: run `make test-cuda-stub`")
+    try:
+        return Stub()
+    except (OSError, AttributeError):
+        pytest.skip("libcudart.so.13 is not the stub of tests/cuda_stub: run `make test-cuda-stub`")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A tool that may be missing: not for `make test`."""
+    for item in items:
+        if "stub" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.full)
