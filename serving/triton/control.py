@@ -38,6 +38,11 @@ class ServerStatus:
     engines: dict[str, EngineStats]
     pending: int
 
+    @property
+    def pids(self) -> set[int]:
+        """The processes that have series, dead ones too."""
+        return {pid for stats in self.engines.values() for pid in stats.processes}
+
     def of_processes(self, pids: Set[int]) -> ServerStatus:
         """The status without the series that dead processes have left."""
         engines = {model: stats.of_processes(pids) for model, stats in self.engines.items()}

@@ -139,6 +139,19 @@ def _described(process: psutil.Process) -> Child:
     return Child(process.pid, is_zombie, () if is_zombie else tuple(process.cmdline()))
 
 
+def is_running_child(pid: int, parent: int) -> bool:
+    """Whether a process is a child of another and no zombie; a few microseconds.
+
+    Listing the children of a Triton with a dozen models, whose threads are hundreds, takes 20 ms.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends while it is read
+        return False
+    state, its_parent = stat.rpartition(")")[2].split()[:2]
+    return state not in "ZX" and int(its_parent) == parent
+
+
 def reap(except_for: int) -> None:
     """Collect the exit status of every dead child but one, whose Popen object collects its own.
 

@@ -55,7 +55,7 @@ class TritonServer:
         self._ports: dict[str, int] = {}
         self._is_serving = False
         self._shutdown = ShutdownMonitor(self._read_status)
-        self._stubs = StubWatch(self._running_stubs)
+        self._stubs = StubWatch(self._running_stubs, self._is_running_stub)
         self.repository = Repository(settings.repository)
         self._versions = ServedVersions(settings.state or settings.repository / FILE)
         self._lock = VersionLock()
@@ -373,6 +373,9 @@ class TritonServer:
             return {}
         return running_stubs(self._process.pid, self.settings.repository.resolve())
 
+    def _is_running_stub(self, pid: int) -> bool:
+        return self._process is not None and processes.is_running_child(pid, self._process.pid)
+
     @property
     def _last_error(self) -> str:
         return self._process.last_error if self._process else ""
@@ -384,7 +387,7 @@ class TritonServer:
         status = self._control.status() if self._control else None
         if status is None:
             return None
-        return status.of_processes(set().union(*self._running_stubs().values()))
+        return status.of_processes(set(filter(self._is_running_stub, status.pids)))
 
     def _require_control(self) -> ModelControl:
         assert self._control is not None, "the server is not started"

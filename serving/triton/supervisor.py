@@ -114,7 +114,7 @@ class Supervisor:
         self._stalls.update(status.engines if status else None)
         for model, stalled_s in self._stalls.stalled_s.items():
             stalled = {pid for pid, seconds in stalled_s.items() if seconds > stuck_after_s}
-            for pid in self._server.kill_stubs(model, stalled):
+            for pid in self._server.kill_stubs(model, stalled) if stalled else ():
                 log.error(
                     "model %s: no heartbeat for %.0f s; killed process %d",
                     model,

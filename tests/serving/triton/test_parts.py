@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from serving.errors import BundleError, SetupError
 from serving.ports import free_ports
+from serving.triton import process as processes
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
 from serving.triton.runtime_files import RuntimeFiles
-from serving.triton.stubs import StubWatch
+from serving.triton.stubs import Stubs, StubWatch
 from tests.serving.tiny_bundles import publish
 from tests.serving.triton.tiny import CONFIG, publish_times, times
 
@@ -63,9 +67,45 @@ def test_stale_runtime_files_are_removed_and_live_ones_kept(tmp_path: Path) -> N
 # Stubs
 
 
+def _runs(listed: Callable[[], Stubs]) -> Callable[[int], bool]:
+    return lambda pid: any(pid in pids for pids in listed().values())
+
+
+def test_stubs_are_listed_only_when_an_expected_one_has_ended() -> None:
+    listings = []
+    running = {("a", 1): {1}, ("b", 1): {2}}
+
+    def listed() -> Stubs:
+        listings.append(1)
+        return running
+
+    watch = StubWatch(listed, _runs(lambda: running))
+    watch.expect("a", 1)
+    watch.expect("b", 1)
+    before = len(listings)
+    assert watch.missing() == {}
+    assert len(listings) == before
+    running = {("a", 1): {1}}
+    assert watch.missing() == {("b", 1): 1}
+
+
+def test_child_is_running_until_it_ends_and_only_its_own_parent_s() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert processes.is_running_child(child.pid, os.getpid())
+        assert not processes.is_running_child(child.pid, 1)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie now
+        assert not processes.is_running_child(child.pid, os.getpid())
+    finally:
+        child.kill()
+        child.wait()
+    assert not processes.is_running_child(child.pid, os.getpid())
+
+
 def test_stub_is_missing_until_the_model_has_been_loaded_again() -> None:
     running = {("a", 1): {1, 2}, ("b", 1): {3}}
-    watch = StubWatch(lambda: running)
+    watch = StubWatch(lambda: running, _runs(lambda: running))
     watch.expect("a", 1)
     watch.expect("b", 1)
     assert watch.missing() == {}
@@ -79,7 +119,7 @@ def test_stub_is_missing_until_the_model_has_been_loaded_again() -> None:
 
 def test_stub_replaced_by_a_reload_is_not_missing() -> None:
     running = {("a", 1): {1}}
-    watch = StubWatch(lambda: running)
+    watch = StubWatch(lambda: running, _runs(lambda: running))
     watch.expect("a", 1)
     for now in ({1, 2}, {2}):  # while the old instance finishes, and after
         running = {("a", 1): now}
@@ -90,7 +130,7 @@ def test_stub_replaced_by_a_reload_is_not_missing() -> None:
 
 def test_stub_of_a_retired_version_may_end_and_that_of_the_served_one_may_not() -> None:
     running = {("a", 1): {1}}
-    watch = StubWatch(lambda: running)
+    watch = StubWatch(lambda: running, _runs(lambda: running))
     watch.expect("a", 1)
     running = {("a", 1): {1}, ("a", 2): {2}}
     watch.expect("a", 2)
