@@ -8,6 +8,7 @@ import httpx
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
+from serving.bundle import AlignmentSpec
 from serving.errors import DeadlineExceeded, Overloaded, Unavailable
 from serving.planning.loaded_model import LoadedModel
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
@@ -248,3 +249,29 @@ def test_the_client() -> None:
         assert client.translate("a b", "es", "en") == "a b"
         assert {one["code"] for one in client.languages()} == {"en", "es"}
         assert client.detect("¿Dónde está la vieja lámpara?")[0]["language"] == "es"
+
+
+async def test_html_keeps_everything_but_its_text(gateway: Gateway) -> None:
+    source = '<p id="x">a <b>b</b> c</p>\n<script>d</script><br>\n<ul><li>e &amp; f</ul>12'
+    fields = {"source": "es", "target": "en", "format": "html"}
+    one = await post(gateway, "/translate", q=source, **fields)
+    assert one.json() == {"translatedText": source}  # the tiny model repeats its words
+    assert not any(call.options.return_alignment for call in gateway.inference.calls)
+    both = await post(gateway, "/translate", q=[source, "12"], alternatives=1, **fields)
+    assert both.json() == {"translatedText": [source, "12"], "alternatives": [[], []]}
+    refused = await post(gateway, "/translate", q="<b>" * 60 + "a", **fields)
+    assert (refused.status_code, "a paragraph has more" in error_of(refused)) == (400, True)
+    long = await post(gateway, "/translate", q=f"<p>a</p><p>{'a ' * 50}</p>", **fields)
+    assert (long.status_code, "segment.1 (sentence 1) has" in error_of(long)) == (400, True), (
+        long.text
+    )
+
+
+async def test_markup_is_placed_by_the_models_attention(make_gateway: MakeGateway) -> None:
+    aligned = AlignmentSpec(over="tokens")
+    gateway = make_gateway([translator("spanish", ("es", "en"), alignment=aligned)])
+    fields = {"source": "es", "target": "en", "format": "html"}
+    response = await post(gateway, "/translate", q="<p>a <b>b</b> c<p>d", **fields)
+    assert response.json() == {"translatedText": "<p>a <b>b</b> c<p>d"}
+    asked = [call.options.return_alignment for call in gateway.inference.calls]
+    assert asked == [None, True]  # words without markup need no attention

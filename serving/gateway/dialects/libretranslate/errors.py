@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from fastapi import Response
 from pydantic import BaseModel
@@ -52,9 +53,7 @@ def error_response(error: ServingError) -> Response:
     )
 
 
-def refused(
-    error: ItemError | ServingError, name: str, places: range | list[int]
-) -> InvalidRequest:
+def refused(error: ItemError | ServingError, name: str, places: Sequence[int]) -> InvalidRequest:
     """The error of a text, which is that of the request.
 
     Args:

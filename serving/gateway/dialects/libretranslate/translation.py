@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+from serving.documents.html import Html
 from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.languages import AUTO, Translators
 from serving.gateway.dialects.libretranslate.messages import Detected, TranslateBody, Translated
@@ -20,13 +22,23 @@ async def translated(
         ServingError: a language is not served, or a text cannot be translated.
     """
     texts = [body.q] if isinstance(body.q, str) else body.q
+    if body.format == "html":
+        parse = partial(_documents, texts)
+        documents = await service.execution.in_pool(sum(map(len, texts)), parse)
+        read = [" ".join(segment.text for segment in one.segments) for one in documents]
+    else:
+        documents, read = [], texts
     translator, detected = await translator_of(
-        texts, body.source, body.target, service, identifier, route, "q"
+        read, body.source, body.target, service, identifier, route, "segment" if documents else "q"
     )
     further = body.alternatives or 0
-    found = await translator.hypotheses(texts, further)
-    best = [hypotheses[0] for hypotheses in found]
-    others = [hypotheses[1 : further + 1] for hypotheses in found] if further else None
+    others: list[list[str]] | None
+    if body.format == "html":
+        best, others = await _html(documents, translator), [[] for _ in texts] if further else None
+    else:
+        found = await translator.hypotheses(texts, further)
+        best = [hypotheses[0] for hypotheses in found]
+        others = [hypotheses[1 : further + 1] for hypotheses in found] if further else None
     if isinstance(body.q, str):
         return Translated(
             translated_text=best[0],
@@ -38,6 +50,16 @@ async def translated(
         detected_language=None if detected is None else [detected] * len(texts),
         alternatives=others,
     )
+
+
+def _documents(texts: Sequence[str]) -> list[Html]:
+    return [Html(text) for text in texts]
+
+
+async def _html(documents: Sequence[Html], translator: Translator) -> list[str]:
+    """The documents with their segments translated."""
+    found = iter(await translator.segments([s for one in documents for s in one.segments]))
+    return [one.text([next(found) for _ in one.segments]) for one in documents]
 
 
 async def translator_of(

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+from serving.documents.placement import placed
+from serving.documents.segment import Inline
+from serving.documents.word_links import links
 from serving.errors import ServingError
 from serving.gateway.answers import TaskRequest
 from serving.gateway.dialects.libretranslate.errors import refused
 from serving.gateway.dialects.whole_requests import first_error
 from serving.gateway.service import Service
+from serving.planning.alignment import MAX_SOURCE_TOKENS
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks.translate import TASK
 from triptych.tasks.translate import TranslateRequest, Translation
+
+Item: TypeAlias = tuple[int, Translation]
+"""A text's place among all, and its translation."""
+ALIGNMENT = "return_alignment"
+"""The field that models without alignments refuse."""
 
 
 @dataclass(frozen=True)
@@ -49,38 +59,95 @@ class Translator:
         results = [[text] for text in texts]
         if self.model is None:
             return results
+        beams = self.model.generation.num_beams
+        asked: dict[str, Any] = {}
+        if further:
+            asked = {"alternatives": further + 1, "num_beams": max(further + 1, beams)}
         places = [place for place, text in enumerate(texts) if any(map(str.isalpha, text))]
-        size = self.service.settings.max_client_batch_size
-        for first in range(0, len(places), size):
-            batch = places[first : first + size]
-            named = batch if len(texts) > 1 else []
-            items = await self._items([texts[place] for place in batch], further, named)
-            for place, item in zip(batch, items, strict=True):
+        for batch in self._batches(places):
+            for place, item in await self._translated(texts, batch, **asked):
                 results[place] = _distinct(item)
         return results
 
-    async def _items(
-        self, texts: list[str], further: int, places: list[int]
-    ) -> Sequence[Translation]:
+    async def segments(self, segments: Sequence[Inline]) -> list[Inline]:
+        """Translations of segments, their markup where the words are that it enclosed.
+
+        Raises:
+            ServingError: see `hypotheses`.
+        """
+        texts = [segment.text for segment in segments]
+        if self.model is None:
+            return list(segments)
+        plain = [place for place, one in enumerate(segments) if one.is_plain]
+        marked = [place for place, one in enumerate(segments) if not one.is_plain]
+        results = list(segments)
+        for batch in self._batches(plain):
+            for place, item in await self._translated(texts, batch):
+                results[place] = _placed(segments[place], item)
+        for batch in _short(marked, texts, self.service.settings.max_client_batch_size):
+            for place, item in await self._aligned(texts, batch):
+                results[place] = _placed(segments[place], item)
+        return results
+
+    async def _aligned(self, texts: Sequence[str], batch: Sequence[int]) -> Iterable[Item]:
+        """Translations with alignments; without, from models that have none."""
+        try:
+            return await self._translated(texts, batch, return_alignment=True)
+        except ServingError as error:
+            if error.field != ALIGNMENT:
+                raise
+            return await self._translated(texts, batch)
+
+    async def _translated(
+        self, texts: Sequence[str], batch: Sequence[int], **parameters: Any
+    ) -> Iterable[Item]:
+        """Each place with its translation.
+
+        Raises:
+            InvalidRequest: a text cannot be translated: it names that text.
+            ServingError: the service cannot.
+        """
         assert self.model is not None
         message = TranslateRequest(
             model=self.model.name,
-            texts=texts,
+            texts=[texts[place] for place in batch],
             source=self.source,
             target=self.target,
-            alternatives=further + 1 if further else None,
-            num_beams=max(further + 1, self.model.generation.num_beams) if further else None,
+            **parameters,
         )
+        places = batch if len(texts) > 1 else ()
         try:
             answer = await self.service.answer(TaskRequest(TASK, message, self.route))
         except ServingError as error:
-            if error.field is None:
+            if error.field is None or error.field == ALIGNMENT:
                 raise
             raise refused(error, self.name, places) from None
         failure = first_error(answer.response.data)
         if failure is not None:
             raise refused(failure, self.name, places)
-        return answer.response.data
+        return zip(batch, answer.response.data, strict=True)
+
+    def _batches(self, places: Sequence[int]) -> Iterator[Sequence[int]]:
+        size = self.service.settings.max_client_batch_size
+        return (places[first : first + size] for first in range(0, len(places), size))
+
+
+def _short(places: Sequence[int], texts: Sequence[str], size: int) -> Iterator[Sequence[int]]:
+    """Batches of at most `size` texts whose alignments are small enough for one request."""
+    batch: list[int] = []
+    for place in places:
+        characters = sum(len(texts[one]) for one in (*batch, place))
+        if batch and (characters > MAX_SOURCE_TOKENS or len(batch) == size):
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def _placed(segment: Inline, item: Translation) -> Inline:
+    text = item.text or ""
+    return placed(segment, text, links(segment.text, text, item.alignment))
 
 
 def _distinct(item: Translation) -> list[str]:

@@ -1,0 +1,176 @@
+"""HTML: the texts between blocks are segments, inline tags their markup."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from serving.documents.markup import RAW, Piece, pieces
+from serving.documents.segment import MAX_DEPTH, MAX_ELEMENTS, Inline, too_much_markup
+
+INLINE = set(
+    """
+    a abbr acronym b bdi bdo big cite data del dfn em font i img ins label mark q rp rt ruby s small
+    span strike strong sub sup tt u wbr
+    """.split()
+)
+"""Elements within a sentence; all others end one."""
+_OPAQUE_INLINE = {"code", "kbd", "samp", "var"}
+_OPAQUE_BLOCK = {"audio", "canvas", "math", "object", "svg", "template", "video"}
+_SPACE = re.compile(r"[ \t\r\n\f]+")
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=False).replace("\xa0", "&nbsp;")
+
+
+@dataclass(frozen=True)
+class Characters:
+    """How text is written in a kind of markup."""
+
+    read: Callable[[str], str] = html.unescape
+    write: Callable[[str], str] = _escaped
+
+
+class Html:
+    """A document, or a part of one; implements `Document`.
+
+    Args:
+        source: Its text.
+        characters: How its text is written.
+
+    Raises:
+        InvalidRequest: a paragraph has too much markup.
+    """
+
+    def __init__(self, source: str, characters: Characters = Characters()) -> None:
+        self._characters = characters
+        self._parts: list[str | Inline] = _Reader(characters).parts(source)
+        self.segments = [part for part in self._parts if isinstance(part, Inline)]
+
+    def text(self, segments: Sequence[Inline]) -> str:
+        """The document with other segments in the place of its own."""
+        others = iter(segments)
+        return "".join(
+            part if isinstance(part, str) else self._rendered(next(others)) for part in self._parts
+        )
+
+    def written(self, segments: Sequence[Inline]) -> bytes:
+        """See `Document.written`; in UTF-8."""
+        return self.text(segments).encode()
+
+    def _rendered(self, element: Inline) -> str:
+        inner = "".join(
+            self._characters.write(child) if isinstance(child, str) else self._rendered(child)
+            for child in element.children
+        )
+        opening, closing = element.key or ("", "")
+        return f"{opening}{inner}{closing}"
+
+
+@dataclass
+class _Open:
+    """An inline element that is not closed yet, or the segment itself."""
+
+    tag: Piece | None
+    children: list[Inline | str] = field(default_factory=list)
+
+
+class _Reader:
+    """Gathers the pieces between two blocks, and makes segments of those that have words."""
+
+    def __init__(self, characters: Characters) -> None:
+        self._characters = characters
+        self._found: list[str | Inline] = []
+        self._between: list[Piece] = []
+        self._opaque: list[Piece] = []
+        """The open element that is not translated, and what it contains."""
+        self._depth = 0
+        self._is_verbatim = 0
+        """Elements around, in which white space is kept."""
+
+    def parts(self, source: str) -> list[str | Inline]:
+        """Segments, and the text around them."""
+        for piece in pieces(source):
+            if self._opaque:
+                self._inside_opaque(piece)
+            else:
+                self._add(piece)
+        self._between += self._opaque
+        self._end_segment()
+        return self._found
+
+    def _add(self, piece: Piece) -> None:
+        is_inline = piece.name in INLINE | _OPAQUE_INLINE
+        if piece.kind == "open" and piece.name not in RAW and self._is_opaque(piece):
+            if not is_inline:
+                self._end_segment()
+            self._opaque, self._depth = [piece], 1
+        elif piece.kind == "text" or is_inline or piece.source.startswith("<!--"):
+            self._between.append(piece)
+        else:
+            self._end_segment()
+            if piece.name == "pre":
+                self._is_verbatim += {"open": 1, "close": -1}.get(piece.kind, 0)
+            self._found.append(piece.source)
+
+    def _is_opaque(self, piece: Piece) -> bool:
+        return piece.name in _OPAQUE_INLINE | _OPAQUE_BLOCK or not piece.is_translated
+
+    def _inside_opaque(self, piece: Piece) -> None:
+        self._opaque.append(piece)
+        name = self._opaque[0].name
+        self._depth += {"open": 1, "close": -1}.get(piece.kind, 0) if piece.name == name else 0
+        if self._depth == 0:
+            whole = Piece("other", "".join(each.source for each in self._opaque), name)
+            self._opaque = []
+            if name in INLINE | _OPAQUE_INLINE:
+                self._between.append(whole)
+            else:
+                self._found.append(whole.source)
+
+    def _end_segment(self) -> None:
+        gathered, self._between = self._between, []
+        text = "".join(piece.source for piece in gathered if piece.kind == "text")
+        if not any(map(str.isalpha, self._characters.read(text))):
+            self._found += [piece.source for piece in gathered]
+            return
+        keeps_space = self._is_verbatim > 0
+        if sum(piece.kind in ("open", "empty", "other") for piece in gathered) > MAX_ELEMENTS:
+            raise too_much_markup()
+        self._found.append(Inline(None, tuple(_tree(gathered, self._characters, keeps_space))))
+
+
+def _tree(
+    gathered: Sequence[Piece], characters: Characters, keeps_space: bool
+) -> list[Inline | str]:
+    """Pieces as elements; a tag without its partner is markup without text."""
+    stack = [_Open(None)]
+    for piece in gathered:
+        if piece.kind == "text":
+            text = characters.read(piece.source)
+            stack[-1].children.append(text if keeps_space else _SPACE.sub(" ", text))
+        elif piece.kind == "open":
+            stack.append(_Open(piece))
+            if len(stack) > MAX_DEPTH:
+                raise too_much_markup()
+        elif piece.kind == "close" and any(one.tag and one.tag.name == piece.name for one in stack):
+            while (tag := stack[-1].tag) and tag.name != piece.name:
+                _unclosed(stack)
+            closed = stack.pop()
+            assert closed.tag is not None
+            key = (closed.tag.source, piece.source)
+            stack[-1].children.append(Inline(key, tuple(closed.children)))
+        else:
+            stack[-1].children.append(Inline((piece.source, "")))
+    while len(stack) > 1:
+        _unclosed(stack)
+    return stack[0].children
+
+
+def _unclosed(stack: list[_Open]) -> None:
+    unclosed = stack.pop()
+    assert unclosed.tag is not None
+    stack[-1].children += [Inline((unclosed.tag.source, "")), *unclosed.children]
