@@ -25,6 +25,15 @@ from triptych.parameters import (
 )
 
 
+MAX_PHRASES = 256
+MAX_SPELLINGS = 16
+MAX_SPELLING_TOKENS = 256
+
+_Spelling = Annotated[tuple[TokenId, ...], Field(min_length=1, max_length=MAX_SPELLING_TOKENS)]
+_Spellings = Annotated[tuple[_Spelling, ...], Field(min_length=1, max_length=MAX_SPELLINGS)]
+Phrases = tuple[_Spellings, ...]
+
+
 class Generation(BaseModel):
     """One request's rules, complete. Names and meanings are those of `transformers`.
 
@@ -85,6 +94,9 @@ class Generation(BaseModel):
     given_ids: tuple[int, ...] = ()
     """Tokens to take in place of chosen ones, with their log-probabilities before any rule; the
     sequence ends with the last of them."""
+    force_words_ids: Phrases = ()
+    """Phrases that every hypothesis contains, each as the spellings of which it contains one (Post &
+    Vilar 2018); beams only. A phrase begins and ends at the edges of words."""
 
     @model_validator(mode="after")
     def _rows_cover_what_is_returned(self) -> Self:
@@ -98,6 +110,8 @@ class Generation(BaseModel):
                 f"num_return_sequences ({self.num_return_sequences}) "
                 f"must not exceed {rows} ({self.rows})"
             )
+        if self.force_words_ids and (self.num_beams == 1 or self.do_sample):
+            raise ValueError("force_words_ids need beams: set num_beams to at least 2")
         if self.given_ids and self.rows > 1:
             raise ValueError(f"given_ids are one sequence, not {self.rows}: no beams, no samples")
         return self
@@ -160,6 +174,11 @@ class Overrides(GenerationParameters):
         min_length=1,
         max_length=MAX_NEW_TOKENS,
         description="Take these tokens and return their log-probabilities; chooses none.",
+    )
+    force_words_ids: Phrases | None = Field(
+        default=None,
+        max_length=MAX_PHRASES,
+        description="Phrases that the output contains, each as its possible spellings.",
     )
     priority: int = Field(
         default=0,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from serving.engine.runners.protocol import Prompt, images_of
 from serving.generation import Generation
+from serving.processing.words import WordEdges
 
 _PATCH_SIZE = 16 * 16 * 3  # pixels per token of most image encoders
 
@@ -28,6 +29,7 @@ class EngineRequest:
         stream: Emit tokens as they are generated; one beam only.
         priority: Higher runs first; waiting raises the effective priority.
         image_positions: Source positions of each of I images; validation sets it.
+        word_edges: Of the vocabulary, where phrases are required; validation sets it.
     """
 
     rules: Generation
@@ -38,6 +40,7 @@ class EngineRequest:
     stream: bool = False
     priority: int = 0
     image_positions: int = 0
+    word_edges: WordEdges | None = None
 
     @cached_property
     def decoder_ids(self) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from serving.engine.request import (
 from serving.engine.runners.candidates import CandidateRequest, GreedyRule
 from serving.engine.runners.protocol import Prompt
 from serving.engine.search.beam import BeamSearch
+from serving.engine.search.constrained_beam import ConstrainedBeamSearch
 from serving.engine.search.greedy import GreedySearch
 from serving.engine.search.protocol import Search, StepResult
 from serving.engine.search.ranking import Beams, SearchInput
@@ -174,6 +175,8 @@ class SequenceState:
 def _search(request: EngineRequest) -> Search:
     if request.rules.given_ids:
         return GivenTokens(request)
+    if request.rules.force_words_ids:
+        return ConstrainedBeamSearch(request)
     if request.rules.num_beams > 1:
         return BeamSearch(request)
     if request.rules.do_sample:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +13,21 @@ from serving.bundle import Manifest, PromptImages, Role
 from serving.engine.request import EngineRequest
 from serving.engine.runners.protocol import images_of
 from serving.errors import InvalidRequest, TooLong
+from serving.processing.words import WordEdges
 
 
 class RequestValidator:
-    """Checks requests against one bundle's manifest."""
+    """Checks requests against one bundle's manifest.
 
-    def __init__(self, manifest: Manifest) -> None:
+    Args:
+        word_edges: Returns those of the vocabulary; called once, at the first request that requires
+            phrases. Without it every token is a word.
+    """
+
+    def __init__(
+        self, manifest: Manifest, word_edges: Callable[[], WordEdges] | None = None
+    ) -> None:
+        self._word_edges = None if word_edges is None else lru_cache(maxsize=1)(word_edges)
         admit = manifest.graphs.get("admit")
         pixels = admit.input(Role.PIXELS) if admit else None
         self._takes_source = bool(admit and admit.input(Role.SOURCE_TOKENS))
@@ -42,6 +53,8 @@ class RequestValidator:
             request = replace(request, image_positions=self._images.positions)
         self._check_prompt(request)
         self._check_rules(request)
+        if request.rules.force_words_ids and self._word_edges is not None:
+            request = replace(request, word_edges=self._word_edges())
         return self._within_positions(request)
 
     def _check_source(self, request: EngineRequest) -> None:
@@ -101,6 +114,9 @@ class RequestValidator:
             )
         if rules.given_ids:
             _check_ids(np.array(rules.given_ids), self._vocabulary_size, "given_ids")
+        if rules.force_words_ids:
+            tokens = {token for one in rules.force_words_ids for ids in one for token in ids}
+            _check_ids(np.array(sorted(tokens)), self._vocabulary_size, "force_words_ids")
         if rules.logit_bias:
             _check_ids(np.array(list(rules.logit_bias)), self._vocabulary_size, "logit_bias")
 

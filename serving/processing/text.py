@@ -52,6 +52,7 @@ class SentencePiecePair:
         target = _vocabulary(folder / spec.files.get("target_vocab", spec.files["vocab"]))
         target |= spec.special_tokens
         self._pieces = {n: piece for piece, n in target.items() if piece not in special}
+        self._target_ids = {piece: number for number, piece in self._pieces.items()}
         self._source_names = {number: piece for piece, number in self._ids.items()}
         self._target_names = {number: piece for piece, number in target.items()}
         self._clean_up = spec.clean_up_spaces
@@ -60,6 +61,11 @@ class SentencePiecePair:
         """Ids of a source text, `</s>` at the end."""
         ids = [self._ids.get(piece, self._unknown) for piece in self._split(text)]
         return [*ids, self._end] if add_special_tokens else ids
+
+    def encode_output(self, text: str) -> list[int] | None:
+        """Ids of a target text; None if the vocabulary lacks a piece of it."""
+        ids = [self._target_ids.get(piece) for piece in self._target.encode(text, out_type=str)]
+        return [number for number in ids if number is not None] if None not in ids else None
 
     def decode(self, ids: Sequence[int]) -> str:
         """Target text of generated ids."""
@@ -151,6 +157,11 @@ class FastTokenizer:
             return number
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         return int(ids[0]) if len(ids) == 1 and ids[0] != self._unknown else None
+
+    def encode_output(self, text: str) -> list[int] | None:
+        """Ids without special tokens; None if the vocabulary lacks some of the text."""
+        ids = self.encode(text, add_special_tokens=False)
+        return None if self._unknown in ids else ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens left out."""

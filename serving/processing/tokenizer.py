@@ -16,6 +16,10 @@ class Tokenizer(Protocol):
         """Ids of a text, unpadded and untruncated, with the model's own end (and start) tokens."""
         ...
 
+    def encode_output(self, text: str) -> list[int] | None:
+        """Ids of a text that the model writes, without special tokens; None if it lacks some."""
+        ...
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of generated ids; special tokens are left out."""
         ...

@@ -26,9 +26,11 @@ from serving.engine.engine import Engine
 from serving.engine.request import Cancelled, EngineRequest, Failed
 from serving.engine.runners.factory import SPARE_BYTES, make_runner
 from serving.engine.validation import RequestValidator
-from serving.errors import BundleError
+from serving.errors import BundleError, InvalidRequest
 from serving.generation import Generation
 from serving.heartbeat import COUNTERS, GAUGES
+from serving.processing.text import load_tokenizer
+from serving.processing.words import WordEdges
 
 
 class TritonPythonModel:
@@ -55,7 +57,8 @@ class TritonPythonModel:
         threads = int(parameters.get("intra_op_thread_count", "0"))
         spare_bytes = min(SPARE_BYTES, capacity.state_bytes)
         runner = make_runner(bundle, _device(args), threads=threads, spare_bytes=spare_bytes)
-        self._engine = Engine(runner, RequestValidator(bundle.manifest), capacity)
+        validator = RequestValidator(bundle.manifest, lambda: _word_edges(bundle))
+        self._engine = Engine(runner, validator, capacity)
         self._sender = ResponseSender()
         self._queue = PendingQueue(self._engine, self._sender)
         for beams in sorted({1, self._defaults.num_beams}):
@@ -120,6 +123,14 @@ def _device(args: dict[str, str]) -> str:
     if args["model_instance_kind"] == "GPU":
         return f"cuda:{args['model_instance_device_id']}"
     return "cpu"
+
+
+def _word_edges(bundle: Bundle) -> WordEdges:
+    """Edges of words in the bundle's vocabulary."""
+    tokenizer, size = load_tokenizer(bundle), bundle.manifest.vocabulary_size
+    if tokenizer is None or size is None:
+        raise InvalidRequest(f"{bundle.manifest.name} has no tokenizer: it takes no phrases")
+    return WordEdges.of(tokenizer, size)
 
 
 def _warm_up_request(bundle: Bundle, defaults: Generation, beams: int) -> EngineRequest:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -48,14 +48,13 @@ class CandidateRequest:
         count: Candidates; a row may get more, if another row of the call needs them.
         edit: Applied before candidates are ranked.
         temperature: Return the row's probability mass at this temperature.
-        given: A token that becomes the first candidate, with its own log-probability, whatever its
-            rank; the best tokens follow it. Excludes `edit`.
+        given: Distinct tokens whose log-probabilities are returned too, whatever their rank.
     """
 
     count: int
     edit: Edit | None = None
     temperature: float | None = None
-    given: int | None = None
+    given: tuple[int, ...] = ()
 
 
 @lru_cache(maxsize=1024)
@@ -78,6 +77,7 @@ class Candidates:
             `step` has one. Valid until the runner's next call; copy what is kept.
         more: (row, count) → the row's `count` best, or its whole vocabulary if that is less. Valid
             until the runner's next call.
+        given: Row → (n,) log-probabilities of its request's `given` tokens, after its edit.
     """
 
     token_ids: NDArray[np.int64]
@@ -86,6 +86,7 @@ class Candidates:
     logits: NDArray[np.float32] | None = None
     emitted: Callable[[int], NDArray[np.float32]] | None = None
     more: Callable[[int, int], Candidates] | None = None
+    given: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
 
     @cached_property
     def ids(self) -> list[list[int]]:

@@ -99,22 +99,63 @@ def select_candidates(
     kinds = set(row_requests)  # by identity, so plain rows cost nothing each
     size = logits.vocabulary_size
     count = min(max(kind.count for kind in kinds), size)
-    folds: list[_Fold | _Given] = []
-    if any(kind.given is not None for kind in kinds):
-        folds += _given(logits, row_requests)
-    if any(kind.edit is not None for kind in kinds):
-        folds += _edit(logits, row_requests)
+    folds = _edit(logits, row_requests) if any(kind.edit is not None for kind in kinds) else []
+    reads = _read(logits, row_requests) if any(kind.given for kind in kinds) else []
     temperatures = None
     if any(kind.temperature is not None for kind in kinds):
         temperatures = np.array([[each.temperature or 1.0] for each in row_requests], np.float32)
-    found = logits.rank(count, temperatures, with_logits=bool(folds))
+    found = logits.rank(count, temperatures, with_logits=bool(folds or reads))
+    given = {one.row: one.log_probs(found) for one in reads}
+    raw = {one.row: one for one in reads}
     for fold in folds:
-        fold.into(found)
+        folded = fold.into(found)
+        if fold.row in given:
+            given[fold.row] = folded.log_probs(raw[fold.row])
 
     def more(row: int, count: int) -> Candidates:
         return logits.row(row).rank(min(count, size))
 
-    return Candidates(found.token_ids, found.log_probs, found.masses, None, emitted, more)
+    return Candidates(found.token_ids, found.log_probs, found.masses, None, emitted, more, given)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Tokens of a row whose log-probabilities are returned whatever their rank.
+
+    Attributes:
+        raw: (n,) their logits, after the row's edit of logits.
+    """
+
+    row: int
+    token_ids: tuple[int, ...]
+    raw: Floats
+
+    def log_probs(self, found: Candidates) -> Floats:
+        """(n,) normalised as the row's ranking is."""
+        assert found.logits is not None
+        best, log_prob = found.logits[self.row, 0], found.log_probs[self.row, 0]
+        return self.raw - (best - log_prob) if log_prob > -np.inf else _banned(len(self.raw))
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """Log-probabilities of a row after an edit of them.
+
+    Attributes:
+        edited: (n,) of the edited tokens.
+        shift: What is subtracted from the logits of the others.
+    """
+
+    edit: Edit
+    edited: Floats
+    shift: np.floating[Any]
+
+    def log_probs(self, read: _Read) -> Floats:
+        """(n,) of the tokens of a read."""
+        edited = dict(zip(self.edit.token_ids.tolist(), self.edited.tolist(), strict=True))
+        others = (read.raw - self.shift).tolist()
+        pairs = zip(read.token_ids, others, strict=True)
+        return np.array([edited.get(token, other) for token, other in pairs], np.float32)
 
 
 @dataclass(frozen=True)
@@ -129,7 +170,7 @@ class _Fold:
     edit: Edit
     raw: Floats
 
-    def into(self, found: Candidates) -> None:
+    def into(self, found: Candidates) -> _Folded:
         """Merges the edited tokens into the row's ranking, with the scores of `transformers`.
 
         Log-probabilities of the ranking lack the edited tokens' mass: the exact normaliser is the
@@ -139,11 +180,12 @@ class _Fold:
         edit, ids, rest = self.edit, found.token_ids[self.row], found.logits[self.row]
         rest_mass = rest[0] - found.log_probs[self.row, 0] if rest[0] > -np.inf else rest[0]
         mass = np.logaddexp(rest_mass, _log_sum_exp(self.raw))
+        shift = mass
         edited = _edited(self.raw - mass, edit.bias, edit.factor, edit.offset)
         others = rest - mass
         if edit.renormalises:
             total = np.logaddexp(rest_mass - mass, _log_sum_exp(edited))
-            edited, others = edited - total, others - total
+            edited, others, shift = edited - total, others - total, mass + total
         stands = rest > -np.inf  # the rest is edited, or banned for good
         all_ids = np.concatenate([ids[stands], edit.token_ids])
         scores = np.concatenate([others[stands], edited]).astype(np.float32)
@@ -151,37 +193,21 @@ class _Fold:
         found.token_ids[self.row, : len(order)] = all_ids[order]
         found.log_probs[self.row] = -np.inf
         found.log_probs[self.row, : len(order)] = scores[order]
+        return _Folded(edit, edited, shift)
 
 
-@dataclass(frozen=True)
-class _Given:
-    """A row whose first candidate is a given token.
-
-    Attributes:
-        raw: Its logit.
-    """
-
-    row: int
-    token_id: int
-    raw: float
-
-    def into(self, found: Candidates) -> None:
-        """Puts the token in front of the row's ranking, which loses its last candidate."""
-        assert found.logits is not None
-        ids, log_probs = found.token_ids[self.row], found.log_probs[self.row]
-        normaliser = found.logits[self.row, 0] - log_probs[0]
-        ids[1:], log_probs[1:] = ids[:-1].copy(), log_probs[:-1].copy()
-        ids[0], log_probs[0] = self.token_id, self.raw - normaliser
-
-
-def _given(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_Given]:
+def _read(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_Read]:
     """The given tokens of rows, read by an edit that changes nothing."""
-    rows = [row for row, request in enumerate(row_requests) if request.given is not None]
-    tokens = [request.given for request in row_requests if request.given is not None]
+    given = [(row, request.given) for row, request in enumerate(row_requests) if request.given]
+    rows = [row for row, tokens in given for _ in tokens]
+    cells = [token for _, tokens in given for token in tokens]
     zeros = np.zeros(len(rows), np.float32)
-    cells = CellEdits(np.array(rows, np.int64), np.array(tokens, np.int64), zeros, zeros + 1, zeros)
-    raw = logits.edit(cells).tolist()
-    return [_Given(*place) for place in zip(rows, tokens, raw, strict=True)]
+    raw = logits.edit(CellEdits(np.array(rows), np.array(cells), zeros, zeros + 1, zeros))
+    ends = np.cumsum([len(tokens) for _, tokens in given])
+    return [
+        _Read(row, tokens, part)
+        for (row, tokens), part in zip(given, np.split(raw, ends[:-1]), strict=True)
+    ]
 
 
 def _edit(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_Fold]:

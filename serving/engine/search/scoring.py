@@ -33,7 +33,7 @@ class GivenTokens:
     @property
     def row_requests(self) -> Sequence[CandidateRequest]:
         """The next given token, and the best ones where they are requested."""
-        return (CandidateRequest(1 + self._trace.count, given=self._given[self._taken]),)
+        return (CandidateRequest(max(1, self._trace.count), given=(self._given[self._taken],)),)
 
     @property
     def beams(self) -> None:
@@ -44,16 +44,15 @@ class GivenTokens:
         """Takes the next given token; None after the last one."""
         candidates, row, _ = search_input
         token_id = self._given[self._taken]
-        ids, log_probs = candidates.ids[row], candidates.log_probs[row]
-        assert ids[0] == token_id
+        log_prob = candidates.given[row][0]
         self._taken += 1
-        self._score += log_probs[0]
+        self._score += log_prob
         record = None
         if self._trace.is_enabled:
-            # without requested ones, the given token is the only candidate
-            ranked = slice(1, None) if self._trace.count else slice(None)
-            best = self._trace.record(ids[ranked], log_probs[ranked], candidates, row)
-            record = TokenRecord(float(log_probs[0]), best.top, best.emitted)
+            best = self._trace.record(
+                candidates.ids[row], candidates.log_probs[row], candidates, row
+            )
+            record = TokenRecord(float(log_prob), best.top, best.emitted)
             self._records.append(record)
         return None if self._taken == len(self._given) else StepResult((token_id,), record=record)
 

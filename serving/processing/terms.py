@@ -1,0 +1,129 @@
+"""Terms in texts: those of a glossary, and what is copied as it is.
+
+Of terms that overlap the one that begins first counts, of those that begin together the longest.
+A term begins and ends at the edges of words. One in lower case stands for all its forms (`house`,
+`House`, `HOUSE`); one with capital letters stands for itself.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from serving.processing.words import joins
+
+PATTERNS = {
+    "urls": re.compile(r"(?:https?://|ftp://|www\.)[^\s<>\"]{1,2000}"),
+    "emails": re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"),
+    "placeholders": re.compile(
+        r"\{\{[^{}]{0,100}\}\}|\$?\{[^{}\s]{0,100}\}|%\([^()\s]{1,100}\)[a-zA-Z]"
+        r"|%(?:\d{1,2}\$)?[-+0 #]{0,4}\d{0,3}(?:\.\d{1,3})?(?:[hlqLjzt]{1,2})?[diouxXeEfFgGcsp@]"
+        r"(?!\w)"
+    ),
+    "tags": re.compile(r"</?[A-Za-z][^<>]{0,500}>|&#?\w{1,32};"),
+}
+"""Kinds of text that may be copied as it is."""
+_TRAILING = ".,;:!?)]}'\"»”’"
+_SPACES = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class FoundTerm:
+    """A term in a text.
+
+    Attributes:
+        start: Its first character.
+        end: The one behind its last.
+        rendering: What the translation contains for it.
+        is_copied: Whether it is copied as it is, in no other form.
+        is_upper: Whether it is written in capital letters, unlike the glossary's entry.
+    """
+
+    start: int
+    end: int
+    rendering: str
+    is_copied: bool = False
+    is_upper: bool = False
+
+
+@dataclass(frozen=True)
+class _Entry:
+    rendering: str
+    is_copied: bool
+
+
+class TermIndex:
+    """Finds the terms of one request.
+
+    Args:
+        glossary: Term → rendering.
+        copied: Texts to copy as they are; they win against the glossary's.
+        kinds: Names of `PATTERNS` to copy.
+    """
+
+    def __init__(
+        self, glossary: Mapping[str, str], copied: Iterable[str], kinds: Collection[str]
+    ) -> None:
+        self._patterns = [PATTERNS[kind] for kind in PATTERNS if kind in kinds]
+        self._exact: dict[str, _Entry] = {}
+        self._folded: dict[str, _Entry] = {}
+        for term, rendering in glossary.items():
+            key = normalised(term)
+            table = self._folded if key == _lowered(key) else self._exact
+            table[key] = _Entry(normalised(rendering), is_copied=False)
+        for literal in copied:
+            key = normalised(literal)
+            self._exact[key] = _Entry(key, is_copied=True)
+        self._lengths: dict[str, list[int]] = {}
+        for key in (*self._exact, *self._folded):
+            self._lengths.setdefault(_lowered(key[0]), []).append(len(key))
+        for first, lengths in self._lengths.items():
+            self._lengths[first] = sorted(set(lengths), reverse=True)
+
+    def find(self, text: str) -> list[FoundTerm]:
+        """The terms of a normalised text in order; none overlaps another."""
+        found: list[FoundTerm] = []
+        every = [*self._matches(text), *self._entries(text)]
+        for one in sorted(every, key=lambda one: (one.start, -one.end, not one.is_copied)):
+            if not found or one.start >= found[-1].end:
+                found.append(one)
+        return found
+
+    def _matches(self, text: str) -> Iterator[FoundTerm]:
+        for pattern in self._patterns:
+            for match in pattern.finditer(text):
+                copied = match.group()
+                if pattern is PATTERNS["urls"]:
+                    copied = copied.rstrip(_TRAILING)
+                yield FoundTerm(match.start(), match.start() + len(copied), copied, is_copied=True)
+
+    def _entries(self, text: str) -> Iterator[FoundTerm]:
+        """The longest entry at each place."""
+        lowered = _lowered(text)
+        for start, character in enumerate(lowered):
+            lengths = self._lengths.get(character)
+            if lengths is None or joins(text, start):
+                continue
+            for length in lengths:
+                end = start + length
+                if end > len(text) or joins(text, end):
+                    continue
+                written = text[start:end]
+                entry = self._exact.get(written) or self._folded.get(lowered[start:end])
+                if entry is not None:
+                    is_upper = not entry.is_copied and len(written) > 1 and written.isupper()
+                    is_upper = is_upper and written not in self._exact
+                    yield FoundTerm(start, end, entry.rendering, entry.is_copied, is_upper)
+                    break
+
+
+def normalised(text: str) -> str:
+    """A text in composed characters, without spaces around it and with single ones inside."""
+    return _SPACES.sub(" ", unicodedata.normalize("NFC", text)).strip()
+
+
+def _lowered(text: str) -> str:
+    """Lower case, character by character, so that places stay the same."""
+    return "".join(low if len(low := one.lower()) == 1 else one for one in text)
