@@ -6,6 +6,7 @@ The tasks, tokenizers and search are those of serving; only Triton and the gatew
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ from serving.planning.calls import (
     Outputs,
 )
 from serving.planning.loaded_model import LoadedModel
+from serving.processing.words import WordEdges
 
 THREADS = 2
 Infer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
@@ -80,7 +82,14 @@ class LocalModel:
             source_ids=call.inputs.get(SOURCE_IDS),
             pixels=call.inputs.get(PIXELS),
             prompt_ids=tuple(prompt.tolist()),
+            word_edges=self._word_edges if call.options.force_words_ids else None,
         )
+
+    @cached_property
+    def _word_edges(self) -> WordEdges:
+        size = self.model.manifest.vocabulary_size
+        assert size is not None
+        return WordEdges.of(self.model.tokenizer, size)
 
 
 def as_generated(answer: Finished) -> Generated:
@@ -91,6 +100,7 @@ def as_generated(answer: Finished) -> Generated:
         finish_reasons=tuple(hypothesis.finish_reason for hypothesis in answer.hypotheses),
         log_probs=tuple(one.log_probs for one in answer.hypotheses if one.log_probs),
         top=tuple(one.top for one in answer.hypotheses if one.top),
+        alignments=tuple(one.alignment for one in answer.hypotheses if one.alignment is not None),
     )
 
 

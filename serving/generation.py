@@ -24,7 +24,6 @@ from triptych.parameters import (
     TypicalP,
 )
 
-
 MAX_PHRASES = 256
 MAX_SPELLINGS = 16
 MAX_SPELLING_TOKENS = 256
@@ -95,7 +94,7 @@ class Generation(BaseModel):
     """Tokens to take in place of chosen ones, with their log-probabilities before any rule; the
     sequence ends with the last of them."""
     force_words_ids: Phrases = ()
-    """Phrases that every hypothesis contains, each as the spellings of which it contains one (Post &
+    """Phrases that every hypothesis contains, each as spellings of which it contains one (Post &
     Vilar 2018); beams only. A phrase begins and ends at the edges of words."""
 
     @model_validator(mode="after")
@@ -177,6 +176,7 @@ class Overrides(GenerationParameters):
     )
     force_words_ids: Phrases | None = Field(
         default=None,
+        min_length=1,
         max_length=MAX_PHRASES,
         description="Phrases that the output contains, each as its possible spellings.",
     )

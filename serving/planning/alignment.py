@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from serving.errors import InternalError, InvalidRequest
-from serving.planning.calls import Generated
+from serving.planning.calls import Array
 
 Weights = npt.NDArray[np.float64]
 
@@ -30,21 +30,23 @@ def check_size(source_tokens: Sequence[int]) -> None:
 
 
 def weights_of(
-    generated: Generated, *, columns: int | None = None, last: int | None = None
+    alignment: Array | None, *, rows: int, columns: int | None = None, last: int | None = None
 ) -> Weights:
-    """(tokens, columns) of the best hypothesis, padding cut off.
+    """(rows, columns) of a hypothesis' alignment, padding cut off.
 
     Args:
+        alignment: Of the model.
+        rows: Number of output tokens.
         columns: Number of source tokens.
         last: Number of positions at the end that count: image patches follow the others.
 
     Raises:
         InternalError: the model returned no alignment.
     """
-    if not generated.alignments:
+    if alignment is None:
         raise InternalError("the model returned no alignment: export it again")
-    rows = np.asarray(generated.alignments[0], np.float64)[: len(generated.sequences[0])]
-    return rows[:, -last:] if last is not None else rows[:, :columns]
+    found = np.asarray(alignment, np.float64)[:rows]
+    return found[:, -last:] if last is not None else found[:, :columns]
 
 
 def block_diagonal(blocks: Sequence[Weights]) -> list[list[float]]:

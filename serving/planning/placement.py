@@ -12,7 +12,10 @@ from serving.processing.terms import FoundTerm
 from serving.processing.tokenizer import Tokenizer
 from serving.processing.words import joins
 
-Weights = NDArray[np.float32]
+Weights = NDArray[np.float64]
+
+_MOST = 0.65
+"""Attention of a neighbouring word that belongs to a term as well; articles and marks have less."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +78,15 @@ def placed(
     taken = np.zeros(len(text) + 1, np.bool_)
     missing = [one for one in terms if not _take_rendering(text, one.term, taken)]
     free = [word for word in words if not taken[word.start : word.end].any()]
+    appended: list[str] = []
     for one in missing:
         run = _aligned(free, weights, one)
         if run is None:
-            place = len(text)
-            changes.append((_Word(len(ids) - 1, len(ids) - 1, place, place), one.term.rendering))
+            appended.append(one.term.rendering)
             continue
         free = [word for word in free if word.end <= run.start or word.start >= run.end]
         changes.append((run, _form(one.term, text, run)))
-    return _changed(Target(text, pieces, weights), changes)
+    return _appended(_changed(Target(text, pieces, weights), changes), appended)
 
 
 def contains(text: str, terms: Sequence[FoundTerm]) -> bool:
@@ -141,6 +144,7 @@ def _aligned(words: Sequence[_Word], weights: Weights, one: SourceTerm) -> _Word
         for word in words
     ]
     best = max(range(len(words)), key=lambda index: (looks[index], share[index]))
+    looks = [one and part > _MOST for one, part in zip(looks, share, strict=True)]
     first = last = best
     while first and looks[first - 1] and words[first - 1].last == words[first].first:
         first -= 1
@@ -161,15 +165,20 @@ def _form(term: FoundTerm, text: str, run: _Word) -> str:
 
 
 def _changed(target: Target, changes: Sequence[tuple[_Word, str]]) -> Target:
-    """The target with other words at these places; a word's weights become their mean."""
+    """The target with other words at these places; the weights of words become their mean."""
     text, pieces, rows = target.text, list(target.pieces), list(target.weights)
     for run, words in sorted(changes, key=lambda change: -change[0].start):
-        space = " " if run.start == len(text) and text else ""
-        text = text[: run.start] + space + words + text[run.end :]
-        mean = target.weights[run.first : max(run.last, run.first + 1)].mean(axis=0)
-        lead = " " if run.start and text[run.start - 1 : run.start + 1].isspace() else ""
-        if run.first < run.last and pieces[run.first].startswith(" "):
-            lead = " "
+        text = text[: run.start] + words + text[run.end :]
+        lead = " " if pieces[run.first].startswith(" ") else ""
         pieces[run.first : run.last] = [lead + words]
-        rows[run.first : run.last] = [mean]
-    return Target(text, pieces, np.stack(rows) if rows else target.weights)
+        rows[run.first : run.last] = [target.weights[run.first : run.last].mean(axis=0)]
+    return Target(text, pieces, np.stack(rows))
+
+
+def _appended(target: Target, renderings: Sequence[str]) -> Target:
+    """The target with terms behind it that found no place; they attend to what the end does."""
+    text = " ".join(filter(None, [target.text, *renderings]))
+    pieces = [*target.pieces, *(f" {words}" for words in renderings)]
+    return Target(
+        text, pieces, target.weights[[*range(len(target.pieces)), *[-1] * len(renderings)]]
+    )

@@ -1,8 +1,8 @@
 """Terms in texts: those of a glossary, and what is copied as it is.
 
 Of terms that overlap the one that begins first counts, of those that begin together the longest.
-A term begins and ends at the edges of words. One in lower case stands for all its forms (`house`,
-`House`, `HOUSE`); one with capital letters stands for itself.
+A term begins and ends at the edges of words. One in lower case stands for all its forms (`cat`,
+`Cat`, `CAT`); one with capital letters stands for itself.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class TermIndex:
             self._lengths[first] = sorted(set(lengths), reverse=True)
 
     def find(self, text: str) -> list[FoundTerm]:
-        """The terms of a normalised text in order; none overlaps another."""
+        """The terms of a composed text in order; none overlaps another."""
         found: list[FoundTerm] = []
         every = [*self._matches(text), *self._entries(text)]
         for one in sorted(every, key=lambda one: (one.start, -one.end, not one.is_copied)):
@@ -119,9 +119,14 @@ class TermIndex:
                     break
 
 
+def composed(text: str) -> str:
+    """A text in composed characters, in which terms are found."""
+    return unicodedata.normalize("NFC", text)
+
+
 def normalised(text: str) -> str:
-    """A text in composed characters, without spaces around it and with single ones inside."""
-    return _SPACES.sub(" ", unicodedata.normalize("NFC", text)).strip()
+    """A term in composed characters, without spaces around it and with single ones inside."""
+    return _SPACES.sub(" ", composed(text)).strip()
 
 
 def _lowered(text: str) -> str:

@@ -86,7 +86,15 @@ class CaptionPlan(Plan):
         return Attention(
             tokens=self.model.tokenizer.pieces(generated.sequences[0]),
             grid=list(self.grid),
-            weights=block_diagonal([weights_of(generated, last=math.prod(self.grid))]),
+            weights=block_diagonal(
+                [
+                    weights_of(
+                        next(iter(generated.alignments), None),
+                        rows=len(generated.sequences[0]),
+                        last=math.prod(self.grid),
+                    )
+                ]
+            ),
         )
 
 

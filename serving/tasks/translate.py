@@ -12,7 +12,7 @@ import numpy as np
 from serving.codec import SOURCE_IDS
 from serving.errors import BundleError, InvalidRequest, ServingError, TooLong
 from serving.planning.alignment import block_diagonal, check_size, weights_of
-from serving.planning.calls import Call, GenerateCall, Generated, Outcome
+from serving.planning.calls import Call, GenerateCall, Outcome
 from serving.planning.canaries import generator_canary
 from serving.planning.image_inputs import ImageInput
 from serving.planning.incremental_text import IncrementalText
@@ -31,7 +31,21 @@ from serving.planning.needs import GENERATOR, TOKENIZER
 from serving.planning.overrides import beam_overrides
 from serving.planning.served_task import Plan, Section, ServedTask
 from serving.planning.streaming import Segment, StreamedItem, Streaming, check_stream
+from serving.planning.termed_calls import (
+    TermedCalls,
+    TermedResult,
+    aligns,
+    plain_result,
+    with_terms,
+)
+from serving.planning.terms import (
+    TermedSentence,
+    TermSpeller,
+    terms_of_each,
+    without_cut_terms,
+)
 from serving.processing.sentences import Paragraph, split_sentences
+from serving.processing.terms import TermIndex, composed
 from triptych.messages import Alternative
 from triptych.tasks import translate as declared
 from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
@@ -57,17 +71,39 @@ class TranslateSection(Section):
 
 
 @dataclass(frozen=True)
+class Sentence:
+    """A sentence of the request.
+
+    Attributes:
+        call: Number of its first call, which has its source tokens.
+        termed: Its calls, if it has terms.
+    """
+
+    call: int
+    termed: TermedCalls | None = None
+
+    def result(self, outcomes: Sequence[Outcome], model: LoadedModel) -> TermedResult:
+        """Its translations.
+
+        Raises:
+            ServingError: its call failed.
+        """
+        if self.termed is not None:
+            return self.termed.result(outcomes, model)
+        return plain_result(generated_of(outcomes[self.call]), model)
+
+
+@dataclass(frozen=True)
 class Text:
-    """One text of the request: its paragraph and its sentences' calls, [first, last)."""
+    """One text of the request: its paragraph and its sentences."""
 
     paragraph: Paragraph
-    first: int
-    last: int
+    sentences: tuple[Sentence, ...]
 
 
 @dataclass(frozen=True)
 class TranslatePlan(Plan):
-    """One call for each sentence."""
+    """One call for each sentence, and two for some with terms."""
 
     model: LoadedModel
     texts: tuple[Text | ServingError, ...]
@@ -95,8 +131,8 @@ class TranslatePlan(Plan):
             return text
         gaps = text.paragraph.gaps
         segments = tuple(
-            Segment(call, self._read, before)
-            for call, before in zip(range(text.first, text.last), gaps[:-1], strict=True)
+            Segment(sentence.call, self._read, before)
+            for sentence, before in zip(text.sentences, gaps[:-1], strict=True)
         )
         return StreamedItem(segments, after=gaps[-1])
 
@@ -104,34 +140,33 @@ class TranslatePlan(Plan):
         return IncrementalText(self.model.tokenizer)
 
     def _translation(self, index: int, text: Text, outcomes: Sequence[Outcome]) -> Translation:
-        sentences = [generated_of(outcome) for outcome in outcomes[text.first : text.last]]
-        decode = self.model.tokenizer.decode
+        found = [sentence.result(outcomes, self.model) for sentence in text.sentences]
         # The k-th alternative of a text is joined from the k-th hypotheses of its sentences.
         hypotheses = [
             Alternative(
-                text=text.paragraph.join([decode(found.sequences[rank]) for found in sentences]),
-                score=sum(found.scores[rank] for found in sentences),
+                text=text.paragraph.join([one.texts[rank] for one in found]),
+                score=sum(one.scores[rank] for one in found),
             )
-            for rank in range(min(len(found.sequences) for found in sentences))
+            for rank in range(min(len(one.texts) for one in found))
         ]
         return Translation(
             index=index,
             text=hypotheses[0].text,
             score=hypotheses[0].score,
             alternatives=hypotheses if self.with_alternatives else None,
-            alignment=self._alignment(text, sentences) if self.with_alignment else None,
+            alignment=self._alignment(text, found) if self.with_alignment else None,
         )
 
-    def _alignment(self, text: Text, sentences: Sequence[Generated]) -> Alignment:
-        sources = [call.inputs[SOURCE_IDS] for call in self.calls[text.first : text.last]]
+    def _alignment(self, text: Text, found: Sequence[TermedResult]) -> Alignment:
+        sources = [self.calls[sentence.call].inputs[SOURCE_IDS] for sentence in text.sentences]
         pieces = self.model.tokenizer.pieces
         return Alignment(
             source_tokens=[p for ids in sources for p in pieces(ids.tolist(), of_source=True)],
-            target_tokens=[p for found in sentences for p in pieces(found.sequences[0])],
+            target_tokens=[piece for one in found for piece in one.pieces],
             weights=block_diagonal(
                 [
-                    weights_of(found, columns=len(ids))
-                    for found, ids in zip(sentences, sources, strict=True)
+                    weights_of(one.weights, rows=len(one.pieces), columns=len(ids))
+                    for one, ids in zip(found, sources, strict=True)
                 ]
             ),
         )
@@ -170,24 +205,40 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         )
         if request.return_alignment:
             model.alignment("tokens", "return_alignment")
+        index = _index(request)
         check_stream(
             request.stream,
+            glossary=request.glossary,
+            do_not_translate=request.do_not_translate,
+            do_not_translate_kinds=request.do_not_translate_kinds,
             alternatives=request.alternatives,
             return_alignment=options.return_alignment,
         )
         calls: list[GenerateCall] = []
+        speller = TermSpeller(model, aligns(model))
 
-        def planned(index: int, text: str) -> Text:
-            paragraph, sentences = _encode(text, direction, f"texts.{index}", model, limits)
-            first = len(calls)
-            for ids in sentences:
+        def planned(number: int, text: str) -> Text:
+            field = f"texts.{number}"
+            own, rest = _addressed(text, direction, model)
+            paragraph, termed = _divided(rest, index, speller, field)
+            read = [sentence.text for sentence in termed]
+            encoded = _encode(read, own, field, model, limits)
+            sentences = []
+            for sentence, ids in zip(termed, encoded, strict=True):
+                first = len(calls)
+                if sentence.terms:
+                    found = with_terms(sentence, ids, options, own, model, calls)
+                    sentences.append(Sentence(first, found))
+                    continue
                 inputs = {SOURCE_IDS: np.array(ids, dtype=np.int64)}
                 calls.append(model.generate_call(inputs, options))
-            return Text(paragraph, first, len(calls))
+                sentences.append(Sentence(first))
+            return Text(paragraph, tuple(sentences))
 
         texts = attempt_each(request.texts, planned)
         if request.return_alignment:
-            check_size([call.tokens for call in calls])
+            read = [one for text in texts if isinstance(text, Text) for one in text.sentences]
+            check_size([calls[sentence.call].tokens for sentence in read])
         return TranslatePlan(
             model,
             texts,
@@ -278,25 +329,59 @@ def _token_error(
     return None
 
 
-def _encode(
-    text: str, direction: Direction, field: str, model: LoadedModel, limits: TaskLimits
-) -> tuple[Paragraph, list[list[int]]]:
-    """The text's paragraph and its sentences' ids.
+def _index(request: TranslateRequest) -> TermIndex | None:
+    """The request's terms; None where it has none."""
+    glossary, copied = request.glossary or {}, request.do_not_translate or ()
+    kinds = request.do_not_translate_kinds or ()
+    for field, texts in (
+        ("glossary", [*glossary, *glossary.values()]),
+        ("do_not_translate", copied),
+    ):
+        if not all(text.strip() for text in texts):
+            raise InvalidRequest(f"{field} holds an empty text", field=field)
+    return TermIndex(glossary, copied, kinds) if glossary or copied or kinds else None
+
+
+def _divided(
+    text: str, index: TermIndex | None, speller: TermSpeller, field: str
+) -> tuple[Paragraph, list[TermedSentence]]:
+    """The paragraph and its sentences, with their terms.
 
     Raises:
-        InvalidRequest: nothing to translate, or no target language where the model needs one.
-        TooLong: a sentence is longer than the model takes, or the text than the gateway takes.
+        InvalidRequest: nothing to translate, or a term that the model cannot write.
     """
-    direction, text = _addressed(text, direction, model)
+    text = text if index is None else composed(text)
     paragraph = split_sentences(text)
     if not paragraph.sentences:
         raise InvalidRequest(f"{field} is empty: there is nothing to translate", field=field)
+    if index is None:
+        return paragraph, [TermedSentence(sentence) for sentence in paragraph.sentences]
+    found = index.find(text)
+    paragraph = without_cut_terms(paragraph, found)
+    each = zip(paragraph.sentences, terms_of_each(paragraph, found), strict=True)
+    return paragraph, [speller.sentence(sentence, terms, field) for sentence, terms in each]
+
+
+def _encode(
+    sentences: Sequence[str],
+    direction: Direction,
+    field: str,
+    model: LoadedModel,
+    limits: TaskLimits,
+) -> list[list[int]]:
+    """The ids of a text's sentences.
+
+    Raises:
+        InvalidRequest: no target language where the model needs one.
+        TooLong: a sentence is longer than the model takes, or the text than the gateway takes.
+    """
     if _prefixes(model) and not direction.words:
         raise InvalidRequest(
             f"{model.name} translates into several languages: give target", field="target"
         )
-    ids, total = [], 0
-    for sentence in paragraph.sentences:
+    ids: list[list[int]] = []
+    total = 0
+    for sentence in sentences:
         own = model.encode(
             direction.words + sentence, field, limits, special=not direction.has_own_tokens
         )
@@ -306,11 +391,11 @@ def _encode(
         if total > limits.max_input_tokens:
             raise TooLong(
                 f"{field} has more than {limits.max_input_tokens} tokens "
-                f"({total} in its first {len(ids)} of {len(paragraph.sentences)} sentences): "
+                f"({total} in its first {len(ids)} of {len(sentences)} sentences): "
                 "split it into several texts",
                 field=field,
             )
-    return paragraph, ids
+    return ids
 
 
 def _prefixes(model: LoadedModel) -> tuple[str, ...]:

@@ -38,6 +38,9 @@ class WordTokenizer:
         ids = [self.words.index(word) for word in text.split()]
         return [*ids, 1] if add_special_tokens else ids
 
+    def encode_output(self, text: str) -> list[int] | None:
+        return self.encode(text, add_special_tokens=False)
+
     def encode_text(
         self, text: str, second: str | None = None, *, with_offsets: bool = False
     ) -> EncodedText:

@@ -9,6 +9,7 @@
 | required list of texts | also `--labels-file`, one entry per line |
 | message, list of messages | `--example "input => output"`, repeated for a list |
 | map | a repeated flag of the same name, `--logit-bias ID=VALUE` |
+| map of texts | also `--glossary-file`, one `term => rendering` or two columns per line |
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ def request_flags(task: Task) -> list[TaskFlag]:
         flags.append(field_flag(field, task.command.short.get(field.name)))
         if field.is_required and field.shape == "list" and field.type is str:
             flags.append(_file_flag(field))
+        if field.shape == "map" and field.key is str and field.type is str:
+            flags.append(_pairs_flag(field))
     return flags
 
 
@@ -116,7 +119,7 @@ def field_flag(field: MessageField, short: str | None = None) -> TaskFlag:
 
 
 def values_of(flags: Iterable[TaskFlag], given: dict[str, Any]) -> dict[str, Any]:
-    """Fields from typer's values, without those not given; flags of one list are joined.
+    """Fields from typer's values, without those not given; flags of one list or map are joined.
 
     Raises:
         typer.BadParameter: A value is malformed.
@@ -126,8 +129,12 @@ def values_of(flags: Iterable[TaskFlag], given: dict[str, Any]) -> dict[str, Any
         value = given[flag.parameter.name]
         value = None if value is None else flag.read(value)
         if value is not None:
-            is_more = isinstance(values.get(flag.field), list)
-            values[flag.field] = [*values[flag.field], *value] if is_more else value
+            before = values.get(flag.field)
+            if isinstance(before, list):
+                value = [*before, *value]
+            elif isinstance(before, dict):
+                value = {**before, **value}
+            values[flag.field] = value
     return values
 
 
@@ -151,6 +158,13 @@ def _file_flag(field: MessageField) -> TaskFlag:
         flag, exists=True, dir_okay=False, help=f"File with one {_singular(field.name)} per line."
     )
     return TaskFlag(field.name, flag, _parameter(f"{field.name}_file", Path | None, info), _lines)
+
+
+def _pairs_flag(field: MessageField) -> TaskFlag:
+    flag = f"--{field.name.replace('_', '-')}-file"
+    text = f'File with one "term{ARROW}rendering" per line, or two columns with a tab between.'
+    info = typer.Option(flag, exists=True, dir_okay=False, help=text)
+    return TaskFlag(field.name, flag, _parameter(f"{field.name}_file", Path | None, info), _pairs)
 
 
 def _parameter(name: str, annotation: Any, info: Any, default: Any = None) -> inspect.Parameter:
@@ -240,6 +254,17 @@ def _read_texts(texts: Sequence[str]) -> list[str] | None:
 def _read_images(names: Sequence[str]) -> list[bytes | Path] | None:
     """Paths, and the bytes of stdin for `-`."""
     return [sys.stdin.buffer.read() if name == "-" else Path(name) for name in names] or None
+
+
+def _pairs(path: Path) -> dict[str, str] | None:
+    """Term and rendering of each line that is not blank."""
+    pairs = {}
+    for line in _lines(path):
+        term, separator, rendering = line.partition("\t" if "\t" in line else ARROW)
+        if not (term.strip() and separator and rendering.strip()):
+            raise typer.BadParameter(f'{path}: a line is "term{ARROW}rendering", not {line!r}')
+        pairs[term.strip()] = rendering.strip()
+    return pairs or None
 
 
 def _lines(path: Path) -> list[str]:

@@ -657,6 +657,9 @@ class BlockingMethods(BlockingClient):
         *,
         source: str | None = None,
         target: str | None = None,
+        glossary: Mapping[str, str] | None = None,
+        do_not_translate: str | Iterable[str] | None = None,
+        do_not_translate_kinds: str | Iterable[str] | None = None,
         alternatives: int | None = None,
         return_alignment: bool | None = None,
         num_beams: int | None = None,
@@ -669,6 +672,9 @@ class BlockingMethods(BlockingClient):
             texts: Paragraphs; split into sentences and rejoined.
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
+            glossary: Term of the source to its rendering in the translation.
+            do_not_translate: Texts that are copied as they are: names, codes, placeholders.
+            do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
             alternatives: Number of translations per text, best first.
             return_alignment: Return the attention of each token over the source tokens.
             num_beams: Beam width; the checkpoint's own by default.
@@ -688,6 +694,9 @@ class BlockingMethods(BlockingClient):
                 texts=texts,
                 source=source,
                 target=target,
+                glossary=glossary,
+                do_not_translate=do_not_translate,
+                do_not_translate_kinds=do_not_translate_kinds,
                 alternatives=alternatives,
                 return_alignment=return_alignment,
                 num_beams=num_beams,
@@ -1386,6 +1395,9 @@ class AwaitableMethods(AwaitableClient):
         *,
         source: str | None = None,
         target: str | None = None,
+        glossary: Mapping[str, str] | None = None,
+        do_not_translate: str | Iterable[str] | None = None,
+        do_not_translate_kinds: str | Iterable[str] | None = None,
         alternatives: int | None = None,
         return_alignment: bool | None = None,
         num_beams: int | None = None,
@@ -1398,6 +1410,9 @@ class AwaitableMethods(AwaitableClient):
             texts: Paragraphs; split into sentences and rejoined.
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
+            glossary: Term of the source to its rendering in the translation.
+            do_not_translate: Texts that are copied as they are: names, codes, placeholders.
+            do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
             alternatives: Number of translations per text, best first.
             return_alignment: Return the attention of each token over the source tokens.
             num_beams: Beam width; the checkpoint's own by default.
@@ -1417,6 +1432,9 @@ class AwaitableMethods(AwaitableClient):
                 texts=texts,
                 source=source,
                 target=target,
+                glossary=glossary,
+                do_not_translate=do_not_translate,
+                do_not_translate_kinds=do_not_translate_kinds,
                 alternatives=alternatives,
                 return_alignment=return_alignment,
                 num_beams=num_beams,

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Literal
 
-from triptych.messages import Alternative, Item, Message, OneOrMany, Response, StreamRequest
+from pydantic import BeforeValidator, Field
+
+from triptych.messages import (
+    Alternative,
+    Item,
+    Message,
+    OneOrMany,
+    Response,
+    StreamRequest,
+    as_list,
+)
 from triptych.parameters import BeamParameters, Beams
 from triptych.task import Command, Task
+
+MAX_TERMS = 1000
+MAX_TERM_CHARACTERS = 200
+
+_Term = Annotated[str, Field(min_length=1, max_length=MAX_TERM_CHARACTERS)]
+Glossary = Annotated[dict[_Term, _Term], Field(max_length=MAX_TERMS)]
+CopiedKind = Literal["urls", "emails", "placeholders", "tags"]
+_Texts = Annotated[list[_Term], Field(max_length=MAX_TERMS)]
+_Kinds = list[CopiedKind]
+OneOrManyTexts = Annotated[_Texts, BeforeValidator(as_list, json_schema_input_type=str | _Texts)]
+OneOrManyKinds = Annotated[
+    _Kinds, BeforeValidator(as_list, json_schema_input_type=CopiedKind | _Kinds)
+]
 
 
 class TranslateRequest(StreamRequest, BeamParameters):
@@ -18,6 +41,17 @@ class TranslateRequest(StreamRequest, BeamParameters):
     )
     target: str | None = Field(
         default=None, description="Target language: ISO 639, e.g. en, or the model's own code."
+    )
+    glossary: Glossary | None = Field(
+        default=None, description="Term of the source to its rendering in the translation."
+    )
+    do_not_translate: OneOrManyTexts | None = Field(
+        default=None,
+        description="Texts that are copied as they are: names, codes, placeholders.",
+    )
+    do_not_translate_kinds: OneOrManyKinds | None = Field(
+        default=None,
+        description="Kinds of text that are copied: urls, emails, placeholders, tags.",
     )
     alternatives: Beams | None = Field(
         default=None, description="Number of translations per text, best first."
@@ -54,7 +88,15 @@ TASK = Task(
     request=TranslateRequest,
     response=TranslateResponse,
     inputs="texts",
-    not_streamed=("num_beams", "alternatives", "length_penalty", "return_alignment"),
+    not_streamed=(
+        "num_beams",
+        "alternatives",
+        "length_penalty",
+        "return_alignment",
+        "glossary",
+        "do_not_translate",
+        "do_not_translate_kinds",
+    ),
     command=Command(
         examples=(
             'triptych translate "Hola, mundo." --source es --target en',
@@ -62,6 +104,7 @@ TASK = Task(
             'triptych translate "Hola. Adiós." --stream',
             'echo "Hola." | triptych translate -',
             "triptych translate -f spanish.txt -o english.txt -s es -t en",
+            'triptych translate "Hola, {name}." --glossary hola=hi --do-not-translate "{name}"',
         ),
         short={"source": "s", "target": "t"},
     ),

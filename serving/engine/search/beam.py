@@ -78,7 +78,7 @@ class BeamSearch:
         return self._row_requests
 
     @property
-    def beams(self) -> Beams:
+    def beams(self) -> Beams | None:
         """The running beams."""
         return self._beams
 

@@ -7,7 +7,6 @@ that is required twice must occur twice, also where another required phrase cont
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -104,7 +103,8 @@ class PhraseTracker:
         Returns:
             Whether a spelling is longer than the tokens; (length, phrase) of those that are whole.
         """
-        waits, ended = False, []
+        waits = False
+        ended: list[tuple[int, int]] = []
         if follows_word and self._edges.begins[tokens[0]]:
             return waits, ended
         for phrase, spelling in self._unmet(met):
@@ -141,8 +141,9 @@ class PhraseTracker:
         missing = [wanted - count for count, wanted in zip(met, self._counts, strict=True)]
         pairs = zip(missing, self._begin_inside, strict=True)
         inside = sum(count for count, begins_inside in pairs if begins_inside)
-        length = sum(map(operator.mul, missing, self._shortest))
-        return length + max(0, inside - (not follows_word))
+        lengths = zip(missing, self._shortest, strict=True)
+        total = sum(count * length for count, length in lengths)
+        return total + max(0, inside - (not follows_word))
 
     def _partial(self, state: State) -> Iterator[tuple[tuple[int, ...], int, Spelling]]:
         """Each spelling that the open tokens end in the midst of.

@@ -109,7 +109,7 @@ def test_a_failed_sentence_fails_its_text_alone(seed: int, failing: set[int]) ->
     broken = {
         index
         for index, text in enumerate(plan.texts)
-        if set(errors) & set(range(text.first, text.last))
+        if set(errors) & {sentence.call for sentence in text.sentences}
     }
     if broken == {0, 1, 2}:
         assert streaming.failure is not None

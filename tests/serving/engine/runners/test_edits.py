@@ -155,3 +155,32 @@ def test_more_candidates_continue_the_ranking_of_their_row() -> None:
         assert whole.log_probs[0, :3].tolist() == found.log_probs[row].tolist()
         assert sorted(whole.token_ids[0].tolist()) == list(range(VOCABULARY))
     assert found.more(1, VOCABULARY).token_ids[0, -1] == 4
+
+
+@given(
+    seed=st.integers(0, 9999), history=histories, overrides=edited,
+    banned=st.sets(tokens, max_size=5), num_beams=st.sampled_from([1, 2]),
+    renormalises=st.booleans(), asked=st.lists(tokens, min_size=1, max_size=6, unique=True),
+)  # fmt: skip
+def test_given_tokens_have_the_log_probabilities_of_their_edited_row(
+    seed: int,
+    history: list[int],
+    overrides: dict[str, object],
+    banned: set[int],
+    num_beams: int,
+    renormalises: bool,
+    asked: list[int],
+) -> None:
+    requested = rules(**overrides, num_beams=num_beams, renormalize_logits=renormalises)
+    logits = (np.random.default_rng(seed).normal(size=(2, VOCABULARY)) * 3).astype(np.float32)
+    edit = penalties(requested, history, (), banned)
+    whole = select_candidates(
+        host(logits.copy()), [plain_request(1), CandidateRequest(VOCABULARY, edit)]
+    )
+    found = select_candidates(
+        host(logits.copy()), [plain_request(1), CandidateRequest(1, edit, given=tuple(asked))]
+    )
+    of_token = dict(zip(whole.ids[1], whole.log_probs[1].tolist(), strict=True))
+    wanted = [of_token.get(token, -np.inf) for token in asked]
+    assert list(found.given) == [1]
+    assert found.given[1].tolist() == pytest.approx(wanted, abs=2e-5)
