@@ -6,7 +6,7 @@ CUDA_STUB ?= $(abspath .cuda-stub)
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 HISTORY := $(wildcard export/examples/checkpoints/history-*)
 
-.PHONY: help setup demo serve export history test test-all test-cuda-stub unit check bench bench-encoders load quality page-images figures proto up down clean
+.PHONY: help setup demo serve export history test test-all test-cuda-stub test-tensorrt unit check bench bench-encoders load quality page-images figures proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,14 @@ test-cuda-stub: .venv/installed ## placement, captures and copies of CUDA bundle
 	@PYTHON=$(abspath $(BIN))/python tests/cuda_stub/environment.sh $(CUDA_STUB)
 	@OMP_NUM_THREADS=1 PYTHONPATH=$(CUDA_STUB)/site LD_LIBRARY_PATH=$(CUDA_STUB)/lib \
 	  $(BIN)/pytest -q -m "" tests/cuda_stub
+
+# The parser and builder of TensorRT-RTX need no GPU. They lie in a folder of their own, never in .venv.
+.tensorrt/installed: tests/tensorrt/requirements.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .tensorrt -r $<
+	@touch $@
+
+test-tensorrt: .venv/installed .tensorrt/installed ## TensorRT parses and builds the examples' graphs, and refuses planted faults
+	@OMP_NUM_THREADS=1 PYTHONPATH=.tensorrt $(BIN)/pytest -q -m "" tests/tensorrt
 
 unit: .venv/installed ## tests that need neither a Triton nor an exported graph, on all cores
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist loadscope \

@@ -29,6 +29,7 @@ from export.report.checksums import checksums
 from export.runtime_choice import choose, timed
 from export.samples import read_samples
 from export.sentence_transformers import set_pooling
+from export.tensorrt.lowering import finish_tensorrt, for_tensorrt, planned
 from export.to_onnx import to_onnx
 from export.verify import Report, verify
 from serving.bundle import Bundle, Manifest
@@ -168,6 +169,8 @@ def _staged(
     folder = stage.part(request.name)
     for file, content in source.prepared.files.items():
         (folder / file).write_bytes(content)
+    if runtime is Runtime.TENSORRT:
+        manifest = planned(manifest)
     bundle = Bundle(folder, manifest)
     samples = None
     if request.calibration and runtime is Runtime.OPENVINO:
@@ -176,13 +179,19 @@ def _staged(
     for key, lowering in source.graphs.lowerings.items():
         with phase(f"exporting {key} to ONNX"):
             target = stage.part(manifest.parts.get(key, request.name)) / lowering.graph.file
-            if request.device is Device.CUDA:
+            if runtime is Runtime.TENSORRT:
+                to_onnx(for_tensorrt(lowering), target)
+            elif request.device is Device.CUDA:
                 to_onnx(for_cuda(key, lowering, request.precision), target)
                 substitute(target)
             else:
                 to_onnx(lowered(lowering, runtime), target)
     with phase("verifying against PyTorch"):
         report = verify(source.graphs, bundle)
+    if runtime is Runtime.TENSORRT:
+        with phase(f"checking {request.precision} graphs for TensorRT"):
+            finish_tensorrt(report, source.graphs, bundle, request.precision)
+        return Built(stage, bundle, report)
     if request.device is Device.CUDA:
         with phase(f"checking {request.precision} graphs for CUDA"):
             manifest = finish_cuda(report, source.graphs, bundle, request.precision)

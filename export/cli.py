@@ -17,7 +17,7 @@ from export.publish import published
 from export.quantize import Precision, Runtime
 from export.registry import architecture
 from export.registry import tasks as registered_tasks
-from export.verify import summary
+from export.report.summary import summary
 from serving.bundle_reader import newest_bundle, versions
 from serving.errors import BundleError, SetupError
 
@@ -58,7 +58,8 @@ def export(
         Runtime,
         typer.Option(
             help="What computes a stateless model; openvino: its int8 has fixed scales; auto: the "
-            "faster of those that pass the gate, timed on this machine."
+            "faster of those that pass the gate, timed on this machine; tensorrt: with --device "
+            "cuda, `triptych plan` builds its plans where they are served."
         ),
     ] = Runtime.ONNXRUNTIME,
     device: Annotated[

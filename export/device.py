@@ -25,13 +25,17 @@ def check_device(device: Device, precision: Precision, runtime: Runtime) -> None
         SetupError: names what the device has.
     """
     if device is Device.CPU:
+        if runtime is Runtime.TENSORRT:
+            raise SetupError("--runtime tensorrt is for --device cuda")
         if precision is Precision.FP16:
             raise SetupError(
                 "--precision fp16 is for --device cuda: the CPU has few float16 kernels"
             )
         return
-    if runtime is not Runtime.ONNXRUNTIME:
-        raise SetupError(f"--runtime {runtime} is for the CPU: --device cuda has onnxruntime")
+    if runtime not in (Runtime.ONNXRUNTIME, Runtime.TENSORRT):
+        raise SetupError(
+            f"--runtime {runtime} is for the CPU: --device cuda has onnxruntime and tensorrt"
+        )
     if precision not in CUDA_PRECISIONS:
         raise SetupError(
             f"--precision {precision} is for the CPU: --device cuda has "

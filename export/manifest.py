@@ -23,7 +23,7 @@ from serving.errors import CheckpointError
 from serving.planning.served_task import sections_of
 from serving.tasks import TASKS
 
-_PARTS = ("cuda", "decoding", "encoding", "layers", "models")
+_PARTS = ("cuda", "decoding", "encoding", "layers", "models", "tensorrt")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _LICENCE = re.compile(r"^license:\s*(\S+)\s*$", re.MULTILINE)
 
@@ -160,7 +160,7 @@ def build_manifest(
         ),
         licence=_licence(checkpoint),
         precision=request.precision.value,
-        runtime="openvino" if request.runtime is Runtime.OPENVINO else "onnxruntime",
+        runtime=request.runtime.in_manifest,
         device=request.device.value,
         tasks=_sections(architecture, checkpoint, network, request.task),
         default=request.is_default,

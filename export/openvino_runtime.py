@@ -60,7 +60,9 @@ def check_runtime(
         )
     if runtime is Runtime.OPENVINO and "step" in graphs.lowerings:
         raise SetupError("--runtime openvino is for stateless models: this one generates tokens")
-    if runtime is Runtime.AUTO:
+    if runtime is Runtime.TENSORRT and "step" in graphs.lowerings:
+        raise SetupError("--runtime tensorrt is for stateless models: this one generates tokens")
+    if runtime in (Runtime.AUTO, Runtime.TENSORRT):
         return
     lacks = Precision.BF16 if runtime is Runtime.ONNXRUNTIME else Precision.INT8_FAST
     if precision is lacks:

@@ -19,6 +19,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -55,13 +56,25 @@ class Runtime(StrEnum):
 
     ONNXRUNTIME = "onnxruntime"
     OPENVINO = "openvino"
+    TENSORRT = "tensorrt"
     AUTO = "auto"
-    """The faster of the two, measured at export."""
+    """The faster of the first two, measured at export."""
 
     @property
     def is_named(self) -> bool:
         """Whether it is a runtime and not a way to choose one."""
         return self is not Runtime.AUTO
+
+    @property
+    def in_manifest(self) -> Literal["onnxruntime", "openvino", "tensorrt"]:
+        """What serves graphs that are exported for it; `auto` begins with ONNX Runtime's."""
+        match self:
+            case Runtime.OPENVINO:
+                return "openvino"
+            case Runtime.TENSORRT:
+                return "tensorrt"
+            case _:
+                return "onnxruntime"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,15 @@ THREADS = 2
 DEVICE_THREADS = 1
 """The same where another device computes and the host only launches kernels."""
 
+BACKENDS = {
+    "onnxruntime": "onnxruntime",  # the native one or ours
+    "openvino": "triptych_openvino",
+    "tensorrt": "tensorrt",  # the native one
+}
+"""Runtime of a manifest → Triton's backend."""
+PLAN = "model.plan"
+"""What a plan is called beside its graph; the supervisor gives Triton the path of a built one."""
+
 _TYPES = {
     "float32": pb.TYPE_FP32,
     "float16": pb.TYPE_FP16,
@@ -76,15 +85,15 @@ def stateless_config(
     precision: str = "fp32",
     placement: Placement | None = None,
 ) -> str:
-    """A batched graph of the backend `onnxruntime`, the native one or ours, or of our OpenVINO one.
+    """A batched graph of one of the backends in `BACKENDS`.
 
     Args:
         runtime: The manifest's.
         precision: The manifest's; of OpenVINO, also how what is not int8 is computed.
         placement: The manifest's, for the CPU; by default one instance with `THREADS`.
     """
-    backend = "triptych_openvino" if runtime == "openvino" else "onnxruntime"
-    config = _config(name, backend, max_batch=MAX_ROWS, device=device)
+    rows = _largest_rows(graph) if graph.profiles else MAX_ROWS
+    config = _config(name, BACKENDS[runtime], max_batch=rows, device=device)
     if runtime == "openvino":
         # In int8 graphs too: OpenVINO's own default where the processor has bf16, else it is f32.
         inference = "f32" if precision == "fp32" else "bf16"
@@ -93,10 +102,20 @@ def stateless_config(
         config.instance_group[0].count = placement.instances
         config.parameters["intra_op_thread_count"].string_value = str(placement.threads)
     config.default_model_filename = graph.file
+    if runtime == "tensorrt":
+        del config.parameters["intra_op_thread_count"]
+        config.default_model_filename = PLAN
+        # Without names Triton would use the first profile alone.
+        config.instance_group[0].profile.extend(str(index) for index in range(len(graph.profiles)))
     for ports, tensors in ((config.input, graph.inputs), (config.output, graph.outputs)):
         for tensor in tensors:
             _add_batched(ports.add(), tensor)
     return text_format.MessageToString(config)
+
+
+def _largest_rows(graph: Graph) -> int:
+    """Rows that the batcher may join: those of the largest profile."""
+    return max(shapes[2][0] for each in graph.profiles for shapes in each.shapes.values())
 
 
 def _config(name: str, backend: str, max_batch: int, device: str) -> pb.ModelConfig:

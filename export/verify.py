@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -68,6 +68,8 @@ class Report:
     """Comparison of int8 with float32 (`Int8Parity`); the parity above is of the float32 graphs."""
     cuda: dict[str, Any] = field(default_factory=dict)
     """Where the nodes of a CUDA bundle run, and what its precision costs (`export/cuda`)."""
+    tensorrt: dict[str, Any] = field(default_factory=dict)
+    """Nodes and profiles of a bundle for TensorRT, and what its precision costs."""
     warnings: list[str] = field(default_factory=list)
     """Generation defaults of the checkpoint that serving does not support."""
     runtime_choice: dict[str, Any] = field(default_factory=dict)
@@ -210,14 +212,14 @@ class LazySessions:
 
 
 def open_graphs(bundle: Bundle, precision: Precision | None = None) -> OpenGraphs:
-    """A bundle's graphs in the runtime that will serve them.
+    """A bundle's graphs in the runtime that will serve them; TensorRT's in ONNX Runtime.
 
     Args:
         precision: That of the files as they are now; by default the manifest's.
     """
     manifest = bundle.manifest
     files = {key: bundle_path(bundle, key) for key in manifest.graphs}
-    if manifest.runtime == "onnxruntime":
+    if manifest.runtime != "openvino":
         return open_sessions(files)
     return CompiledRun(manifest, files, precision or Precision(manifest.precision))
 
@@ -334,77 +336,3 @@ def _timings(graphs: Graphs, bundle: Bundle, run: Run) -> dict[str, float]:
 def _exhaust(observations: Iterable[Observation]) -> None:
     for _ in observations:
         pass
-
-
-def summary(report: Report) -> Sequence[str]:
-    """The report in lines for the console."""
-    lines = [
-        f"{report.observations} comparisons, worst difference "
-        f"{report.worst_difference:.1e} of the largest value"
-    ]
-    if report.tokens:
-        lines.append(
-            f"{report.tokens['compared']} hypotheses have equal tokens, "
-            f"{report.tokens['ties']} of them by a tie"
-        )
-    if report.int8:
-        lines.append(
-            "{precision}: {layers} layers and {tables} tables, cosine of scores at least "
-            "{least_cosine:.4f}, {mean_cosine:.5f} on average".format_map(report.int8)
-        )
-        if report.int8["cache"]:
-            lines.append(
-                "{cache} cache: cosine at least {cache_cosine:.4f} in int8, {cache_clipped:.1e} of "
-                "keys and values clipped".format_map(report.int8)
-            )
-        if report.int8["rows_alone"]:
-            lines.append(
-                "{rows_alone} rows alone equal those in their batch, bit for bit".format_map(
-                    report.int8
-                )
-            )
-        lines += _calibration_lines(report.int8)
-    return [*lines, *_cuda_lines(report.cuda)]
-
-
-def _cuda_lines(cuda: Mapping[str, Any]) -> list[str]:
-    """What is known without a card about a bundle for one."""
-    if not cuda:
-        return []
-    nodes = ", ".join(f"{count} in {dtype}" for dtype, count in cuda["device_nodes"].items())
-    lines = [
-        f"every node has a CUDA kernel: {nodes}; {cuda['host_nodes']} nodes of shape arithmetic on "
-        "the host; not run on a card",
-    ]
-    if cuda["needs_cudnn"]:
-        lines.append(f"cuDNN is needed for {', '.join(cuda['needs_cudnn'])}")
-    parity = cuda.get("parity")
-    if parity is None:
-        return lines
-    line = (
-        "{precision}, {how}: cosine of scores at least {least_cosine:.5f}, {mean_cosine:.6f} on "
-        "average".format_map(parity)
-    )
-    if parity["equal_tokens"] is not None:
-        line += (
-            f"; {100 * parity['equal_tokens']:.1f} % of greedy tokens are PyTorch's, texts lose at "
-            f"most {max(parity['score_loss'], 0):.4f} nats a token"
-        )
-    return [*lines, line]
-
-
-def _calibration_lines(int8: Mapping[str, Any]) -> list[str]:
-    """What a user's samples were used for."""
-    used = int8["calibration"]
-    if used is None:
-        return []
-    used_by = ", ".join(
-        f"{key}: {count} calibrated, {used['held_out'][key]} held out and compared"
-        for key, count in used["calibrated"].items()
-    )
-    lines = [f"{used['found']} samples of {', '.join(used['from'])} ({used_by})"]
-    if used["truncated"]:
-        lines.append(f"{used['truncated']} texts were cut at the model's longest input")
-    if int8["same_best"] is not None:
-        lines.append(f"{100 * int8['same_best']:.1f} % of the held-out labels are the same")
-    return [*lines, f"random inputs: cosine at least {int8['random_cosine']:.4f}, not required"]

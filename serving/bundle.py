@@ -84,6 +84,13 @@ class Tensor(_Frozen):
     role: Role | None = None
 
 
+class Profile(_Frozen):
+    """Shapes that a TensorRT plan takes."""
+
+    shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
+    """Input → its least shape, the one that the plan is tuned for, and its largest."""
+
+
 class Graph(_Frozen):
     """One ONNX file and its interface, in the file's order."""
 
@@ -93,6 +100,8 @@ class Graph(_Frozen):
     max_tokens_per_call: int | None = None
     """1 for decoders that cannot take a padded T (recurrent ones): prompts go token by token. None:
     any T, several tokens on a past for one row alone."""
+    profiles: tuple[Profile, ...] = ()
+    """For TensorRT: together they take every shape that is served."""
 
     def input(self, role: Role) -> Tensor | None:
         """The input with that role, if the graph has one."""
@@ -240,7 +249,7 @@ class Manifest(_Frozen):
     source: SourceInfo
     licence: str | None = None
     precision: str
-    runtime: Literal["onnxruntime", "openvino"] = "onnxruntime"
+    runtime: Literal["onnxruntime", "openvino", "tensorrt"] = "onnxruntime"
     """What runs the graphs of a stateless bundle."""
     device: Literal["cpu", "cuda"] = "cpu"
     """What the graphs are for: on the other device their types or operators may have no kernels."""

@@ -18,7 +18,8 @@ ServingError
 ├── InternalError             500  INTERNAL            internal
 └── SetupError                 –   –                   setup       (exit code 1, one line)
     ├── BundleError            –   –                   bundle      (damaged or incomplete bundle)
-    └── CheckpointError        –   –                   checkpoint  (damaged, unsupported checkpoint)
+    ├── CheckpointError        –   –                   checkpoint  (damaged, unsupported checkpoint)
+    └── DeviceError            –   –                   device      (missing on this machine)
 ```
 
 A leaf fixes its wire name, HTTP status and gRPC status. The message says what was wrong, what was
@@ -160,3 +161,9 @@ class CheckpointError(SetupError):
     """A checkpoint is damaged, incomplete or of an architecture that we do not have."""
 
     wire = "checkpoint"
+
+
+class DeviceError(SetupError):
+    """This machine lacks what a bundle's graphs run on; other bundles are served."""
+
+    wire = "device"

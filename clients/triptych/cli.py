@@ -19,6 +19,7 @@ from triptych.commands.compare import compare
 from triptych.commands.export import export
 from triptych.commands.gateway import gateway
 from triptych.commands.models import models
+from triptych.commands.plan import plan
 from triptych.commands.serve import serve
 from triptych.commands.train import train
 from triptych.commands.triton import triton
@@ -82,6 +83,7 @@ app.command(add_help_option=False, context_settings=FORWARDED)(train)
 app.command()(serve)
 app.command()(triton)
 app.command(add_help_option=False, context_settings=FORWARDED)(gateway)
+app.command()(plan)
 app.command()(reload)
 app.command()(rollback)
 app.command()(models)

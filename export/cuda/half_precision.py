@@ -15,6 +15,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from export.cuda.islands import FLOAT, RANGES, Islands, NoKernelError
+from export.cuda.kernels import CUDA, Kernels
 from export.cuda.signature import Types, bodies, opset_of, signature, value_types
 from export.external_data import open_graph, save, values
 from serving.errors import SetupError
@@ -44,7 +45,7 @@ class Halved:
     casts: int
 
 
-def halve(path: Path, key: str, low: str, states: Set[str]) -> Halved:
+def halve(path: Path, key: str, low: str, states: Set[str], kernels: Kernels = CUDA) -> Halved:
     """Rewrites an exported file in place.
 
     Args:
@@ -52,9 +53,10 @@ def halve(path: Path, key: str, low: str, states: Set[str]) -> Halved:
         key: The graph's name, for the error.
         low: float16 or bfloat16.
         states: Inputs and outputs that hold a decoder's states.
+        kernels: Of the device.
 
     Raises:
-        SetupError: CUDA has no kernel of that type for the graph's main operators; names them
+        SetupError: the device has no kernel of that type for the graph's main operators; names them
             and the graph.
     """
     model = open_graph(path)
@@ -62,7 +64,7 @@ def halve(path: Path, key: str, low: str, states: Set[str]) -> Halved:
     for graph, _ in value_types(model.graph, opset):
         _lift_constants(graph)
     try:
-        rewrite = _Rewrite(model.graph, opset, low, path.parent, ports=states)
+        rewrite = _Rewrite(model.graph, opset, low, path.parent, ports=states, kernels=kernels)
         rewrite.run()
     except NoKernelError as error:
         raise SetupError(f"{error.message} in {key}: export it in another precision") from error
@@ -95,14 +97,18 @@ class _Rewrite:
         folder: Path,
         *,
         ports: Set[str],
+        kernels: Kernels,
         outer: _Rewrite | None = None,
     ) -> None:
+        self._kernels = kernels
         self.graph, self._opset, self._low = graph, opset, low
         self._folder, self._ports, self._outer = folder, ports, outer
         self._types: Types = _types_of(graph, opset, None if outer is None else outer._types)
         names = {value.name for value in graph.output}
         constants = {} if outer is None else outer.islands.constants
-        self.islands: Islands = Islands(graph, self._types, opset, low, names - ports, constants)
+        self.islands: Islands = Islands(
+            graph, self._types, opset, low, names - ports, constants, kernels
+        )
         self._stored: dict[str, str] = {}
         self._converted: dict[tuple[str, str], str] = {}
         self._inner: dict[str, str] = {}  # outputs whose type is not that of their node
@@ -169,7 +175,15 @@ class _Rewrite:
         if node.op_type != "Scan":
             raise SetupError(f"{node.op_type} cannot be rewritten in {self._low}")
         ports = {value.name for value in (*body.input, *body.output)}
-        inside = _Rewrite(body, self._opset, self._low, self._folder, ports=ports, outer=self)
+        inside = _Rewrite(
+            body,
+            self._opset,
+            self._low,
+            self._folder,
+            ports=ports,
+            kernels=self._kernels,
+            outer=self,
+        )
         inside.run()
         self.low_nodes += inside.low_nodes
         self.full_nodes += inside.full_nodes

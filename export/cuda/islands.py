@@ -7,7 +7,7 @@ Fixed rules, so that the same checkpoint gives the same graph:
   L2 norms of embeddings, means over tokens;
 - what has a constant that the type cannot hold, such as a clamp at 1e-12;
 - what lies between the last product and an output: softmax, top-k, scaling of scores;
-- operators of which CUDA has no kernel of the type.
+- operators of which the device has no kernel of the type.
 
 Everything else is in the low type: products, convolutions, attention, recurrent operators, layer
 norms (whose CUDA kernels sum in float32), activations and additions. Where a mask writes a constant
@@ -22,7 +22,7 @@ from collections.abc import Mapping, Set
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
-from export.cuda.kernels import has_kernel
+from export.cuda.kernels import CUDA, Kernels
 from export.cuda.signature import Types, signature
 from serving.errors import SetupError
 
@@ -36,7 +36,7 @@ HEAVY = frozenset(
         *("MultiHeadAttention", "GroupQueryAttention"),
     }
 )
-"""Most of a graph's work: never in float32, so a graph is refused where CUDA lacks the type."""
+"""Most of a graph's work: never in float32, so a graph is refused where a device lacks the type."""
 
 _LAYOUT = frozenset(
     {
@@ -59,7 +59,7 @@ _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint8"})
 
 
 class NoKernelError(SetupError):
-    """CUDA lacks the type for operators that do most of a graph's work."""
+    """The device lacks the type for operators that do most of a graph's work."""
 
     wire = "no_kernel"
 
@@ -73,6 +73,7 @@ class Islands:
         low: The type of the rest.
         floats: Outputs of the graph that stay float32.
         outer: Constants of the graph around this one.
+        kernels: Of the device.
 
     Attributes:
         constants: Names of values that are known at export.
@@ -89,7 +90,9 @@ class Islands:
         low: str,
         floats: Set[str],
         outer: Mapping[str, TensorProto],
+        kernels: Kernels = CUDA,
     ) -> None:
+        self._kernels = kernels
         self._graph, self._types, self._low, self._opset = graph, types, low, opset
         self.constants = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
         self._wide: set[str] = set()  # float32 values whose readers stay float32 too
@@ -110,7 +113,9 @@ class Islands:
             }
         )
         if missing:
-            raise NoKernelError(f"CUDA has no {self._low} kernel of {', '.join(missing)}")
+            raise NoKernelError(
+                f"{self._kernels.name} has no {self._low} kernel of {', '.join(missing)}"
+            )
 
     def _go_forward(self, index: int, node: NodeProto) -> None:
         if node.op_type in HEAVY:
@@ -183,7 +188,7 @@ class Islands:
         return node.op_type in _BACKWARD and bool(computed)
 
     def _has_kernel(self, node: NodeProto) -> bool:
-        """Whether CUDA computes the node with its floats in the low type."""
+        """Whether the device computes the node with its floats in the low type."""
         known = signature(node.op_type, node.domain, self._opset)
         if known is None or not self._floats(node):
             return True
@@ -192,7 +197,7 @@ class Islands:
         for name, constraint in zip(node.output, known.outputs, strict=False):
             if name in low:
                 bound.setdefault(constraint, low[name])
-        return has_kernel(node.domain, node.op_type, known.since, bound)
+        return self._kernels.has(node.domain, node.op_type, known.since, bound)
 
     def _floats(self, node: NodeProto) -> bool:
         return any(self._types.get(name) == FLOAT for name in (*node.input, *node.output))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -96,6 +96,22 @@ def has_kernel(domain: str, operator: str, since: int, bound: Mapping[str, str])
         bound: Constraint → type.
     """
     return any(each.takes(since, bound) for each in kernels().get((domain, operator), ()))
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What a device computes.
+
+    Attributes:
+        name: For messages.
+        has: Whether it computes an operator, as `has_kernel`.
+    """
+
+    name: str
+    has: Callable[[str, str, int, Mapping[str, str]], bool]
+
+
+CUDA = Kernels("CUDA", has_kernel)
 
 
 def lacks(precision: str, since: Mapping[str, int]) -> list[str]:

@@ -32,6 +32,8 @@ from export.report.latency import generator_latencies, stateless_latencies
 from export.report.lowered import least_cosines, required_cosine
 from export.report.origin import Origin, Unrepeatable
 from export.report.rows import Failure, RowsAlone
+from export.tensorrt.operators import check_operators
+from export.tensorrt.profiles import check_profiles
 from export.token_parity import BEAMS, SCORE_TOLERANCE, mixed_requests
 from export.torch_runner import TorchRunner
 from export.verify import (
@@ -98,7 +100,9 @@ class Verification:
         """Every check; those that depend on a failed one are reported as not repeated."""
         self._check("files are those that were verified at export", self._files)
         self._check("graphs load with the manifest's inputs and outputs", self._graphs_load)
-        if self._is_for_cuda:
+        if self.manifest.runtime == "tensorrt":
+            self._check("TensorRT has an operator for every node", self._operators)
+        elif self._is_for_cuda:
             self._check("every node has a CUDA kernel", self._kernels)
         self._check("tokenizer loads and stays inside the vocabulary", self._tokenizer)
         self._check("outputs are finite, and a row alone equals its row in a batch", self._rows)
@@ -180,15 +184,23 @@ class Verification:
         ]
         return f"{sum(counts)} nodes, from a table: nothing was run on a card"
 
+    def _operators(self) -> str:
+        counts = []
+        for key, graph in self.manifest.graphs.items():
+            path = bundle_path(self.bundle, key)
+            counts.append(sum(check_operators(path, key).values()))
+            check_profiles(graph, self.manifest.limits, key)
+        return f"{sum(counts)} nodes, from a list: no plan was built"
+
     def _run(self) -> Run:
-        """The published graphs, in the runtime that serves them.
+        """The published graphs, in the runtime that serves them; TensorRT's in ONNX Runtime.
 
         Raises:
             Unrepeatable: they do not load.
         """
         if not self._sessions:
             raise Unrepeatable("the graphs do not load")
-        if self.manifest.runtime == "onnxruntime":
+        if self.manifest.runtime != "openvino":
             return onnx_run(self._sessions)
         self._compiled = self._compiled or open_graphs(self.bundle)
         return self._compiled

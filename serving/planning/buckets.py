@@ -46,11 +46,16 @@ def buckets(
     """
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for row, sequence in enumerate(sequences):
-        rounded = -(-len(sequence) // _WIDTH) * _WIDTH
-        groups[width or (min(rounded, limit) if limit else rounded)].append(row)
+        groups[width or padded_length(len(sequence), limit)].append(row)
     for length, rows in sorted(groups.items()):
         for start in range(0, len(rows), ROWS):
             yield _padded(rows[start : start + ROWS], sequences, length, pad)
+
+
+def padded_length(length: int, limit: int | None) -> int:
+    """The length of the bucket that a sequence is in."""
+    rounded = -(-length // _WIDTH) * _WIDTH
+    return min(rounded, limit) if limit else rounded
 
 
 def fixed_width(graph: Graph) -> int | None:

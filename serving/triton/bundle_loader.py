@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.bundle import Bundle
-from serving.errors import SetupError
+from serving.errors import DeviceError, SetupError
 from serving.loading import load_model
+from serving.tensorrt.plans import Plans, needs_plan, plan_folder, relative
 from serving.triton.control import ModelControl, VersionPolicy, model_config
 from serving.triton.devices import require_device
 from serving.triton.settings import TritonSettings
@@ -62,6 +63,9 @@ class BundleLoader:
         self._progress = progress
         self._clock = clock
         self._control: ModelControl | None = None
+        self.plans = Plans(plan_folder(settings.repository, settings.plans), progress)
+        self._files: dict[tuple[str, int], str] = {}  # of models that are loaded from a plan
+        self._backends: frozenset[str] = frozenset()
         self._switches: Counter[str] = Counter()
         self._incarnations: Counter[str] = Counter()  # kept over restarts: clients compare it
         self._retry_at_s: dict[str, float] = {}
@@ -70,9 +74,15 @@ class BundleLoader:
         self.dead_stubs = 0
         """Processes that died; Triton keeps their shared memory until it stops."""
 
-    def begin(self, control: ModelControl) -> None:
-        """Start over with a new server, which has nothing loaded."""
+    def begin(self, control: ModelControl, backends: Iterable[str] = ()) -> None:
+        """Start over with a new server, which has nothing loaded.
+
+        Args:
+            backends: Names of those that it has.
+        """
         self._control = control
+        self._backends = frozenset(backends)
+        self.plans.open()
         self._switches.clear()
         self._retry_at_s.clear()
         self.serving = {}
@@ -95,8 +105,7 @@ class BundleLoader:
         failures: list[SetupError] = []
         for bundle in candidates:
             try:
-                require_device(bundle)
-                load_model(bundle)
+                self._prepare(bundle)
                 for model in bundle.models:
                     self._load_model(model, VersionPolicy(bundle.version))
             except SetupError as error:
@@ -110,6 +119,12 @@ class BundleLoader:
         self._retry_at_s[name] = self._clock() + _RETRY_S
         raise failures[0]
 
+    def refuse(self, failures: Sequence[SetupError]) -> None:
+        """Raise the first failure that is not a missing device, or any where nothing is loaded."""
+        for failure in failures:
+            if not self.serving or not isinstance(failure, DeviceError):
+                raise failure
+
     def switch(self, name: str, bundle: Bundle) -> None:
         """Serve another version of a loaded bundle; the previous one stays loaded for a while.
 
@@ -117,8 +132,7 @@ class BundleLoader:
             SetupError: its device is not there, or it does not load, here or as a gateway will load
                 it (tasks, tokenizer); the previous version is served as before.
         """
-        require_device(bundle)
-        load_model(bundle)
+        self._prepare(bundle)
         previous = self.serving[name].bundle
         self._switches[name] += 1
         # A version that is still loaded from an earlier switch is unloaded first: clients recognise
@@ -136,9 +150,28 @@ class BundleLoader:
         retire_at_s = self._clock() + self._settings.retire_after_s
         self.serving[name] = Serving(bundle, previous, retire_at_s)
 
+    def _prepare(self, bundle: Bundle) -> None:
+        """Refuse what this machine or a gateway cannot serve; build plans that are missing."""
+        require_device(bundle)
+        load_model(bundle)
+        if not needs_plan(bundle):
+            return
+        if "tensorrt" not in self._backends:
+            raise DeviceError(
+                f"{bundle.manifest.name} version {bundle.version} is for TensorRT, and this Triton "
+                "has no tensorrt backend: serve it in NVIDIA's container, or export it without "
+                "--runtime tensorrt"
+            )
+        for model, plan in self.plans.ready(bundle).items():
+            folder = self._settings.repository / model / str(bundle.version)
+            self._files[model, bundle.version] = relative(plan, folder)
+
     def _load_both(self, name: str, bundle: Bundle, previous: Bundle) -> None:
         """Load a version beside the previous one; part by part, the one clients look at last."""
         policy = VersionPolicy(bundle.version, previous.version, self._switches[name])
+        if needs_plan(bundle) or needs_plan(previous):
+            # Versions share one configuration in Triton, and it names the plan.
+            policy = policy.alone
         try:
             for model in bundle.models:
                 self._load_model(model, policy if model in previous.models else policy.alone)
@@ -294,6 +327,7 @@ class BundleLoader:
             policy,
             self._incarnations[model],
             self._settings.capacity.parameters(),
+            self._files.get((model, policy.version)),
         )
         before = self._stubs.running(model, policy.version)
         self._require_control().load(model, config)

@@ -190,6 +190,7 @@ def model_config(
     policy: VersionPolicy,
     incarnation: int = 0,
     generator_parameters: Mapping[str, str] = MappingProxyType({}),
+    file: str | None = None,
 ) -> dict[str, Any]:
     """A model's configuration with a version policy, as the body of Triton's load request.
 
@@ -203,6 +204,8 @@ def model_config(
         policy: Which versions to load.
         incarnation: How often the model was healed.
         generator_parameters: Override the file's, if the model is a generator.
+        file: What the model is loaded from, relative to its version's folder; None: as the
+            configuration says.
 
     Raises:
         BundleError: the file is missing or is not a model configuration.
@@ -221,6 +224,8 @@ def model_config(
     overrides = generator_parameters if config.backend == _GENERATOR else {}
     for name, value in {**overrides, "incarnation": str(incarnation)}.items():
         config.parameters[name].string_value = value
+    if file is not None:
+        config.default_model_filename = file
     fields: dict[str, Any] = json_format.MessageToDict(config, preserving_proto_field_name=True)
     return fields
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from serving.bundle import Bundle
-from serving.errors import SetupError
+from serving.errors import DeviceError
 
 GPU = Path("/dev/nvidiactl")
 """There on every Linux machine, and in every container, that can use an NVIDIA GPU."""
@@ -15,11 +15,11 @@ def require_device(bundle: Bundle) -> None:
     """Refuse a bundle whose graphs are for a device that is not there.
 
     Raises:
-        SetupError: names the device, and what to do.
+        DeviceError: names the device, and what to do.
     """
     manifest = bundle.manifest
     if manifest.device == "cuda" and not GPU.exists():
-        raise SetupError(
+        raise DeviceError(
             f"{manifest.name} version {bundle.version} is for CUDA ({manifest.precision}), and "
             f"this machine has no GPU ({GPU} is missing): serve it where there is one, or export "
             "it with --device cpu"

@@ -122,7 +122,8 @@ class TritonServer:
         by the newest other one that does.
 
         Args:
-            strict: Raise if no version of a bundle loads; otherwise that bundle is left out.
+            strict: Raise if no version of a bundle loads, unless this machine lacks its device and
+                others load; otherwise that bundle is left out.
 
         Raises:
             SetupError: no Triton, a port in use, the server ended or was not ready in time, or
@@ -143,8 +144,8 @@ class TritonServer:
             )
             for failure in failures:
                 log.error("%s", failure)
-            if failures and strict:
-                raise failures[0]
+            if strict:
+                self._loader.refuse(failures)
             for name in self._loader.serving:
                 self._record(name)
             self._is_serving = True
@@ -162,6 +163,7 @@ class TritonServer:
         """
         if self._process:
             log.info("stopping Triton%s", " at once" if at_once else "")
+        self._loader.plans.close()
         self._shutdown.begin(0.0 if at_once else self.settings.stop_timeout_s + 1.0)
         if self.dead_stubs:
             # Triton would wait in vain for a model whose stub is dead, so we wait ourselves.
@@ -303,7 +305,7 @@ class TritonServer:
         self._control = ModelControl(
             self.http_address, self.metrics_address, secret, self.settings.ready_timeout_s
         )
-        self._loader.begin(self._control)
+        self._loader.begin(self._control, (each.name for each in files.backends.iterdir()))
 
     def _await_live(self, deadline: float) -> None:
         while not self._require_control().is_live():

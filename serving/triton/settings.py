@@ -42,6 +42,8 @@ class TritonSettings:
     """Serve new versions as soon as they are published, without a `triptych reload`."""
     state: Path | None = None
     """File that records the served versions; None: `served.json` in the repository."""
+    plans: Path | None = None
+    """Folder of TensorRT's plans, built where they are missing; None: beside the repository."""
     capacity: CapacitySettings = field(default_factory=CapacitySettings)
     """Of every generator; fields left None are taken from each model's `config.pbtxt`."""
     max_restarts: int = 5

@@ -60,6 +60,13 @@ def triton(
             help="File that records the served versions.  [served.json in the repository]",
         ),
     ] = None,
+    plans: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="TRIPTYCH_PLANS",
+            help="Folder of TensorRT's plans, built if missing.  [beside the repository]",
+        ),
+    ] = None,
     json_output: Annotated[
         bool, typer.Option(envvar="TRIPTYCH_JSON_OUTPUT", help="Log lines as JSON.")
     ] = False,
@@ -83,6 +90,7 @@ def triton(
         watch=watch,
         retire_after_s=retire_after,
         state=state,
+        plans=plans,
         capacity=imported("serving.capacity", "serve-cpu").CapacitySettings.of(capacity),
     )
     code: int = server.run_triton(settings, json_output=json_output)

@@ -1,0 +1,1 @@
+"""Bundles for TensorRT: graphs that it parses, and the shapes that its plans are built for."""

@@ -1,0 +1,1 @@
+"""Plans for TensorRT: built where they are served, kept under a name that says what they fit."""

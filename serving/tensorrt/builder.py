@@ -1,0 +1,172 @@
+"""One plan from one ONNX file, by TensorRT's own parser and builder."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from serving.bundle import Profile
+from serving.errors import SetupError
+
+Progress = Callable[[str], None]
+
+_EVERY_S = 5.0
+_INCONSISTENT = "not self-consistent"
+"""In the warning for a profile whose largest shape the graph cannot have; the builder goes on."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a plan is built with.
+
+    Attributes:
+        library: TensorRT's Python package.
+        configure: Called with the builder's configuration, to build for another GPU than this
+            machine's where the library can.
+    """
+
+    library: Any
+    configure: Callable[[Any], None] = lambda config: None
+
+
+def build_plan(
+    target: Target,
+    file: Path,
+    profiles: tuple[Profile, ...],
+    timings: bytes = b"",
+    progress: Progress = lambda line: None,
+) -> tuple[bytes, bytes]:
+    """The serialised plan, and what its kernels' timings were.
+
+    Types are those of the file: the network is strongly typed.
+
+    Args:
+        profiles: At least one.
+        timings: Of earlier builds; those of other versions or GPUs are ignored.
+        progress: Called with a line every few seconds.
+
+    Raises:
+        SetupError: an operator, type or shape that TensorRT does not take, with its reason.
+    """
+    trt = target.library
+    messages = _messages(trt)
+    messages.clear()
+    builder = trt.Builder(messages)
+    network = builder.create_network(_strongly_typed(trt))
+    parser = trt.OnnxParser(network, messages)
+    if not parser.parse_from_file(str(file)):
+        errors = [parser.get_error(index) for index in range(parser.num_errors)]
+        listed = [f"{each.node_operator()} {each.node_name()}: {each.desc()}" for each in errors]
+        raise SetupError(f"TensorRT cannot read {file.name}: {_one_line('; '.join(listed))}")
+    config = builder.create_builder_config()
+    for profile in profiles:
+        _add_profile(builder, config, profile, file.name)
+    cache = _use_timings(config, timings)
+    _report_progress(trt, config, progress)
+    target.configure(config)
+    plan = builder.build_serialized_network(network, config)
+    if inconsistent := [line for line in messages.warnings if _INCONSISTENT in line]:
+        raise SetupError(
+            f"a profile of {file.name} has shapes that its graph cannot have: "
+            f"{_one_line(inconsistent[0])}"
+        )
+    if plan is None:
+        raise SetupError(f"TensorRT cannot build {file.name}: {_one_line(messages.reason)}")
+    return bytes(plan), timings if cache is None else bytes(cache.serialize())
+
+
+@cache
+def _messages(trt: Any) -> Any:
+    """The process's one logger, which keeps errors and warnings: TensorRT holds on to the first."""
+
+    class Messages(trt.ILogger):  # type: ignore[misc]  # the library is given at run time
+        """TensorRT calls `log` from the thread that builds."""
+
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.clear()
+
+        def clear(self) -> None:
+            """Forget the messages of another build."""
+            self.errors: list[str] = []
+            self.warnings: list[str] = []
+
+        def log(self, severity: Any, message: str) -> None:
+            """Keep a message."""
+            if severity in (trt.ILogger.Severity.INTERNAL_ERROR, trt.ILogger.Severity.ERROR):
+                self.errors.append(message)
+            elif severity == trt.ILogger.Severity.WARNING:
+                self.warnings.append(message)
+
+        @property
+        def reason(self) -> str:
+            """The first error: the others follow from it."""
+            return (self.errors or self.warnings or ["no reason was given"])[0]
+
+    return Messages()
+
+
+def _strongly_typed(trt: Any) -> int:
+    """The flag of TensorRT 10; later ones have no other networks."""
+    flag = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
+    return 0 if flag is None else 1 << int(flag)
+
+
+def _add_profile(builder: Any, config: Any, profile: Profile, name: str) -> None:
+    shapes = builder.create_optimization_profile()
+    for port, (least, tuned, largest) in profile.shapes.items():
+        try:
+            shapes.set_shape(port, least, tuned, largest)
+        except ValueError as error:
+            raise SetupError(f"a profile of {name} is not valid: {port}: {error}") from error
+    if config.add_optimization_profile(shapes) < 0:
+        raise SetupError(f"a profile of {name} is not valid: {profile.shapes}")
+
+
+def _use_timings(config: Any, timings: bytes) -> Any:
+    """The cache that the build reads and fills; None where the library has none."""
+    if not hasattr(config, "create_timing_cache"):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # where it has one that does nothing
+        cache = config.create_timing_cache(timings)
+        if cache is None or not config.set_timing_cache(cache, ignore_mismatch=False):
+            cache = config.create_timing_cache(b"")
+            config.set_timing_cache(cache, ignore_mismatch=False)
+    return cache
+
+
+def _report_progress(trt: Any, config: Any, progress: Progress) -> None:
+    if not hasattr(trt, "IProgressMonitor"):
+        return
+
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # the library is given at run time
+        """Phases are nested; the one that moves is reported."""
+
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+            self._steps: dict[str, int] = {}
+            self._reported_s = time.monotonic()
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
+            self._steps[phase_name] = num_steps
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            if time.monotonic() - self._reported_s >= _EVERY_S:
+                self._reported_s = time.monotonic()
+                progress(f"{phase_name}: {step + 1} of {self._steps.get(phase_name, step + 1)}")
+            return True
+
+        def phase_finish(self, phase_name: str) -> None:
+            self._steps.pop(phase_name, None)
+
+    config.progress_monitor = Monitor()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:500]

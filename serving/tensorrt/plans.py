@@ -1,0 +1,131 @@
+"""Plans for bundles that a supervisor serves: looked up, or built by a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from serving.bundle import Bundle
+from serving.errors import DeviceError
+
+_TAIL = 5
+
+
+def plan_folder(repository: Path, wanted: Path | None) -> Path:
+    """Where plans are kept: the wanted folder, else one beside the repository."""
+    if wanted is not None:
+        return wanted
+    root = repository.resolve()
+    return root.with_name(f"{root.name}.plans")
+
+
+def needs_plan(bundle: Bundle) -> bool:
+    """Whether a bundle's graphs are for TensorRT."""
+    return bundle.manifest.runtime == "tensorrt"
+
+
+def relative(plan: Path, version_folder: Path) -> str:
+    """A plan's path as `default_model_filename`, which Triton joins to the version's folder."""
+    return os.path.relpath(plan.resolve(), version_folder.resolve())
+
+
+class Plans:
+    """The plans of one repository. Thread-safe.
+
+    Args:
+        folder: Where they are kept.
+        progress: Called with one line for each step of a build.
+        program: What builds, as `serving.tensorrt.__main__`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        progress: Callable[[str], None],
+        program: Sequence[str] = (sys.executable, "-m", "serving.tensorrt"),
+    ) -> None:
+        self._program = program
+        self._folder = folder
+        self._progress = progress
+        self._running: set[subprocess.Popen[str]] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def ready(self, bundle: Bundle, *, again: bool = False) -> dict[str, Path]:
+        """Triton model → plan, each built if there is none that fits.
+
+        Args:
+            again: Whether plans that fit are built again.
+
+        Raises:
+            DeviceError: a plan cannot be built, or building was stopped.
+        """
+        arguments = [str(bundle.folder), str(self._folder), *(["--again"] if again else [])]
+        process = self._start([*self._program, *arguments])
+        said: dict[str, Any] = {}
+        tail: deque[str] = deque(maxlen=_TAIL)
+        try:
+            assert process.stdout is not None
+            with process.stdout as lines:
+                for line in lines:
+                    self._read(line, said, tail)
+            code = process.wait()
+        finally:
+            with self._lock:
+                self._running.discard(process)
+            process.kill()
+            process.wait()
+        name = f"{bundle.manifest.name} version {bundle.version}"
+        if self._is_closed:
+            raise DeviceError(f"building the plans of {name} was stopped")
+        if "plans" not in said:
+            reason = said.get("error") or f"exit code {code}: {' '.join(tail)}"
+            raise DeviceError(f"{name} has no plan: {reason}")
+        return {model: Path(path) for model, path in said["plans"].items()}
+
+    def open(self) -> None:
+        """Allow builds, again after `close`."""
+        self._is_closed = False
+
+    def close(self) -> None:
+        """End all builds; their temporary files are removed by the next one."""
+        with self._lock:
+            self._is_closed = True
+            for process in self._running:
+                process.kill()
+
+    def _start(self, command: list[str]) -> subprocess.Popen[str]:
+        with self._lock:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+            self._running.add(process)
+            if self._is_closed:
+                process.kill()
+        return process
+
+    def _read(self, line: str, said: dict[str, Any], tail: deque[str]) -> None:
+        """One line of the process: its own JSON, or what TensorRT prints."""
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            fields = None
+        if not isinstance(fields, dict):
+            tail.append(line.strip())
+        elif "progress" in fields:
+            self._progress(str(fields["progress"]))
+        else:
+            said |= fields
