@@ -18,12 +18,12 @@ NEEDS_CUDNN = frozenset(
         *("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"),
         *("BatchNormalization", "InstanceNormalization", "LRN", "GRU", "LSTM", "RNN"),
         *("ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"),
-        *("ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare"),
+        *("ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "MultiHeadAttention"),
     }
 )
 """Operators whose kernels call cuDNN, which is loaded at their first run: placement does not show
 it. `ReduceSum` and `ReduceMean` over the last dimensions, `Softmax` and `LayerNormalization` do
-without."""
+without. `MultiHeadAttention` asks for cuDNN's handle before it chooses a kernel."""
 
 _PEEPHOLE = 7  # LSTM's input
 

@@ -5,11 +5,19 @@ Skipped where the environment is not set up: `tests/cuda_stub/environment.sh`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import onnxruntime
 import pytest
 
+from export.quantize import Precision
+from serving.bundle import Bundle
 from tests.cuda_stub.stub_library import Stub
-from tests.export.conftest import bundles, twins
+from tests.export.conftest import Bundles, Twins, bundles, twins
+from tests.export.cuda.bundles import on_cuda
+
+OnDevice = Callable[[str, Precision], Bundle]
 
 __all__ = ["bundles", "twins"]
 
@@ -23,6 +31,18 @@ def stub() -> Stub:
         return Stub()
     except (OSError, AttributeError):
         pytest.skip("libcudart.so.13 is not the stub of tests/cuda_stub: run `make test-cuda-stub`")
+
+
+@pytest.fixture(scope="session")
+def on_device(twins: Twins, bundles: Bundles, tmp_path_factory: pytest.TempPathFactory) -> OnDevice:
+    """(architecture, precision) → its twin's bundle for CUDA."""
+
+    @cache
+    def build(name: str, precision: Precision) -> Bundle:
+        folder = tmp_path_factory.mktemp(f"{name}-{precision}")
+        return on_cuda(name, precision, twins, bundles, folder)[0]
+
+    return build
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

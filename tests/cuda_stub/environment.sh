@@ -37,6 +37,6 @@ mkdir -p "$folder/lib"
 compile cudart libcudart.so.13
 compile cublas libcublas.so.13 "$folder/lib/libcudart.so.13"
 compile cublasLt libcublasLt.so.13 "$folder/lib/libcudart.so.13"
-compile cudnn libcudnn.so.9
+compile cudnn libcudnn.so.9 "$folder/lib/libcudart.so.13"
 compile empty libcuda.so.1
 compile empty libcurand.so.10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,9 @@ import pytest
 from export.cuda.assignment import SHAPE_ARITHMETIC, assign
 from export.quantize import Precision
 from export.verify import bundle_path
-from serving.bundle import Bundle
+from tests.cuda_stub.conftest import OnDevice
 from tests.cuda_stub.placement import CPU, CUDA, place
 from tests.cuda_stub.stub_library import Stub
-from tests.export.conftest import Bundles, Twins
-from tests.export.cuda.bundles import on_cuda
 
 FP32, FP16, BF16 = Precision.FP32, Precision.FP16, Precision.BF16
 PRECISIONS = {
@@ -34,21 +31,11 @@ ENCODERS = ("clip", "vit", "bert")
 CASES = [(name, precision) for name, each in PRECISIONS.items() for precision in each]
 
 
-@pytest.fixture(scope="session")
-def on_device(twins: Twins, bundles: Bundles, tmp_path_factory: pytest.TempPathFactory) -> object:
-    @cache
-    def build(name: str, precision: Precision) -> Bundle:
-        folder = tmp_path_factory.mktemp(f"{name}-{precision}")
-        return on_cuda(name, precision, twins, bundles, folder)[0]
-
-    return build
-
-
 @pytest.mark.parametrize(("name", "precision"), CASES)
 def test_every_node_is_placed_as_the_table_says(
-    stub: Stub, on_device: object, name: str, precision: Precision, tmp_path: Path
+    stub: Stub, on_device: OnDevice, name: str, precision: Precision, tmp_path: Path
 ) -> None:
-    bundle: Bundle = on_device(name, precision)  # type: ignore[operator]
+    bundle = on_device(name, precision)
     for key in bundle.manifest.graphs:
         path = bundle_path(bundle, key)
         expected, found = assign(path, key), place(path, tmp_path, is_optimised=False)
@@ -62,7 +49,7 @@ def test_every_node_is_placed_as_the_table_says(
 
 @pytest.mark.parametrize(("name", "precision"), [c for c in CASES if c[0] not in ENCODERS])
 def test_step_may_be_captured(
-    stub: Stub, on_device: object, name: str, precision: Precision, tmp_path: Path
+    stub: Stub, on_device: OnDevice, name: str, precision: Precision, tmp_path: Path
 ) -> None:
-    bundle: Bundle = on_device(name, precision)  # type: ignore[operator]
+    bundle = on_device(name, precision)
     place(bundle_path(bundle, "step"), tmp_path, is_optimised=True, enable_cuda_graph="1")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from serving.bundle import Bundle
-from serving.engine.runners.ort.device import CpuDevice
+from serving.engine.runners.cuda.device import CudaDevice
+from serving.engine.runners.ort.device import CpuDevice, OrtDevice
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.runners.protocol import Runner
 from serving.errors import SetupError
@@ -18,14 +19,29 @@ def make_runner(
     """A runner of a generator's bundle.
 
     Args:
-        device: `cpu`. Other devices need an `OrtDevice` of their own.
+        device: `cpu`, `cuda` or `cuda:N`, N being the number of the card.
         threads: Intra-op threads; 0 leaves the choice to ONNX Runtime.
         spare_bytes: Bound on released buffers kept for reuse.
 
     Raises:
-        SetupError: the device is not supported.
+        SetupError: the device is not supported, not there, or not the one that the bundle is for.
         BundleError: the bundle's graphs or dtypes are not supported on the device.
     """
-    if device != "cpu":
-        raise SetupError(f"device {device!r} is not supported for generators: supported is 'cpu'")
-    return OrtRunner(bundle, threads, spare_bytes, CpuDevice())
+    return OrtRunner(bundle, threads, spare_bytes, _device(bundle, device))
+
+
+def _device(bundle: Bundle, device: str) -> OrtDevice:
+    if device == "cpu":
+        return CpuDevice()
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or not (number or "0").isdecimal():
+        raise SetupError(
+            f"device {device!r} is not supported for generators: supported are 'cpu', 'cuda' and "
+            "'cuda:N'"
+        )
+    manifest = bundle.manifest
+    if manifest.device != "cuda":
+        raise SetupError(
+            f"{manifest.name} version {bundle.version} is for the CPU: export it with --device cuda"
+        )
+    return CudaDevice(int(number or 0))

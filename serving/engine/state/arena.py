@@ -8,6 +8,7 @@ too large, because attention's scratch memory and bandwidth follow it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 
 from serving.bundle import Growth, State
@@ -24,18 +25,23 @@ class Arena:
     Lengths and positions count tokens; the prefix of an APPEND state lies in front of them and is
     moved with them.
 
+    Args:
+        is_fixed: Keep the buffer, and with it the address, for every layout that it can hold; a
+            larger one is of twice the size, so that addresses change a few times at most.
+
     Attributes:
         capacity: Entries that fit without a new layout.
         length: Size of the P (without the prefix) or S dimension; 0 where there is none.
         axis: Index of that dimension, if any.
     """
 
-    def __init__(self, state: State, pool: BufferPool) -> None:
-        self.state = state
+    def __init__(self, state: State, pool: BufferPool, *, is_fixed: bool = False) -> None:
+        self.state, self._is_fixed = state, is_fixed
         self.axis = next((i for i, size in enumerate(state.shape) if size in ("P", "S")), None)
         self._prefix = state.prefix
         self._pool, self._device = pool, pool.device
-        self._allocate(0, 0)
+        self._buffer = pool.acquire(0, state.dtype)
+        self._lay_out(0, 0)
 
     @property
     def nbytes(self) -> int:
@@ -56,6 +62,8 @@ class Arena:
             return
         if capacity > self.capacity and length == self.length and self._extend(capacity):
             return
+        if self._is_fixed and self._lay_out_in_place(capacity, length, used, used_length):
+            return
         buffer, cells = self._buffer, self._cells
         self._allocate(capacity, length, room)
         if used:
@@ -65,7 +73,13 @@ class Arena:
         self._pool.release(buffer)
 
     def release(self) -> None:
-        """Returns the buffer to the pool; nothing may be bound to it any more."""
+        """Returns the buffer to the pool; nothing may be bound to it any more.
+
+        A fixed one is kept, for the next sequences.
+        """
+        if self._is_fixed:
+            self._lay_out(0, 0)
+            return
         buffer = self._buffer
         self._allocate(0, 0)
         self._pool.release(buffer)
@@ -120,19 +134,52 @@ class Arena:
 
     def _allocate(self, capacity: int, length: int, room: int = 0) -> None:
         """Lays cells of these sizes out in another buffer."""
-        shape = self._shape(capacity, length)
-        needed = max(room, capacity) * prod(shape[1:])
-        self._buffer = self._pool.acquire(needed, self.state.dtype)
-        self._cells = self._device.view(self._buffer, shape)
+        needed = max(room, capacity) * prod(self._shape(1, length)[1:])
+        self._buffer = self._larger_buffer(needed)
+        self._lay_out(capacity, length)
+
+    def _larger_buffer(self, needed: int) -> DeviceTensor:
+        """A buffer of so many elements; for a fixed arena more, if the device has room."""
+        doubled = 2 * self._buffer.shape[0] if self._is_fixed else 0
+        if doubled > needed:
+            with suppress(MemoryError):
+                return self._pool.acquire(doubled, self.state.dtype)
+        return self._pool.acquire(needed, self.state.dtype)
+
+    def _lay_out(self, capacity: int, length: int) -> None:
+        self._cells = self._device.view(self._buffer, self._shape(capacity, length))
         self.capacity, self.length = capacity, 0 if self.axis is None else length
 
     def _extend(self, capacity: int) -> bool:
         """Adds entries in place if the buffer is large enough; returns whether it was."""
-        shape = self._shape(capacity, self.length)
-        if prod(shape) > self._buffer.shape[0]:
+        if not self._can_hold(capacity, self.length):
             return False
-        self._cells = self._device.view(self._buffer, shape)
-        self.capacity = capacity
+        self._lay_out(capacity, self.length)
+        return True
+
+    def _can_hold(self, capacity: int, length: int) -> bool:
+        """Whether a layout of these sizes fits the buffer."""
+        return prod(self._shape(capacity, length)) <= self._buffer.shape[0]
+
+    def _lay_out_in_place(self, capacity: int, length: int, used: int, used_length: int) -> bool:
+        """Changes the layout in the same buffer if that is large enough; returns whether it was.
+
+        Entries that would overlap their new places pass through another buffer.
+        """
+        if not self._can_hold(capacity, length):
+            return False
+        kept = used_length + self._prefix
+        if self.axis is None or length == self.length or not used or not kept:
+            self._lay_out(capacity, length)
+            return True
+        packed_shape = self._shape(used, used_length)
+        buffer = self._pool.acquire(prod(packed_shape), self.state.dtype)
+        packed = self._device.view(buffer, packed_shape)
+        self._device.copy(self.view(slice(0, used)), packed, axis=self.axis, length=kept)
+        self._lay_out(capacity, length)
+        self._device.copy(packed, self.view(slice(0, used)), axis=self.axis, length=kept)
+        self._zero_tail(0, used, used_length)
+        self._pool.release(buffer)
         return True
 
     def _shape(self, capacity: int, length: int) -> tuple[int, ...]:

@@ -45,6 +45,8 @@ class Device(Protocol):
 
     is_host: bool
     """Whether tensors are numpy arrays."""
+    keeps_addresses: bool
+    """Whether arenas stay where they are as they grow, for graphs captured on their addresses."""
 
     def allocate(self, size: int, dtype: Dtype) -> DeviceTensor:
         """A one-dimensional tensor of zeros."""
@@ -108,6 +110,7 @@ class HostMemory:
     """Numpy arrays behind the `Device` interface."""
 
     is_host = True
+    keeps_addresses = False
 
     def allocate(self, size: int, dtype: Dtype) -> NDArray[Any]:
         """See `Device.allocate`; pages that are never touched take no memory."""

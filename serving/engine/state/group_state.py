@@ -13,6 +13,9 @@ from serving.engine.state.footprint import Extent
 class GroupState:
     """State of B sequences, `width` rows each, in slots [0, B).
 
+    Args:
+        is_fixed: Arenas keep their addresses; see `Arena`.
+
     Attributes:
         prefix: Positions in front of the first token of each row.
         lengths: Positions of each sequence behind the prefix; its rows are equally long.
@@ -22,15 +25,22 @@ class GroupState:
         nbytes: Bytes of all arenas.
     """
 
-    def __init__(self, states: tuple[State, ...], width: int, pool: BufferPool) -> None:
+    def __init__(
+        self,
+        states: tuple[State, ...],
+        width: int,
+        pool: BufferPool,
+        *,
+        is_fixed: bool = False,
+    ) -> None:
         self.width = width
         self.prefix = max((state.prefix for state in states), default=0)
         self.lengths: list[int] = []
         self.source_lengths: list[int] = []
         held = [state for state in states if state.growth is Growth.HOLD]
         grown = [state for state in states if state.growth is not Growth.HOLD]
-        self._per_row = [Arena(state, pool) for state in grown]
-        self._held = [Arena(state, pool) for state in held]
+        self._per_row = [Arena(state, pool, is_fixed=is_fixed) for state in grown]
+        self._held = [Arena(state, pool, is_fixed=is_fixed) for state in held]
         self._extent = Extent()
         self.reservation = Extent()
         self.expected_sequences = 0
@@ -43,6 +53,11 @@ class GroupState:
     def layout(self) -> tuple[int, Extent]:
         """Differs whenever an address or a shape of the live entries does."""
         return len(self), self._extent
+
+    @property
+    def capacity(self) -> int:
+        """Sequences that fit without a new layout."""
+        return self._extent.sequences
 
     def of(self, growth: Growth) -> list[Arena]:
         """The arenas of one growth, in the manifest's order."""
@@ -60,10 +75,11 @@ class GroupState:
         self._resize(self._needed(len(self), 0, 0))
 
     def release(self) -> None:
-        """Drops every sequence and returns all buffers to the pool."""
+        """Drops every sequence and returns all buffers to the pool, but for fixed ones."""
         self.lengths.clear()
         self.source_lengths.clear()
         self._extent, self.nbytes = Extent(), 0
+        self.reservation, self.expected_sequences = Extent(), 0
         for arena in (*self._per_row, *self._held):
             arena.release()
 

@@ -58,4 +58,4 @@ def test_kernel_without_an_end_is_for_its_own_version_alone() -> None:
 
 
 def test_operators_that_need_cudnn_have_kernels() -> None:
-    assert {("", operator) for operator in NEEDS_CUDNN} <= kernels().keys()
+    assert {operator for _, operator in kernels()} >= NEEDS_CUDNN

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from serving.engine.runners.ort.device import CpuDevice, OrtDevice
-from tests.serving.engine.opaque_device import OpaqueDevice
+from tests.serving.engine.host_device import HostDevice
 
 
-@pytest.fixture(scope="module", params=[CpuDevice, OpaqueDevice], ids=["cpu", "opaque"])
+@pytest.fixture(scope="module", params=[CpuDevice, HostDevice], ids=["cpu", "host"])
 def device(request: pytest.FixtureRequest) -> OrtDevice:
     """The device of a runner's states and logits."""
     return request.param()

@@ -17,7 +17,7 @@ from serving.engine.decoder import Decoder, decode
 from serving.engine.request import Cancelled, EngineRequest, Event, Finished, TokenChunk
 from serving.engine.runners.candidates import GreedyRule, GreedyTokens
 from serving.engine.runners.ort import greedy_graph
-from serving.engine.runners.ort.device import CpuDevice, OrtDevice
+from serving.engine.runners.ort.device import CpuDevice
 from serving.engine.runners.ort.group import OrtGroup
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.runners.ort.sessions import OrtSessions
@@ -111,10 +111,10 @@ def assert_equal(found: list[Finished], expected: list[Finished]) -> None:
     ids=str,
 )
 def test_results_equal_those_of_single_steps(
-    bundle: Bundle, device: OrtDevice, changes: dict[str, object], calls: list[int]
+    bundle: Bundle, changes: dict[str, object], calls: list[int]
 ) -> None:
     """Rows end within calls and near their caps; with few rows, waiting ones take their places."""
-    runner, single = (OrtRunner(bundle, threads=1, device=device) for _ in range(2))
+    runner, single = (OrtRunner(bundle, threads=1, device=CpuDevice()) for _ in range(2))
     single.greedy_steps = 0
     asked = requests(bundle, RULES.model_copy(update=changes))
     expected = results(single, asked)

@@ -9,7 +9,10 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from serving.engine.runners.cuda.graph_ids import UNCAPTURED
 from serving.engine.state.device import Device, DeviceTensor, HostMemory
+
+_SLOW_FUSIONS = ["SkipLayerNormFusion"]  # slower than what it replaces on the CPU provider
 
 
 class OrtDevice(Device, Protocol):
@@ -23,6 +26,23 @@ class OrtDevice(Device, Protocol):
     """Name of the execution provider, as `onnxruntime.get_available_providers` lists it."""
     unsupported_dtypes: frozenset[str]
     """Tensor types for which the provider has no kernels."""
+
+    def open(
+        self,
+        model: str | bytes,
+        options: onnxruntime.SessionOptions,
+        *,
+        is_captured: bool = False,
+    ) -> onnxruntime.InferenceSession:
+        """A session of a file or a serialized graph on the device's provider, on no other.
+
+        Args:
+            is_captured: Whether runs may be captured as graphs.
+
+        Raises:
+            SetupError: the provider cannot be used here.
+        """
+        ...
 
     def bind_input(self, binding: onnxruntime.IOBinding, name: str, tensor: DeviceTensor) -> None:
         """Binds a tensor as a graph's input; the caller keeps it alive."""
@@ -42,6 +62,43 @@ class OrtDevice(Device, Protocol):
         """Binds a tensor as a graph's input and as outputs; the caller keeps it alive."""
         ...
 
+    def bind_host_value(
+        self, binding: onnxruntime.IOBinding, name: str, value: NDArray[Any]
+    ) -> None:
+        """Binds an array that operators of every provider read on the host, again in each run."""
+        ...
+
+    def bind_arrays(
+        self,
+        session: onnxruntime.InferenceSession,
+        binding: onnxruntime.IOBinding,
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> list[Any]:
+        """Binds values of the host as inputs, wherever the graph reads them.
+
+        Returns:
+            What must be kept until the run.
+        """
+        ...
+
+    def address(self, tensor: DeviceTensor) -> int:
+        """Where a tensor's elements begin."""
+        ...
+
+    def run_bound(
+        self,
+        session: onnxruntime.InferenceSession,
+        binding: onnxruntime.IOBinding,
+        graph_id: int = UNCAPTURED,
+    ) -> None:
+        """Runs a graph on what is bound.
+
+        Args:
+            graph_id: Captures the run as a graph, or replays the one captured under this id, on the
+                addresses of its capture; see `GraphIds`.
+        """
+        ...
+
     def run(
         self,
         session: onnxruntime.InferenceSession,
@@ -57,6 +114,14 @@ class OrtDevice(Device, Protocol):
         """
         ...
 
+    def trim(self) -> None:
+        """Frees memory kept for speed alone."""
+        ...
+
+    def close(self) -> None:
+        """Gives the device back, when no session uses it any more."""
+        ...
+
 
 class CpuDevice(HostMemory):
     """The CPU execution provider over numpy arrays."""
@@ -64,9 +129,21 @@ class CpuDevice(HostMemory):
     provider = "CPUExecutionProvider"
     unsupported_dtypes = frozenset({"bfloat16"})
 
+    def open(
+        self,
+        model: str | bytes,
+        options: onnxruntime.SessionOptions,
+        *,
+        is_captured: bool = False,
+    ) -> onnxruntime.InferenceSession:
+        """See `OrtDevice.open`. Nothing is captured."""
+        return onnxruntime.InferenceSession(
+            model, options, providers=[self.provider], disabled_optimizers=_SLOW_FUSIONS
+        )
+
     def bind_input(self, binding: onnxruntime.IOBinding, name: str, tensor: Any) -> None:
         """See `OrtDevice.bind_input`."""
-        bind_host_input(binding, name, tensor)
+        binding.bind_cpu_input(name, tensor)
 
     def bind_output(self, binding: onnxruntime.IOBinding, name: str, tensor: Any) -> None:
         """See `OrtDevice.bind_output`."""
@@ -81,6 +158,43 @@ class CpuDevice(HostMemory):
         for output in outputs:
             binding.bind_ortvalue_output(output, value)
 
+    def bind_host_value(
+        self, binding: onnxruntime.IOBinding, name: str, value: NDArray[Any]
+    ) -> None:
+        """See `OrtDevice.bind_host_value`."""
+        binding.bind_cpu_input(name, value)
+
+    def bind_arrays(
+        self,
+        session: onnxruntime.InferenceSession,
+        binding: onnxruntime.IOBinding,
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> list[Any]:
+        """See `OrtDevice.bind_arrays`."""
+        held = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        for name, array in held.items():
+            binding.bind_cpu_input(name, array)
+        return [held]
+
+    def address(self, tensor: Any) -> int:
+        """See `OrtDevice.address`."""
+        return int(tensor.ctypes.data)
+
+    def run_bound(
+        self,
+        session: onnxruntime.InferenceSession,
+        binding: onnxruntime.IOBinding,
+        graph_id: int = UNCAPTURED,
+    ) -> None:
+        """See `OrtDevice.run_bound`."""
+        session.run_with_iobinding(binding)
+
+    def trim(self) -> None:
+        """See `OrtDevice.trim`: nothing is kept."""
+
+    def close(self) -> None:
+        """See `OrtDevice.close`."""
+
     def run(
         self,
         session: onnxruntime.InferenceSession,
@@ -92,11 +206,6 @@ class CpuDevice(HostMemory):
         feeds = {**arrays, **tensors} if tensors else arrays
         found: list[DeviceTensor] = session.run(outputs, feeds)
         return found
-
-
-def bind_host_input(binding: onnxruntime.IOBinding, name: str, array: NDArray[Any]) -> None:
-    """Binds an array in host memory, on any device: operators read some scalars there."""
-    binding.bind_cpu_input(name, array)
 
 
 def fetch_floats(device: Device, tensor: DeviceTensor) -> NDArray[np.float32]:

@@ -30,13 +30,13 @@ class BoundGreedySteps(BoundGraph):
         everything = slice(0, len(state))
         super().__init__(sessions, session, state, everything, everything, tokens=1)
         vocabulary_size = sessions.vocabulary_size
-        self._bias = self._allocate((1, vocabulary_size), "float32")
-        self._bans = self._allocate((1, vocabulary_size), "float32")
+        self._bias = self._allocate(BIAS, (1, vocabulary_size), "float32")
+        self._bans = self._allocate(BANS, (1, vocabulary_size), "float32")
         self._bind_input(BIAS, self._bias)
         self._bind_input(BANS, self._bans)
         self._rule = GreedyRule()
-        self._token_ids = self._allocate((self._count, STEPS), "int64")
-        self._log_probs = self._allocate((self._count, STEPS), "float32")
+        self._token_ids = self._allocate(TOKEN_IDS, (self._count, STEPS), "int64")
+        self._log_probs = self._allocate(LOG_PROBS, (self._count, STEPS), "float32")
         self._bind_output(TOKEN_IDS, self._token_ids)
         self._bind_output(LOG_PROBS, self._log_probs)
         for arena in state.of(Growth.APPEND):

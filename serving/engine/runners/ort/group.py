@@ -16,6 +16,7 @@ from serving.engine.runners.candidates import (
 )
 from serving.engine.runners.edits import select_candidates
 from serving.engine.runners.ort.admission import write_initial
+from serving.engine.runners.ort.bound_graph import padded_sequences
 from serving.engine.runners.ort.greedy_graph import STEPS
 from serving.engine.runners.ort.greedy_steps import BoundGreedySteps
 from serving.engine.runners.ort.prefill import OrtPrefill, OrtPrefixBlock
@@ -24,7 +25,6 @@ from serving.engine.runners.ort.step import BoundStep
 from serving.engine.runners.protocol import Prefill, Prompt
 from serving.engine.state.device import DeviceTensor
 from serving.engine.state.footprint import Extent
-from serving.engine.state.group_state import GroupState
 
 
 class OrtGroup:
@@ -37,7 +37,7 @@ class OrtGroup:
     def __init__(self, sessions: OrtSessions, width: int) -> None:
         self.width = width
         self._sessions = sessions
-        self._state = GroupState(sessions.manifest.states, width, sessions.pool)
+        self._state = sessions.group_state(width)
         self._step: BoundStep | None = None
         self._greedy: BoundGreedySteps | None = None
 
@@ -93,11 +93,11 @@ class OrtGroup:
         state.advance_lengths()
         if self._step is None or self._step.layout != state.layout:
             self._unbind()
-            rows, slots = slice(0, len(state) * self.width), slice(0, len(state))
-            self._step = BoundStep(self._sessions, state, rows, slots, tokens=1)
+            self._step = self._bound_step()
         lengths = np.repeat(np.array(state.lengths, np.int32), self.width)
         self._step.run(token_ids[:, None], lengths)
-        return self._candidates(self._step.logits, row_requests, self._step.emitted)
+        logits = self._sessions.device.entries(self._step.logits, 0, len(token_ids))
+        return self._candidates(logits, row_requests, self._step.emitted)
 
     def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
         """Several steps in one call; see `Group.step_greedily`."""
@@ -132,7 +132,16 @@ class OrtGroup:
     def release(self) -> None:
         """Gives back all memory; see `Group.release`."""
         self._unbind()
-        self._state.release()
+        self._sessions.release(self._state)
+
+    def _bound_step(self) -> BoundStep:
+        """A step of every row."""
+        is_captured = self._sessions.device.keeps_addresses
+        count = padded_sequences(self._state) if is_captured else len(self._state)
+        rows, slots = slice(0, count * self.width), slice(0, count)
+        return BoundStep(
+            self._sessions, self._state, rows, slots, tokens=1, is_captured=is_captured
+        )
 
     def _unbind(self) -> None:
         self._step = self._greedy = None

@@ -76,13 +76,13 @@ class CellEditor:
             "factor": cells.factor,
             "offset": cells.offset,
         }
-        for name, array in arrays.items():
-            binding.bind_cpu_input(name, np.ascontiguousarray(array))
+        held = device.bind_arrays(self._session, binding, arrays)
         raw = device.allocate(len(cells.rows), "float32")
         device.bind_input(binding, "logits", logits)
         device.bind_output(binding, "edited", logits)
         device.bind_output(binding, "raw", raw)
-        self._session.run_with_iobinding(binding)
+        device.run_bound(self._session, binding)
+        del held
         return fetch_floats(device, raw)
 
 
@@ -103,7 +103,7 @@ class Float32Cast:
         binding = self._session.io_binding()
         self._device.bind_input(binding, "values", source)
         self._device.bind_output(binding, "floats", target)
-        self._session.run_with_iobinding(binding)
+        self._device.run_bound(self._session, binding)
 
 
 def edit_graph() -> onnx.ModelProto:
@@ -149,9 +149,7 @@ def open_model(
     model: onnx.ModelProto, options: onnxruntime.SessionOptions, device: OrtDevice
 ) -> onnxruntime.InferenceSession:
     """A session of a graph of our own."""
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=[device.provider]
-    )
+    return device.open(model.SerializeToString(), options)
 
 
 def _model(graph: onnx.GraphProto) -> onnx.ModelProto:

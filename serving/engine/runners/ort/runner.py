@@ -83,8 +83,9 @@ class OrtRunner:
         return fetch_floats(device, weights)[0, len(prompt.token_ids) - 1 :]
 
     def trim(self) -> None:
-        """Frees spare buffers."""
+        """Frees spare buffers; arenas that keep their addresses stay."""
         self._sessions.pool.clear()
+        self._sessions.device.trim()
 
     def close(self) -> None:
         """Frees the sessions."""

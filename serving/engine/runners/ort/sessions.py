@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from serving.bundle import Bundle, Dtype, Growth, Manifest, Role, Tensor
+from serving.engine.runners.cuda.graph_ids import GraphIds
 from serving.engine.runners.edits import HostLogits, Logits
 from serving.engine.runners.ort.device import OrtDevice
 from serving.engine.runners.ort.greedy_graph import greedy_graph, small_step
@@ -24,9 +26,8 @@ from serving.engine.runners.ort.topk_graph import TopK
 from serving.engine.runners.protocol import Prompt
 from serving.engine.state.buffer_pool import BufferPool
 from serving.engine.state.device import DeviceTensor
-from serving.errors import BundleError
-
-_SLOW_FUSIONS = ["SkipLayerNormFusion"]  # slower than what it replaces on the CPU provider
+from serving.engine.state.group_state import GroupState
+from serving.errors import BundleError, SetupError
 
 
 class OrtSessions:
@@ -39,6 +40,7 @@ class OrtSessions:
     Attributes:
         pool: Buffers of all arenas.
         step: The graph `step`.
+        graph_ids: Of its captured runs.
         admit: The graph `admit`, if the bundle has one.
 
     Raises:
@@ -50,15 +52,19 @@ class OrtSessions:
         self.vocabulary_size, logits = _checked(bundle.manifest, device)
         self.pool = BufferPool(device, spare_bytes)
         self._bundle = bundle
-        self._small_step = small_step(bundle.manifest, self._path("step"))
+        self._small_step = None
+        if not device.keeps_addresses:  # where steps are captured, several in one save nothing
+            self._small_step = small_step(bundle.manifest, self._path("step"))
         # in a small graph, waking another thread takes longer than its share of the work
         self._options = session_options(threads if self._small_step is None else 1)
-        self.step = self._open("step")
+        self.step = self._open("step", is_captured=device.keeps_addresses)
+        self.graph_ids = GraphIds()
         self.admit = self._open("admit") if "admit" in bundle.manifest.graphs else None
         self.topk = TopK(self._options, self.vocabulary_size, device)
         self._logits_dtype = logits.dtype
         self._cast = Float32Cast(self._options, device, logits.dtype)
-        self._scratch: dict[Dtype, DeviceTensor] = {}
+        self._scratch: dict[tuple[str, Dtype], DeviceTensor] = {}
+        self._idle: list[GroupState] = []
 
     @cached_property
     def align(self) -> onnxruntime.InferenceSession:
@@ -90,12 +96,12 @@ class OrtSessions:
 
     def logits_scratch(self, rows: int) -> DeviceTensor:
         """(rows, V) in the graph's dtype; every call of this model writes to the same memory."""
-        return self._scratch_of(self._logits_dtype, rows)
+        return self.scratch("logits", (rows, self.vocabulary_size), self._logits_dtype)
 
     def logits(self, values: DeviceTensor) -> Logits:
         """Logits of a call, as float32, for edits and ranking."""
         if self._logits_dtype != "float32":
-            target = self._scratch_of("float32", values.shape[0])
+            target = self.scratch("scores", values.shape, "float32")
             self._cast.run(values, target)
             values = target
         if self.device.is_host:
@@ -106,19 +112,39 @@ class OrtSessions:
         """Frees sessions and buffers."""
         self.pool.clear()
         self._scratch.clear()
-        del self.step, self.admit, self.topk
-        for opened_later in ("align", "greedy"):
+        self._idle.clear()
+        del self.step, self.admit, self.topk, self._cast
+        for opened_later in ("align", "greedy", "_editor"):
             self.__dict__.pop(opened_later, None)
+        self.device.close()
 
-    def _scratch_of(self, dtype: Dtype, rows: int) -> DeviceTensor:
-        size, held = rows * self.vocabulary_size, self._scratch.get(dtype)
+    def scratch(self, name: str, shape: tuple[int, ...], dtype: Dtype) -> DeviceTensor:
+        """The memory of that name, at the same address until a larger shape is needed."""
+        size, held = prod(shape), self._scratch.get((name, dtype))
         if held is None or size > held.shape[0]:
             doubled = 0 if held is None else 2 * held.shape[0]
-            held = self._scratch[dtype] = self.device.allocate(max(size, doubled), dtype)
-        return self.device.view(held, (rows, self.vocabulary_size))
+            held = self.device.allocate(max(size, doubled), dtype)
+            self._scratch[name, dtype] = held
+        return self.device.view(held, shape)
 
-    def _open(self, graph: str) -> onnxruntime.InferenceSession:
-        return open_session(self._path(graph), self._options, self.device)
+    def group_state(self, width: int) -> GroupState:
+        """An empty state; on devices that keep addresses one that an earlier group has left."""
+        for state in self._idle:
+            if state.width == width:
+                self._idle.remove(state)
+                return state
+        is_fixed = self.device.keeps_addresses
+        return GroupState(self.manifest.states, width, self.pool, is_fixed=is_fixed)
+
+    def release(self, state: GroupState) -> None:
+        """Takes a group's state back; its arenas stay where addresses are kept."""
+        state.release()
+        if self.device.keeps_addresses:
+            self._idle.append(state)
+
+    def _open(self, graph: str, *, is_captured: bool = False) -> onnxruntime.InferenceSession:
+        path = self._path(graph)
+        return open_session(path, self._options, self.device, is_captured=is_captured)
 
     def _path(self, graph: str) -> Path:
         return self._bundle.path(self.manifest.graphs[graph].file)
@@ -134,7 +160,11 @@ def session_options(threads: int) -> onnxruntime.SessionOptions:
 
 
 def open_session(
-    path: Path, options: onnxruntime.SessionOptions, device: OrtDevice
+    path: Path,
+    options: onnxruntime.SessionOptions,
+    device: OrtDevice,
+    *,
+    is_captured: bool = False,
 ) -> onnxruntime.InferenceSession:
     """A session on the device's provider, without a silent fallback to another.
 
@@ -142,9 +172,9 @@ def open_session(
         BundleError: the graph does not load on this provider.
     """
     try:
-        session = onnxruntime.InferenceSession(
-            str(path), options, providers=[device.provider], disabled_optimizers=_SLOW_FUSIONS
-        )
+        session = device.open(str(path), options, is_captured=is_captured)
+    except SetupError:
+        raise
     except Exception as error:  # the runtime's exceptions share no base class
         raise BundleError(f"ONNX Runtime cannot load {path.name}: {error}") from error
     if device.provider not in session.get_providers():

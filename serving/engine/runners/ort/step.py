@@ -23,6 +23,7 @@ class BoundStep(BoundGraph):
         slots: The sequences of these rows, for states with one entry per sequence.
         tokens: T, new positions of each row.
         logits: Where to write (rows, V); by default the sessions' scratch.
+        is_captured: See `BoundGraph`.
 
     Attributes:
         logits: (rows, V) in the graph's dtype, valid after `run`.
@@ -37,8 +38,12 @@ class BoundStep(BoundGraph):
         slots: slice,
         tokens: int,
         logits: DeviceTensor | None = None,
+        *,
+        is_captured: bool = False,
     ) -> None:
-        super().__init__(sessions, sessions.step, state, rows, slots, tokens)
+        super().__init__(
+            sessions, sessions.step, state, rows, slots, tokens, is_captured=is_captured
+        )
         graph = sessions.manifest.graphs["step"]
         output = graph.output(Role.LOGITS)
         assert output is not None, "checked when the sessions were opened"
@@ -76,7 +81,7 @@ class BoundStep(BoundGraph):
             return None
         buckets = [arena.length for arena in state.of(Growth.HOLD) if "S" in arena.state.shape]
         width = tensor.shape[1] if isinstance(tensor.shape[1], int) else buckets[0]
-        emitted = self._allocate((self._count, width), tensor.dtype)
+        emitted = self._allocate(tensor.name, (self._count, width), tensor.dtype)
         self._bind_output(tensor.name, emitted)
         device = self._device
         return lambda row: fetch_floats(device, device.entries(emitted, row, row + 1))[0]

@@ -23,7 +23,7 @@ from serving.engine.runners.ort.sessions import session_options
 from serving.engine.scheduler import Capacity
 from serving.errors import BundleError, SetupError
 from serving.generation import Generation
-from tests.serving.engine.opaque_device import HostAccess, OpaqueDevice
+from tests.serving.engine.host_device import HostDevice
 from tests.serving.engine.toy_bundles import (
     VOCABULARY,
     attention_bundle,
@@ -88,15 +88,15 @@ def tokens(found: list[Finished]) -> list[list[tuple[int, ...]]]:
     ],
 )
 def test_host_access_without_a_fetch_raises(access: Callable[[object], object]) -> None:
-    tensor = OpaqueDevice().allocate(4, "float32")
-    with pytest.raises((HostAccess, TypeError)):
+    tensor = HostDevice().allocate(4, "float32")
+    with pytest.raises((TypeError, AttributeError)):
         access(tensor)
 
 
 @pytest.mark.parametrize("build", BUILDERS)
 def test_only_candidates_are_fetched(build: Callable[[Path], Bundle], tmp_path: Path) -> None:
     """Neither states nor logits: k candidates of a row, and the scores of edited cells."""
-    device, bundle = OpaqueDevice(), build(tmp_path)
+    device, bundle = HostDevice(), build(tmp_path)
     asked = [one for one in requests(bundle) if not one.rules.do_sample]
     decode(OrtRunner(bundle, 1, device=device), asked, Capacity(rows=16))
     matrices = {shape for shape, _ in device.fetched if len(shape) > 1}
@@ -107,12 +107,12 @@ def test_only_candidates_are_fetched(build: Callable[[Path], Bundle], tmp_path: 
 @pytest.mark.parametrize("build", BUILDERS)
 def test_devices_agree(build: Callable[[Path], Bundle], tmp_path: Path) -> None:
     bundle = build(tmp_path)
-    cpu, opaque = (
+    cpu, host = (
         decode(OrtRunner(bundle, 1, device=device), requests(bundle), Capacity(rows=16))
-        for device in (CpuDevice(), OpaqueDevice())
+        for device in (CpuDevice(), HostDevice())
     )
-    assert tokens(cpu) == tokens(opaque)
-    for one, other in zip(cpu, opaque, strict=True):
+    assert tokens(cpu) == tokens(host)
+    for one, other in zip(cpu, host, strict=True):
         assert [h.score for h in one.hypotheses] == [h.score for h in other.hypotheses]
 
 
@@ -150,14 +150,14 @@ def test_edits_by_graph_are_those_of_numpy(edits: list[tuple[int, int]], seed: i
     cells = CellEdits(rows, token_ids, bias.astype(np.float32), factor.astype(np.float32), offset)
     expected = logits.copy()
     raw = HostLogits(expected, lambda *_: pytest.fail("not ranked")).edit(cells)
-    device = OpaqueDevice()
+    device = HostDevice()
     tensor = device.view(device.allocate(40, "float32"), (4, 10))
     device.upload(logits, tensor)
     assert EDITOR.run(tensor, cells).tolist() == raw.tolist()  # type: ignore[arg-type]
     np.testing.assert_array_equal(device.fetch(tensor), expected)
 
 
-EDITOR = CellEditor(session_options(threads=1), OpaqueDevice())
+EDITOR = CellEditor(session_options(threads=1), HostDevice())
 
 
 def test_bfloat16_is_refused_where_the_provider_lacks_it(tmp_path: Path) -> None:
@@ -168,6 +168,19 @@ def test_bfloat16_is_refused_where_the_provider_lacks_it(tmp_path: Path) -> None
         make_runner(bundle)
 
 
-def test_unknown_device_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="'cuda:0' is not supported"):
+@pytest.mark.parametrize("device", ["rocm", "cuda:x", "cuda:-1", "cpu:0", ""])
+def test_unknown_device_is_refused(tmp_path: Path, device: str) -> None:
+    with pytest.raises(SetupError, match=f"device '{device}' is not supported"):
+        make_runner(language_bundle(tmp_path), device)
+
+
+def test_bundle_for_the_cpu_is_refused_on_cuda(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="is for the CPU: export it with --device cuda"):
         make_runner(language_bundle(tmp_path), "cuda:0")
+
+
+def test_cuda_without_its_provider_is_refused(tmp_path: Path) -> None:
+    bundle = language_bundle(tmp_path)
+    manifest = bundle.manifest.model_copy(update={"device": "cuda"})
+    with pytest.raises(SetupError, match=r"no CUDAExecutionProvider: install triptych\[serve-gpu"):
+        make_runner(Bundle(bundle.folder, manifest), "cuda:0")

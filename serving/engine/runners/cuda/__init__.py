@@ -1,0 +1,1 @@
+"""CUDA under the ONNX Runtime runner: memory, one stream, captured graphs."""

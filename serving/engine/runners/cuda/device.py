@@ -1,0 +1,351 @@
+"""Devices whose tensors are addresses: CUDA in serving, host memory in tests.
+
+The same code allocates, copies and binds on both, so that what a card runs is tested without one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from serving.bundle import Dtype
+from serving.engine.runners.cuda.graph_ids import UNCAPTURED
+from serving.engine.runners.cuda.runtime import CudaRuntime, Direction, Runtime
+from serving.engine.runners.cuda.tensors import AddressedTensor, Memory
+from serving.engine.state.device import DeviceTensor, item_bytes
+from serving.errors import SetupError
+
+log = logging.getLogger(__name__)
+
+_BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16: numpy has no such type
+_ERRORS = 3  # ONNX Runtime's severity
+_CAPTURE_REFUSED = "cannot use the graph capture feature"
+
+
+class AddressDevice:
+    """See `serving.engine.runners.ort.device.OrtDevice`.
+
+    Args:
+        runtime: Allocates and copies.
+        provider: Execution provider whose kernels read these addresses.
+        memory_name: ONNX Runtime's name of the memory.
+        number: Of the device.
+    """
+
+    is_host = False
+    keeps_addresses = True
+    unsupported_dtypes: frozenset[str] = frozenset()
+
+    def __init__(self, runtime: Runtime, provider: str, memory_name: str, number: int = 0) -> None:
+        self.provider = provider
+        self._runtime, self._memory = runtime, Memory(runtime)
+        self._memory_name, self._number = memory_name, number
+        self._read_on_host: WeakKeyDictionary[onnxruntime.InferenceSession, frozenset[str]]
+        self._read_on_host = WeakKeyDictionary()
+
+    def allocate(self, size: int, dtype: Dtype) -> AddressedTensor:
+        """See `Device.allocate`.
+
+        Raises:
+            DeviceOutOfMemory: there is too little.
+        """
+        nbytes = size * item_bytes(dtype)
+        block = self._memory.block(nbytes)
+        if nbytes:
+            self._runtime.clear(block.address, nbytes, nbytes, 1)
+        return AddressedTensor(block, block.address, (size,), dtype)
+
+    def view(self, buffer: Any, shape: tuple[int, ...]) -> AddressedTensor:
+        """See `Device.view`."""
+        assert len(buffer.shape) == 1
+        assert prod(shape) <= buffer.shape[0]
+        return AddressedTensor(buffer.owner, buffer.address, shape, buffer.dtype)
+
+    def entries(self, tensor: Any, start: int, stop: int) -> AddressedTensor:
+        """See `Device.entries`."""
+        assert 0 <= start <= stop <= tensor.shape[0]
+        address, shape = (
+            tensor.address + start * tensor.stride(0),
+            (stop - start, *tensor.shape[1:]),
+        )
+        return AddressedTensor(tensor.owner, address, shape, tensor.dtype)
+
+    def copy(
+        self,
+        source: Any,
+        target: Any,
+        *,
+        axis: int | None = None,
+        length: int = 0,
+        source_start: int = 0,
+        target_start: int = 0,
+    ) -> None:
+        """See `Device.copy`. One call: a line is the positions of one head of one entry."""
+        assert source.dtype == target.dtype
+        if axis is None:
+            assert source.shape == target.shape
+            self._move(target.address, source.address, target.nbytes, Direction.ON_DEVICE)
+            return
+        assert source.shape[:axis] == target.shape[:axis]
+        assert source.shape[axis + 1 :] == target.shape[axis + 1 :]
+        assert source_start + length <= source.shape[axis]
+        assert target_start + length <= target.shape[axis]
+        step, lines = target.stride(axis), prod(target.shape[:axis])
+        if length and lines:
+            self._runtime.copy(
+                target.address + target_start * step,
+                target.shape[axis] * step,
+                source.address + source_start * step,
+                source.shape[axis] * step,
+                length * step,
+                lines,
+                Direction.ON_DEVICE,
+            )
+
+    def copy_entries(
+        self,
+        source: Any,
+        target: Any,
+        pairs: Sequence[tuple[int, int]],
+        *,
+        axis: int | None = None,
+        length: int = 0,
+    ) -> None:
+        """See `Device.copy_entries`."""
+        for one, other in pairs:
+            read, written = (
+                self.entries(source, one, one + 1),
+                self.entries(target, other, other + 1),
+            )
+            self.copy(read, written, axis=axis, length=length)
+
+    def zero(self, tensor: Any, *, axis: int | None = None, start: int = 0) -> None:
+        """See `Device.zero`."""
+        if axis is None:
+            axis, start = 0, 0
+        step, lines = tensor.stride(axis), prod(tensor.shape[:axis])
+        pitch, width = tensor.shape[axis] * step, (tensor.shape[axis] - start) * step
+        if width and lines:
+            self._runtime.clear(tensor.address + start * step, pitch, width, lines)
+
+    def upload(self, values: NDArray[Any], target: Any) -> None:
+        """See `Device.upload`."""
+        assert (values.shape, str(values.dtype)) == (target.shape, target.dtype)
+        held = np.ascontiguousarray(values)
+        self._move(target.address, held.ctypes.data, held.nbytes, Direction.TO_DEVICE)
+
+    def fetch(self, tensor: Any) -> NDArray[Any]:
+        """See `Device.fetch`; bfloat16 as float32. Waits for the device."""
+        is_bfloat16 = tensor.dtype == "bfloat16"
+        fetched = np.empty(tensor.shape, np.uint16 if is_bfloat16 else tensor.dtype)
+        self._move(fetched.ctypes.data, tensor.address, fetched.nbytes, Direction.TO_HOST)
+        self._runtime.synchronize()
+        return (fetched.astype(np.uint32) << 16).view(np.float32) if is_bfloat16 else fetched
+
+    def open(
+        self,
+        model: str | bytes,
+        options: onnxruntime.SessionOptions,
+        *,
+        is_captured: bool = False,
+    ) -> onnxruntime.InferenceSession:
+        """See `OrtDevice.open`."""
+        providers: list[Any] = [(self.provider, self._provider_options(is_captured=is_captured))]
+        if self.provider != "CPUExecutionProvider":
+            providers.append("CPUExecutionProvider")  # arithmetic with shapes
+        try:
+            return onnxruntime.InferenceSession(model, options, providers=providers)
+        except Exception as error:  # the runtime's exceptions share no base class
+            if not is_captured or _CAPTURE_REFUSED not in str(error):
+                raise
+        log.warning("a step is not captured as a CUDA graph: ONNX Runtime refuses it")
+        return self.open(model, options)
+
+    def bind_input(self, binding: onnxruntime.IOBinding, name: str, tensor: Any) -> None:
+        """See `OrtDevice.bind_input`."""
+        binding.bind_input(name, *self._place(tensor))
+
+    def bind_output(self, binding: onnxruntime.IOBinding, name: str, tensor: Any) -> None:
+        """See `OrtDevice.bind_output`."""
+        binding.bind_output(name, *self._place(tensor))
+
+    def bind_in_place(
+        self,
+        binding: onnxruntime.IOBinding,
+        name: str,
+        outputs: Sequence[str],
+        tensor: Any,
+    ) -> None:
+        """See `OrtDevice.bind_in_place`."""
+        self.bind_input(binding, name, tensor)
+        for output in outputs:
+            self.bind_output(binding, output, tensor)
+
+    def bind_host_value(
+        self, binding: onnxruntime.IOBinding, name: str, value: NDArray[Any]
+    ) -> None:
+        """See `OrtDevice.bind_host_value`."""
+        binding.bind_cpu_input(name, value)
+
+    def address(self, tensor: Any) -> int:
+        """See `OrtDevice.address`."""
+        return int(tensor.address)
+
+    def bind_arrays(
+        self,
+        session: onnxruntime.InferenceSession,
+        binding: onnxruntime.IOBinding,
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> list[Any]:
+        """See `OrtDevice.bind_arrays`.
+
+        What kernels read on the device is uploaded on our stream: ONNX Runtime's own copy would be
+        on another one, into memory that ours may still use.
+        """
+        held: list[Any] = []
+        for name, array in arrays.items():
+            if name in self._host_inputs(session):
+                held.append(np.ascontiguousarray(array))
+                binding.bind_cpu_input(name, held[-1])
+            else:
+                dtype: Dtype = str(array.dtype)  # type: ignore[assignment]
+                tensor = self.view(self.allocate(array.size, dtype), array.shape)
+                self.upload(array, tensor)
+                held.append(tensor)
+                self.bind_input(binding, name, tensor)
+        return held
+
+    def run_bound(
+        self,
+        session: onnxruntime.InferenceSession,
+        binding: onnxruntime.IOBinding,
+        graph_id: int = UNCAPTURED,
+    ) -> None:
+        """See `OrtDevice.run_bound`. Does not wait for the device."""
+        session.run_with_iobinding(binding, _run_options(graph_id))
+
+    def run(
+        self,
+        session: onnxruntime.InferenceSession,
+        outputs: Sequence[str],
+        arrays: Mapping[str, NDArray[Any]],
+        tensors: Mapping[str, Any] | None = None,
+    ) -> list[DeviceTensor]:
+        """See `OrtDevice.run`."""
+        binding = session.io_binding()
+        held = self.bind_arrays(session, binding, arrays)
+        for name, tensor in (tensors or {}).items():
+            self.bind_input(binding, name, tensor)
+        for name in outputs:
+            binding.bind_output(name, self._memory_name, self._number)
+        self.run_bound(session, binding)
+        del held
+        return [
+            AddressedTensor(value, value.data_ptr(), tuple(value.shape()), _dtype(value))
+            for value in binding.get_outputs()
+        ]
+
+    def trim(self) -> None:
+        """See `OrtDevice.trim`."""
+        self._memory.trim()
+
+    def close(self) -> None:
+        """See `OrtDevice.close`."""
+        self.trim()
+        self._runtime.close()
+
+    def _provider_options(self, *, is_captured: bool) -> dict[str, str]:
+        return {}
+
+    def _host_inputs(self, session: onnxruntime.InferenceSession) -> frozenset[str]:
+        """Inputs of a graph that its kernels read on the host."""
+        if session not in self._read_on_host:
+            places = zip(session.get_inputs(), session.get_input_memory_infos(), strict=True)
+            names = frozenset(port.name for port, place in places if place.name.startswith("Cpu"))
+            self._read_on_host[session] = names
+        return self._read_on_host[session]
+
+    def _place(self, tensor: Any) -> tuple[str, int, Any, tuple[int, ...], int]:
+        """Memory, element type, shape and address, as bindings take them."""
+        kind = _BFLOAT16 if tensor.dtype == "bfloat16" else np.dtype(tensor.dtype)
+        return self._memory_name, self._number, kind, tensor.shape, tensor.address
+
+    def _move(self, target: int, source: int, nbytes: int, direction: Direction) -> None:
+        if nbytes:
+            self._runtime.copy(target, nbytes, source, nbytes, nbytes, 1, direction)
+
+
+class CudaDevice(AddressDevice):
+    """A card, on one stream for all sessions of a runner.
+
+    Raises:
+        SetupError: onnxruntime-gpu, the CUDA libraries or the card are missing.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        provider = "CUDAExecutionProvider"
+        if provider not in onnxruntime.get_available_providers():
+            raise SetupError(
+                f"onnxruntime {onnxruntime.__version__} has no {provider}: install "
+                "triptych[serve-gpu] (onnxruntime-gpu) where onnxruntime is installed"
+            )
+        onnxruntime.set_default_logger_severity(_ERRORS)  # it warns of shape arithmetic on the host
+        self.runtime = CudaRuntime(number)
+        super().__init__(self.runtime, provider, "cuda", number)
+
+    def open(
+        self,
+        model: str | bytes,
+        options: onnxruntime.SessionOptions,
+        *,
+        is_captured: bool = False,
+    ) -> onnxruntime.InferenceSession:
+        """See `OrtDevice.open`. ONNX Runtime falls back to the CPU where CUDA does not load."""
+        options.log_severity_level = _ERRORS
+        session = super().open(model, options, is_captured=is_captured)
+        if self.provider not in session.get_providers():
+            raise SetupError(f"ONNX Runtime cannot load {self.provider}: {_missing_library()}")
+        return session
+
+    def _provider_options(self, *, is_captured: bool) -> dict[str, str]:
+        return {
+            "device_id": str(self._number),
+            "user_compute_stream": str(self.runtime.stream),
+            "enable_cuda_graph": str(int(is_captured)),
+            "use_tf32": "0",  # float32 bundles compute in float32
+            "cudnn_conv_algo_search": "HEURISTIC",  # shapes vary: an exhaustive search is repeated
+            "arena_extend_strategy": "kSameAsRequested",
+        }
+
+
+def _missing_library() -> str:
+    """What the dynamic linker misses of the provider's libraries."""
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    try:
+        ctypes.CDLL(str(folder / "libonnxruntime_providers_cuda.so"))
+    except OSError as error:
+        return str(error)
+    return "its libraries load; the driver may be older than they are"
+
+
+@cache
+def _run_options(graph_id: int) -> onnxruntime.RunOptions:
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", str(graph_id))
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    return options
+
+
+def _dtype(value: onnxruntime.OrtValue) -> Dtype:
+    name = value.data_type().removeprefix("tensor(").removesuffix(")")
+    return "float32" if name == "float" else name
