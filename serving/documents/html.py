@@ -40,13 +40,16 @@ class Html:
     Args:
         source: Its text.
         characters: How its text is written.
+        encoding: Of its bytes.
 
     Raises:
         InvalidRequest: a paragraph has too much markup.
     """
 
-    def __init__(self, source: str, characters: Characters = Characters()) -> None:
-        self._characters = characters
+    def __init__(
+        self, source: str, characters: Characters = Characters(), encoding: str = "utf-8"
+    ) -> None:
+        self._characters, self._encoding = characters, encoding
         self._parts: list[str | Inline] = _Reader(characters).parts(source)
         self.segments = [part for part in self._parts if isinstance(part, Inline)]
 
@@ -58,8 +61,8 @@ class Html:
         )
 
     def written(self, segments: Sequence[Inline]) -> bytes:
-        """See `Document.written`; in UTF-8."""
-        return self.text(segments).encode()
+        """See `Document.written`; what the encoding lacks becomes a numeric entity."""
+        return self.text(segments).encode(self._encoding, "xmlcharrefreplace")
 
     def _rendered(self, element: Inline) -> str:
         inner = "".join(

@@ -49,8 +49,10 @@ class Inline:
 class Document(Protocol):
     """A document that has been read."""
 
-    segments: Sequence[Inline]
-    """What there is to translate, each with words."""
+    @property
+    def segments(self) -> Sequence[Inline]:
+        """What there is to translate, each with words."""
+        ...
 
     def written(self, segments: Sequence[Inline]) -> bytes:
         """The document with other segments in the place of its own."""

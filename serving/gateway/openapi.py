@@ -35,7 +35,7 @@ _EVENT = {
 _DESCRIPTIONS = {
     400: "The body is not what its content type says.",
     401: "No key, or the wrong one.",
-    403: "No key, or the wrong one.",
+    403: "The wrong key.",
     404: "No such model.",
     413: "The body or an image is too large.",
     415: "An image cannot be read.",

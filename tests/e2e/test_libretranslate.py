@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+
+import docx
 import httpx
 import pytest
 from libretranslatepy import LibreTranslateAPI
@@ -44,3 +47,21 @@ def test_markup_follows_the_words(stack: Stack) -> None:
     fields |= {"q": "The <b>agreement</b> was signed.", "source": "en", "target": "fr"}
     found = httpx.post(f"{stack.url}/translate", data=fields, timeout=60).json()
     assert found["translatedText"].startswith("<b>L'accord</b> ")
+
+
+def test_word_file_keeps_its_formats(stack: Stack) -> None:
+    document = docx.Document()
+    document.add_heading("El mundo no es suficiente.", 1)
+    paragraph = document.add_paragraph("¿Dónde está el ")
+    paragraph.add_run("gato negro").bold = True
+    paragraph.add_run(" de Pedro?")
+    content = io.BytesIO()
+    document.save(content)
+    fields = {"source": "auto", "target": "en"}
+    files = {"file": ("a.docx", content.getvalue())}
+    found = httpx.post(f"{stack.url}/translate_file", data=fields, files=files, timeout=60).json()
+    file = httpx.get(found["translatedFileUrl"], timeout=60)
+    heading, question = docx.Document(io.BytesIO(file.content)).paragraphs
+    assert (heading.text, heading.style.name) == ("The world is not enough.", "Heading 1")
+    assert question.text == "Where is Pedro's black cat?"
+    assert [run.text.strip() for run in question.runs if run.bold] == ["black cat"]

@@ -25,7 +25,7 @@ ONE_OR_MANY = [
     {"type": "string"},
     {"type": "array", "items": {"type": "string"}, "minItems": 1},
 ]
-OPERATIONS = len(TASKS) + 9 + 9 + 4
+OPERATIONS = len(TASKS) + 9 + 9 + 6
 """`/v1/models`, liveness and readiness twice each, `/metrics`, OpenAI's three; Hugging Face's;
 LibreTranslate's."""
 KEYED = ("/v1/", "/hf/", "/translate", "/detect")
@@ -109,8 +109,7 @@ async def test_routes_behind_a_key_declare_it(make_gateway: MakeGateway) -> None
     for path, methods in described["paths"].items():
         for operation in methods.values():
             assert ("security" in operation) == path.startswith(KEYED), path
-            refusals = {"401", "403"} & set(operation["responses"])
-            assert len(refusals) == path.startswith(KEYED), path
+            assert ("401" in operation["responses"]) == path.startswith(KEYED), path
 
 
 async def test_request_schemas_are_those_that_validate(gateway: Gateway) -> None:

@@ -10,9 +10,11 @@ from pydantic import BaseModel, SecretStr
 
 from serving.gateway.dialects.dialect import Routes
 from serving.gateway.dialects.libretranslate.dialect import LibreTranslateDialect
-from serving.gateway.dialects.libretranslate.messages import DetectBody, TranslateBody
+from serving.gateway.dialects.libretranslate.files import FileDialect
+from serving.gateway.dialects.libretranslate.identification import Identifier
+from serving.gateway.dialects.libretranslate.messages import DetectBody, FileBody, TranslateBody
 
-MESSAGES: tuple[type[BaseModel], ...] = (DetectBody, TranslateBody)
+MESSAGES: tuple[type[BaseModel], ...] = (DetectBody, FileBody, TranslateBody)
 """Bodies of requests, for the OpenAPI document."""
 
 
@@ -22,4 +24,5 @@ def dialects(key: SecretStr | None) -> list[Routes]:
     Args:
         key: Required of every request that translates or identifies, if given.
     """
-    return [LibreTranslateDialect(key)]
+    identifier = Identifier()
+    return [LibreTranslateDialect(key, identifier), FileDialect(key, identifier)]

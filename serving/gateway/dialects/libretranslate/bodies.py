@@ -13,8 +13,9 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import from_json
 from starlette.datastructures import UploadFile
 
-from serving.errors import MalformedBody, PayloadTooLarge, Unauthorized
+from serving.errors import InvalidRequest, MalformedBody, PayloadTooLarge, Unauthorized
 from serving.gateway.dialects.bodies import MAX_VALUES, MULTIPART
+from serving.gateway.dialects.libretranslate.errors import WrongKey
 from serving.gateway.request_errors import from_validation
 from serving.gateway.service import Service
 
@@ -72,7 +73,8 @@ def check_key(authorization: str | None, fields: Fields, key: SecretStr | None) 
     """Compare `api_key` of the body, or `Authorization: Bearer KEY`, with the gateway's key.
 
     Raises:
-        Unauthorized: neither is right.
+        Unauthorized: there is neither.
+        WrongKey: neither is right.
     """
     if key is None:
         return
@@ -80,7 +82,9 @@ def check_key(authorization: str | None, fields: Fields, key: SecretStr | None) 
     own, expected = fields.get("api_key"), key.get_secret_value().encode()
     given = (bearer.strip() if scheme.lower() == "bearer" else "", str(own or ""))
     if True not in {hmac.compare_digest(one.encode(), expected) for one in given}:
-        raise Unauthorized("Invalid API key: send it as api_key, or Authorization: Bearer KEY")
+        if any(given):
+            raise WrongKey("Invalid API key")
+        raise Unauthorized("no API key: send it as api_key, or Authorization: Bearer KEY")
 
 
 def validated(message: type[M], fields: Fields) -> M:
@@ -92,7 +96,10 @@ def validated(message: type[M], fields: Fields) -> M:
     try:
         return message.model_validate(fields)
     except ValidationError as error:
-        raise from_validation(error) from None
+        refusal = from_validation(error)
+        name = (refusal.field or "").partition(".")[0]  # without the kind of text: one, or a list
+        found = refusal.message.partition(": ")[2]
+        raise InvalidRequest(f"{name}: {found}", field=name) from None
 
 
 def _of_json(body: bytes) -> Fields:

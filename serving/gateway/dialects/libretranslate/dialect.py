@@ -1,22 +1,21 @@
-"""The routes of LibreTranslate's API."""
+"""The routes for texts and languages."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, SecretStr, TypeAdapter
+from pydantic import SecretStr
 
-from serving.errors import DeadlineExceeded, ServingError
-from serving.gateway.dialects.libretranslate.bodies import check_key, read_fields, validated
+from serving.documents.formats import FORMATS
+from serving.errors import ServingError
 from serving.gateway.dialects.libretranslate.documentation import open_route, posted
 from serving.gateway.dialects.libretranslate.errors import error_response
+from serving.gateway.dialects.libretranslate.exchange import answered, bounded, read_message
 from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.languages import AUTO, Translators
 from serving.gateway.dialects.libretranslate.messages import (
-    Body,
     DetectBody,
     Detected,
     FrontendSettings,
@@ -28,10 +27,8 @@ from serving.gateway.dialects.libretranslate.messages import (
 )
 from serving.gateway.dialects.libretranslate.names import name_of
 from serving.gateway.dialects.libretranslate.translation import translated
-from serving.gateway.disconnect import unless_disconnected
 from serving.gateway.service import Service
 
-B = TypeVar("B", bound=Body)
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _TYPING_MS = 500
@@ -43,11 +40,11 @@ class LibreTranslateDialect:
 
     Args:
         key: Required of every request that translates or identifies, if given.
+        identifier: Identifies languages.
     """
 
-    def __init__(self, key: SecretStr | None) -> None:
-        self._key = key
-        self._identifier = Identifier()
+    def __init__(self, key: SecretStr | None, identifier: Identifier) -> None:
+        self._key, self._identifier = key, identifier
 
     def router(self, service: Service) -> APIRouter:
         """`/translate`, `/detect`, `/languages` and `/frontend/settings`."""
@@ -82,20 +79,20 @@ class LibreTranslateDialect:
 
     def _translate(self, service: Service) -> Endpoint:
         async def translate(request: Request) -> Response:
-            body = await self._read(request, TranslateBody, service)
+            body = await read_message(request, TranslateBody, service, self._key)
             work = translated(body, service, self._identifier, "/translate")
-            return _json(Translated, await _bounded(request, service, work))
+            return answered(Translated, await bounded(request, service, work))
 
         return translate
 
     def _detect(self, service: Service) -> Endpoint:
         async def detect(request: Request) -> Response:
-            body = await self._read(request, DetectBody, service)
+            body = await read_message(request, DetectBody, service, self._key)
             texts = [body.q] if isinstance(body.q, str) else body.q
             codes = Translators.among(service.catalog.models).codes
             find = self._identifier.candidates
             found = await service.execution.in_pool(None, find, texts, codes)
-            return _json(list[Detected], found)
+            return answered(list[Detected], found)
 
         return detect
 
@@ -106,7 +103,7 @@ class LibreTranslateDialect:
                 Language(code=code, name=name_of(code), targets=list(offered.targets(code)))
                 for code in offered.codes
             ]
-            return _json(list[Language], listed)
+            return answered(list[Language], listed)
 
         return languages
 
@@ -117,7 +114,7 @@ class LibreTranslateDialect:
             shown = FrontendSettings(
                 api_keys=self._key is not None,
                 char_limit=-1,
-                files_translation=False,
+                files_translation=True,
                 frontend_timeout=_TYPING_MS,
                 key_required=self._key is not None,
                 language=SelectedLanguages(
@@ -125,38 +122,8 @@ class LibreTranslateDialect:
                     target=NamedLanguage(code=target, name=name_of(target)),
                 ),
                 suggestions=False,
-                supported_files_format=[],
+                supported_files_format=list(FORMATS),
             )
-            return _json(FrontendSettings, shown)
+            return answered(FrontendSettings, shown)
 
         return settings
-
-    async def _read(self, request: Request, message: type[B], service: Service) -> B:
-        fields, _ = await read_fields(request, service)
-        check_key(request.headers.get("authorization"), fields, self._key)
-        return validated(message, fields)
-
-
-T = TypeVar("T")
-
-
-async def _bounded(request: Request, service: Service, work: Coroutine[Any, Any, T]) -> T:
-    """The work's result, within the time of one request.
-
-    Raises:
-        DeadlineExceeded: there is none by then.
-        ClientDisconnect: the client disconnected.
-    """
-    limit_s = service.settings.request_timeout
-    try:
-        async with asyncio.timeout(limit_s):
-            return await unless_disconnected(request.receive, work)
-    except TimeoutError:
-        raise DeadlineExceeded(
-            f"no response within {limit_s:g} s: send a smaller request"
-        ) from None
-
-
-def _json(kind: Any, value: BaseModel | list[Any]) -> Response:
-    content = TypeAdapter(kind).dump_json(value, by_alias=True, exclude_none=True)
-    return Response(content, media_type="application/json")

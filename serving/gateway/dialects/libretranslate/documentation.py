@@ -12,7 +12,7 @@ from serving.gateway.dialects.libretranslate.errors import LibreTranslateError
 from serving.gateway.openapi import SECURITY, errors
 
 _STATUSES = (400, 413, 429, 500, 503, 504)
-_FORBIDDEN = 403
+_KEY = (401, 403)
 
 
 def open_route(response: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def documented(content: dict[str, Any], response: Any, *, has_key: bool) -> dict
     """
     return {
         "response_model": response,
-        "responses": described(*_STATUSES, *((_FORBIDDEN,) if has_key else ())),
+        "responses": described(*_STATUSES, *(_KEY if has_key else ())),
         "openapi_extra": {
             "requestBody": {"content": content, "required": True},
             **(SECURITY if has_key else {}),

@@ -28,10 +28,14 @@ class LibreTranslateError(BaseModel):
     error: str
 
 
+class WrongKey(Unauthorized):
+    """A key that is not the gateway's; without any, the status is that of other routes."""
+
+    http_status = 403
+
+
 def status_of(error: ServingError) -> int:
-    """LibreTranslate's status: 400 for every request that it refuses, 403 for a key."""
-    if isinstance(error, Unauthorized):
-        return 403
+    """LibreTranslate's status: 400 for every request that it refuses."""
     if isinstance(error, PayloadTooLarge):
         return error.http_status
     return 400 if isinstance(error, InvalidRequest | UnknownModel) else error.http_status
@@ -42,6 +46,8 @@ def error_response(error: ServingError) -> Response:
     headers = {}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    if error.http_status == 401:
+        headers["www-authenticate"] = "Bearer"
     if error.http_status == 413:
         headers["connection"] = "close"  # the rest of the body is not read
     message = f"Slowdown: {error.message}" if isinstance(error, Overloaded) else error.message

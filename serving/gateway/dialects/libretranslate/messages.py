@@ -56,6 +56,13 @@ class DetectBody(Body):
     q: Texts
 
 
+class FileBody(Body):
+    """Fields of `POST /translate_file`, beside the file."""
+
+    source: Code = Field(description="auto: the language is identified.")
+    target: Code
+
+
 class Answer(BaseModel):
     """Base of responses; names are in camel case outside."""
 
@@ -75,6 +82,12 @@ class Translated(Answer):
     translated_text: str | list[str]
     detected_language: Detected | list[Detected] | None = None
     alternatives: list[str] | list[list[str]] | None = None
+
+
+class TranslatedFile(Answer):
+    """Body of the response of `/translate_file`."""
+
+    translated_file_url: str = Field(description="Where the file is, for some minutes.")
 
 
 class Language(Answer):

@@ -1,0 +1,70 @@
+"""Word, PowerPoint and OpenDocument files: the parts of an archive that have paragraphs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from serving.documents.archive import Archive
+from serving.documents.ooxml import POWERPOINT, WORD, Runs
+from serving.documents.opendocument import Spans
+from serving.documents.paragraphs import Vocabulary, XmlPart
+from serving.documents.segment import Inline
+from serving.errors import InvalidRequest
+
+_WORD_PARTS = r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml"
+_POWERPOINT_PARTS = r"ppt/(?:slides/slide|notesSlides/notesSlide|diagrams/(?:data|drawing))\d+\.xml"
+_OPENDOCUMENT_PARTS = r"content\.xml|styles\.xml"
+
+
+class Office:
+    """A document of several parts; implements `Document`.
+
+    Args:
+        content: Its bytes.
+        parts: Pattern of the names of parts with paragraphs.
+        main: A part that each document of the format has.
+        vocabulary: Makes how a part's paragraphs are written.
+
+    Raises:
+        InvalidRequest: not such a document, or a damaged one.
+        PayloadTooLarge: more than is read.
+    """
+
+    def __init__(
+        self, content: bytes, parts: str, main: str, vocabulary: Callable[[], Vocabulary]
+    ) -> None:
+        self._archive = Archive(content)
+        if main not in self._archive.names:
+            raise InvalidRequest("file is damaged, or of another kind than its name says")
+        names = [name for name in self._archive.names if re.fullmatch(parts, name)]
+        self._parts = {
+            name: XmlPart(self._archive.read(name), vocabulary()) for name in sorted(names)
+        }
+        self.segments = [segment for part in self._parts.values() for segment in part.segments]
+
+    def written(self, segments: Sequence[Inline]) -> bytes:
+        """See `Document.written`."""
+        others = iter(segments)
+        return self._archive.written(
+            {
+                name: part.written([next(others) for _ in part.segments])
+                for name, part in self._parts.items()
+                if part.segments
+            }
+        )
+
+
+def word(content: bytes) -> Office:
+    """A .docx: text, headers, footers, notes, comments and text boxes."""
+    return Office(content, _WORD_PARTS, "word/document.xml", lambda: Runs(WORD))
+
+
+def powerpoint(content: bytes) -> Office:
+    """A .pptx: slides, tables, notes and diagrams."""
+    return Office(content, _POWERPOINT_PARTS, "ppt/presentation.xml", lambda: Runs(POWERPOINT))
+
+
+def opendocument(content: bytes) -> Office:
+    """An .odt: text, tables, notes, headers and footers."""
+    return Office(content, _OPENDOCUMENT_PARTS, "content.xml", Spans)

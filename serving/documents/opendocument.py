@@ -1,0 +1,92 @@
+"""Paragraphs of OpenDocument: text mixed with spans (OpenDocument 1.3, part 3, chapter 6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from lxml import etree
+
+from serving.documents.paragraphs import Group
+from serving.documents.segment import Inline
+from serving.documents.xml import Element
+
+_T = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
+_PARAGRAPHS = (f"{_T}p", f"{_T}h")
+_CONTAINERS = {f"{_T}{name}" for name in ("span", "a", "meta")}
+_BREAKS = {f"{_T}{name}" for name in ("tab", "line-break")}
+_DROPPED = {f"{_T}soft-page-break"}
+_SPACES = f"{_T}s"
+_COUNT = f"{_T}c"
+_MOST_SPACES = 1000
+_WHITE = re.compile(r"[ \t\r\n]+")
+
+
+class Spans:
+    """Reads and writes paragraphs with spans; implements `Vocabulary`."""
+
+    def paragraphs(self, root: Element) -> Iterable[Element]:
+        """See `Vocabulary.paragraphs`."""
+        return list(root.iter(*_PARAGRAPHS))
+
+    def groups(self, paragraph: Element) -> list[Group]:
+        """See `Vocabulary.groups`."""
+        groups: list[list[Inline | str]] = [[]]
+        for piece in _content(paragraph):
+            if isinstance(piece, Inline) and piece.key.tag in _BREAKS:
+                groups += [[piece], []]
+            else:
+                groups[-1].append(piece)
+        return [Inline(None, tuple(group)) for group in groups if group]
+
+    def replace(self, paragraph: Element, groups: Sequence[Group]) -> None:
+        """See `Vocabulary.replace`."""
+        _fill(paragraph, [child for group in groups for child in group.children])
+
+
+def _content(element: Element) -> Iterator[Inline | str]:
+    if element.text:
+        yield _WHITE.sub(" ", element.text)
+    for child in element:
+        if child.tag in _CONTAINERS:
+            yield Inline(child, tuple(_content(child)))
+        elif child.tag == _SPACES:
+            count = child.get(_COUNT, "1")
+            yield " " * min(int(count) if count.isdecimal() else 1, _MOST_SPACES)
+        elif child.tag not in _DROPPED:
+            yield Inline(child)
+        if child.tail:
+            yield _WHITE.sub(" ", child.tail)
+
+
+def _fill(parent: Element, children: Sequence[Inline | str]) -> None:
+    """Give an element this content; containers are new, other elements are moved."""
+    parent[:] = []
+    parent.text = None
+    for child in children:
+        if isinstance(child, str):
+            _add_text(parent, child)
+            continue
+        node = child.key
+        if node.tag in _CONTAINERS:
+            node = etree.SubElement(parent, node.tag, node.attrib, node.nsmap)
+            _fill(node, child.children)
+        else:
+            node.tail = None
+            parent.append(node)
+
+
+def _add_text(parent: Element, text: str) -> None:
+    """Add text; a second space in a row is an element of its own."""
+    first, *further = re.split(r"(?<= )( +)", text)
+    _append(parent, first)
+    for spaces, rest in zip(further[::2], further[1::2], strict=True):
+        etree.SubElement(parent, _SPACES, {_COUNT: str(len(spaces))})
+        _append(parent, rest)
+
+
+def _append(parent: Element, text: str) -> None:
+    if len(parent):
+        parent[-1].tail = (parent[-1].tail or "") + text
+    else:
+        parent.text = (parent.text or "") + text

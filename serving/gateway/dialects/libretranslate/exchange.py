@@ -1,0 +1,56 @@
+"""What all routes do before and after their work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from fastapi import Request, Response
+from pydantic import BaseModel, SecretStr, TypeAdapter
+
+from serving.errors import DeadlineExceeded
+from serving.gateway.dialects.libretranslate.bodies import check_key, read_fields, validated
+from serving.gateway.dialects.libretranslate.messages import Body
+from serving.gateway.disconnect import unless_disconnected
+from serving.gateway.service import Service
+
+B = TypeVar("B", bound=Body)
+T = TypeVar("T")
+
+
+async def read_message(
+    request: Request, message: type[B], service: Service, key: SecretStr | None
+) -> B:
+    """The message of a request, whose key is right.
+
+    Raises:
+        Unauthorized: it is not.
+        InvalidRequest: the body cannot be read, or a field is not valid.
+    """
+    fields, _ = await read_fields(request, service)
+    check_key(request.headers.get("authorization"), fields, key)
+    return validated(message, fields)
+
+
+async def bounded(request: Request, service: Service, work: Coroutine[Any, Any, T]) -> T:
+    """The work's result, within the time of one request.
+
+    Raises:
+        DeadlineExceeded: there is none by then.
+        ClientDisconnect: the client disconnected.
+    """
+    limit_s = service.settings.request_timeout
+    try:
+        async with asyncio.timeout(limit_s):
+            return await unless_disconnected(request.receive, work)
+    except TimeoutError:
+        raise DeadlineExceeded(
+            f"no response within {limit_s:g} s: send a smaller request"
+        ) from None
+
+
+def answered(kind: Any, value: BaseModel | list[Any]) -> Response:
+    """A value of this type as JSON, without what is not given."""
+    content = TypeAdapter(kind).dump_json(value, by_alias=True, exclude_none=True)
+    return Response(content, media_type="application/json")

@@ -1,0 +1,153 @@
+"""`/translate_file`, and `/download_file` for its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request, Response
+from pydantic import SecretStr
+
+from serving.documents.formats import read
+from serving.errors import InvalidRequest, ServingError
+from serving.gateway.dialects.bodies import MULTIPART
+from serving.gateway.dialects.libretranslate.bodies import (
+    Upload,
+    check_key,
+    read_fields,
+    validated,
+)
+from serving.gateway.dialects.libretranslate.documentation import described, documented
+from serving.gateway.dialects.libretranslate.downloads import Downloads
+from serving.gateway.dialects.libretranslate.errors import error_response
+from serving.gateway.dialects.libretranslate.exchange import answered, bounded
+from serving.gateway.dialects.libretranslate.identification import Identifier
+from serving.gateway.dialects.libretranslate.messages import FileBody, TranslatedFile
+from serving.gateway.dialects.libretranslate.translation import translator_of
+from serving.gateway.service import Service
+
+Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
+
+FILE = "file"
+_AT_ONCE = 4
+"""Files that are translated at one time; a parsed one takes several times its size."""
+_LONGEST_NAME = 100
+_UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)
+_DOWNLOAD_HEADERS = {
+    # A page of a user's is never shown as one of the gateway's.
+    "content-security-policy": "sandbox; default-src 'none'",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+
+
+class FileDialect:
+    """LibreTranslate's routes for files.
+
+    The address of a translated file is all that is needed to fetch it, since browsers follow it
+    without a key: its name has 256 random bits.
+
+    Args:
+        key: Required of every request that translates, if given.
+        identifier: Identifies languages.
+        downloads: Keeps what was translated.
+    """
+
+    def __init__(
+        self, key: SecretStr | None, identifier: Identifier, downloads: Downloads | None = None
+    ) -> None:
+        self._key, self._identifier = key, identifier
+        self._downloads = downloads or Downloads()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    def router(self, service: Service) -> APIRouter:
+        """`/translate_file` and `/download_file/{name}`."""
+        router = APIRouter()
+        schema = {"$ref": f"#/components/schemas/{FileBody.__name__}"}
+        binary = {"type": "object", "properties": {FILE: {"type": "string", "format": "binary"}}}
+        form = {"schema": {"allOf": [schema, binary | {"required": [FILE]}]}}
+        router.add_api_route(
+            "/translate_file",
+            self._translate_file(service),
+            methods=["POST"],
+            summary="Translate a file, in the form of LibreTranslate's API.",
+            **documented({MULTIPART: form}, TranslatedFile, has_key=self._key is not None),
+        )
+        router.add_api_route(
+            "/download_file/{name}",
+            self._download(),
+            methods=["GET"],
+            summary="Fetch a translated file.",
+            response_class=Response,
+            responses={
+                200: {
+                    "content": {"application/octet-stream": {"schema": {"type": "string"}}},
+                    "description": "The file.",
+                },
+                **described(404, 500),
+            },
+            openapi_extra={"parameters": [_NAME]},
+        )
+        return router
+
+    def render_error(self, error: ServingError) -> Response:
+        """`{"error": "…"}` with LibreTranslate's status."""
+        return error_response(error)
+
+    def _translate_file(self, service: Service) -> Endpoint:
+        async def translate_file(request: Request) -> Response:
+            fields, file = await read_fields(request, service)
+            check_key(request.headers.get("authorization"), fields, self._key)
+            body = validated(FileBody, fields)
+            if file is None or file.field != FILE or not file.name:
+                raise InvalidRequest("file: Field required, as a file with a name", field=FILE)
+            content, target = await bounded(request, service, self._translated(file, body, service))
+            name = self._downloads.put(_name(file.name, target), content)
+            url = f"{request.base_url}download_file/{quote(name)}"
+            return answered(TranslatedFile, TranslatedFile(translated_file_url=url))
+
+        return translate_file
+
+    async def _translated(
+        self, file: Upload, body: FileBody, service: Service
+    ) -> tuple[bytes, str]:
+        """The translated file, and the language."""
+        in_pool = service.execution.in_pool
+        async with self._turns:
+            document = await in_pool(None, read, file.name, file.content)
+            segments = document.segments
+            texts = [segment.text for segment in segments]
+            translator, _ = await translator_of(
+                texts, body.source, body.target, service, self._identifier, _ROUTE, "segment"
+            )
+            if translator.model is None or not segments:
+                return file.content, translator.target
+            done = await translator.segments(segments)
+            return await in_pool(None, document.written, done), translator.target
+
+    def _download(self) -> Endpoint:
+        async def download_file(request: Request) -> Response:
+            name, content = self._downloads.get(request.path_params["name"])
+            headers = {"content-disposition": f'attachment; filename="{name}"'}
+            return Response(
+                content,
+                media_type="application/octet-stream",
+                headers=_DOWNLOAD_HEADERS | headers,
+            )
+
+        return download_file
+
+
+_ROUTE = "/translate_file"
+_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _name(given: str, target: str) -> str:
+    """Name of the translated file, of letters, digits, dots and dashes."""
+    path = PurePosixPath(given.replace("\\", "/"))
+    stem = _UNSAFE.sub("_", path.stem).strip(".")[:_LONGEST_NAME] or "file"
+    return f"{stem}_{target}{path.suffix.lower()}"

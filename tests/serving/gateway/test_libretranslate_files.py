@@ -1,0 +1,160 @@
+"""`/translate_file` and the addresses that it answers with."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from serving.errors import Overloaded, PayloadTooLarge, UnknownRoute
+from serving.gateway.dialects.libretranslate.downloads import LIFETIME_S, Downloads
+from tests.serving.documents import samples
+from tests.serving.gateway.conftest import Gateway, MakeGateway
+from tests.serving.gateway.test_libretranslate import KEY, error_of, translator
+from tests.serving.gateway.test_openapi import served
+
+FIELDS = {"source": "es", "target": "en"}
+
+
+@pytest.fixture
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    return make_gateway([translator("spanish", ("es", "en"))])
+
+
+async def send(
+    gateway: Gateway, name: str, content: bytes, fields: dict[str, str] = FIELDS
+) -> httpx.Response:
+    return await gateway.http.post("/translate_file", data=fields, files={"file": (name, content)})
+
+
+async def fetched(gateway: Gateway, response: httpx.Response) -> httpx.Response:
+    assert response.status_code == 200, response.text
+    return await gateway.http.get(response.json()["translatedFileUrl"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", b"hola\n\n12\n"),
+        ("a.html", b"<p>hay <b>veinte</b> mesas</p>"),
+        ("a.srt", b"1\n00:00:01,000 --> 00:00:02,000\nhola\n"),
+    ],
+)
+async def test_translated_file_is_fetched(gateway: Gateway, name: str, content: bytes) -> None:
+    response = await send(gateway, name, content)
+    url = urlsplit(response.json()["translatedFileUrl"])
+    assert (url.scheme, url.netloc) == ("http", "gateway")
+    file = await fetched(gateway, response)
+    assert file.content == content  # the tiny model repeats its words
+    assert file.headers["content-disposition"].endswith(f'"a_en{name[1:]}"')
+    assert file.headers["content-type"] == "application/octet-stream"
+    assert file.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in file.headers["content-security-policy"]
+    assert {call.model for call in gateway.inference.calls} == {"spanish"}
+
+
+async def test_office_files_are_translated(gateway: Gateway) -> None:
+    for name, content, texts in (
+        ("a.docx", samples.word_file(), samples.word_texts),
+        ("a.pptx", samples.slides_file(), samples.slides_texts),
+        ("a.odt", samples.open_file(), samples.open_texts),
+    ):
+        file = await fetched(gateway, await send(gateway, name, content))
+        spaced = [one.split() for one in texts(content)]  # tiny words have one space between
+        assert [one.split() for one in texts(file.content)] == spaced
+        assert gateway.inference.calls
+        gateway.inference.calls.clear()
+
+
+async def test_source_is_identified_and_one_language_needs_no_model(gateway: Gateway) -> None:
+    text = "¿Dónde está la vieja lámpara?"
+    fields = {"source": "auto", "target": "en"}
+    await fetched(gateway, await send(gateway, "a.txt", text.encode(), fields))
+    assert len(gateway.inference.calls) == 1
+    fields = {"source": "en", "target": "en"}
+    same = await fetched(gateway, await send(gateway, "a.txt", b"a <b> c", fields))
+    assert (same.content, len(gateway.inference.calls)) == (b"a <b> c", 1)
+
+
+async def test_names_are_safe_and_cannot_be_guessed(gateway: Gateway) -> None:
+    name = '../..\\x/"añ o\r\n.b.TXT'
+    responses = [await send(gateway, name, b"hola") for _ in range(2)]
+    first, second = (urlsplit(one.json()["translatedFileUrl"]).path for one in responses)
+    assert first != second
+    token, _, rest = first.removeprefix("/download_file/").partition(".")
+    assert len(token) >= 43
+    assert rest.endswith("_en.txt")
+    assert set(rest) <= set("abcdefghijklmnopqrstuvwxyz_.%0123456789ABCDEF")
+    for path in (token, f"{token}.txt", f"x{token}.{rest}", "../metrics", "%00", "a" * 5000):
+        response = await gateway.http.get(f"/download_file/{path}")
+        assert response.status_code == 404 or path == "../metrics"
+
+
+@pytest.mark.parametrize(
+    ("request_of", "message"),
+    [
+        ({"data": FIELDS}, "file: Field required"),
+        ({"data": FIELDS, "files": {"other": ("a.txt", b"a")}}, "file: Field required"),
+        ({"files": {"file": ("a.txt", b"a")}}, "source: Field required"),
+        ({"data": FIELDS, "files": {"file": ("a.exe", b"a")}}, "supported are: .txt"),
+        ({"data": FIELDS, "files": {"file": ("a.docx", b"a")}}, "damaged"),
+        ({"data": FIELDS | {"target": "fr"}, "files": {"file": ("a.txt", b"a")}}, "target"),
+        ({"data": FIELDS, "files": {"file": ("a.txt", b"a " * 60)}}, "segment"),
+        ({"json": FIELDS}, "file: Field required"),
+        (
+            {"data": FIELDS, "files": [("file", ("a.txt", b"a")), ("file", ("b.txt", b"a"))]},
+            "files",
+        ),
+    ],
+)
+async def test_what_is_no_file_to_translate_is_refused(
+    gateway: Gateway, request_of: dict[str, Any], message: str
+) -> None:
+    response = await gateway.http.post("/translate_file", **request_of)
+    assert (response.status_code, message in error_of(response)) == (400, True), response.text
+
+
+async def test_key_is_a_field_of_the_form(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway([translator("spanish", ("es", "en"))], api_key=KEY)
+    assert (await send(gateway, "a.txt", b"hola")).status_code == 401
+    wrong = await send(gateway, "a.txt", b"hola", FIELDS | {"api_key": "wrong"})
+    assert wrong.status_code == 403
+    right = await send(gateway, "a.txt", b"hola", FIELDS | {"api_key": KEY})
+    assert (await fetched(gateway, right)).content == b"hola"
+
+
+async def test_settings_list_the_formats(gateway: Gateway) -> None:
+    settings = (await gateway.http.get("/frontend/settings")).json()
+    assert settings["filesTranslation"] is True
+    assert {".txt", ".html", ".srt", ".docx", ".odt", ".pptx", ".epub"} <= set(
+        settings["supportedFilesFormat"]
+    )
+
+
+def test_files_are_forgotten_and_bounded() -> None:
+    now = [0.0]
+    kept = Downloads(max_bytes=100, clock=lambda: now[0])
+    first, second = kept.put("a", b"1" * 40), kept.put("b", b"2" * 40)
+    with pytest.raises(Overloaded) as full:
+        kept.put("c", b"3" * 40)
+    assert full.value.retry_after_s == LIFETIME_S
+    assert kept.get(first) == ("a", b"1" * 40)
+    third = kept.put("c", b"3" * 40)  # in place of what has been fetched
+    with pytest.raises(UnknownRoute):
+        kept.get(first)
+    assert kept.get(second)[0] == "b"
+    with pytest.raises(PayloadTooLarge):
+        kept.put("d", b"4" * 101)
+    now[0] = LIFETIME_S + 1
+    with pytest.raises(UnknownRoute):
+        kept.get(third)
+    assert kept.put("e", b"5" * 100)
+
+
+def test_browsers_follow_the_address() -> None:
+    with served() as address:
+        files = {"file": ("a.txt", b"hola")}
+        response = httpx.post(f"{address}/translate_file", data=FIELDS, files=files)
+        assert httpx.get(response.json()["translatedFileUrl"]).content == b"hola"
