@@ -46,6 +46,7 @@ class TorchRunner:
         self.vocabulary_size = manifest.vocabulary_size
         self.footprint = Footprint()
         self.spare_bytes = 0
+        self.free_bytes: int | None = None
         self.supports_deferred_admission = False
         self.takes_chunks = False
         self.greedy_steps = 0

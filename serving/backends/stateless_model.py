@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import numpy as np
 import triton_python_backend_utils as pb
 
-from serving.backends.errors import InvalidArgument
 from serving.backends.heartbeat import Heartbeat
 from serving.backends.instance import TritonMetrics, assert_interpreter, text_parameters
 from serving.backends.session_stats import REPORTED, SessionStats
@@ -46,15 +45,17 @@ class StatelessModel(ABC):
     """One instance: its sessions in a process of their own."""
 
     @abstractmethod
-    def open_sessions(self, file: Path, config: dict[str, Any]) -> Sessions:
+    def open_sessions(self, file: Path, config: dict[str, Any], card: int | None) -> Sessions:
         """The runtime's sessions over a graph.
 
         Args:
             file: The graph.
             config: The model's configuration, as Triton's JSON.
+            card: Number of the GPU; None on the CPU.
 
         Raises:
             InvalidArgument: the graph cannot be loaded, or the configuration contradicts it.
+            DeviceError: the card cannot be used.
         """
 
     def initialize(self, args: dict[str, str]) -> None:
@@ -64,14 +65,14 @@ class StatelessModel(ABC):
             InvalidArgument: they do not fit; Triton reports it as the reason why the load failed.
         """
         assert_interpreter()
-        if args["model_instance_kind"] == "GPU":
-            raise InvalidArgument("this backend runs on the CPU: KIND_GPU needs the native one")
+        is_on_gpu = args["model_instance_kind"] == "GPU"
+        card = int(args["model_instance_device_id"]) if is_on_gpu else None
         config = json.loads(args["model_config"])
         self._is_batched = int(config["max_batch_size"]) > 0
         folder = Path(args["model_repository"]) / args["model_version"]
         file = folder / (config.get("default_model_filename") or "model.onnx")
         file = file / "model.onnx" if file.is_dir() else file
-        self._sessions = self.open_sessions(file, config)
+        self._sessions = self.open_sessions(file, config, card)
         try:
             self._sessions.warm_up()
         except Exception as error:  # the runtimes' errors share no base

@@ -152,7 +152,7 @@ class BundleLoader:
 
     def _prepare(self, bundle: Bundle) -> None:
         """Refuse what this machine or a gateway cannot serve; build plans that are missing."""
-        require_device(bundle)
+        require_device(bundle, self._settings.device)
         load_model(bundle)
         if not needs_plan(bundle):
             return
@@ -328,6 +328,7 @@ class BundleLoader:
             self._incarnations[model],
             self._settings.capacity.parameters(),
             self._files.get((model, policy.version)),
+            self._settings.device.card,
         )
         before = self._stubs.running(model, policy.version)
         self._require_control().load(model, config)

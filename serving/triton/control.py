@@ -191,6 +191,7 @@ def model_config(
     incarnation: int = 0,
     generator_parameters: Mapping[str, str] = MappingProxyType({}),
     file: str | None = None,
+    card: int | None = None,
 ) -> dict[str, Any]:
     """A model's configuration with a version policy, as the body of Triton's load request.
 
@@ -206,6 +207,7 @@ def model_config(
         generator_parameters: Override the file's, if the model is a generator.
         file: What the model is loaded from, relative to its version's folder; None: as the
             configuration says.
+        card: The GPU of instances on GPUs; None: as the configuration says.
 
     Raises:
         BundleError: the file is missing or is not a model configuration.
@@ -226,6 +228,9 @@ def model_config(
         config.parameters[name].string_value = value
     if file is not None:
         config.default_model_filename = file
+    for group in config.instance_group:
+        if card is not None and group.kind == model_config_pb2.ModelInstanceGroup.KIND_GPU:
+            group.gpus[:] = [card]
     fields: dict[str, Any] = json_format.MessageToDict(config, preserving_proto_field_name=True)
     return fields
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.capacity import CapacitySettings
+from serving.triton.devices import ANY_DEVICE, ServedDevice
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class TritonSettings:
     """File that records the served versions; None: `served.json` in the repository."""
     plans: Path | None = None
     """Folder of TensorRT's plans, built where they are missing; None: beside the repository."""
+    device: ServedDevice = ANY_DEVICE
+    """Devices of bundles that are served, and the card of those for CUDA."""
     capacity: CapacitySettings = field(default_factory=CapacitySettings)
     """Of every generator; fields left None are taken from each model's `config.pbtxt`."""
     max_restarts: int = 5

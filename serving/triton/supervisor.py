@@ -171,6 +171,7 @@ def run_triton(settings: TritonSettings, *, json_output: bool = False) -> int:
         SetupError: it does not start, or does not stay up.
     """
     configure_logs(as_json=json_output)
+    settings.device.check()
     server = TritonServer(settings)
     for number in _STOP_SIGNALS:
         signal.signal(number, lambda *_: _stop(server))

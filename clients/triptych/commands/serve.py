@@ -10,6 +10,7 @@ import typer
 
 from triptych.commands.capacity import CapacityFlags, arguments, with_capacity_flags
 from triptych.commands.lazy_import import imported
+from triptych.commands.options import Device
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
 
@@ -27,6 +28,7 @@ def serve(
         bool,
         typer.Option(envvar="TRIPTYCH_WATCH", help="Serve new versions as they are exported."),
     ] = False,
+    device: Device = None,
     capacity: CapacityFlags,
 ) -> int:
     """Start Triton and the gateway, and report when they are ready; Ctrl-C stops both.
@@ -44,6 +46,7 @@ def serve(
 
     if not repository.is_dir():
         raise InvalidArgument(f"no such folder: {repository} (triptych export fills it)")
+    imported("serving.triton.devices", "serve-cpu").ServedDevice.of(device)  # or refuses it
     free_ports = imported("serving.ports", "serve-cpu").free_ports
     front = free_ports(host, {"http": http_port, "grpc": grpc_port})
     back = free_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
@@ -51,6 +54,7 @@ def serve(
     shared = ("--repository", str(repository))
     triton = [f"--{name}-port={port}" for name, port in back.items()]
     triton += ["--watch"] if watch else []
+    triton += ["--device", device] if device else []
     gateway = [f"--{name}-port={port}" for name, port in front.items()]
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{front['http']}"
     processes = Processes(

@@ -9,6 +9,7 @@ import typer
 
 from triptych.commands.capacity import CapacityFlags, with_capacity_flags
 from triptych.commands.lazy_import import imported
+from triptych.commands.options import Device
 
 
 @with_capacity_flags
@@ -67,6 +68,7 @@ def triton(
             help="Folder of TensorRT's plans, built if missing.  [beside the repository]",
         ),
     ] = None,
+    device: Device = None,
     json_output: Annotated[
         bool, typer.Option(envvar="TRIPTYCH_JSON_OUTPUT", help="Log lines as JSON.")
     ] = False,
@@ -91,6 +93,7 @@ def triton(
         retire_after_s=retire_after,
         state=state,
         plans=plans,
+        device=imported("serving.triton.devices", "serve-cpu").ServedDevice.of(device),
         capacity=imported("serving.capacity", "serve-cpu").CapacitySettings.of(capacity),
     )
     code: int = server.run_triton(settings, json_output=json_output)

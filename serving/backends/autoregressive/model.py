@@ -23,6 +23,7 @@ from serving.bundle_reader import open_bundle
 from serving.capacity import CapacitySettings
 from serving.codec import Arrays, decode_request
 from serving.engine.engine import Engine
+from serving.engine.memory import check_memory
 from serving.engine.request import Cancelled, EngineRequest, Failed
 from serving.engine.runners.factory import SPARE_BYTES, make_runner
 from serving.engine.validation import RequestValidator
@@ -58,6 +59,7 @@ class TritonPythonModel:
         spare_bytes = min(SPARE_BYTES, capacity.state_bytes)
         runner = make_runner(bundle, _device(args), threads=threads, spare_bytes=spare_bytes)
         validator = RequestValidator(bundle.manifest, lambda: _word_edges(bundle))
+        check_memory(runner, bundle.manifest, capacity)
         self._engine = Engine(runner, validator, capacity)
         self._sender = ResponseSender()
         self._queue = PendingQueue(self._engine, self._sender)

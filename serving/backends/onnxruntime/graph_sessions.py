@@ -20,13 +20,19 @@ from numpy.typing import NDArray
 from serving.backends.errors import InvalidArgument
 from serving.backends.onnxruntime.config_check import check_config, element_type
 from serving.backends.onnxruntime.options import session_options
+from serving.engine.runners.cuda.installation import (
+    PROVIDER,
+    require_loaded,
+    require_provider,
+)
+from serving.errors import DeviceError
 
 if TYPE_CHECKING:
     import onnx
 
 MAX_SESSIONS = 4
 """Each has its own weights, unless they are in external data: the page cache holds those once."""
-_PROVIDERS = ["CPUExecutionProvider"]
+_CPU = "CPUExecutionProvider"
 _EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
 _ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
 
@@ -39,20 +45,22 @@ class GraphSessions:
     Args:
         file: The graph.
         config: The model's configuration, as Triton's JSON.
+        card: Number of the GPU; None on the CPU.
 
     Raises:
         InvalidArgument: the graph cannot be loaded, or the configuration contradicts it.
+        DeviceError: the card cannot be used.
     """
 
-    def __init__(self, file: Path, config: dict[str, Any]) -> None:
+    def __init__(self, file: Path, config: dict[str, Any], card: int | None = None) -> None:
         if not file.exists():
             raise InvalidArgument(f"unable to find '{file}' for model instance '{config['name']}'")
         self._file = file
-        self._config = config
+        self._config, self._card = config, card
         self._sessions: LRUCache[frozenset[str], Any] = LRUCache(MAX_SESSIONS)
         try:
-            whole = ort.InferenceSession(file, session_options(config), providers=_PROVIDERS)
-        except InvalidArgument:
+            whole = self._open(file, session_options(config))
+        except (InvalidArgument, DeviceError):
             raise
         except Exception as error:  # ONNX Runtime's errors share no base
             raise InvalidArgument(error_text(error)) from error
@@ -102,7 +110,17 @@ class GraphSessions:
         cut_graph(model.graph, outputs)
         options = session_options(self._config)
         options.add_session_config_entry(_EXTERNAL_DATA, str(self._file.parent))
-        return ort.InferenceSession(model.SerializeToString(), options, providers=_PROVIDERS)
+        return self._open(model.SerializeToString(), options)
+
+    def _open(self, model: Path | bytes, options: Any) -> Any:
+        """A session on the card, if there is one, and not on the CPU instead."""
+        if self._card is None:
+            return ort.InferenceSession(model, options, providers=[_CPU])
+        require_provider()
+        on_card = (PROVIDER, {"device_id": str(self._card), "use_tf32": "0"})
+        session = ort.InferenceSession(model, options, providers=[on_card, _CPU])
+        require_loaded(session)
+        return session
 
 
 def cut_graph(graph: onnx.GraphProto, outputs: Collection[str]) -> None:

@@ -16,6 +16,6 @@ from serving.backends.stateless_model import StatelessModel
 class TritonPythonModel(StatelessModel):
     """One instance; Triton requires this name."""
 
-    def open_sessions(self, file: Path, config: dict[str, Any]) -> GraphSessions:
+    def open_sessions(self, file: Path, config: dict[str, Any], card: int | None) -> GraphSessions:
         """ONNX Runtime's sessions."""
-        return GraphSessions(file, config)
+        return GraphSessions(file, config, card)

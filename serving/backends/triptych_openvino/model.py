@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from serving.backends.errors import InvalidArgument
 from serving.backends.stateless_model import StatelessModel
 from serving.backends.triptych_openvino.compiled_graphs import CompiledGraphs
 
@@ -15,6 +16,8 @@ from serving.backends.triptych_openvino.compiled_graphs import CompiledGraphs
 class TritonPythonModel(StatelessModel):
     """One instance; Triton requires this name."""
 
-    def open_sessions(self, file: Path, config: dict[str, Any]) -> CompiledGraphs:
+    def open_sessions(self, file: Path, config: dict[str, Any], card: int | None) -> CompiledGraphs:
         """OpenVINO's compiled models."""
+        if card is not None:
+            raise InvalidArgument("this backend runs on the CPU, not with KIND_GPU")
         return CompiledGraphs(file, config)

@@ -24,7 +24,8 @@ def make_runner(
         spare_bytes: Bound on released buffers kept for reuse.
 
     Raises:
-        SetupError: the device is not supported, not there, or not the one that the bundle is for.
+        SetupError: the device is not supported, not there (a DeviceError), or not the one that the
+            bundle is for.
         BundleError: the bundle's graphs or dtypes are not supported on the device.
     """
     return OrtRunner(bundle, threads, spare_bytes, _device(bundle, device))

@@ -199,6 +199,11 @@ class Runner(Protocol):
         """Bytes kept for speed alone, until `trim`."""
         ...
 
+    @property
+    def free_bytes(self) -> int | None:
+        """Free memory of a device of its own; None where memory is the host's."""
+        ...
+
     def group(self, width: int) -> Group:
         """A new, empty group. The engine keeps one for each width in use."""
         ...

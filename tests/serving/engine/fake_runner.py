@@ -229,6 +229,7 @@ class FakeRunner:
     greedy_steps: int = 0
     shares_prefixes: bool = False
     spare_bytes: int = 0
+    free_bytes: int | None = None
 
     def group(self, width: int) -> FakeGroup:
         self.groups.append(FakeGroup(self.logits, width))

@@ -9,8 +9,11 @@ import pytest
 
 from serving.bundle import MANIFEST, Bundle
 from serving.bundle_reader import open_bundle
-from serving.errors import SetupError
+from serving.errors import DeviceError, SetupError
 from serving.triton import TritonServer, TritonSettings, devices
+from serving.triton.control import VersionPolicy, model_config
+from serving.triton.devices import ServedDevice
+from serving.triton.supervisor import run_triton
 from tests.serving.triton.tiny import publish_times
 
 
@@ -53,3 +56,44 @@ def test_server_refuses_it_and_serves_the_others(tmp_path: Path) -> None:
         assert server.models == ("thrice",)
     finally:
         server.stop()
+
+
+def test_bundle_for_cuda_is_refused_where_only_the_cpu_is_to_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "GPU", tmp_path)
+    with pytest.raises(DeviceError, match=r"is for CUDA \(fp16\), and --device is cpu: export it"):
+        devices.require_device(_for_cuda(tmp_path), ServedDevice.of("cpu"))
+    devices.require_device(open_bundle(tmp_path / "twice" / "1"), ServedDevice.of(None))
+
+
+@pytest.mark.parametrize(("text", "card"), [("cuda", None), ("cuda:0", 0), ("cuda:3", 3)])
+def test_flag_names_a_card(text: str, card: int | None) -> None:
+    assert ServedDevice.of(text) == ServedDevice(is_required=True, card=card)
+
+
+@pytest.mark.parametrize("text", ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", "CUDA"])
+def test_other_devices_are_refused(text: str) -> None:
+    with pytest.raises(SetupError, match="supported are cpu, cuda and cuda:N"):
+        ServedDevice.of(text)
+
+
+def test_server_for_cuda_does_not_start_without_its_provider(tmp_path: Path) -> None:
+    settings = TritonSettings(tmp_path, device=ServedDevice.of("cuda"))
+    with pytest.raises(DeviceError, match="has no CUDAExecutionProvider: install"):
+        run_triton(settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_card_is_that_of_instances_on_gpus(tmp_path: Path) -> None:
+    text = "instance_group [{kind: KIND_%s count: 2}]"
+    for name in ("GPU", "CPU"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.pbtxt").write_text(text % name)
+
+    def gpus(name: str, card: int | None) -> list[int]:
+        (group,) = model_config(tmp_path / name, VersionPolicy(1), card=card)["instance_group"]
+        return list(group.get("gpus", []))
+
+    assert gpus("GPU", 1) == [1]
+    assert gpus("GPU", None) == gpus("CPU", 1) == []

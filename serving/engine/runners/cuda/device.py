@@ -5,12 +5,10 @@ The same code allocates, copies and binds on both, so that what a card runs is t
 
 from __future__ import annotations
 
-import ctypes
 import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
 from math import prod
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,10 +18,14 @@ from numpy.typing import NDArray
 
 from serving.bundle import Dtype
 from serving.engine.runners.cuda.graph_ids import UNCAPTURED
+from serving.engine.runners.cuda.installation import (
+    PROVIDER,
+    require_loaded,
+    require_provider,
+)
 from serving.engine.runners.cuda.runtime import CudaRuntime, Direction, Runtime
 from serving.engine.runners.cuda.tensors import AddressedTensor, Memory
 from serving.engine.state.device import DeviceTensor, item_bytes
-from serving.errors import SetupError
 
 log = logging.getLogger(__name__)
 
@@ -255,6 +257,11 @@ class AddressDevice:
             for value in binding.get_outputs()
         ]
 
+    @property
+    def free_bytes(self) -> int:
+        """See `OrtDevice.free_bytes`."""
+        return self._runtime.memory()[0]
+
     def trim(self) -> None:
         """See `OrtDevice.trim`."""
         self._memory.trim()
@@ -289,19 +296,14 @@ class CudaDevice(AddressDevice):
     """A card, on one stream for all sessions of a runner.
 
     Raises:
-        SetupError: onnxruntime-gpu, the CUDA libraries or the card are missing.
+        DeviceError: onnxruntime-gpu, the CUDA libraries or the card are missing.
     """
 
     def __init__(self, number: int = 0) -> None:
-        provider = "CUDAExecutionProvider"
-        if provider not in onnxruntime.get_available_providers():
-            raise SetupError(
-                f"onnxruntime {onnxruntime.__version__} has no {provider}: install "
-                "triptych[serve-gpu] (onnxruntime-gpu) where onnxruntime is installed"
-            )
+        require_provider()
         onnxruntime.set_default_logger_severity(_ERRORS)  # it warns of shape arithmetic on the host
         self.runtime = CudaRuntime(number)
-        super().__init__(self.runtime, provider, "cuda", number)
+        super().__init__(self.runtime, PROVIDER, "cuda", number)
 
     def open(
         self,
@@ -313,8 +315,7 @@ class CudaDevice(AddressDevice):
         """See `OrtDevice.open`. ONNX Runtime falls back to the CPU where CUDA does not load."""
         options.log_severity_level = _ERRORS
         session = super().open(model, options, is_captured=is_captured)
-        if self.provider not in session.get_providers():
-            raise SetupError(f"ONNX Runtime cannot load {self.provider}: {_missing_library()}")
+        require_loaded(session)
         return session
 
     def _provider_options(self, *, is_captured: bool) -> dict[str, str]:
@@ -326,16 +327,6 @@ class CudaDevice(AddressDevice):
             "cudnn_conv_algo_search": "HEURISTIC",  # shapes vary: an exhaustive search is repeated
             "arena_extend_strategy": "kSameAsRequested",
         }
-
-
-def _missing_library() -> str:
-    """What the dynamic linker misses of the provider's libraries."""
-    folder = Path(onnxruntime.__file__).parent / "capi"
-    try:
-        ctypes.CDLL(str(folder / "libonnxruntime_providers_cuda.so"))
-    except OSError as error:
-        return str(error)
-    return "its libraries load; the driver may be older than they are"
 
 
 @cache

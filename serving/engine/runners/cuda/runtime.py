@@ -6,7 +6,7 @@ import ctypes
 from enum import IntEnum
 from typing import Any, Protocol
 
-from serving.errors import SetupError
+from serving.errors import DeviceError
 
 _LIBRARIES = ("libcudart.so.13", "libcudart.so.12")
 _NON_BLOCKING = 1  # a stream that does not wait for the default stream
@@ -84,7 +84,7 @@ class CudaRuntime:
         number: Of the card.
 
     Raises:
-        SetupError: no libcudart, no card, or no card of that number.
+        DeviceError: no libcudart, no card, or no card of that number.
     """
 
     def __init__(self, number: int) -> None:
@@ -92,9 +92,9 @@ class CudaRuntime:
         count = ctypes.c_int(0)
         status = self._library.cudaGetDeviceCount(ctypes.byref(count))
         if status or not count.value:
-            raise SetupError(f"CUDA finds no card: {self._text(status)}")
+            raise DeviceError(f"CUDA finds no card: {self._text(status)}")
         if number >= count.value:
-            raise SetupError(f"there is no card {number}: CUDA finds {count.value}, from 0 on")
+            raise DeviceError(f"there is no card {number}: CUDA finds {count.value}, from 0 on")
         self._call("cudaSetDevice", number)
         stream = ctypes.c_void_p()
         self._call("cudaStreamCreateWithFlags", ctypes.byref(stream), _NON_BLOCKING)
@@ -184,14 +184,14 @@ def _open_library() -> ctypes.CDLL:
     """libcudart, as ONNX Runtime loads it.
 
     Raises:
-        SetupError: there is none.
+        DeviceError: there is none.
     """
     for name in _LIBRARIES:
         try:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    raise SetupError(
+    raise DeviceError(
         f"{' or '.join(_LIBRARIES)} is missing: install the CUDA runtime (for onnxruntime-gpu: "
         "pip install onnxruntime-gpu[cuda,cudnn])"
     )

@@ -114,6 +114,11 @@ class OrtDevice(Device, Protocol):
         """
         ...
 
+    @property
+    def free_bytes(self) -> int | None:
+        """Free memory of a device of its own; None where memory is the host's."""
+        ...
+
     def trim(self) -> None:
         """Frees memory kept for speed alone."""
         ...
@@ -128,6 +133,7 @@ class CpuDevice(HostMemory):
 
     provider = "CPUExecutionProvider"
     unsupported_dtypes = frozenset({"bfloat16"})
+    free_bytes = None
 
     def open(
         self,

@@ -59,6 +59,11 @@ class OrtRunner:
         """Bytes of released arenas; see `Runner.spare_bytes`."""
         return self._sessions.pool.spare_bytes
 
+    @property
+    def free_bytes(self) -> int | None:
+        """See `Runner.free_bytes`."""
+        return self._sessions.device.free_bytes
+
     def group(self, width: int) -> OrtGroup:
         """A new, empty group."""
         return OrtGroup(self._sessions, width)

@@ -1,0 +1,56 @@
+"""What this machine has of CUDA, and in one line what it lacks."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import onnxruntime
+
+from serving.engine.runners.cuda.runtime import CudaRuntime
+from serving.errors import DeviceError
+
+PROVIDER = "CUDAExecutionProvider"
+
+
+def check_card(number: int) -> None:
+    """Refuses a card that nothing can run on.
+
+    Raises:
+        DeviceError: onnxruntime-gpu, libcudart or the card is missing.
+    """
+    require_provider()
+    CudaRuntime(number).close()
+
+
+def require_provider() -> None:
+    """Refuses an ONNX Runtime that was built without CUDA.
+
+    Raises:
+        DeviceError: names what to install.
+    """
+    if PROVIDER not in onnxruntime.get_available_providers():
+        raise DeviceError(
+            f"onnxruntime {onnxruntime.__version__} has no {PROVIDER}: install "
+            "triptych[serve-gpu] in an environment without the CPU's onnxruntime"
+        )
+
+
+def require_loaded(session: onnxruntime.InferenceSession) -> None:
+    """Refuses a session that fell back to the CPU, as ONNX Runtime does without an error.
+
+    Raises:
+        DeviceError: names the library that does not load.
+    """
+    if PROVIDER not in session.get_providers():
+        raise DeviceError(f"ONNX Runtime cannot load {PROVIDER}: {_missing_library()}")
+
+
+def _missing_library() -> str:
+    """What the dynamic linker misses of the provider's libraries."""
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    try:
+        ctypes.CDLL(str(folder / "libonnxruntime_providers_cuda.so"))
+    except OSError as error:
+        return str(error)
+    return "its libraries load; the driver may be older than they are"

@@ -1,0 +1,111 @@
+"""What is missing of a card is said in one line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from export.quantize import Precision
+from serving.backends.onnxruntime.graph_sessions import GraphSessions
+from serving.engine.memory import check_memory
+from serving.engine.runners.candidates import plain_request
+from serving.engine.runners.cuda.runtime import DeviceOutOfMemory
+from serving.engine.runners.factory import make_runner
+from serving.engine.runners.protocol import Prompt
+from serving.engine.scheduler import Capacity
+from serving.errors import BundleError, DeviceError
+from tests.cuda_stub.conftest import OnDevice
+from tests.cuda_stub.stub_library import Stub
+from tests.serving.tiny_bundles import graph
+
+CHECK = """
+from serving.engine.runners.cuda.device import CudaDevice
+from serving.engine.runners.ort.sessions import session_options
+from serving.engine.runners.ort.topk_graph import TopK
+from serving.errors import DeviceError
+try:
+    TopK(session_options(1), 32, CudaDevice())
+except DeviceError as error:
+    print("refused:", error.message)
+"""
+
+
+def refused(**environment: str) -> str:
+    """What a process in this environment prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_no_card(stub: Stub) -> None:
+    assert refused(CUDA_STUB_DEVICES="0") == "refused: CUDA finds no card: stub error 100"
+
+
+def test_no_card_of_that_number(stub: Stub, on_device: OnDevice) -> None:
+    with pytest.raises(DeviceError, match="there is no card 3: CUDA finds 1, from 0 on"):
+        make_runner(on_device("gpt2", Precision.FP16), "cuda:3")
+
+
+def test_library_of_the_provider_is_missing(stub: Stub, tmp_path: Path) -> None:
+    """ONNX Runtime runs on the CPU then, without an error."""
+    for library in Path(os.environ["LD_LIBRARY_PATH"]).iterdir():
+        if "cublasLt" not in library.name:
+            shutil.copy(library, tmp_path)
+    found = refused(LD_LIBRARY_PATH=str(tmp_path))
+    assert "refused: ONNX Runtime cannot load CUDAExecutionProvider: libcublasLt.so.13" in found
+
+
+def test_too_little_memory_for_the_rows(stub: Stub, on_device: OnDevice) -> None:
+    bundle = on_device("gpt2", Precision.FP16)
+    runner = make_runner(bundle, "cuda")
+    check_memory(runner, bundle.manifest, Capacity(rows=64, prefix_bytes=0))
+    each = runner.footprint.position * (bundle.manifest.limits.max_total_tokens or 0)
+    with (
+        stub.free_bytes(20 * each),
+        pytest.raises(BundleError, match="max_rows 16 would fit"),
+    ):
+        check_memory(runner, bundle.manifest, Capacity(rows=64, prefix_bytes=0))
+    runner.close()
+
+
+def test_memory_that_is_gone_later_fails_newcomers(stub: Stub, on_device: OnDevice) -> None:
+    runner = make_runner(on_device("gpt2", Precision.FP16), "cuda")
+    group = runner.group(1)
+    group.admit([Prompt(np.array([1, 2]))], [plain_request(1)])
+    with stub.free_bytes(0), pytest.raises(DeviceOutOfMemory, match="MiB are needed, 0 of"):
+        group.admit([Prompt(np.zeros(2000, np.int64))] * 64, [plain_request(1)] * 64)
+    group.step(np.array([1]), [plain_request(1)])
+    runner.close()
+
+
+def test_stateless_graph_runs_on_the_card(stub: Stub, tmp_path: Path) -> None:
+    model = graph(
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        [("x", TensorProto.FLOAT, ["B", 2])],
+        [("y", TensorProto.FLOAT, ["B", 2])],
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    port = {"data_type": "TYPE_FP32", "dims": [2]}
+    config = {
+        "name": "sum", "max_batch_size": 4, "input": [{"name": "x", **port}],
+        "output": [{"name": "y", **port}],
+    }  # fmt: skip
+    before = stub.read()
+    sessions = GraphSessions(tmp_path / "model.onnx", config, card=0)
+    sessions.run(["y"], {"x": np.zeros((2, 2), np.float32)})
+    done = stub.read() - before
+    assert done.launches == 1
+    assert done.device_to_host == 1

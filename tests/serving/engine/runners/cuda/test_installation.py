@@ -1,0 +1,20 @@
+"""What a machine lacks of CUDA is said in one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from serving.engine.runners.cuda import installation, runtime
+from serving.engine.runners.cuda.runtime import CudaRuntime
+from serving.errors import DeviceError
+
+
+def test_runtime_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_LIBRARIES", ("libabsent.so.1", "libabsent.so.2"))
+    with pytest.raises(DeviceError, match=r"^libabsent.so.1 or libabsent.so.2 is missing: install"):
+        CudaRuntime(0)
+
+
+def test_provider_is_missing() -> None:
+    with pytest.raises(DeviceError, match="has no CUDAExecutionProvider: install"):
+        installation.check_card(0)
