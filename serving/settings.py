@@ -37,7 +37,14 @@ class GatewaySettings(BaseSettings):
     http_port: Port = Field(default=8080, description="0 takes any free port.")
     grpc_port: Port = Field(default=8081, description="0 takes any free port.")
     api_key: SecretStr | None = Field(
-        default=None, min_length=1, description="Key required of requests below /v1 and over gRPC."
+        default=None,
+        min_length=1,
+        description="Key required of every request but probes and the page.",
+    )
+    api_keys: Path | None = Field(
+        default=None,
+        description="TOML file with the hashes of several keys and their limits, read again when "
+        "it changes (triptych key makes entries).",
     )
     cors_allow_origin: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins allowed to browsers, comma-separated."

@@ -18,6 +18,7 @@ from triptych.commands.catalog import catalog
 from triptych.commands.compare import compare
 from triptych.commands.export import export
 from triptych.commands.gateway import gateway
+from triptych.commands.key import key
 from triptych.commands.models import models
 from triptych.commands.plan import plan
 from triptych.commands.serve import serve
@@ -87,6 +88,7 @@ app.command()(plan)
 app.command()(reload)
 app.command()(rollback)
 app.command()(models)
+app.command()(key)
 
 
 def _print_version(wanted: bool) -> None:

@@ -10,15 +10,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from serving.errors import InvalidRequest, Overloaded, Unavailable
+from serving.gateway.auth import KEY, ApiKey
 
 RETRY_AFTER_S = 1.0
 
 
+@dataclass
+class Usage:
+    """What the requests of one key use now."""
+
+    requests: int = 0
+    tokens: int = 0
+
+
 class Admission:
     """Requests, tokens and turns of one gateway. Used on its event loop only.
+
+    A key's own limits come before those of all: `serving.gateway.auth.KEY` tells whose request the
+    current task serves.
 
     Args:
         max_requests: Admitted at once.
@@ -34,6 +47,8 @@ class Admission:
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_closed = False
+        self._usages: dict[str, Usage] = {}
+        """By the key's name; of those that have requests."""
         self.requests = 0
         self.tokens = 0
         self.waiting = 0
@@ -43,11 +58,20 @@ class Admission:
         """Refuse a request that could not be admitted now, before its body is parsed.
 
         Raises:
-            Overloaded: too many requests.
+            Overloaded: too many requests, of this key or in all.
             Unavailable: the gateway has been shut down.
         """
         if self._is_closed:
             raise _closed()
+        key = KEY.get()
+        if key is not None and key.max_concurrent_requests is not None:
+            own = self._usage(key).requests
+            if own >= key.max_concurrent_requests:
+                raise Overloaded(
+                    f"{own} requests with this key are being served, at most "
+                    f"{key.max_concurrent_requests} at once: try again",
+                    retry_after_s=RETRY_AFTER_S,
+                )
         if self.requests >= self._max_requests:
             raise Overloaded(
                 f"{self.requests} requests are being served, at most {self._max_requests} at once: "
@@ -66,6 +90,11 @@ class Admission:
         self.check()
         task = asyncio.current_task()
         assert task is not None, "requests are served by tasks"
+        key = KEY.get()
+        usage = self._usage(key)
+        if key is not None:
+            self._usages[key.name] = usage
+        usage.requests += 1
         self.requests += 1
         self._admitted.add(task)
         self._idle.clear()
@@ -78,6 +107,9 @@ class Admission:
             raise _closed() from None
         finally:
             self._admitted.discard(task)
+            usage.requests -= 1
+            if key is not None and not usage.requests:
+                self._usages.pop(key.name, None)
             self.requests -= 1
             if not self.requests:
                 self._idle.set()
@@ -104,8 +136,22 @@ class Admission:
 
         Raises:
             InvalidRequest: more than the limit.
-            Overloaded: more than are free now.
+            Overloaded: more than are free now, for this key or in all.
         """
+        key = KEY.get()
+        usage = self._usage(key)
+        if key is not None and key.max_concurrent_tokens is not None:
+            if tokens > key.max_concurrent_tokens:
+                raise InvalidRequest(
+                    f"the request has {tokens} tokens in all, at most {key.max_concurrent_tokens} "
+                    "are taken with this key: send several requests"
+                )
+            if usage.tokens + tokens > key.max_concurrent_tokens:
+                raise Overloaded(
+                    f"{usage.tokens} tokens with this key are being served, at most "
+                    f"{key.max_concurrent_tokens} at once: try again",
+                    retry_after_s=RETRY_AFTER_S,
+                )
         if tokens > self._max_tokens:
             raise InvalidRequest(
                 f"the request has {tokens} tokens in all, at most {self._max_tokens} are taken: "
@@ -118,10 +164,15 @@ class Admission:
                 retry_after_s=RETRY_AFTER_S,
             )
         self.tokens += tokens
+        usage.tokens += tokens
         try:
             yield
         finally:
             self.tokens -= tokens
+            usage.tokens -= tokens
+
+    def _usage(self, key: ApiKey | None) -> Usage:
+        return self._usages.get(key.name, Usage()) if key is not None else Usage()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

@@ -15,6 +15,7 @@ from serving.gateway.dialects.native import NativeDialect
 from serving.gateway.direct_routes import DirectRoutes
 from serving.gateway.health import Readiness
 from serving.gateway.http_errors import ErrorRenderer
+from serving.gateway.key_gate import KeyGate
 from serving.gateway.middleware import Middleware
 from serving.gateway.page_routes import page_routes, read_assets, redirect_routes
 from serving.gateway.routes import system_routes
@@ -37,14 +38,14 @@ def create_app(
     """
     app = FastAPI(title=TITLE, summary=SUMMARY, redoc_url=None, redirect_slashes=False)
     settings = service.settings
-    native = NativeDialect(settings.api_key)
+    native = NativeDialect(service.keys)
     owners: dict[str, Routes] = {}
     routes: list[BaseRoute] = []
     dialects: list[Routes] = [
         native,
-        *openai.dialects(settings.api_key),
-        *huggingface.dialects(settings.api_key),
-        *libretranslate.dialects(settings.api_key),
+        *openai.dialects(service.keys),
+        *huggingface.dialects(service.keys),
+        *libretranslate.dialects(service.keys),
         *further_dialects,
     ]
     for dialect in dialects:
@@ -58,8 +59,10 @@ def create_app(
     render_error.install(app)
     declared = [task.declaration for task in TASKS.values()]
     messages = (*openai.MESSAGES, *huggingface.MESSAGES, *libretranslate.MESSAGES)
-    openapi.install(app, declared, messages, has_key=settings.api_key is not None)
+    openapi.install(app, declared, messages, has_key=service.keys.are_required)
     app.add_middleware(DirectRoutes, routes=routes, render_error=render_error)  # the innermost
+    if service.keys.are_required:
+        app.add_middleware(KeyGate, keys=service.keys, dialects=routes, render_error=render_error)
     if settings.cors_allow_origin:
         app.add_middleware(
             CORSMiddleware,

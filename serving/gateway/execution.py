@@ -18,6 +18,7 @@ from serving.errors import DeadlineExceeded, InternalError, ServingError, Unavai
 from serving.gateway.admission import Admission
 from serving.gateway.answers import Answer, Timings
 from serving.gateway.chunk_stream import ChunkStream
+from serving.gateway.deadline import TIMEOUT_S
 from serving.gateway.inference import Inference
 from serving.gateway.joining import Joiner
 from serving.gateway.metrics import Metrics
@@ -206,7 +207,7 @@ class Execution:
         self, prepare: Prepare, size: int | None, route: str, prepare_again: PrepareAgain
     ) -> Answer:
         started_s = time.monotonic()
-        deadline_s = started_s + self._timeout_s
+        deadline_s = started_s + self._limit_s()
         latency = TokenLatency(self._metrics, route, started_s)
         plan = await self.in_pool(size, prepare)
         tokenized_s = time.monotonic()
@@ -317,7 +318,7 @@ class Execution:
         async def turn(number: int) -> float:
             async with self._admission.turn():
                 turn_s = time.monotonic()
-                timeout_s = started_s + self._timeout_s - turn_s
+                timeout_s = started_s + self._limit_s() - turn_s
                 chunks = self._chunks(
                     number, plan, streaming, timeout_s, latency.sequence(), stream
                 )
@@ -378,13 +379,18 @@ class Execution:
             yield streaming.fail(number, error)
 
     async def _within_deadline(self, work: Awaitable[T]) -> T:
+        limit_s = self._limit_s()
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(limit_s):
                 return await work
         except TimeoutError:
             raise DeadlineExceeded(
-                f"no response within {self._timeout_s:g} s: send a smaller request"
+                f"no response within {limit_s:g} s: send a smaller request"
             ) from None
+
+    def _limit_s(self) -> float:
+        """Time of the current request: the gateway's limit, or its client's."""
+        return min(self._timeout_s, TIMEOUT_S.get())
 
     def _refuse_if_draining(self) -> None:
         if self.is_draining:

@@ -11,7 +11,8 @@ import grpc
 from pydantic import ValidationError
 
 from serving.errors import InternalError, ServingError
-from serving.gateway.auth import check_key
+from serving.gateway.auth import KEY
+from serving.gateway.deadline import TIMEOUT_S
 from serving.gateway.request_errors import from_validation
 from serving.gateway.request_record import CANCELLED, record, request_id
 from serving.gateway.service import Service
@@ -44,7 +45,10 @@ class GrpcCall:
 
     async def __aenter__(self) -> GrpcCall:
         try:
-            check_key(self._metadata.get("authorization"), self._service.settings.api_key)
+            self._service.keys.check_header(self._metadata.get("authorization"))
+            remaining_s = self._context.time_remaining()
+            if remaining_s is not None:
+                TIMEOUT_S.set(max(0.0, remaining_s))
         except ServingError as error:
             self._record(error.wire)
             self._error = error
@@ -74,7 +78,15 @@ class GrpcCall:
     def _record(self, failure: str | None) -> None:
         duration_s = time.perf_counter() - self._started_s
         route = route_of(self._method)
-        record(self._service.metrics, route, duration_s, failure, request_id=self._id)
+        key = KEY.get()
+        record(
+            self._service.metrics,
+            route,
+            duration_s,
+            failure,
+            request_id=self._id,
+            key=key.name if key else None,
+        )
 
 
 def _as_ours(error: Exception, call_id: str) -> ServingError:

@@ -19,6 +19,7 @@ from serving.gateway.answers import TaskRequest
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.grpc_call import NAME, GrpcCall, route_of
 from serving.gateway.health import Readiness
+from serving.gateway.key_gate import KeyInterceptor
 from serving.gateway.request_errors import from_validation
 from serving.gateway.service import Service
 from serving.planning.image_inputs import ImageInput
@@ -40,16 +41,18 @@ def create_grpc_server(service: Service, readiness: Readiness) -> tuple[grpc.aio
         SetupError: the port is in use.
     """
     settings = service.settings
+    names = (NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
+    guards = [KeyInterceptor(service.keys, (NAME,))] if service.keys.are_required else []
     server = grpc.aio.server(
+        interceptors=guards,
         options=(
             ("grpc.max_receive_message_length", settings.payload_limit),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),  # otherwise a second gateway would share the port unnoticed
-        )
+        ),
     )
     server.add_generic_rpc_handlers((GrpcTasks(service).handlers(),))
     health_pb2_grpc.add_HealthServicer_to_server(GrpcHealth(readiness), server)
-    names = (NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     # gRPC takes no socket of ours, and logs more than one line about a port in use.

@@ -12,7 +12,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.errors import InternalError, PayloadTooLarge, ServingError
+from serving.errors import InternalError, InvalidRequest, PayloadTooLarge, ServingError
+from serving.gateway.auth import KEY
+from serving.gateway.deadline import HEADER, set_timeout
 from serving.gateway.metrics import Metrics
 from serving.gateway.page_routes import ASSETS
 from serving.gateway.request_record import CANCELLED, record, request_id
@@ -67,7 +69,12 @@ class Middleware:
         size = int(declared) if declared.isdecimal() else 0
         limited = _limited(receive, self._payload_limit, size)
         sending = _observed(send, exchange)
+        KEY.set(None)
         try:
+            refusal = _timeout_refused(headers)
+            if refusal is not None:
+                await self._render_error(scope, refusal)(scope, receive, sending)
+                return
             await self._app(scope, limited, sending)
         except ClientDisconnect:
             exchange.failure = CANCELLED
@@ -84,6 +91,7 @@ class Middleware:
         duration_s = time.perf_counter() - exchange.started_s
         route = getattr(scope.get("route"), "path", "unmatched")
         failure = exchange.failure or scope.get(FAILURE)
+        key = KEY.get()
         if failure is None and exchange.status == 0:
             failure = CANCELLED
         elif failure is None and exchange.status >= 400:
@@ -99,7 +107,17 @@ class Middleware:
             request_id=exchange.request_id,
             method=scope["method"],
             status=exchange.status,
+            key=key.name if key else None,
         )
+
+
+def _timeout_refused(headers: Headers) -> ServingError | None:
+    """Take the client's own time limit, if it gives one; what is wrong with it."""
+    try:
+        set_timeout(headers.get(HEADER))
+    except InvalidRequest as error:
+        return error
+    return None
 
 
 def _limited(receive: Receive, limit: int, declared: int) -> Receive:

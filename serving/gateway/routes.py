@@ -1,4 +1,4 @@
-"""Routes of the gateway itself, for operators, probes and browsers; no key."""
+"""Routes of the gateway itself, for operators and probes; the latter need no key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from serving.errors import Unavailable
 from serving.gateway.health import Readiness
-from serving.gateway.openapi import errors
+from serving.gateway.openapi import SECURITY, errors
 from serving.gateway.service import Service
 
 _EMPTY: dict[str, object] = {
@@ -51,8 +51,14 @@ def system_routes(service: Service, readiness: Readiness) -> APIRouter:
             response_class=Response,
             responses={200: _EMPTY, **errors(500, 503)},
         )
+    keyed = service.keys.are_required
     router.add_api_route(
-        "/metrics", metrics, methods=["GET"], response_class=Response, responses={200: _METRICS}
+        "/metrics",
+        metrics,
+        methods=["GET"],
+        response_class=Response,
+        responses={200: _METRICS, **(errors(401) if keyed else {})},
+        openapi_extra=SECURITY if keyed else None,
     )
     for path, endpoint in (("/health", alive), ("/ready", ready)):  # as `wget --spider` checks
         router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)

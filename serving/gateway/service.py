@@ -7,6 +7,7 @@ import time
 from functools import partial
 
 from serving.gateway.answers import Answer, TaskRequest
+from serving.gateway.auth import Keys
 from serving.gateway.catalog import Catalog
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.execution import Execution, Prepare
@@ -30,6 +31,9 @@ class Service:
         inference: Runs them; closed by `close`.
         settings: Limits.
         metrics: Timings are recorded there.
+
+    Raises:
+        SetupError: the file of keys cannot be read.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class Service:
         self.catalog = catalog
         self.settings = settings
         self.metrics = metrics
+        self.keys = Keys(settings.api_key, settings.api_keys)
         self.execution = Execution(inference, settings, metrics)
         self._limits = settings.task_limits
 

@@ -20,12 +20,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 from starlette.datastructures import Headers
 
 from serving.errors import ServingError
 from serving.gateway.answers import Answer, TaskRequest, Timings
-from serving.gateway.auth import check_key
+from serving.gateway.auth import Keys
 from serving.gateway.dialects.bodies import read_message
 from serving.gateway.openapi import SECURITY, errors, operation
 from serving.gateway.respond import respond
@@ -65,11 +65,11 @@ class NativeDialect:
     """Triptych's own HTTP API.
 
     Args:
-        key: Required of every request, if given.
+        keys: Required of every request, if there are any.
     """
 
-    def __init__(self, key: SecretStr | None) -> None:
-        self._key = key
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
 
     def router(self, service: Service) -> APIRouter:
         """`POST /v1/<task>` for each task, and `GET /v1/models`."""
@@ -82,7 +82,7 @@ class NativeDialect:
                 name=task.name,
                 summary=task.declaration.summary,
                 response_model=task.declaration.response,
-                **operation(task.declaration, has_key=self._key is not None),
+                **operation(task.declaration, has_key=self._keys.are_required),
             )
 
         async def models(request: Request) -> Response:
@@ -95,14 +95,14 @@ class NativeDialect:
             methods=["GET"],
             summary="List the served models with their limits.",
             response_model=ModelList,
-            responses=errors(401, 500) if self._key else errors(500),
-            openapi_extra=SECURITY if self._key else None,
+            responses=errors(401, 500) if self._keys.are_required else errors(500),
+            openapi_extra=SECURITY if self._keys.are_required else None,
         )
         return router
 
     def authorise(self, headers: Headers) -> None:
         """Check `Authorization: Bearer KEY`."""
-        check_key(headers.get("authorization"), self._key)
+        self._keys.check_header(headers.get("authorization"))
 
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
         """The body is the task's message, as JSON or, with image files, as multipart."""

@@ -28,13 +28,14 @@ ONE_OR_MANY = [
 OPERATIONS = len(TASKS) + 9 + 9 + 6
 """`/v1/models`, liveness and readiness twice each, `/metrics`, OpenAI's three; Hugging Face's;
 LibreTranslate's."""
-KEYED = ("/v1/", "/hf/", "/translate", "/detect")
+KEYED = ("/v1/", "/hf/", "/translate", "/detect", "/metrics")
 """Beginnings of paths behind the key."""
 KEY = "sesame"
 
 
 async def document(gateway: Gateway) -> dict:
-    response = await gateway.http.get("/openapi.json")
+    headers = {"authorization": f"Bearer {KEY}"}
+    response = await gateway.http.get("/openapi.json", headers=headers)
     assert response.status_code == 200
     return response.json()
 

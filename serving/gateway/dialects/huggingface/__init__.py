@@ -7,8 +7,9 @@ masked, classified and embedded texts are alike.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 
+from serving.gateway.auth import Keys
 from serving.gateway.dialects.dialect import Dialect
 from serving.gateway.dialects.huggingface.classification import ClassifyRoute
 from serving.gateway.dialects.huggingface.features import EmbedRoute
@@ -32,11 +33,11 @@ MESSAGES: tuple[type[BaseModel], ...] = tuple(route.body for route in _ROUTES)
 """Bodies of requests, for the OpenAPI document."""
 
 
-def dialects(key: SecretStr | None) -> list[Dialect]:
+def dialects(keys: Keys) -> list[Dialect]:
     """All routes, each with its own form of answers.
 
     Args:
-        key: Required of every request, if given.
+        keys: Required of every request, if there are any.
     """
-    routes = [route(key) for route in _ROUTES]
-    return [*routes, FirstTaskRoute(key, routes)]
+    routes = [route(keys) for route in _ROUTES]
+    return [*routes, FirstTaskRoute(keys, routes)]

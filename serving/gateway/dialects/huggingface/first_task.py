@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import SecretStr
 from starlette.datastructures import Headers
 
 from serving.errors import InvalidRequest, ServingError, UnsupportedImage
 from serving.gateway.answers import Answer, TaskRequest, Timings
-from serving.gateway.auth import check_key
+from serving.gateway.auth import Keys
 from serving.gateway.dialects.dialect import StreamRenderer
 from serving.gateway.dialects.huggingface.error_bodies import error_response
 from serving.gateway.dialects.huggingface.route import (
@@ -29,12 +28,12 @@ class FirstTaskRoute:
     """Hands a request to the route of a task; implements `Dialect` for what precedes that.
 
     Args:
-        key: Required of every request, if given.
+        keys: Required of every request, if there are any.
         routes: Those of the tasks.
     """
 
-    def __init__(self, key: SecretStr | None, routes: Sequence[TaskRoute]) -> None:
-        self._key = key
+    def __init__(self, keys: Keys, routes: Sequence[TaskRoute]) -> None:
+        self._keys = keys
         self._routes = {route.task.name: route for route in routes}
 
     def router(self, service: Service) -> APIRouter:
@@ -66,13 +65,13 @@ class FirstTaskRoute:
             name="hf",
             summary="The first task of a model, for `huggingface_hub.InferenceClient`.",
             response_model=Any,
-            **operation(list(self._routes.values()), has_key=self._key is not None),
+            **operation(list(self._routes.values()), has_key=self._keys.are_required),
         )
         return router
 
     def authorise(self, headers: Headers) -> None:
         """Check `Authorization: Bearer KEY`."""
-        check_key(headers.get("authorization"), self._key)
+        self._keys.check_header(headers.get("authorization"))
 
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
         """The route of the task parses."""

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 from starlette.datastructures import Headers
 
 from serving.errors import MalformedBody, ServingError
 from serving.gateway.answers import Answer, TaskRequest, Timings
-from serving.gateway.auth import check_key
+from serving.gateway.auth import Keys
 from serving.gateway.dialects.bodies import MULTIPART, read_json
 from serving.gateway.dialects.dialect import StreamRenderer
 from serving.gateway.dialects.huggingface.error_bodies import HuggingFaceError, error_response
@@ -54,7 +54,7 @@ class TaskRoute(ABC):
     """`POST /hf/{task}/{model}` of one task; implements `Dialect`.
 
     Args:
-        key: Required of every request, if given.
+        keys: Required of every request, if there are any.
     """
 
     task: ClassVar[AnyTask]
@@ -66,8 +66,8 @@ class TaskRoute(ABC):
     """Whether the body may be an image file itself."""
     streams: ClassVar[bool] = False
 
-    def __init__(self, key: SecretStr | None) -> None:
-        self._key = key
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
         self._adapter: TypeAdapter[Any] = TypeAdapter(self.answer)
 
     def router(self, service: Service) -> APIRouter:
@@ -84,13 +84,13 @@ class TaskRoute(ABC):
             name=f"hf_{self.task.name}",
             summary=self.summary,
             response_model=self.answer,
-            **operation([self], has_key=self._key is not None),
+            **operation([self], has_key=self._keys.are_required),
         )
         return router
 
     def authorise(self, headers: Headers) -> None:
         """Check `Authorization: Bearer KEY`."""
-        check_key(headers.get("authorization"), self._key)
+        self._keys.check_header(headers.get("authorization"))
 
     @abstractmethod
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:

@@ -6,8 +6,9 @@ at all, and may need several requests of the task: these routes await the servic
 
 from __future__ import annotations
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 
+from serving.gateway.auth import Keys
 from serving.gateway.dialects.dialect import Routes
 from serving.gateway.dialects.libretranslate.dialect import LibreTranslateDialect
 from serving.gateway.dialects.libretranslate.files import FileDialect
@@ -18,11 +19,11 @@ MESSAGES: tuple[type[BaseModel], ...] = (DetectBody, FileBody, TranslateBody)
 """Bodies of requests, for the OpenAPI document."""
 
 
-def dialects(key: SecretStr | None) -> list[Routes]:
+def dialects(keys: Keys) -> list[Routes]:
     """All routes.
 
     Args:
-        key: Required of every request that translates or identifies, if given.
+        keys: Required of every request that translates or identifies, if there are any.
     """
     identifier = Identifier()
-    return [LibreTranslateDialect(key, identifier), FileDialect(key, identifier)]
+    return [LibreTranslateDialect(keys, identifier), FileDialect(keys, identifier)]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from fastapi import Request
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 from starlette.datastructures import UploadFile
 
 from serving.errors import InvalidRequest, MalformedBody, PayloadTooLarge, Unauthorized
+from serving.gateway.auth import Keys, bearer
 from serving.gateway.dialects.bodies import MAX_VALUES, MULTIPART
 from serving.gateway.dialects.libretranslate.errors import WrongKey
 from serving.gateway.request_errors import from_validation
@@ -69,22 +69,21 @@ async def read_fields(request: Request, service: Service) -> tuple[Fields, Uploa
     raise MalformedBody(f"send {JSON}, {FORM} or {MULTIPART}")
 
 
-def check_key(authorization: str | None, fields: Fields, key: SecretStr | None) -> None:
-    """Compare `api_key` of the body, or `Authorization: Bearer KEY`, with the gateway's key.
+def check_key(authorization: str | None, fields: Fields, keys: Keys) -> None:
+    """Check `api_key` of the body, or `Authorization: Bearer KEY`.
 
     Raises:
         Unauthorized: there is neither.
         WrongKey: neither is right.
     """
-    if key is None:
-        return
-    scheme, _, bearer = (authorization or "").partition(" ")
-    own, expected = fields.get("api_key"), key.get_secret_value().encode()
-    given = (bearer.strip() if scheme.lower() == "bearer" else "", str(own or ""))
-    if True not in {hmac.compare_digest(one.encode(), expected) for one in given}:
+    given = (bearer(authorization), str(fields.get("api_key") or ""))
+    try:
+        keys.check(*given)
+    except Unauthorized:
         if any(given):
-            raise WrongKey("Invalid API key")
-        raise Unauthorized("no API key: send it as api_key, or Authorization: Bearer KEY")
+            raise WrongKey("Invalid API key") from None
+        problem = "no API key: send it as api_key, or Authorization: Bearer KEY"
+        raise Unauthorized(problem) from None
 
 
 def validated(message: type[M], fields: Fields) -> M:

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from serving.documents.formats import FORMATS
 from serving.errors import ServingError
+from serving.gateway.auth import Keys
 from serving.gateway.dialects.libretranslate.documentation import open_route, posted
 from serving.gateway.dialects.libretranslate.errors import error_response
 from serving.gateway.dialects.libretranslate.exchange import answered, bounded, read_message
@@ -39,12 +40,12 @@ class LibreTranslateDialect:
     """LibreTranslate's API.
 
     Args:
-        key: Required of every request that translates or identifies, if given.
+        keys: Required of every request that translates or identifies, if there are any.
         identifier: Identifies languages.
     """
 
-    def __init__(self, key: SecretStr | None, identifier: Identifier) -> None:
-        self._key, self._identifier = key, identifier
+    def __init__(self, keys: Keys, identifier: Identifier) -> None:
+        self._keys, self._identifier = keys, identifier
 
     def router(self, service: Service) -> APIRouter:
         """`/translate`, `/detect`, `/languages` and `/frontend/settings`."""
@@ -56,7 +57,7 @@ class LibreTranslateDialect:
             router.add_api_route(
                 path, endpoint, methods=["GET"], summary=summary, **open_route(response)
             )
-        has_key = self._key is not None
+        has_key = self._keys.are_required
         router.add_api_route(
             "/translate",
             self._translate(service),
@@ -79,7 +80,7 @@ class LibreTranslateDialect:
 
     def _translate(self, service: Service) -> Endpoint:
         async def translate(request: Request) -> Response:
-            body = await read_message(request, TranslateBody, service, self._key)
+            body = await read_message(request, TranslateBody, service, self._keys)
             work = translated(body, service, self._identifier, "/translate")
             return answered(Translated, await bounded(request, service, work))
 
@@ -87,7 +88,7 @@ class LibreTranslateDialect:
 
     def _detect(self, service: Service) -> Endpoint:
         async def detect(request: Request) -> Response:
-            body = await read_message(request, DetectBody, service, self._key)
+            body = await read_message(request, DetectBody, service, self._keys)
             texts = [body.q] if isinstance(body.q, str) else body.q
             codes = Translators.among(service.catalog.models).codes
             find = self._identifier.candidates
@@ -112,11 +113,11 @@ class LibreTranslateDialect:
             codes = Translators.among(service.catalog.models).codes
             target = codes[0] if codes else ""
             shown = FrontendSettings(
-                api_keys=self._key is not None,
+                api_keys=self._keys.are_required,
                 char_limit=-1,
                 files_translation=True,
                 frontend_timeout=_TYPING_MS,
-                key_required=self._key is not None,
+                key_required=self._keys.are_required,
                 language=SelectedLanguages(
                     source=NamedLanguage(code=AUTO, name="Auto Detect"),
                     target=NamedLanguage(code=target, name=name_of(target)),

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from serving.documents.formats import read
 from serving.errors import InvalidRequest, ServingError
+from serving.gateway.auth import Keys
 from serving.gateway.dialects.bodies import MULTIPART
 from serving.gateway.dialects.libretranslate.bodies import (
     Upload,
@@ -52,15 +53,15 @@ class FileDialect:
     without a key: its name has 256 random bits.
 
     Args:
-        key: Required of every request that translates, if given.
+        keys: Required of every request that translates, if there are any.
         identifier: Identifies languages.
         downloads: Keeps what was translated.
     """
 
     def __init__(
-        self, key: SecretStr | None, identifier: Identifier, downloads: Downloads | None = None
+        self, keys: Keys, identifier: Identifier, downloads: Downloads | None = None
     ) -> None:
-        self._key, self._identifier = key, identifier
+        self._keys, self._identifier = keys, identifier
         self._downloads = downloads or Downloads()
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -75,7 +76,7 @@ class FileDialect:
             self._translate_file(service),
             methods=["POST"],
             summary="Translate a file, in the form of LibreTranslate's API.",
-            **documented({MULTIPART: form}, TranslatedFile, has_key=self._key is not None),
+            **documented({MULTIPART: form}, TranslatedFile, has_key=self._keys.are_required),
         )
         router.add_api_route(
             "/download_file/{name}",
@@ -101,7 +102,7 @@ class FileDialect:
     def _translate_file(self, service: Service) -> Endpoint:
         async def translate_file(request: Request) -> Response:
             fields, file = await read_fields(request, service)
-            check_key(request.headers.get("authorization"), fields, self._key)
+            check_key(request.headers.get("authorization"), fields, self._keys)
             body = validated(FileBody, fields)
             if file is None or file.field != FILE or not file.name:
                 raise InvalidRequest("file: Field required, as a file with a name", field=FILE)

@@ -6,8 +6,9 @@ that answers; without sampling parameters, the checkpoint's own defaults hold.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 
+from serving.gateway.auth import Keys
 from serving.gateway.dialects.openai.chat import ChatDialect
 from serving.gateway.dialects.openai.chat_messages import ChatCompletionRequest
 from serving.gateway.dialects.openai.common import OpenAIDialect
@@ -19,10 +20,10 @@ MESSAGES: tuple[type[BaseModel], ...] = (ChatCompletionRequest, CompletionReques
 """Bodies of requests, for the OpenAPI document."""
 
 
-def dialects(key: SecretStr | None) -> list[OpenAIDialect]:
+def dialects(keys: Keys) -> list[OpenAIDialect]:
     """All routes, each with its own form of answers.
 
     Args:
-        key: Required of every request, if given.
+        keys: Required of every request, if there are any.
     """
-    return [ChatDialect(key), CompletionsDialect(key), EmbeddingsDialect(key)]
+    return [ChatDialect(keys), CompletionsDialect(keys), EmbeddingsDialect(keys)]

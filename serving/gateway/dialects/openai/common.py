@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field
 from starlette.datastructures import Headers
 
 from serving.errors import ServingError
 from serving.gateway.answers import Answer, TaskRequest, Timings
-from serving.gateway.auth import check_key
+from serving.gateway.auth import Keys
 from serving.gateway.dialects.dialect import StreamRenderer
 from serving.gateway.dialects.openai.errors import CompletionErrorBody, error_body
 from serving.gateway.dialects.whole_requests import Closed, Open, refused
@@ -112,7 +112,7 @@ class OpenAIDialect(ABC):
     """One route; implements `Dialect`.
 
     Args:
-        key: Required of every request, if given.
+        keys: Required of every request, if there are any.
     """
 
     path: ClassVar[str]
@@ -126,8 +126,8 @@ class OpenAIDialect(ABC):
     parameters: ClassVar[Mapping[str, str]] = {}
     """Field of the task's message → its name in this API, for errors."""
 
-    def __init__(self, key: SecretStr | None) -> None:
-        self._key = key
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
 
     def router(self, service: Service) -> APIRouter:
         """`POST` to the path."""
@@ -146,13 +146,13 @@ class OpenAIDialect(ABC):
             summary=self.summary,
             response_model=self.response,
             responses=self._responses(),
-            openapi_extra={"requestBody": body, **(SECURITY if self._key else {})},
+            openapi_extra={"requestBody": body, **(SECURITY if self._keys.are_required else {})},
         )
         return router
 
     def authorise(self, headers: Headers) -> None:
         """Check `Authorization: Bearer KEY`."""
-        check_key(headers.get("authorization"), self._key)
+        self._keys.check_header(headers.get("authorization"))
 
     @abstractmethod
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
@@ -184,7 +184,7 @@ class OpenAIDialect(ABC):
 
     def _responses(self) -> dict[int | str, dict[str, Any]]:
         """The statuses as other routes document them, with this API's body of an error."""
-        described = errors(*((*_STATUSES, 401) if self._key else _STATUSES))
+        described = errors(*((*_STATUSES, 401) if self._keys.are_required else _STATUSES))
         for response in described.values():
             response["model"] = CompletionErrorBody
         if self.events is not None:
