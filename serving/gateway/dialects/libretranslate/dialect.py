@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import SecretStr
 
 from serving.documents.formats import FORMATS
 from serving.errors import ServingError

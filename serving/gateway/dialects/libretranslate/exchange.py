@@ -7,9 +7,10 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
-from pydantic import BaseModel, SecretStr, TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from serving.errors import DeadlineExceeded
+from serving.gateway.auth import Keys
 from serving.gateway.dialects.libretranslate.bodies import check_key, read_fields, validated
 from serving.gateway.dialects.libretranslate.messages import Body
 from serving.gateway.disconnect import unless_disconnected
@@ -19,9 +20,7 @@ B = TypeVar("B", bound=Body)
 T = TypeVar("T")
 
 
-async def read_message(
-    request: Request, message: type[B], service: Service, key: SecretStr | None
-) -> B:
+async def read_message(request: Request, message: type[B], service: Service, keys: Keys) -> B:
     """The message of a request, whose key is right.
 
     Raises:
@@ -29,7 +28,7 @@ async def read_message(
         InvalidRequest: the body cannot be read, or a field is not valid.
     """
     fields, _ = await read_fields(request, service)
-    check_key(request.headers.get("authorization"), fields, key)
+    check_key(request.headers.get("authorization"), fields, keys)
     return validated(message, fields)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
-from pydantic import SecretStr
 
 from serving.documents.formats import read
 from serving.errors import InvalidRequest, ServingError
