@@ -9,13 +9,17 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from triptych.parameters import (
     MAX_NEW_TOKENS,
     Beams,
+    Choice,
     GenerationParameters,
+    JsonSchema,
     LogitBias,
     MinP,
     NgramSize,
     Penalty,
+    Regex,
     RepetitionPenalty,
     Seed,
+    StructureParameters,
     Temperature,
     TokenId,
     TopK,
@@ -93,6 +97,11 @@ class Generation(BaseModel):
     given_ids: tuple[int, ...] = ()
     """Tokens to take in place of chosen ones, with their log-probabilities before any rule; the
     sequence ends with the last of them."""
+    choices: tuple[Choice, ...] | None = None
+    regex: Regex | None = None
+    json_schema: JsonSchema | None = None
+    allows_space: bool = False
+    """One space may stand in front of what matches `choices`, `regex` or `json_schema`."""
     force_words_ids: Phrases = ()
     """Phrases that every hypothesis contains, each as spellings of which it contains one (Post &
     Vilar 2018); beams only. A phrase begins and ends at the edges of words."""
@@ -111,6 +120,8 @@ class Generation(BaseModel):
             )
         if self.force_words_ids and (self.num_beams == 1 or self.do_sample):
             raise ValueError("force_words_ids need beams: set num_beams to at least 2")
+        if self.has_structure and (self.num_beams > 1 or self.given_ids):
+            raise ValueError("choices, regex and json_schema exclude beams: set num_beams to 1")
         if self.given_ids and self.rows > 1:
             raise ValueError(f"given_ids are one sequence, not {self.rows}: no beams, no samples")
         return self
@@ -121,6 +132,11 @@ class Generation(BaseModel):
         if self.do_sample:
             return self.best_of or self.num_return_sequences
         return self.num_beams
+
+    @property
+    def has_structure(self) -> bool:
+        """Whether the output matches choices, an expression or a schema."""
+        return any(one is not None for one in (self.choices, self.regex, self.json_schema))
 
     @property
     def always_banned(self) -> frozenset[int]:
@@ -144,7 +160,7 @@ class Generation(BaseModel):
         return type(self).model_validate(merged)
 
 
-class Overrides(GenerationParameters):
+class Overrides(StructureParameters, GenerationParameters):
     """What one request may change; sent to the engine as JSON in the tensor `options`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -173,6 +189,10 @@ class Overrides(GenerationParameters):
         min_length=1,
         max_length=MAX_NEW_TOKENS,
         description="Take these tokens and return their log-probabilities; chooses none.",
+    )
+    allows_space: bool | None = Field(
+        default=None,
+        description="One space may stand in front of what matches.",
     )
     force_words_ids: Phrases | None = Field(
         default=None,

@@ -118,6 +118,10 @@ class Continuation(Message):
     finish_reason: str
     score: float | None = None
     logprobs: list[TokenLogprob] | None = None
+    is_incomplete: bool | None = Field(
+        default=None,
+        description="With choices, regex or json_schema: whether the token limit cut the output.",
+    )
 
 
 class Generation(Item):
@@ -127,6 +131,10 @@ class Generation(Item):
     finish_reason: str | None = Field(default=None, description="stop or length.")
     score: float | None = None
     logprobs: list[TokenLogprob] | None = None
+    is_incomplete: bool | None = Field(
+        default=None,
+        description="With choices, regex or json_schema: whether the token limit cut the output.",
+    )
     alternatives: list[Continuation] | None = None
     prompt_logprobs: list[PromptLogprob] | None = None
 

@@ -6,9 +6,10 @@ all take them from here.
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 MAX_BEAMS = 16
 MAX_STOPS = 16
@@ -18,6 +19,10 @@ MAX_LOGIT_BIASES = 1024
 MAX_NEW_TOKENS = 1_000_000
 MAX_RANK = 1_000_000
 MAX_STRIDE = 4096
+MAX_CHOICES = 1000
+MAX_CHOICE_CHARACTERS = 1000
+MAX_REGEX_CHARACTERS = 4096
+MAX_SCHEMA_CHARACTERS = 65_536
 
 Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 TopK = Annotated[int, Field(ge=0, le=MAX_RANK)]
@@ -35,6 +40,20 @@ NgramSize = Annotated[int, Field(ge=0, le=MAX_RANK)]
 NewTokens = Annotated[int, Field(ge=1, le=MAX_NEW_TOKENS)]
 TopLogProbs = Annotated[int, Field(ge=0, le=MAX_TOP_LOG_PROBS)]
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+
+Choice = Annotated[str, Field(min_length=1, max_length=MAX_CHOICE_CHARACTERS)]
+Regex = Annotated[str, Field(min_length=1, max_length=MAX_REGEX_CHARACTERS)]
+
+
+def _as_text(value: object) -> object:
+    """The JSON text of an object."""
+    return json.dumps(value) if isinstance(value, dict) else value
+
+
+JsonSchema = Annotated[
+    Annotated[str, Field(min_length=1, max_length=MAX_SCHEMA_CHARACTERS)],
+    BeforeValidator(_as_text, json_schema_input_type=str | dict[str, Any]),
+]
 
 Stride = Annotated[
     int,
@@ -56,6 +75,39 @@ class BeamParameters(BaseModel):
         default=None,
         description="Scores of hypotheses are divided by their length to this power.",
     )
+
+
+class StructureParameters(BaseModel):
+    """What the whole output matches; at most one of these is given."""
+
+    choices: list[Choice] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_CHOICES,
+        description="Texts of which the output is one.",
+    )
+    regex: Regex | None = Field(
+        default=None,
+        description="Regular expression that the whole output matches: Rust's syntax without "
+        "look-around.",
+    )
+    json_schema: JsonSchema | None = Field(
+        default=None,
+        description="JSON Schema, as an object or as text, that the output is valid under.",
+    )
+
+    @property
+    def structure(self) -> str | None:
+        """The name of the field that is given, if any."""
+        names = ("choices", "regex", "json_schema")
+        return next((name for name in names if getattr(self, name) is not None), None)
+
+    @model_validator(mode="after")
+    def _one_structure(self) -> Self:
+        given = [self.choices, self.regex, self.json_schema]
+        if sum(one is not None for one in given) > 1:
+            raise ValueError("choices, regex and json_schema exclude each other: give one")
+        return self
 
 
 class GenerationParameters(BeamParameters):

@@ -89,7 +89,7 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
 
 class ChatRequest(_message.Message):
-    __slots__ = ("messages", "early_stopping", "n", "stop", "logprobs", "num_beams", "length_penalty", "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "no_repeat_ngram_size", "best_of", "model", "stream")
+    __slots__ = ("messages", "early_stopping", "n", "stop", "logprobs", "num_beams", "length_penalty", "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "no_repeat_ngram_size", "best_of", "model", "stream", "choices", "regex", "json_schema")
     class LogitBiasEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +119,9 @@ class ChatRequest(_message.Message):
     BEST_OF_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    REGEX_FIELD_NUMBER: _ClassVar[int]
+    JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
     early_stopping: bool
     n: int
@@ -141,7 +144,10 @@ class ChatRequest(_message.Message):
     best_of: int
     model: str
     stream: bool
-    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., early_stopping: bool = ..., n: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[int] = ..., num_beams: _Optional[int] = ..., length_penalty: _Optional[float] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., seed: _Optional[int] = ..., no_repeat_ngram_size: _Optional[int] = ..., best_of: _Optional[int] = ..., model: _Optional[str] = ..., stream: bool = ...) -> None: ...
+    choices: _containers.RepeatedScalarFieldContainer[str]
+    regex: str
+    json_schema: str
+    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., early_stopping: bool = ..., n: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[int] = ..., num_beams: _Optional[int] = ..., length_penalty: _Optional[float] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., seed: _Optional[int] = ..., no_repeat_ngram_size: _Optional[int] = ..., best_of: _Optional[int] = ..., model: _Optional[str] = ..., stream: bool = ..., choices: _Optional[_Iterable[str]] = ..., regex: _Optional[str] = ..., json_schema: _Optional[str] = ...) -> None: ...
 
 class ChatMessage(_message.Message):
     __slots__ = ("role", "content")
@@ -162,7 +168,7 @@ class ChatResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class Generation(_message.Message):
-    __slots__ = ("index", "error", "text", "finish_reason", "score", "logprobs", "alternatives", "prompt_logprobs")
+    __slots__ = ("index", "error", "text", "finish_reason", "score", "logprobs", "alternatives", "prompt_logprobs", "is_incomplete")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +177,7 @@ class Generation(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     ALTERNATIVES_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    IS_INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     index: int
     error: ItemError
     text: str
@@ -179,7 +186,8 @@ class Generation(_message.Message):
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
     alternatives: _containers.RepeatedCompositeFieldContainer[Continuation]
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[PromptLogprob]
-    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Continuation, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[PromptLogprob, _Mapping]]] = ...) -> None: ...
+    is_incomplete: bool
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., alternatives: _Optional[_Iterable[_Union[Continuation, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[PromptLogprob, _Mapping]]] = ..., is_incomplete: bool = ...) -> None: ...
 
 class TokenLogprob(_message.Message):
     __slots__ = ("token", "logprob", "top", "token_id")
@@ -204,16 +212,18 @@ class TopToken(_message.Message):
     def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., token_id: _Optional[int] = ...) -> None: ...
 
 class Continuation(_message.Message):
-    __slots__ = ("text", "finish_reason", "score", "logprobs")
+    __slots__ = ("text", "finish_reason", "score", "logprobs", "is_incomplete")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    IS_INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     text: str
     finish_reason: str
     score: float
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
-    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
+    is_incomplete: bool
+    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., is_incomplete: bool = ...) -> None: ...
 
 class PromptLogprob(_message.Message):
     __slots__ = ("token", "logprob", "top")
@@ -364,7 +374,7 @@ class MaskToken(_message.Message):
     def __init__(self, token: _Optional[str] = ..., token_id: _Optional[int] = ..., score: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "prompts", "instruction", "examples", "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "num_beams", "length_penalty", "early_stopping", "no_repeat_ngram_size", "n", "best_of", "stop", "logprobs", "stream", "echo", "images")
+    __slots__ = ("model", "prompts", "instruction", "examples", "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "num_beams", "length_penalty", "early_stopping", "no_repeat_ngram_size", "n", "best_of", "stop", "logprobs", "stream", "echo", "images", "choices", "regex", "json_schema")
     class LogitBiasEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -398,6 +408,9 @@ class GenerateRequest(_message.Message):
     STREAM_FIELD_NUMBER: _ClassVar[int]
     ECHO_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    REGEX_FIELD_NUMBER: _ClassVar[int]
+    JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     model: str
     prompts: _containers.RepeatedScalarFieldContainer[str]
     instruction: str
@@ -424,7 +437,10 @@ class GenerateRequest(_message.Message):
     stream: bool
     echo: bool
     images: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, model: _Optional[str] = ..., prompts: _Optional[_Iterable[str]] = ..., instruction: _Optional[str] = ..., examples: _Optional[_Iterable[_Union[Example, _Mapping]]] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., seed: _Optional[int] = ..., num_beams: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: bool = ..., no_repeat_ngram_size: _Optional[int] = ..., n: _Optional[int] = ..., best_of: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[int] = ..., stream: bool = ..., echo: bool = ..., images: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    choices: _containers.RepeatedScalarFieldContainer[str]
+    regex: str
+    json_schema: str
+    def __init__(self, model: _Optional[str] = ..., prompts: _Optional[_Iterable[str]] = ..., instruction: _Optional[str] = ..., examples: _Optional[_Iterable[_Union[Example, _Mapping]]] = ..., max_new_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., seed: _Optional[int] = ..., num_beams: _Optional[int] = ..., length_penalty: _Optional[float] = ..., early_stopping: bool = ..., no_repeat_ngram_size: _Optional[int] = ..., n: _Optional[int] = ..., best_of: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[int] = ..., stream: bool = ..., echo: bool = ..., images: _Optional[_Iterable[bytes]] = ..., choices: _Optional[_Iterable[str]] = ..., regex: _Optional[str] = ..., json_schema: _Optional[str] = ...) -> None: ...
 
 class Example(_message.Message):
     __slots__ = ("input", "output")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.engine.runners.protocol import Prompt, images_of
+from serving.engine.search.grammar import Grammar
 from serving.generation import Generation
 from serving.processing.words import WordEdges
 
@@ -30,6 +31,7 @@ class EngineRequest:
         priority: Higher runs first; waiting raises the effective priority.
         image_positions: Source positions of each of I images; validation sets it.
         word_edges: Of the vocabulary, where phrases are required; validation sets it.
+        grammar: What the output matches, where the rules say it; validation sets it.
     """
 
     rules: Generation
@@ -41,6 +43,7 @@ class EngineRequest:
     priority: int = 0
     image_positions: int = 0
     word_edges: WordEdges | None = None
+    grammar: Grammar | None = None
 
     @cached_property
     def decoder_ids(self) -> tuple[int, ...]:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from serving.bundle import Manifest, PromptImages, Role
 from serving.engine.request import EngineRequest
 from serving.engine.runners.protocol import images_of
+from serving.engine.search.grammar import Grammar
 from serving.errors import InvalidRequest, TooLong
+from serving.generation import Generation
 from serving.processing.words import WordEdges
 
 
@@ -22,11 +24,16 @@ class RequestValidator:
     Args:
         word_edges: Returns those of the vocabulary; called once, at the first request that requires
             phrases. Without it every token is a word.
+        grammar: Compiles what the rules say that an output matches; without it they are refused.
     """
 
     def __init__(
-        self, manifest: Manifest, word_edges: Callable[[], WordEdges] | None = None
+        self,
+        manifest: Manifest,
+        word_edges: Callable[[], WordEdges] | None = None,
+        grammar: Callable[[Generation], Grammar] | None = None,
     ) -> None:
+        self._grammar = grammar
         self._word_edges = None if word_edges is None else lru_cache(maxsize=1)(word_edges)
         admit = manifest.graphs.get("admit")
         pixels = admit.input(Role.PIXELS) if admit else None
@@ -55,6 +62,10 @@ class RequestValidator:
         self._check_rules(request)
         if request.rules.force_words_ids and self._word_edges is not None:
             request = replace(request, word_edges=self._word_edges())
+        if request.rules.has_structure:
+            if self._grammar is None:
+                raise InvalidRequest("this model takes no choices, regex or json_schema")
+            request = replace(request, grammar=self._grammar(request.rules))
         return self._within_positions(request)
 
     def _check_source(self, request: EngineRequest) -> None:

@@ -47,6 +47,7 @@ class ContinuationPlan(Plan):
         response: The task's response message.
         numbers: For each prompt its call's number, or its error.
         read: A reader of one output's tokens.
+        with_structure: Whether outputs match choices, an expression or a schema.
         echoes: Index of a prompt → its echo.
     """
 
@@ -58,6 +59,7 @@ class ContinuationPlan(Plan):
     length_penalty: float
     with_alternatives: bool
     with_logprobs: bool
+    with_structure: bool = False
     echoes: Mapping[int, Echo] = field(default_factory=dict)
 
     def finish(self, outcomes: Sequence[Outcome]) -> Response[Generation]:
@@ -110,7 +112,11 @@ class ContinuationPlan(Plan):
         if live.is_stopped:
             score, reason = _score(kept, self.length_penalty), FinishReason.STOP
         output = Continuation(
-            text=text, finish_reason=reason, score=score, logprobs=self._logprobs(kept)
+            text=text,
+            finish_reason=reason,
+            score=score,
+            logprobs=self._logprobs(kept),
+            is_incomplete=reason == FinishReason.LENGTH if self.with_structure else None,
         )
         return output, live.length
 

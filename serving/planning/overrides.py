@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serving.errors import InvalidRequest
 from serving.generation import Generation, Overrides
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
-from triptych.parameters import GenerationParameters
+from triptych.parameters import GenerationParameters, StructureParameters
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "best_of")
 _COMMON = (
@@ -56,6 +58,8 @@ def sampling_overrides(
     hypotheses = outputs.n or 1
     is_sampled = _is_sampled(parameters, outputs, model.generation)
     default_beams = _default_beams(model.generation, hypotheses)
+    if isinstance(parameters, StructureParameters) and parameters.structure is not None:
+        default_beams = 1  # it excludes beams
     beams = 1 if is_sampled else parameters.num_beams or default_beams
     _check_rows(parameters, outputs, beams, is_sampled=is_sampled)
     # The score of a text that a stop string ends is the sum of its tokens' log-probabilities.
@@ -69,6 +73,47 @@ def sampling_overrides(
         do_sample=is_sampled,
         top_log_probs=outputs.logprobs or 0 if needs_log_probs else None,
         **{name: getattr(parameters, name) for name in names},
+    )
+
+
+def structured(
+    options: Overrides,
+    parameters: StructureParameters,
+    stops: Sequence[str] | None,
+    *,
+    allows_space: bool,
+) -> Overrides:
+    """The options with what outputs must match, if the request says it.
+
+    Args:
+        options: Of a call.
+        parameters: The request.
+        stops: Its own stop strings.
+        allows_space: A space that is not shown may stand in front of an output.
+
+    Raises:
+        InvalidRequest: it excludes another field, or a schema is no JSON.
+    """
+    name = parameters.structure
+    if name is None:
+        return options
+    if stops:
+        raise InvalidRequest(
+            f"a stop string could cut what matches {name}: leave stop out", field="stop"
+        )
+    if (options.num_beams or 1) > 1:
+        raise InvalidRequest(
+            f"{name} excludes beams, num_beams is {options.num_beams}: set it to 1",
+            field="num_beams",
+        )
+    if parameters.json_schema is not None:
+        try:
+            json.loads(parameters.json_schema)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequest(f"json_schema is not JSON: {error}", field=name) from None
+    given = {one: getattr(parameters, one) for one in ("choices", "regex", "json_schema")}
+    return Overrides.model_validate(
+        {**options.model_dump(exclude_none=True), **given, "allows_space": allows_space}
     )
 
 

@@ -21,6 +21,7 @@ from serving.processing.tokenizer import EncodedText, Tokenizer
 
 WORD_START = "▁"  # sentencepiece's mark for a space
 _LETTER = "x"
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 # The same replacements in the same order as `transformers`' clean_up_tokenization.
 _CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
@@ -82,6 +83,11 @@ class SentencePiecePair:
         unknown = names.get(self._unknown, "")
         return [names.get(number, unknown).replace(WORD_START, " ") for number in ids]
 
+    def token_bytes(self, count: int) -> list[bytes | None] | None:
+        """See `Tokenizer.token_bytes`."""
+        pieces = (self._pieces.get(number) for number in range(count))
+        return [None if one is None else one.replace(WORD_START, " ").encode() for one in pieces]
+
     def _raw(self, ids: Sequence[int]) -> str:
         """Target text before leading and trailing spaces are removed."""
         pieces = [self._pieces[number] for number in ids if number in self._pieces]
@@ -119,6 +125,7 @@ class FastTokenizer:
             getattr(self._tokenizer.model, "continuing_subword_prefix", None)
         )
         self._unknown = spec.unk_token_id
+        self._is_byte_level = type(self._tokenizer.decoder).__name__ == "ByteLevel"
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Ids of a text as the file's post-processor completes them."""
@@ -185,6 +192,26 @@ class FastTokenizer:
         """Each token decoded by itself; U+FFFD for a token that is no whole character."""
         return [self._piece(number) for number in ids]
 
+    def token_bytes(self, count: int) -> list[bytes | None] | None:
+        """See `Tokenizer.token_bytes`; None for word pieces, which a decoder joins with spaces."""
+        if self._has_word_pieces or self._word_end:
+            return None
+        special = {
+            number
+            for number, token in self._tokenizer.get_added_tokens_decoder().items()
+            if token.special
+        }
+        return [None if number in special else self._bytes(number) for number in range(count)]
+
+    def _bytes(self, number: int) -> bytes:
+        name = self._tokenizer.id_to_token(number)
+        if name is None or number == self._unknown:
+            return b""
+        if self._is_byte_level and all(character in _BYTES for character in name):
+            return bytes(_BYTES[character] for character in name)
+        byte = _BYTE.fullmatch(name)
+        return bytes([int(byte[1], 16)]) if byte else self._piece(number).encode()
+
     def _raw(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
@@ -195,6 +222,18 @@ class FastTokenizer:
         token = self._tokenizer.id_to_token(number) or ""
         # Decoders like sentencepiece's drop the space of a text's first token.
         return " " + text if token.startswith(WORD_START) and not text.startswith(" ") else text
+
+
+def _byte_characters() -> dict[str, int]:
+    """The characters that stand for bytes in byte-level vocabularies (GPT-2's)."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = (byte for byte in range(256) if byte not in shown)
+    return {chr(byte): byte for byte in shown} | {
+        chr(256 + place): byte for place, byte in enumerate(hidden)
+    }
+
+
+_BYTES = _byte_characters()
 
 
 def clean_up(text: str) -> str:

@@ -37,6 +37,17 @@ class Tokenizer(Protocol):
         ...
 
 
+class ByteTokenizer(Tokenizer, Protocol):
+    """A tokenizer whose tokens are parts of the text."""
+
+    def token_bytes(self, count: int) -> list[bytes | None] | None:
+        """The bytes of the first `count` tokens, spaces kept; None for special tokens.
+
+        None where a text is not its tokens one after the other.
+        """
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class EncodedText:
     """The tokens of a text or of a pair of texts, with the model's special tokens around them.

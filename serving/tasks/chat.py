@@ -17,7 +17,7 @@ from serving.planning.incremental_text import IncrementalText
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import GENERATOR, TOKENIZER
-from serving.planning.overrides import OutputOptions, sampling_overrides
+from serving.planning.overrides import OutputOptions, sampling_overrides, structured
 from serving.planning.served_task import Section, ServedTask
 from serving.processing.chat_template import ChatTemplate
 from triptych.tasks import chat as declared
@@ -66,6 +66,7 @@ class Chat(ServedTask[ChatRequest, ChatSection]):
             stream=request.stream,
         )
         options = sampling_overrides(request, outputs, model, limits)
+        options = structured(options, request, request.stop, allows_space=False)
 
         def read() -> IncrementalText:
             return IncrementalText(model.tokenizer, stops=outputs.stops)
@@ -83,6 +84,7 @@ class Chat(ServedTask[ChatRequest, ChatSection]):
             model.generation.length_penalty if penalty is None else penalty,
             with_alternatives=request.n is not None,
             with_logprobs=request.logprobs is not None,
+            with_structure=request.structure is not None,
         )
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:

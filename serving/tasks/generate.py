@@ -20,7 +20,7 @@ from serving.planning.items import attempt_each
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import GENERATOR, TOKENIZER
-from serving.planning.overrides import OutputOptions, sampling_overrides
+from serving.planning.overrides import OutputOptions, sampling_overrides, structured
 from serving.planning.served_task import ServedTask
 from serving.processing.detokenizer import LeadingSpace
 from triptych.task import IMAGES
@@ -56,12 +56,13 @@ class Generate(ServedTask[GenerateRequest, WithImages]):
         header = "" if is_plain else fewshot.header(request.instruction, request.examples or ())
         outputs = OutputOptions(
             n=request.n,
-            stops=tuple(request.stop or ([fewshot.STOP] if header else ())),
+            stops=_stops(request, has_header=bool(header)),
             logprobs=request.logprobs,
             early_stopping=request.early_stopping,
             stream=request.stream,
         )
         options = sampling_overrides(request, outputs, model, limits)
+        options = structured(options, request, request.stop, allows_space=bool(header))
         _check_echo(request, model)
         places = self.section_of(model).images
         pixels = _pixels(places, header or before, request, images, model, limits)
@@ -102,6 +103,7 @@ class Generate(ServedTask[GenerateRequest, WithImages]):
             model.generation.length_penalty if penalty is None else penalty,
             with_alternatives=request.n is not None,
             with_logprobs=request.logprobs is not None,
+            with_structure=request.structure is not None,
             echoes=echoes,
         )
 
@@ -143,6 +145,13 @@ class Generate(ServedTask[GenerateRequest, WithImages]):
         examples = (text for one in request.examples or () for text in (one.input, one.output))
         header = sum(map(len, (*examples, request.instruction or "")))
         return sum(map(len, request.prompts)) + header * len(request.prompts)
+
+
+def _stops(request: GenerateRequest, *, has_header: bool) -> tuple[str, ...]:
+    """Stop strings; a line break where the few-shot layout and nothing else ends an output."""
+    if has_header and not request.stop and request.structure is None:
+        return (fewshot.STOP,)
+    return tuple(request.stop or ())
 
 
 def _pixels(

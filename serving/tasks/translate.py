@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from serving.codec import SOURCE_IDS
-from serving.errors import BundleError, InvalidRequest, ServingError, TooLong
+from serving.errors import BundleError, InvalidRequest, ServingError
 from serving.planning.alignment import block_diagonal, check_size, weights_of
 from serving.planning.calls import Call, GenerateCall, Outcome
 from serving.planning.canaries import generator_canary
@@ -30,6 +29,12 @@ from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import GENERATOR, TOKENIZER
 from serving.planning.overrides import beam_overrides
 from serving.planning.served_task import Plan, Section, ServedTask
+from serving.planning.source_sentences import (
+    addressed,
+    divided,
+    encoded_sentences,
+    target_prefix,
+)
 from serving.planning.streaming import Segment, StreamedItem, Streaming, check_stream
 from serving.planning.termed_calls import (
     TermedCalls,
@@ -39,18 +44,13 @@ from serving.planning.termed_calls import (
     with_terms,
 )
 from serving.planning.terms import (
-    TermedSentence,
     TermSpeller,
-    terms_of_each,
-    without_cut_terms,
 )
-from serving.processing.sentences import Paragraph, split_sentences
-from serving.processing.terms import TermIndex, composed
+from serving.processing.sentences import Paragraph
+from serving.processing.terms import TermIndex
 from triptych.messages import Alternative
 from triptych.tasks import translate as declared
 from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
-
-_PREFIX = re.compile(r"\s*(>>[^<\s]*<<)\s*")
 
 
 class TranslateSection(Section):
@@ -219,10 +219,10 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
 
         def planned(number: int, text: str) -> Text:
             field = f"texts.{number}"
-            own, rest = _addressed(text, direction, model)
-            paragraph, termed = _divided(rest, index, speller, field)
+            own, rest = addressed(text, direction, model)
+            paragraph, termed = divided(rest, index, speller, field)
             read = [sentence.text for sentence in termed]
-            encoded = _encode(read, own, field, model, limits)
+            encoded = encoded_sentences(read, own, field, model, limits)
             sentences = []
             for sentence, ids in zip(termed, encoded, strict=True):
                 first = len(calls)
@@ -312,7 +312,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             return token_direction(section.tokens, *languages, spec.eos_token_id, model.name)
         if section.prefixes:
             return prefix_direction(section.words, request.source, request.target, model.name)
-        prefix = _target_prefix(request.target, model)
+        prefix = target_prefix(request.target, model)
         return Direction(words=f"{prefix} " if prefix else "")
 
 
@@ -340,90 +340,6 @@ def _index(request: TranslateRequest) -> TermIndex | None:
         if not all(text.strip() for text in texts):
             raise InvalidRequest(f"{field} holds an empty text", field=field)
     return TermIndex(glossary, copied, kinds) if glossary or copied or kinds else None
-
-
-def _divided(
-    text: str, index: TermIndex | None, speller: TermSpeller, field: str
-) -> tuple[Paragraph, list[TermedSentence]]:
-    """The paragraph and its sentences, with their terms.
-
-    Raises:
-        InvalidRequest: nothing to translate, or a term that the model cannot write.
-    """
-    text = text if index is None else composed(text)
-    paragraph = split_sentences(text)
-    if not paragraph.sentences:
-        raise InvalidRequest(f"{field} is empty: there is nothing to translate", field=field)
-    if index is None:
-        return paragraph, [TermedSentence(sentence) for sentence in paragraph.sentences]
-    found = index.find(text)
-    paragraph = without_cut_terms(paragraph, found)
-    each = zip(paragraph.sentences, terms_of_each(paragraph, found), strict=True)
-    return paragraph, [speller.sentence(sentence, terms, field) for sentence, terms in each]
-
-
-def _encode(
-    sentences: Sequence[str],
-    direction: Direction,
-    field: str,
-    model: LoadedModel,
-    limits: TaskLimits,
-) -> list[list[int]]:
-    """The ids of a text's sentences.
-
-    Raises:
-        InvalidRequest: no target language where the model needs one.
-        TooLong: a sentence is longer than the model takes, or the text than the gateway takes.
-    """
-    if _prefixes(model) and not direction.words:
-        raise InvalidRequest(
-            f"{model.name} translates into several languages: give target", field="target"
-        )
-    ids: list[list[int]] = []
-    total = 0
-    for sentence in sentences:
-        own = model.encode(
-            direction.words + sentence, field, limits, special=not direction.has_own_tokens
-        )
-        ids.append([*direction.before, *own, *direction.behind])
-        model.check_length(len(ids[-1]), field, what=f" (sentence {len(ids)})")
-        total += len(ids[-1])
-        if total > limits.max_input_tokens:
-            raise TooLong(
-                f"{field} has more than {limits.max_input_tokens} tokens "
-                f"({total} in its first {len(ids)} of {len(sentences)} sentences): "
-                "split it into several texts",
-                field=field,
-            )
-    return ids
-
-
-def _prefixes(model: LoadedModel) -> tuple[str, ...]:
-    tokenizer = model.manifest.tokenizer
-    return tokenizer.target_prefixes if tokenizer else ()
-
-
-def _target_prefix(target: str | None, model: LoadedModel) -> str:
-    """`>>xx<<` for the requested language, empty for models of one language."""
-    prefixes = _prefixes(model)
-    if not prefixes or target is None:
-        return ""
-    prefix = f">>{target}<<"
-    if prefix not in prefixes:
-        known = ", ".join(sorted(known.strip("><") for known in prefixes))
-        raise InvalidRequest(
-            f"{model.name} does not translate into that language; supported are: {known}",
-            field="target",
-        )
-    return prefix
-
-
-def _addressed(text: str, direction: Direction, model: LoadedModel) -> tuple[Direction, str]:
-    """(direction, rest): a `>>xx<<` at the beginning of the text is for all its sentences."""
-    found = _PREFIX.match(text)
-    if found and found.group(1) in _prefixes(model):
-        return Direction(words=f"{found.group(1)} "), text[found.end() :]
-    return direction, text
 
 
 TASK = Translate()

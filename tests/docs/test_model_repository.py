@@ -9,6 +9,7 @@ from serving.generation import Overrides
 
 PAGE = (Path(__file__).parents[2] / "model_repository" / "README.md").read_text(encoding="utf-8")
 TYPES = {kind: kind for kind in ("integer", "number", "boolean", "object", "array")}
+TYPES["string"] = "text"
 
 
 def table(head: str) -> list[str]:
@@ -41,6 +42,8 @@ def bounds(form: dict[str, Any]) -> str:
     found = [f"{word} {number(form[key])}" for key, word in words.items() if key in form]
     if "maxItems" in form:
         found = [f"{number(form['minItems'])} to {number(form['maxItems'])} entries"]
+    if "maxLength" in form:
+        found = [f"{number(form['minLength'])} to {number(form['maxLength'])} characters"]
     if "maxProperties" in form:
         found = [f"up to {form['maxProperties']:,} entries"]
     return "".join(f", {one}" for one in found)

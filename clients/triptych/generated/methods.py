@@ -129,6 +129,9 @@ class BlockingMethods(BlockingClient):
         seed: int | None = None,
         no_repeat_ngram_size: int | None = None,
         best_of: int | None = None,
+        choices: str | Iterable[str] | None = None,
+        regex: str | None = None,
+        json_schema: str | None = None,
         model: str | None = None,
     ) -> ChatResponse:
         """Answer a conversation, laid out by the model's own chat template.
@@ -158,6 +161,10 @@ class BlockingMethods(BlockingClient):
             seed: Sampling seed; the same seed gives the same tokens.
             no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
             best_of: Number of samples to draw; the best `n` are returned.
+            choices: Texts of which the output is one.
+            regex: Regular expression that the whole output matches: Rust's syntax without
+                look-around.
+            json_schema: JSON Schema, as an object or as text, that the output is valid under.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -190,6 +197,9 @@ class BlockingMethods(BlockingClient):
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
                 best_of=best_of,
+                choices=choices,
+                regex=regex,
+                json_schema=json_schema,
                 model=model,
             )
         )
@@ -212,6 +222,9 @@ class BlockingMethods(BlockingClient):
         logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
         no_repeat_ngram_size: int | None = None,
+        choices: str | Iterable[str] | None = None,
+        regex: str | None = None,
+        json_schema: str | None = None,
         model: str | None = None,
     ) -> Generator[Chunk, None, None]:
         """As `chat`, in chunks of text while it is generated.
@@ -236,6 +249,10 @@ class BlockingMethods(BlockingClient):
             logit_bias: Token id to the number added to its logit.
             seed: Sampling seed; the same seed gives the same tokens.
             no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            choices: Texts of which the output is one.
+            regex: Regular expression that the whole output matches: Rust's syntax without
+                look-around.
+            json_schema: JSON Schema, as an object or as text, that the output is valid under.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -262,6 +279,9 @@ class BlockingMethods(BlockingClient):
                 logit_bias=logit_bias,
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
+                choices=choices,
+                regex=regex,
+                json_schema=json_schema,
                 model=model,
             )
         )
@@ -412,6 +432,9 @@ class BlockingMethods(BlockingClient):
         seed: int | None = None,
         no_repeat_ngram_size: int | None = None,
         best_of: int | None = None,
+        choices: str | Iterable[str] | None = None,
+        regex: str | None = None,
+        json_schema: str | None = None,
         model: str | None = None,
     ) -> GenerateResponse:
         """Continue prompts, below an instruction and examples where given.
@@ -450,6 +473,10 @@ class BlockingMethods(BlockingClient):
             seed: Sampling seed; the same seed gives the same tokens.
             no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
             best_of: Number of samples to draw; the best `n` are returned.
+            choices: Texts of which the output is one.
+            regex: Regular expression that the whole output matches: Rust's syntax without
+                look-around.
+            json_schema: JSON Schema, as an object or as text, that the output is valid under.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -486,6 +513,9 @@ class BlockingMethods(BlockingClient):
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
                 best_of=best_of,
+                choices=choices,
+                regex=regex,
+                json_schema=json_schema,
                 model=model,
             )
         )
@@ -511,6 +541,9 @@ class BlockingMethods(BlockingClient):
         logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
         no_repeat_ngram_size: int | None = None,
+        choices: str | Iterable[str] | None = None,
+        regex: str | None = None,
+        json_schema: str | None = None,
         model: str | None = None,
     ) -> Generator[Chunk, None, None]:
         """As `generate`, in chunks of text while it is generated.
@@ -537,6 +570,10 @@ class BlockingMethods(BlockingClient):
             logit_bias: Token id to the number added to its logit.
             seed: Sampling seed; the same seed gives the same tokens.
             no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            choices: Texts of which the output is one.
+            regex: Regular expression that the whole output matches: Rust's syntax without
+                look-around.
+            json_schema: JSON Schema, as an object or as text, that the output is valid under.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -566,6 +603,9 @@ class BlockingMethods(BlockingClient):
                 logit_bias=logit_bias,
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
+                choices=choices,
+                regex=regex,
+                json_schema=json_schema,
                 model=model,
             )
         )
@@ -867,6 +907,9 @@ class AwaitableMethods(AwaitableClient):
         seed: int | None = None,
         no_repeat_ngram_size: int | None = None,
         best_of: int | None = None,
+        choices: str | Iterable[str] | None = None,
+        regex: str | None = None,
+        json_schema: str | None = None,
         model: str | None = None,
     ) -> ChatResponse:
         """Answer a conversation, laid out by the model's own chat template.
@@ -896,6 +939,10 @@ class AwaitableMethods(AwaitableClient):
             seed: Sampling seed; the same seed gives the same tokens.
             no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
             best_of: Number of samples to draw; the best `n` are returned.
+            choices: Texts of which the output is one.
+            regex: Regular expression that the whole output matches: Rust's syntax without
+                look-around.
+            json_schema: JSON Schema, as an object or as text, that the output is valid under.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -928,6 +975,9 @@ class AwaitableMethods(AwaitableClient):
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
                 best_of=best_of,
+                choices=choices,
+                regex=regex,
+                json_schema=json_schema,
                 model=model,
             )
         )
@@ -950,6 +1000,9 @@ class AwaitableMethods(AwaitableClient):
         logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
         no_repeat_ngram_size: int | None = None,
+        choices: str | Iterable[str] | None = None,
+        regex: str | None = None,
+        json_schema: str | None = None,
         model: str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """As `chat`, in chunks of text while it is generated.
@@ -974,6 +1027,10 @@ class AwaitableMethods(AwaitableClient):
             logit_bias: Token id to the number added to its logit.
             seed: Sampling seed; the same seed gives the same tokens.
             no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            choices: Texts of which the output is one.
+            regex: Regular expression that the whole output matches: Rust's syntax without
+                look-around.
+            json_schema: JSON Schema, as an object or as text, that the output is valid under.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1000,6 +1057,9 @@ class AwaitableMethods(AwaitableClient):
                 logit_bias=logit_bias,
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
+                choices=choices,
+                regex=regex,
+                json_schema=json_schema,
                 model=model,
             )
         )
@@ -1150,6 +1210,9 @@ class AwaitableMethods(AwaitableClient):
         seed: int | None = None,
         no_repeat_ngram_size: int | None = None,
         best_of: int | None = None,
+        choices: str | Iterable[str] | None = None,
+        regex: str | None = None,
+        json_schema: str | None = None,
         model: str | None = None,
     ) -> GenerateResponse:
         """Continue prompts, below an instruction and examples where given.
@@ -1188,6 +1251,10 @@ class AwaitableMethods(AwaitableClient):
             seed: Sampling seed; the same seed gives the same tokens.
             no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
             best_of: Number of samples to draw; the best `n` are returned.
+            choices: Texts of which the output is one.
+            regex: Regular expression that the whole output matches: Rust's syntax without
+                look-around.
+            json_schema: JSON Schema, as an object or as text, that the output is valid under.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1224,6 +1291,9 @@ class AwaitableMethods(AwaitableClient):
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
                 best_of=best_of,
+                choices=choices,
+                regex=regex,
+                json_schema=json_schema,
                 model=model,
             )
         )
@@ -1249,6 +1319,9 @@ class AwaitableMethods(AwaitableClient):
         logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
         no_repeat_ngram_size: int | None = None,
+        choices: str | Iterable[str] | None = None,
+        regex: str | None = None,
+        json_schema: str | None = None,
         model: str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """As `generate`, in chunks of text while it is generated.
@@ -1275,6 +1348,10 @@ class AwaitableMethods(AwaitableClient):
             logit_bias: Token id to the number added to its logit.
             seed: Sampling seed; the same seed gives the same tokens.
             no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            choices: Texts of which the output is one.
+            regex: Regular expression that the whole output matches: Rust's syntax without
+                look-around.
+            json_schema: JSON Schema, as an object or as text, that the output is valid under.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1304,6 +1381,9 @@ class AwaitableMethods(AwaitableClient):
                 logit_bias=logit_bias,
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
+                choices=choices,
+                regex=regex,
+                json_schema=json_schema,
                 model=model,
             )
         )

@@ -7,7 +7,12 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from triptych.messages import Generation, Message, Response, StreamRequest
-from triptych.parameters import Beams, GenerationParameters, TopLogProbs
+from triptych.parameters import (
+    Beams,
+    GenerationParameters,
+    StructureParameters,
+    TopLogProbs,
+)
 from triptych.task import Command, Task
 from triptych.tasks.generate import OneOrManyStops
 
@@ -36,7 +41,7 @@ class ChatMessage(Message):
         return cls(role="user", content=text)
 
 
-class ChatRequest(StreamRequest, GenerationParameters):
+class ChatRequest(StreamRequest, StructureParameters, GenerationParameters):
     """Request of `chat`. Parameters mean what they mean in `generate`.
 
     The messages are laid out by the checkpoint's own chat template, as `transformers` does it; a

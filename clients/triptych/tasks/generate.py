@@ -12,6 +12,7 @@ from triptych.parameters import (
     Beams,
     GenerationParameters,
     Stop,
+    StructureParameters,
     TopLogProbs,
 )
 from triptych.task import Command, Task
@@ -31,7 +32,7 @@ class Example(Message):
     output: str
 
 
-class GenerateRequest(StreamRequest, GenerationParameters):
+class GenerateRequest(StreamRequest, StructureParameters, GenerationParameters):
     """Request of `generate`. Tokens are sampled when a sampling parameter is given.
 
     With `instruction` or `examples` the prompts stand in the few-shot layout, and a line break
@@ -88,6 +89,7 @@ TASK = Task(
             'triptych generate cat -i "Translate English to French:" -e "dog => chien"',
             'triptych generate "Once" --temperature 0.8 --top-p 0.95 --seed 7 -n 3',
             'triptych generate "<image> a cat. <image>" --image cat.png --image dog.png',
+            'triptych generate cat -e "dog => animal" --choice animal --choice food',
         ),
         short={"instruction": "i", "examples": "e"},
     ),

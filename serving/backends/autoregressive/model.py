@@ -30,6 +30,7 @@ from serving.engine.validation import RequestValidator
 from serving.errors import BundleError, InvalidRequest
 from serving.generation import Generation
 from serving.heartbeat import COUNTERS, GAUGES
+from serving.processing.grammars import GrammarCompiler
 from serving.processing.text import load_tokenizer
 from serving.processing.words import WordEdges
 
@@ -58,7 +59,11 @@ class TritonPythonModel:
         threads = int(parameters.get("intra_op_thread_count", "0"))
         spare_bytes = min(SPARE_BYTES, capacity.state_bytes)
         runner = make_runner(bundle, _device(args), threads=threads, spare_bytes=spare_bytes)
-        validator = RequestValidator(bundle.manifest, lambda: _word_edges(bundle))
+        validator = RequestValidator(
+            bundle.manifest,
+            lambda: _word_edges(bundle),
+            GrammarCompiler(bundle).compile_rules,
+        )
         check_memory(runner, bundle.manifest, capacity)
         self._engine = Engine(runner, validator, capacity)
         self._sender = ResponseSender()

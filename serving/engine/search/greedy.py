@@ -31,7 +31,7 @@ class GreedySearch:
         self._length_penalty = request.rules.length_penalty
         self._max_new_tokens = request.rules.max_new_tokens
         self._prompt = request.decoder_ids
-        self._policy = LogitsProcessors(request.rules)
+        self._policy = LogitsProcessors(request.rules, request.grammar)
         self._trace = TokenTrace(request)
         self._tokens: list[int] = []
         self._records: list[TokenRecord] = []

@@ -27,6 +27,7 @@ from serving.engine.runners.candidates import (
     GreedyRule,
     plain_request,
 )
+from serving.engine.search.grammar import Grammar, GrammarState
 from serving.generation import FinishReason, Generation
 
 
@@ -74,12 +75,20 @@ class Constraint:
 class LogitsProcessors:
     """One request's rules, prepared to be applied once per row and step.
 
+    Args:
+        rules: The rules.
+        grammar: What the output matches. A row with one has processors of its own, whose
+            `finish_reason` is called once for each token in turn.
+
     Attributes:
         follows_history: The constraint depends on which tokens were generated.
     """
 
-    def __init__(self, rules: Generation) -> None:
+    def __init__(self, rules: Generation, grammar: Grammar | None = None) -> None:
         self._rules = rules
+        self._grammar = None if grammar is None else grammar.start()
+        self._plain: tuple[NDArray[np.int64], Constraint] | None = None
+        """The last tokens that the grammar banned, and their constraint."""
         self._long_words = [word for word in rules.bad_words_ids if len(word) > 1]
         self._counts = rules.presence_penalty != 0 or rules.frequency_penalty != 0
         self.follows_history = bool(
@@ -87,6 +96,7 @@ class LogitsProcessors:
             or rules.no_repeat_ngram_size
             or rules.repetition_penalty != 1
             or self._counts
+            or self._grammar is not None
         )
         self._always_banned = rules.always_banned
         self._early_bans = self._always_banned | frozenset(rules.eos_token_ids)
@@ -112,7 +122,10 @@ class LogitsProcessors:
         history = (*prompt, *generated)
         repeats = repeated_ngram_ends(history, self._rules.no_repeat_ngram_size)
         words = {word[-1] for word in self._long_words if _ends_with(history, word[:-1])}
-        return self._constraint(banned | repeats | words, prompt, generated)
+        banned |= repeats | words
+        if self._grammar is not None:
+            return self._within(self._grammar.banned(), banned, prompt, generated)
+        return self._constraint(banned, prompt, generated)
 
     def finish_reason(self, token_id: int, length: int, constraint: Constraint) -> str | None:
         """Why a sequence ends with this token as its `length`-th generated one, if it does.
@@ -120,9 +133,22 @@ class LogitsProcessors:
         An end token forced by the token limit counts as `length`: the model did not choose it.
         """
         at_cap = length >= self._rules.max_new_tokens
+        if self._grammar is not None:
+            return self._matched(self._grammar, token_id, constraint, at_cap=at_cap)
         if token_id in self._rules.eos_token_ids and not (at_cap and constraint.forced is not None):
             return FinishReason.STOP
         return FinishReason.LENGTH if at_cap else None
+
+    def _matched(
+        self, grammar: GrammarState, token_id: int, constraint: Constraint, *, at_cap: bool
+    ) -> str | None:
+        """As `finish_reason`; `stop` means that the output matches."""
+        is_end = token_id in self._rules.eos_token_ids
+        if not is_end and constraint.forced is None:
+            grammar.take(token_id)
+        if is_end or at_cap:
+            return FinishReason.STOP if grammar.accepts else FinishReason.LENGTH
+        return FinishReason.STOP if grammar.is_complete else None
 
     def _forced(self, prompt_length: int, generated: int) -> int | None:
         rules = self._rules
@@ -145,6 +171,34 @@ class LogitsProcessors:
         edit = penalties(rules, prompt, generated, banned if bans_by_edit else frozenset())
         return Constraint(banned=frozenset() if bans_by_edit else banned, edit=edit)
 
+    def _within(
+        self,
+        outside: NDArray[np.int64],
+        banned: frozenset[int],
+        prompt: Sequence[int],
+        generated: Sequence[int],
+    ) -> Constraint:
+        """The constraint to tokens of a grammar, after the other rules.
+
+        Args:
+            outside: Tokens that the grammar bans.
+        """
+        edit = penalties(self._rules, prompt, generated, banned)
+        if not len(edit.token_ids):
+            if self._plain is None or self._plain[0] is not outside:
+                self._plain = outside, _without(outside)
+            return self._plain[1]
+        inside = ~np.isin(edit.token_ids, outside)
+        zeros = np.zeros(len(outside), np.float32)
+        return Constraint(
+            edit=Edit(
+                np.concatenate([edit.token_ids[inside], outside]),
+                bias=np.concatenate([edit.bias[inside], zeros]),
+                factor=np.concatenate([edit.factor[inside], zeros + 1]),
+                offset=np.concatenate([edit.offset[inside], zeros - np.float32(np.inf)]),
+            )
+        )
+
 
 @lru_cache(maxsize=256)
 def forcing(token_id: int) -> Constraint:
@@ -156,6 +210,14 @@ def forcing(token_id: int) -> Constraint:
 def banning(token_ids: frozenset[int], *, by_edit: bool) -> Constraint:
     """The constraint to any other tokens; one object for all rows."""
     return Constraint(edit=ban(token_ids)) if by_edit else Constraint(banned=token_ids)
+
+
+def _without(token_ids: NDArray[np.int64]) -> Constraint:
+    """The constraint to any other tokens."""
+    zeros = np.zeros(len(token_ids), np.float32)
+    return Constraint(
+        edit=Edit(token_ids, bias=zeros, factor=zeros + 1, offset=zeros - np.float32(np.inf))
+    )
 
 
 def ban(token_ids: frozenset[int]) -> Edit:

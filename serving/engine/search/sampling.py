@@ -30,6 +30,7 @@ class Sample:
     """One running sample; its row is its number."""
 
     uniforms: np.random.Generator
+    policy: LogitsProcessors
     constraint: Constraint
     row_request: CandidateRequest
     tokens: list[int] = field(default_factory=list)
@@ -49,15 +50,17 @@ class SampleSearch:
     def __init__(self, request: EngineRequest) -> None:
         self._rules = request.rules
         self._prompt = request.decoder_ids
-        self._policy = LogitsProcessors(request.rules)
+        policies = [LogitsProcessors(request.rules, request.grammar)] * request.rules.rows
+        if request.grammar is not None:  # each sample has a place of its own in it
+            policies = [LogitsProcessors(request.rules, request.grammar) for _ in policies]
         self._trace = TokenTrace(request)
         self._count = max(initial_candidate_count(request.rules), self._trace.count)
         self._temperature = mass_temperature(request.rules)
-        constraint = self._policy.constraint(self._prompt, ())
+        constraint = policies[0].constraint(self._prompt, ())
         row_request = self._row_request(constraint)
         self._samples = [
-            Sample(uniforms(request.rules.seed, number), constraint, row_request)
-            for number in range(request.rules.rows)
+            Sample(uniforms(request.rules.seed, number), policy, constraint, row_request)
+            for number, policy in enumerate(policies)
         ]
 
     @property
@@ -123,11 +126,11 @@ class SampleSearch:
             record = self._trace.record(best, log_probs[:alive], candidates, row, rank)
             sample.records.append(record)
         length = len(sample.tokens)
-        sample.finish_reason = self._policy.finish_reason(
+        sample.finish_reason = sample.policy.finish_reason(
             sample.tokens[-1], length, sample.constraint
         )
         if sample.finish_reason is None:
-            constraint = self._policy.constraint(self._prompt, sample.tokens)
+            constraint = sample.policy.constraint(self._prompt, sample.tokens)
             if constraint is not sample.constraint:
                 sample.constraint, sample.row_request = (
                     constraint,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 
 import openai
@@ -199,3 +200,61 @@ async def test_content_that_is_no_text_is_refused_by_name(
     error = response.json()["error"]
     assert error["param"] == param
     assert message in error["message"]
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("form", "wanted"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, {"type": "object"}),
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}, SCHEMA),
+        (
+            {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}},
+            SCHEMA,
+        ),
+    ],
+)
+async def test_response_formats_reach_the_engine(
+    gateway: Gateway, client: openai.AsyncOpenAI, form: dict[str, object], wanted: object
+) -> None:
+    await client.chat.completions.create(
+        model="tiny-chat",
+        messages=HELLO,
+        response_format=form,  # type: ignore[call-overload]
+    )
+    sent = gateway.inference.calls[-1].options.json_schema
+    assert (None if sent is None else json.loads(sent)) == wanted
+
+
+@pytest.mark.parametrize("extra", [{"regex": "a+"}, {"choices": ["a", "b"]}])
+async def test_expressions_and_choices_are_extensions(
+    gateway: Gateway, client: openai.AsyncOpenAI, extra: dict[str, object]
+) -> None:
+    await client.chat.completions.create(model="tiny-chat", messages=HELLO, extra_body=extra)
+    sent = gateway.inference.calls[-1].options.model_dump(exclude_none=True)
+    assert {name: sent[name] for name in extra} == extra
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"response_format": {"type": "xml"}},
+        {"response_format": {"type": "json_schema"}},
+        {"response_format": {"type": "json_object"}, "regex": "a"},
+        {"response_format": {"type": "json_object"}, "stop": "a"},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "x", "schema": {"enum": ["a" * 70_000]}},
+            }
+        },
+    ],
+)
+async def test_formats_that_cannot_be_are_refused(
+    client: openai.AsyncOpenAI, extra: dict[str, object]
+) -> None:
+    with pytest.raises(openai.UnprocessableEntityError):
+        await client.chat.completions.create(model="tiny-chat", messages=HELLO, extra_body=extra)

@@ -37,6 +37,7 @@ from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
 from serving.tasks.chat import TASK
 from triptych.messages import Chunk, TokenLogprob
+from triptych.parameters import MAX_SCHEMA_CHARACTERS
 from triptych.tasks.chat import ChatMessage, ChatRequest
 
 _PREFIX = "chatcmpl"
@@ -74,7 +75,7 @@ class ChatDialect(OpenAIDialect):
     name = "chat_completions"
     summary = "Answer a conversation, in the form of OpenAI's API."
     events = "`chat.completion.chunk` events."
-    parameters = {"max_new_tokens": "max_completion_tokens"}
+    parameters = {"max_new_tokens": "max_completion_tokens", "json_schema": "response_format"}
 
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
         """The body in the task's terms.
@@ -134,8 +135,30 @@ def _message(body: ChatCompletionRequest) -> ChatRequest:
         messages=[ChatMessage(role=one.role, content=one.text) for one in body.messages],
         max_new_tokens=body.max_completion_tokens or body.max_tokens,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        **_structure(body),
         **body.parameters,
     )
+
+
+def _structure(body: ChatCompletionRequest) -> dict[str, Any]:
+    """What the answer must match.
+
+    Raises:
+        InvalidRequest: several of its fields are given, or the schema is too long.
+    """
+    given = {"choices": body.choices, "regex": body.regex, "json_schema": body.schema_text}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise InvalidRequest(
+            "response_format, choices and regex exclude each other: give one of them",
+            field="response_format",
+        )
+    if len(body.schema_text or "") > MAX_SCHEMA_CHARACTERS:
+        raise InvalidRequest(
+            f"the schema is longer than {MAX_SCHEMA_CHARACTERS} characters: shorten it",
+            field="response_format",
+        )
+    return given
 
 
 def _check_model(name: str, service: Service) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import json
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -13,7 +14,8 @@ from pydantic import (
 
 from serving.gateway.dialects.openai.common import CompletionUsage, GenerationRequest
 from serving.gateway.dialects.whole_requests import Closed, Open
-from triptych.parameters import NewTokens, TopLogProbs
+from triptych.parameters import MAX_CHOICES, NewTokens, Regex, TopLogProbs
+from triptych.parameters import Choice as AllowedText
 from triptych.tasks.chat import MAX_MESSAGES, Role
 
 MAX_PARTS = 64
@@ -50,6 +52,44 @@ class CompletionMessage(Closed):
         return "\n".join(part.text for part in self.content)
 
 
+class PlainText(Closed):
+    """An answer of any form."""
+
+    type: Literal["text"]
+    text: ClassVar[str | None] = None
+
+
+class JsonObject(Closed):
+    """An answer that is a JSON object."""
+
+    type: Literal["json_object"]
+    text: ClassVar[str | None] = '{"type": "object"}'
+
+
+class NamedSchema(Closed):
+    """A JSON Schema; the answer is always valid under it, also where it is not `strict`."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+    description: str | None = None
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(Closed):
+    """An answer that is valid under a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: NamedSchema
+
+    @property
+    def text(self) -> str | None:
+        """The schema."""
+        return json.dumps(self.json_schema.schema_)
+
+
+ResponseFormat = PlainText | JsonObject | JsonSchemaFormat
+
+
 class ChatCompletionRequest(GenerationRequest):
     """Body of `POST /v1/chat/completions`."""
 
@@ -58,6 +98,14 @@ class ChatCompletionRequest(GenerationRequest):
     max_tokens: NewTokens | None = Field(default=None, description="Older name of the above.")
     logprobs: bool | None = None
     top_logprobs: TopLogProbs | None = None
+    response_format: ResponseFormat | None = Field(default=None, discriminator="type")
+    choices: list[AllowedText] | None = Field(default=None, min_length=1, max_length=MAX_CHOICES)
+    regex: Regex | None = None
+
+    @property
+    def schema_text(self) -> str | None:
+        """The JSON Schema of `response_format`, if it has one."""
+        return None if self.response_format is None else self.response_format.text
 
 
 class TopLogprob(Open):

@@ -1,0 +1,106 @@
+"""A translator's texts as source sentences: language prefixes, terms, tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from serving.errors import InvalidRequest, TooLong
+from serving.planning.languages import Direction
+from serving.planning.limits import TaskLimits
+from serving.planning.loaded_model import LoadedModel
+from serving.planning.terms import (
+    TermedSentence,
+    TermSpeller,
+    terms_of_each,
+    without_cut_terms,
+)
+from serving.processing.sentences import Paragraph, split_sentences
+from serving.processing.terms import TermIndex, composed
+
+_PREFIX = re.compile(r"\s*(>>[^<\s]*<<)\s*")
+
+
+def divided(
+    text: str, index: TermIndex | None, speller: TermSpeller, field: str
+) -> tuple[Paragraph, list[TermedSentence]]:
+    """The paragraph and its sentences, with their terms.
+
+    Raises:
+        InvalidRequest: nothing to translate, or a term that the model cannot write.
+    """
+    text = text if index is None else composed(text)
+    paragraph = split_sentences(text)
+    if not paragraph.sentences:
+        raise InvalidRequest(f"{field} is empty: there is nothing to translate", field=field)
+    if index is None:
+        return paragraph, [TermedSentence(sentence) for sentence in paragraph.sentences]
+    found = index.find(text)
+    paragraph = without_cut_terms(paragraph, found)
+    each = zip(paragraph.sentences, terms_of_each(paragraph, found), strict=True)
+    return paragraph, [speller.sentence(sentence, terms, field) for sentence, terms in each]
+
+
+def encoded_sentences(
+    sentences: Sequence[str],
+    direction: Direction,
+    field: str,
+    model: LoadedModel,
+    limits: TaskLimits,
+) -> list[list[int]]:
+    """The ids of a text's sentences.
+
+    Raises:
+        InvalidRequest: no target language where the model needs one.
+        TooLong: a sentence is longer than the model takes, or the text than the gateway takes.
+    """
+    if target_prefixes(model) and not direction.words:
+        raise InvalidRequest(
+            f"{model.name} translates into several languages: give target", field="target"
+        )
+    ids: list[list[int]] = []
+    total = 0
+    for sentence in sentences:
+        own = model.encode(
+            direction.words + sentence, field, limits, special=not direction.has_own_tokens
+        )
+        ids.append([*direction.before, *own, *direction.behind])
+        model.check_length(len(ids[-1]), field, what=f" (sentence {len(ids)})")
+        total += len(ids[-1])
+        if total > limits.max_input_tokens:
+            raise TooLong(
+                f"{field} has more than {limits.max_input_tokens} tokens "
+                f"({total} in its first {len(ids)} of {len(sentences)} sentences): "
+                "split it into several texts",
+                field=field,
+            )
+    return ids
+
+
+def target_prefixes(model: LoadedModel) -> tuple[str, ...]:
+    """The `>>xx<<` that a model reads; none for models of one language."""
+    tokenizer = model.manifest.tokenizer
+    return tokenizer.target_prefixes if tokenizer else ()
+
+
+def target_prefix(target: str | None, model: LoadedModel) -> str:
+    """`>>xx<<` for the requested language, empty for models of one language."""
+    prefixes = target_prefixes(model)
+    if not prefixes or target is None:
+        return ""
+    prefix = f">>{target}<<"
+    if prefix not in prefixes:
+        known = ", ".join(sorted(known.strip("><") for known in prefixes))
+        raise InvalidRequest(
+            f"{model.name} does not translate into that language; supported are: {known}",
+            field="target",
+        )
+    return prefix
+
+
+def addressed(text: str, direction: Direction, model: LoadedModel) -> tuple[Direction, str]:
+    """(direction, rest): a `>>xx<<` at the beginning of the text is for all its sentences."""
+    found = _PREFIX.match(text)
+    if found and found.group(1) in target_prefixes(model):
+        return Direction(words=f"{found.group(1)} "), text[found.end() :]
+    return direction, text
