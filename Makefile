@@ -6,7 +6,7 @@ CUDA_STUB ?= $(abspath .cuda-stub)
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 HISTORY := $(wildcard export/examples/checkpoints/history-*)
 
-.PHONY: help setup demo serve export history test test-all test-cuda-stub test-tensorrt unit check bench bench-encoders load quality page-images figures proto up down clean
+.PHONY: help setup demo serve export history test test-all test-cuda-stub test-tensorrt test-native unit check bench bench-encoders load quality page-images figures proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ test-cuda-stub: .venv/installed ## placement, captures and copies of CUDA bundle
 
 test-tensorrt: .venv/installed .tensorrt/installed ## TensorRT parses and builds the examples' graphs, and refuses planted faults
 	@OMP_NUM_THREADS=1 PYTHONPATH=.tensorrt $(BIN)/pytest -q -m "" tests/tensorrt
+
+test-native: .venv/installed ## Triton's own onnxruntime backend beside ours: make test-native NATIVE_BACKENDS=folder
+	@test -n "$(NATIVE_BACKENDS)" || { echo "NATIVE_BACKENDS is missing: the folder of the native backends" >&2; exit 1; }
+	@OMP_NUM_THREADS=1 NATIVE_BACKENDS=$(abspath $(NATIVE_BACKENDS)) $(BIN)/pytest -q -m "" tests/native
 
 unit: .venv/installed ## tests that need neither a Triton nor an exported graph, on all cores
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist loadscope \

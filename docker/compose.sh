@@ -1,10 +1,16 @@
 #!/bin/sh
 # Compose on this folder's compose.yaml, with whichever version is installed: `compose.sh up --build`.
+# GPU=1 adds compose.gpu.yaml.
 set -eu
 folder=$(cd "$(dirname "$0")" && pwd)
 
 if docker compose version >/dev/null 2>&1; then
+  [ -z "${GPU:-}" ] || set -- -f "$folder/compose.gpu.yaml" "$@"
   exec docker compose -f "$folder/compose.yaml" "$@"
+fi
+if [ -n "${GPU:-}" ]; then
+  echo "GPU=1 needs Docker Compose 2: install the package docker-compose-plugin" >&2
+  exit 1
 fi
 if command -v docker-compose >/dev/null 2>&1; then
   # Version 1 builds with BuildKit only with these. It has no `create_host_path`, and never

@@ -1,4 +1,4 @@
-"""`python -m serving.tensorrt BUNDLE PLANS [--again]`: JSON lines, a step each, then the plans.
+"""`python -m serving.tensorrt BUNDLE PLANS`: a line of JSON for each step, then the plans.
 
 The supervisor and `triptych plan` run it (`serving.tensorrt.plans`).
 """
@@ -23,12 +23,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m serving.tensorrt")
     parser.add_argument("bundle", type=Path)
     parser.add_argument("plans", type=Path)
-    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--again", action="store_true", help="build plans that fit, too")
+    parser.add_argument("--lookup", action="store_true", help="build nothing")
     options = parser.parse_args()
     try:
         target, capability = Target(tensorrt()), compute_capability()
         builds = Builds(PlanFolder(options.plans), target, capability, _progress)
-        plans = builds.ensure(open_bundle(options.bundle), again=options.again)
+        bundle = open_bundle(options.bundle)
+        plans = builds.ensure(bundle, again=options.again, is_lookup=options.lookup)
     except SetupError as error:
         _write(error=error.message)
         return 1

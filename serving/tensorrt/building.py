@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serving.bundle import Bundle
+from serving.errors import SetupError
 from serving.tensorrt.builder import Progress, Target, build_plan
 from serving.tensorrt.plan_folder import PlanFolder
 from serving.tensorrt.plan_key import PlanKey, graph_hash
@@ -35,21 +36,26 @@ class Builds:
     progress: Progress
     build: Callable[..., tuple[bytes, bytes]] = build_plan
 
-    def ensure(self, bundle: Bundle, *, again: bool = False) -> dict[str, Path]:
+    def ensure(
+        self, bundle: Bundle, *, again: bool = False, is_lookup: bool = False
+    ) -> dict[str, Path]:
         """Triton model → its plan, built if there is none that fits.
 
         Args:
             again: Whether plans that fit are built again.
+            is_lookup: Whether a plan that is missing is an error.
 
         Raises:
             SetupError: TensorRT does not take a graph, or the folder cannot be written.
         """
         return {
-            model: self._ensure(bundle, key, model, again=again)
+            model: self._ensure(bundle, key, model, again=again, is_lookup=is_lookup)
             for key, model in bundle.manifest.parts.items()
         }
 
-    def _ensure(self, bundle: Bundle, part: str, model: str, *, again: bool) -> Path:
+    def _ensure(
+        self, bundle: Bundle, part: str, model: str, *, again: bool, is_lookup: bool
+    ) -> Path:
         graph = bundle.manifest.graphs[part]
         file = bundle.folder.parents[1] / model / bundle.folder.name / graph.file
         version = str(self.target.library.__version__)
@@ -58,6 +64,8 @@ class Builds:
             found = None if again else self.folder.find(key)
             if found is not None:
                 return found
+            if is_lookup:
+                raise SetupError("none that fits is there, and building one failed: triptych plan")
             for reason in dict.fromkeys(key.difference(other) for other in self.folder.others(key)):
                 self.progress(f"{model} has a plan that does not fit: {reason}; building another")
             return self._build(key, file, bundle, part)

@@ -55,11 +55,15 @@ class Plans:
         self._folder = folder
         self._progress = progress
         self._running: set[subprocess.Popen[str]] = set()
+        self._failed: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
         self._is_closed = False
 
     def ready(self, bundle: Bundle, *, again: bool = False) -> dict[str, Path]:
         """Triton model → plan, each built if there is none that fits.
+
+        After a failure a version's plans are looked up alone: a supervisor tries each minute, and
+        a build takes minutes.
 
         Args:
             again: Whether plans that fit are built again.
@@ -67,7 +71,9 @@ class Plans:
         Raises:
             DeviceError: a plan cannot be built, or building was stopped.
         """
-        arguments = [str(bundle.folder), str(self._folder), *(["--again"] if again else [])]
+        version = (bundle.manifest.name, bundle.version)
+        arguments = [str(bundle.folder), str(self._folder)]
+        arguments += ["--again"] * again + ["--lookup"] * (version in self._failed)
         process = self._start([*self._program, *arguments])
         said: dict[str, Any] = {}
         tail: deque[str] = deque(maxlen=_TAIL)
@@ -86,13 +92,16 @@ class Plans:
         if self._is_closed:
             raise DeviceError(f"building the plans of {name} was stopped")
         if "plans" not in said:
+            self._failed.add(version)
             reason = said.get("error") or f"exit code {code}: {' '.join(tail)}"
             raise DeviceError(f"{name} has no plan: {reason}")
+        self._failed.discard(version)
         return {model: Path(path) for model, path in said["plans"].items()}
 
     def open(self) -> None:
-        """Allow builds, again after `close`."""
+        """Allow builds, also those that failed or were ended before."""
         self._is_closed = False
+        self._failed.clear()
 
     def close(self) -> None:
         """End all builds; their temporary files are removed by the next one."""

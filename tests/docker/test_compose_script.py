@@ -33,10 +33,10 @@ def install(path: Path, name: str, script: str) -> None:
     (path / name).chmod(0o755)
 
 
-def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(path: Path, *arguments: str, gpu: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [DOCKER / "compose.sh", *arguments],
-        env={**os.environ, "PATH": str(path)},
+        env={**os.environ, "PATH": str(path), "GPU": gpu},
         capture_output=True,
         text=True,
         timeout=20,
@@ -49,6 +49,18 @@ def test_plugin_is_preferred(path: Path) -> None:
     install(path, "docker-compose", OLD)
     done = run(path, "up", "--build")
     assert done.stdout.endswith(f"docker compose -f {DOCKER}/compose.yaml up --build\n")
+
+
+def test_gpu_adds_its_file_after_the_other(path: Path) -> None:
+    install(path, "docker", CURRENT)
+    done = run(path, "up", gpu="1")
+    files = f"-f {DOCKER}/compose.yaml -f {DOCKER}/compose.gpu.yaml"
+    assert done.stdout.endswith(f"docker compose {files} up\n")
+    install(path, "docker", WITHOUT_PLUGIN)
+    install(path, "docker-compose", OLD)
+    done = run(path, "up", gpu="1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("GPU=1 needs Docker Compose 2: install the package")
 
 
 def test_version_1_gets_what_it_needs(path: Path) -> None:

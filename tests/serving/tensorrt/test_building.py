@@ -74,6 +74,15 @@ def test_other_tensorrt_or_card_builds_beside_and_says_why(tmp_path: Path, bundl
     assert len(builder.built) == 3
 
 
+def test_lookup_builds_nothing(tmp_path: Path, bundle: Bundle) -> None:
+    builder = Builder()
+    builds = _builds(tmp_path / "plans", builder, [])
+    with pytest.raises(SetupError, match="none that fits is there"):
+        builds.ensure(bundle, is_lookup=True)
+    assert not builder.built
+    assert builds.ensure(bundle) == builds.ensure(bundle, is_lookup=True)
+
+
 def test_failed_build_leaves_no_plan(tmp_path: Path, bundle: Bundle) -> None:
     def fails(*arguments: Any) -> tuple[bytes, bytes]:
         raise SetupError("TensorRT cannot read model.onnx: no such operator")

@@ -52,6 +52,31 @@ def test_failure_is_one_line_with_its_reason(
         _plans(tmp_path, body, []).ready(bundle)
 
 
+def test_version_that_failed_is_looked_up_and_not_built_again(
+    tmp_path: Path, bundle: Bundle
+) -> None:
+    body = """
+import json, pathlib, sys
+made = pathlib.Path(sys.argv[2]) / "x.plan"
+if "--lookup" in sys.argv and made.exists():
+    print(json.dumps({"plans": {"twice": str(made)}}))
+else:
+    print(json.dumps({"error": "again" if "--lookup" in sys.argv else "first"}))
+"""
+    plans = _plans(tmp_path, body, [])
+    for reason in ("first", "again", "again"):
+        with pytest.raises(DeviceError, match=f": {reason}$"):
+            plans.ready(bundle)
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "x.plan").touch()  # `triptych plan`
+    assert plans.ready(bundle) == {"twice": tmp_path / "plans" / "x.plan"}
+    with pytest.raises(DeviceError, match=r"first$"):
+        plans.ready(bundle)
+    plans.open()
+    with pytest.raises(DeviceError, match=r"first$"):
+        plans.ready(bundle)
+
+
 def test_package_that_is_missing_is_named(tmp_path: Path, bundle: Bundle) -> None:
     with pytest.raises(DeviceError, match="has no plan: TensorRT's Python package is missing"):
         Plans(tmp_path / "plans", print).ready(bundle)
