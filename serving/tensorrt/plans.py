@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,19 @@ def relative(plan: Path, version_folder: Path) -> str:
     return os.path.relpath(plan.resolve(), version_folder.resolve())
 
 
+def _visible(card: int, environment: Mapping[str, str]) -> str:
+    """The one GPU that a build sees, so that it is number 0 there."""
+    listed = [each for each in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
+    return listed[card] if card < len(listed) else str(card)
+
+
 class Plans:
     """The plans of one repository. Thread-safe.
 
     Args:
         folder: Where they are kept.
         progress: Called with one line for each step of a build.
+        card: Number of the GPU that plans are for, among those that this process sees.
         program: What builds, as `serving.tensorrt.__main__`.
     """
 
@@ -49,9 +56,11 @@ class Plans:
         self,
         folder: Path,
         progress: Callable[[str], None],
+        card: int = 0,
         program: Sequence[str] = (sys.executable, "-m", "serving.tensorrt"),
     ) -> None:
         self._program = program
+        self._environment = {**os.environ, "CUDA_VISIBLE_DEVICES": _visible(card, os.environ)}
         self._folder = folder
         self._progress = progress
         self._running: set[subprocess.Popen[str]] = set()
@@ -119,7 +128,7 @@ class Plans:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env=self._environment,
             )
             self._running.add(process)
             if self._is_closed:

@@ -63,7 +63,8 @@ class BundleLoader:
         self._progress = progress
         self._clock = clock
         self._control: ModelControl | None = None
-        self.plans = Plans(plan_folder(settings.repository, settings.plans), progress)
+        folder = plan_folder(settings.repository, settings.plans)
+        self.plans = Plans(folder, progress, settings.device.card or 0)
         self._files: dict[tuple[str, int], str] = {}  # of models that are loaded from a plan
         self._backends: frozenset[str] = frozenset()
         self._switches: Counter[str] = Counter()

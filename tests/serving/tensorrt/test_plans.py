@@ -21,7 +21,7 @@ def bundle(tmp_path: Path) -> Bundle:
 
 
 def _plans(tmp_path: Path, body: str, lines: list[str]) -> Plans:
-    return Plans(tmp_path / "plans", lines.append, (sys.executable, "-u", "-c", body))
+    return Plans(tmp_path / "plans", lines.append, program=(sys.executable, "-u", "-c", body))
 
 
 def test_steps_are_reported_and_plans_returned(tmp_path: Path, bundle: Bundle) -> None:
@@ -86,7 +86,9 @@ def test_package_that_is_missing_is_named(tmp_path: Path, bundle: Bundle) -> Non
 def test_stop_ends_a_build(tmp_path: Path, bundle: Bundle) -> None:
     begun = threading.Event()
     body = 'import time; print(\'{"progress": "begun"}\'); time.sleep(600)'
-    plans = Plans(tmp_path / "plans", lambda line: begun.set(), (sys.executable, "-u", "-c", body))
+    plans = Plans(
+        tmp_path / "plans", lambda line: begun.set(), program=(sys.executable, "-u", "-c", body)
+    )
     failures: list[DeviceError] = []
 
     def build() -> None:
@@ -105,6 +107,28 @@ def test_stop_ends_a_build(tmp_path: Path, bundle: Bundle) -> None:
     ]
     with pytest.raises(DeviceError, match="was stopped"):
         plans.ready(bundle)
+
+
+@pytest.mark.parametrize(
+    ("visible", "card", "seen"),
+    [(None, 0, "0"), (None, 1, "1"), ("2,3", 1, "3"), ("GPU-a", 0, "GPU-a")],
+)
+def test_build_sees_the_card_that_its_plan_is_for(
+    visible: str | None,
+    card: int,
+    seen: str,
+    tmp_path: Path,
+    bundle: Bundle,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    body = (
+        "import json, os; print(json.dumps({'plans': {'x': os.environ['CUDA_VISIBLE_DEVICES']}}))"
+    )
+    plans = Plans(tmp_path / "plans", print, card, (sys.executable, "-c", body))
+    assert plans.ready(bundle) == {"x": Path(seen)}
 
 
 def test_folder_lies_beside_the_repository_unless_given(tmp_path: Path) -> None:
