@@ -124,7 +124,7 @@ def _form(message: type[BaseModel]) -> dict[str, Any]:
     schema.pop("$defs", None)
     properties = schema["properties"]
     for name, field in properties.items():
-        properties[name] = _without_null(field)
+        properties[name] = without_null(field)
     properties[IMAGES] = {
         "type": "array",
         "items": {"type": "string", "format": "binary"},
@@ -134,8 +134,8 @@ def _form(message: type[BaseModel]) -> dict[str, Any]:
     return schema
 
 
-def _without_null(field: dict[str, Any]) -> dict[str, Any]:
-    """A field of a form: absent, or text; there is no null."""
+def without_null(field: dict[str, Any]) -> dict[str, Any]:
+    """A field of a form, from one of a message: absent, or text; there is no null."""
     field = {name: value for name, value in field.items() if name != "default"}
     kinds = [kind for kind in field.pop("anyOf", []) if kind != {"type": "null"}]
     return field | (kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {})

@@ -13,9 +13,9 @@ from serving.gateway.dialects.dialect import Routes
 from serving.gateway.dialects.libretranslate.dialect import LibreTranslateDialect
 from serving.gateway.dialects.libretranslate.files import FileDialect
 from serving.gateway.dialects.libretranslate.identification import Identifier
-from serving.gateway.dialects.libretranslate.messages import DetectBody, FileBody, TranslateBody
+from serving.gateway.dialects.libretranslate.messages import DetectBody, TranslateBody
 
-MESSAGES: tuple[type[BaseModel], ...] = (DetectBody, FileBody, TranslateBody)
+MESSAGES: tuple[type[BaseModel], ...] = (DetectBody, TranslateBody)
 """Bodies of requests, for the OpenAPI document."""
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from serving.gateway.dialects.bodies import MULTIPART
 from serving.gateway.dialects.libretranslate.bodies import FORM, JSON
 from serving.gateway.dialects.libretranslate.errors import LibreTranslateError
-from serving.gateway.openapi import SECURITY, errors
+from serving.gateway.openapi import SECURITY, errors, without_null
 
 _STATUSES = (400, 413, 429, 500, 503, 504)
 _KEY = (401, 403)
@@ -22,9 +22,18 @@ def open_route(response: Any) -> dict[str, Any]:
 
 def posted(body: type[BaseModel], response: Any, *, has_key: bool) -> dict[str, Any]:
     """Arguments of `add_api_route` of a route that takes JSON and forms."""
-    reference = {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}
-    content = dict.fromkeys((JSON, FORM, MULTIPART), reference)
+    content = {JSON: {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}}
+    content |= {kind: {"schema": form_of(body)} for kind in (FORM, MULTIPART)}
     return documented(content, response, has_key=has_key)
+
+
+def form_of(body: type[BaseModel], *files: str) -> dict[str, Any]:
+    """The message as a form, with further fields that are files."""
+    schema = body.model_json_schema()
+    properties = {name: without_null(field) for name, field in schema["properties"].items()}
+    properties |= {name: {"type": "string", "format": "binary"} for name in files}
+    required = [*schema.get("required", ()), *files]
+    return schema | {"properties": properties, "required": required}
 
 
 def documented(content: dict[str, Any], response: Any, *, has_key: bool) -> dict[str, Any]:

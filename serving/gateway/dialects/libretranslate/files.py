@@ -21,7 +21,7 @@ from serving.gateway.dialects.libretranslate.bodies import (
     read_fields,
     validated,
 )
-from serving.gateway.dialects.libretranslate.documentation import described, documented
+from serving.gateway.dialects.libretranslate.documentation import described, documented, form_of
 from serving.gateway.dialects.libretranslate.downloads import Downloads
 from serving.gateway.dialects.libretranslate.errors import error_response
 from serving.gateway.dialects.libretranslate.exchange import answered, bounded
@@ -67,9 +67,7 @@ class FileDialect:
     def router(self, service: Service) -> APIRouter:
         """`/translate_file` and `/download_file/{name}`."""
         router = APIRouter()
-        schema = {"$ref": f"#/components/schemas/{FileBody.__name__}"}
-        binary = {"type": "object", "properties": {FILE: {"type": "string", "format": "binary"}}}
-        form = {"schema": {"allOf": [schema, binary | {"required": [FILE]}]}}
+        form = {"schema": form_of(FileBody, FILE)}
         router.add_api_route(
             "/translate_file",
             self._translate_file(service),
