@@ -7,7 +7,8 @@ from typing import Any
 from serving import codec
 from serving.generation import Overrides
 
-PAGE = (Path(__file__).parents[2] / "model_repository" / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2] / "model_repository"
+PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
 TYPES = {kind: kind for kind in ("integer", "number", "boolean", "object", "array")}
 TYPES["string"] = "text"
 
@@ -73,3 +74,38 @@ def test_options_are_those_of_the_engine_with_their_limits() -> None:
 
 def test_parameter_that_aborts_is_named() -> None:
     assert f"`{codec.ABORT}`" in PAGE
+
+
+def rows(head: str) -> dict[str, list[str]]:
+    """Cells of the table that begins like this, by the first one."""
+    body = PAGE.partition(f"| {head} |")[2].partition("\n\n")[0]
+    cells = [line.strip("| ").split(" | ") for line in body.splitlines() if line.startswith("| `")]
+    return {row[0].strip("`"): row[1:] for row in cells}
+
+
+def tensors(config: str, kind: str) -> dict[str, tuple[str, int]]:
+    """Name → type and number of dimensions without the batch."""
+    found = {}
+    for block in re.findall(rf"^{kind} \{{\n(.*?)^\}}", config, re.MULTILINE | re.DOTALL):
+        name = re.findall(r'name: "(\w+)"', block)[0]
+        found[name] = (re.findall(r"data_type: TYPE_(\w+)", block)[0], block.count("dims:"))
+    return found
+
+
+def test_every_published_model_is_listed_with_its_tensors() -> None:
+    generators, stateless = (
+        rows("model | inputs | tokenizer, in the version's folder"),
+        rows("model | inputs | outputs"),
+    )
+    configs = {path.parent.name: path.read_text() for path in ROOT.glob("*/config.pbtxt")}
+    assert set(generators) | set(stateless) == set(configs)
+    for name, config in configs.items():
+        if name in generators:
+            assert "max_batch_size" not in config
+            required = set(tensors(config, "input")) - {"options", "prompt_ids"}
+            assert set(re.findall(r"`(\w+)`", generators[name][0])) == (required or {"prompt_ids"})
+            continue
+        for kind, cell in zip(("input", "output"), stateless[name], strict=True):
+            listed = re.findall(r"`(\w+)` (\w+) \(B, ([^)]*)\)", cell)
+            expected = tensors(config, kind)
+            assert {n: (t, len(dims.split(","))) for n, t, dims in listed} == expected, name
