@@ -6,7 +6,7 @@ CUDA_STUB ?= $(abspath .cuda-stub)
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 HISTORY := $(wildcard export/examples/checkpoints/history-*)
 
-.PHONY: help setup demo serve export history test test-all test-cuda-stub test-tensorrt test-native unit check bench bench-encoders load quality page-images figures proto up down clean
+.PHONY: help setup demo serve export history test test-all test-cuda-stub test-tensorrt test-native unit check bench bench-encoders load quality fuzz page-images figures proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ load: .venv/installed ## load against a running gateway: make load PROFILE=poiss
 
 quality: export ## the examples' scores in PyTorch, ONNX, int8 and through the served API
 	@$(BIN)/python -m benchmarks.quality --repository $(REPOSITORY) --record
+
+fuzz: export ## 100,000 odd requests over HTTP and gRPC: no crash, no leak (FUZZ="--requests 5000 --seed 7")
+	@$(BIN)/python -m tests.fuzz --repository $(REPOSITORY) $(FUZZ)
 
 page-images: .venv/installed ## the pictures of the page in docs/images, made by its browser tests
 	@mkdir -p docs/images
