@@ -6,7 +6,7 @@ CUDA_STUB ?= $(abspath .cuda-stub)
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 HISTORY := $(wildcard export/examples/checkpoints/history-*)
 
-.PHONY: help setup demo serve export history test test-all test-cuda-stub test-tensorrt test-native unit check bench bench-encoders load quality fuzz page-images figures proto up down clean
+.PHONY: help setup demo serve export history test test-all test-cuda-stub gpu-check test-tensorrt test-native unit check bench bench-encoders load quality fuzz page-images figures proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ test-cuda-stub: .venv/installed ## placement, captures and copies of CUDA bundle
 
 test-tensorrt: .venv/installed .tensorrt/installed ## TensorRT parses and builds the examples' graphs, and refuses planted faults
 	@OMP_NUM_THREADS=1 PYTHONPATH=.tensorrt $(BIN)/pytest -q -m "" tests/tensorrt
+
+gpu-check: .venv/installed ## on a machine with a card: what only a card can show (CHECK="--no-speed")
+	@$(BIN)/python -m benchmarks.gpu $(CHECK)
 
 test-native: .venv/installed ## Triton's own onnxruntime backend beside ours: make test-native NATIVE_BACKENDS=folder
 	@test -n "$(NATIVE_BACKENDS)" || { echo "NATIVE_BACKENDS is missing: the folder of the native backends" >&2; exit 1; }

@@ -38,8 +38,8 @@ def finish_cuda(report: Report, graphs: Graphs, bundle: Bundle, precision: Preci
     original = bundle.manifest
     found: dict[str, Any] = {}
     if precision in LOW:
-        found |= _halved(bundle, LOW[precision])
-        bundle = replace(bundle, manifest=_lowered(original, LOW[precision]))
+        bundle, changed = lower(bundle, LOW[precision])
+        found |= changed
     assigned = {key: assign(bundle_path(bundle, key), key) for key in original.graphs}
     found["host_nodes"] = sum(sum(each.host.values()) for each in assigned.values())
     found["device_nodes"] = {
@@ -55,8 +55,12 @@ def finish_cuda(report: Report, graphs: Graphs, bundle: Bundle, precision: Preci
     return bundle.manifest
 
 
-def _halved(bundle: Bundle, low: Dtype) -> dict[str, Any]:
-    """Rewrites all files; figures for the report."""
+def lower(bundle: Bundle, low: Dtype) -> tuple[Bundle, dict[str, Any]]:
+    """Rewrites the float32 files of a bundle in place.
+
+    Returns:
+        The bundle with the manifest that fits them, and figures for the report.
+    """
     states = {
         name
         for state in bundle.manifest.states
@@ -66,7 +70,8 @@ def _halved(bundle: Bundle, low: Dtype) -> dict[str, Any]:
     files = {key: bundle_path(bundle, key) for key in bundle.manifest.graphs}
     before = sum(map(file_bytes, files.values()))
     done = [halve(path, key, low, states) for key, path in files.items()]
-    return {"original_bytes": before, "casts": sum(each.casts for each in done)}
+    figures = {"original_bytes": before, "casts": sum(each.casts for each in done)}
+    return replace(bundle, manifest=_lowered(bundle.manifest, low)), figures
 
 
 def _lowered(manifest: Manifest, low: Dtype) -> Manifest:

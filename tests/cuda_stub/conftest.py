@@ -6,7 +6,6 @@ Skipped where the environment is not set up: `tests/cuda_stub/environment.sh`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 import onnxruntime
 import pytest
@@ -14,12 +13,12 @@ import pytest
 from export.quantize import Precision
 from serving.bundle import Bundle
 from tests.cuda_stub.stub_library import Stub
-from tests.export.conftest import Bundles, Twins, bundles, twins
-from tests.export.cuda.bundles import on_cuda
+from tests.export.conftest import bundles, twins
+from tests.export.cuda.conftest import CudaBundles, cuda_bundles
 
 OnDevice = Callable[[str, Precision], Bundle]
 
-__all__ = ["bundles", "twins"]
+__all__ = ["bundles", "cuda_bundles", "twins"]
 
 
 @pytest.fixture(scope="session")
@@ -34,15 +33,9 @@ def stub() -> Stub:
 
 
 @pytest.fixture(scope="session")
-def on_device(twins: Twins, bundles: Bundles, tmp_path_factory: pytest.TempPathFactory) -> OnDevice:
+def on_device(cuda_bundles: CudaBundles) -> OnDevice:
     """(architecture, precision) → its twin's bundle for CUDA."""
-
-    @cache
-    def build(name: str, precision: Precision) -> Bundle:
-        folder = tmp_path_factory.mktemp(f"{name}-{precision}")
-        return on_cuda(name, precision, twins, bundles, folder)[0]
-
-    return build
+    return lambda name, precision: cuda_bundles(name, precision)[0]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

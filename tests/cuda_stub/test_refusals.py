@@ -17,7 +17,7 @@ from export.quantize import Precision
 from serving.backends.onnxruntime.graph_sessions import GraphSessions
 from serving.engine.memory import check_memory
 from serving.engine.runners.candidates import plain_request
-from serving.engine.runners.cuda.runtime import DeviceOutOfMemory
+from serving.engine.runners.cuda.runtime import CudaRuntime, DeviceOutOfMemory
 from serving.engine.runners.factory import make_runner
 from serving.engine.runners.protocol import Prompt
 from serving.engine.scheduler import Capacity
@@ -52,6 +52,10 @@ def refused(**environment: str) -> str:
 
 def test_no_card(stub: Stub) -> None:
     assert refused(CUDA_STUB_DEVICES="0") == "refused: CUDA finds no card: stub error 100"
+
+
+def test_card_has_the_name_that_the_driver_gives_it(stub: Stub) -> None:
+    assert CudaRuntime(0).name == "stub"
 
 
 def test_no_card_of_that_number(stub: Stub, on_device: OnDevice) -> None:

@@ -26,6 +26,7 @@ from serving.bundle import Bundle, Role
 from serving.errors import SetupError
 from tests.export.conftest import Bundles, Twins
 from tests.export.cuda.bundles import on_cuda
+from tests.export.cuda.conftest import CudaBundles
 
 QUICK = {"marian", "gpt2", "clip"}
 """In `make test`; the other architectures in `make test-all`."""
@@ -37,10 +38,8 @@ def _families() -> list[object]:
 
 
 @pytest.mark.parametrize("name", _families())
-def test_architecture_is_exported_in_float16(
-    name: str, twins: Twins, bundles: Bundles, tmp_path: Path
-) -> None:
-    bundle, report = on_cuda(name, Precision.FP16, twins, bundles, tmp_path)
+def test_architecture_is_exported_in_float16(name: str, cuda_bundles: CudaBundles) -> None:
+    bundle, report = cuda_bundles(name, Precision.FP16)
     manifest = bundle.manifest
     assert not {state.dtype for state in manifest.states} & {"float32"}
     for key, graph in manifest.graphs.items():

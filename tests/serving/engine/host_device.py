@@ -15,7 +15,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from serving.engine.runners.cuda.device import AddressDevice
-from serving.engine.runners.cuda.graph_ids import UNCAPTURED
+from serving.engine.runners.cuda.graph_ids import GRAPH_LIMIT, UNCAPTURED
 from serving.engine.runners.cuda.runtime import DeviceOutOfMemory, Direction
 from serving.engine.runners.cuda.tensors import AddressedTensor
 
@@ -113,9 +113,9 @@ class HostDevice(AddressDevice):
         replayed: Number of runs that replayed one.
     """
 
-    def __init__(self, capacity_bytes: int = 1 << 30) -> None:
+    def __init__(self, capacity_bytes: int = 1 << 30, graph_limit: int = GRAPH_LIMIT) -> None:
         self.runtime = HostRuntime(capacity_bytes)
-        super().__init__(self.runtime, "CPUExecutionProvider", "cpu")
+        super().__init__(self.runtime, "CPUExecutionProvider", "cpu", graph_limit=graph_limit)
         self.fetched: list[tuple[tuple[int, ...], str]] = []
         self.captured = self.replayed = 0
         self._graphs: dict[tuple[int, int], _Captured] = {}

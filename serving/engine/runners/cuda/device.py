@@ -17,7 +17,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from serving.bundle import Dtype
-from serving.engine.runners.cuda.graph_ids import UNCAPTURED
+from serving.engine.runners.cuda.graph_ids import GRAPH_LIMIT, UNCAPTURED
 from serving.engine.runners.cuda.installation import (
     PROVIDER,
     require_loaded,
@@ -42,14 +42,22 @@ class AddressDevice:
         provider: Execution provider whose kernels read these addresses.
         memory_name: ONNX Runtime's name of the memory.
         number: Of the device.
+        graph_limit: Captured graphs of a session.
     """
 
     is_host = False
     keeps_addresses = True
     unsupported_dtypes: frozenset[str] = frozenset()
 
-    def __init__(self, runtime: Runtime, provider: str, memory_name: str, number: int = 0) -> None:
-        self.provider = provider
+    def __init__(
+        self,
+        runtime: Runtime,
+        provider: str,
+        memory_name: str,
+        number: int = 0,
+        graph_limit: int = GRAPH_LIMIT,
+    ) -> None:
+        self.provider, self.graph_limit = provider, graph_limit
         self._runtime, self._memory = runtime, Memory(runtime)
         self._memory_name, self._number = memory_name, number
         self._read_on_host: WeakKeyDictionary[onnxruntime.InferenceSession, frozenset[str]]
@@ -123,13 +131,26 @@ class AddressDevice:
         axis: int | None = None,
         length: int = 0,
     ) -> None:
-        """See `Device.copy_entries`."""
+        """See `Device.copy_entries`. One call a pair."""
+        assert source.dtype == target.dtype
+        if axis is None:  # an entry is one line
+            assert source.shape[1:] == target.shape[1:]
+            lines, width = 1, target.stride(0)
+            pitches = width, width
+        else:
+            assert source.shape[1:axis] == target.shape[1:axis]
+            assert source.shape[axis + 1 :] == target.shape[axis + 1 :]
+            assert length <= min(source.shape[axis], target.shape[axis])
+            lines, step = prod(target.shape[1:axis]), target.stride(axis)
+            width, pitches = length * step, (target.shape[axis] * step, source.shape[axis] * step)
+        if not width * lines:
+            return
+        copy, written, read = self._runtime.copy, target.stride(0), source.stride(0)
         for one, other in pairs:
-            read, written = (
-                self.entries(source, one, one + 1),
-                self.entries(target, other, other + 1),
-            )
-            self.copy(read, written, axis=axis, length=length)
+            assert one < source.shape[0]
+            assert other < target.shape[0]
+            to, of = target.address + other * written, source.address + one * read
+            copy(to, pitches[0], of, pitches[1], width, lines, Direction.ON_DEVICE)
 
     def zero(self, tensor: Any, *, axis: int | None = None, start: int = 0) -> None:
         """See `Device.zero`."""
@@ -295,15 +316,19 @@ class AddressDevice:
 class CudaDevice(AddressDevice):
     """A card, on one stream for all sessions of a runner.
 
+    Args:
+        number: Of the card.
+        graph_limit: Captured graphs of a session; 0 captures none.
+
     Raises:
         DeviceError: onnxruntime-gpu, the CUDA libraries or the card are missing.
     """
 
-    def __init__(self, number: int = 0) -> None:
+    def __init__(self, number: int = 0, graph_limit: int = GRAPH_LIMIT) -> None:
         require_provider()
         onnxruntime.set_default_logger_severity(_ERRORS)  # it warns of shape arithmetic on the host
         self.runtime = CudaRuntime(number)
-        super().__init__(self.runtime, PROVIDER, "cuda", number)
+        super().__init__(self.runtime, PROVIDER, "cuda", number, graph_limit)
 
     def open(
         self,

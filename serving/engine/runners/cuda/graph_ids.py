@@ -11,7 +11,8 @@ from collections.abc import Hashable
 UNCAPTURED = -1
 """The id with which ONNX Runtime runs node by node."""
 
-_LIMIT = 192
+GRAPH_LIMIT = 192
+"""Captured graphs of a session: layouts of rows and positions that recur are fewer."""
 _RUNS_BEFORE_CAPTURE = 2
 """A capture takes three runs; most layouts of a group that is filling up last for fewer."""
 
@@ -23,7 +24,7 @@ class GraphIds:
         limit: Of captured graphs; what is bound beyond runs node by node.
     """
 
-    def __init__(self, limit: int = _LIMIT) -> None:
+    def __init__(self, limit: int = GRAPH_LIMIT) -> None:
         self._limit = limit
         self._ids: dict[Hashable, int] = {}
         self._runs: dict[Hashable, int] = {}

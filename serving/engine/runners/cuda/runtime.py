@@ -9,6 +9,11 @@ from typing import Any, Protocol
 from serving.errors import DeviceError
 
 _LIBRARIES = ("libcudart.so.13", "libcudart.so.12")
+_PROPERTIES_BYTES = 1 << 14  # more than `cudaDeviceProp` of any version
+_COPY_ARGUMENTS = (
+    *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t),
+    *(ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p),
+)
 _NON_BLOCKING = 1  # a stream that does not wait for the default stream
 _OUT_OF_MEMORY = 2
 
@@ -99,7 +104,18 @@ class CudaRuntime:
         stream = ctypes.c_void_p()
         self._call("cudaStreamCreateWithFlags", ctypes.byref(stream), _NON_BLOCKING)
         self.stream = stream.value or 0
-        self._stream = stream
+        self._stream, self._number = stream, number
+        self._copy = self._library.cudaMemcpy2DAsync
+        self._copy.argtypes = _COPY_ARGUMENTS  # converted once: a beam step has hundreds of copies
+
+    @property
+    def name(self) -> str:
+        """The card's."""
+        properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)  # begins with the name
+        read = getattr(self._library, "cudaGetDeviceProperties_v2", None)  # of CUDA 12
+        status = (read or self._library.cudaGetDeviceProperties)(properties, self._number)
+        self._check("cudaGetDeviceProperties", status)
+        return properties.value.decode()
 
     def allocate(self, nbytes: int) -> int:
         """See `Runtime.allocate`."""
@@ -129,17 +145,11 @@ class CudaRuntime:
         direction: Direction,
     ) -> None:
         """See `Runtime.copy`. Host memory is pageable: CUDA stages it before it returns."""
-        self._call(
-            "cudaMemcpy2DAsync",
-            ctypes.c_void_p(target),
-            ctypes.c_size_t(target_pitch),
-            ctypes.c_void_p(source),
-            ctypes.c_size_t(source_pitch),
-            ctypes.c_size_t(width),
-            ctypes.c_size_t(height),
-            int(direction),
-            self._stream,
+        status = self._copy(
+            target, target_pitch, source, source_pitch, width, height, direction, self.stream
         )
+        if status:
+            self._check("cudaMemcpy2DAsync", status)
 
     def clear(self, target: int, pitch: int, width: int, height: int) -> None:
         """See `Runtime.clear`."""

@@ -24,6 +24,8 @@ class OrtDevice(Device, Protocol):
 
     provider: str
     """Name of the execution provider, as `onnxruntime.get_available_providers` lists it."""
+    graph_limit: int
+    """Captured graphs of a session; 0 where runs are not captured."""
     unsupported_dtypes: frozenset[str]
     """Tensor types for which the provider has no kernels."""
 
@@ -132,6 +134,7 @@ class CpuDevice(HostMemory):
     """The CPU execution provider over numpy arrays."""
 
     provider = "CPUExecutionProvider"
+    graph_limit = 0
     unsupported_dtypes = frozenset({"bfloat16"})
     free_bytes = None
 

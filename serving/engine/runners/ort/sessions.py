@@ -57,8 +57,8 @@ class OrtSessions:
             self._small_step = small_step(bundle.manifest, self._path("step"))
         # in a small graph, waking another thread takes longer than its share of the work
         self._options = session_options(threads if self._small_step is None else 1)
-        self.step = self._open("step", is_captured=device.keeps_addresses)
-        self.graph_ids = GraphIds()
+        self.step = self._open("step", is_captured=device.graph_limit > 0)
+        self.graph_ids = GraphIds(device.graph_limit)
         self.admit = self._open("admit") if "admit" in bundle.manifest.graphs else None
         self.topk = TopK(self._options, self.vocabulary_size, device)
         self._logits_dtype = logits.dtype

@@ -56,6 +56,25 @@ def test_entries_are_copied_in_order(heads: int, length: int, moves: list[int]) 
     np.testing.assert_array_equal(device.fetch(tensor), values)
 
 
+def test_whole_entries_are_copied() -> None:
+    device, values = HostDevice(), numbered(3, 4)
+    tensor = on(device, values)
+    device.copy_entries(tensor, tensor, [(0, 2)])
+    values[2] = values[0]
+    np.testing.assert_array_equal(device.fetch(tensor), values)
+
+
+@given(source=st.integers(1, 6), target=st.integers(1, 6), data=st.data())
+def test_entries_are_copied_between_layouts(source: int, target: int, data: st.DataObject) -> None:
+    device = HostDevice()
+    length = data.draw(st.integers(0, min(source, target)))
+    read, written = numbered(2, 3, source, 2), numbered(3, 3, target, 2, start=500)
+    one, other = on(device, read), on(device, written)
+    device.copy_entries(one, other, [(1, 2)], axis=2, length=length)
+    HOST.copy_entries(read, written, [(1, 2)], axis=2, length=length)
+    np.testing.assert_array_equal(device.fetch(other), written)
+
+
 @pytest.mark.parametrize(("axis", "start"), [(None, 0), (2, 0), (2, 3), (2, 5), (1, 1)])
 def test_zeroed_are_the_positions_from_the_start_on(axis: int | None, start: int) -> None:
     device, values = HostDevice(), numbered(3, 2, 5, 4, start=1)
@@ -86,6 +105,9 @@ def test_copy_beyond_a_tensor_is_refused() -> None:
     tensor = on(device, numbered(2, 1, 4, 2))
     with pytest.raises(AssertionError):
         device.copy(tensor, tensor, axis=2, length=5)
+    for pairs, length in (([(0, 1)], 5), ([(0, 2)], 1), ([(2, 0)], 1)):
+        with pytest.raises(AssertionError):
+            device.copy_entries(tensor, tensor, pairs, axis=2, length=length)
 
 
 def test_new_memory_is_zero_though_it_was_used() -> None:

@@ -1,0 +1,1 @@
+"""`make gpu-check`: everything that only a card can show, in one run."""

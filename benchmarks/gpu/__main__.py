@@ -1,0 +1,132 @@
+"""`make gpu-check`: what only a card can show, in one run; fails if a check fails.
+
+In this order: the provider places every node; float32 graphs equal the CPU's; scores and tokens in
+float16 and bfloat16; captured graphs change nothing; beams; then speed beside the roofline and
+others on the same card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.gpu import decoding, speed, stateless
+from benchmarks.gpu.bundles import EXAMPLES, FP16, FP32, example, full_size
+from benchmarks.gpu.card import Card, bandwidth
+from benchmarks.gpu.outcome import Outcome, table
+from benchmarks.gpu.placement import placement
+from benchmarks.speed import machine
+from export.quantize import Precision
+from serving.bundle import Bundle
+from serving.engine.runners.cuda.installation import check_card
+from serving.errors import DeviceError
+
+RESULTS = Path(__file__).parents[1] / "results" / "gpu.json"
+FULL_SIZE, IMAGES = "gpt2-124m", ("example-clip", "example-vit")
+console = Console(highlight=False, width=200)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Checks, prints the table, writes JSON."""
+    arguments = _parse(given)
+    try:
+        check_card(arguments.card)
+    except DeviceError as error:
+        print(f"gpu-check: {error.message}", file=sys.stderr)
+        return 2
+    card, outcomes = Card(arguments.card), list[Outcome]()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        models = {name: EXAMPLES[name] for name in arguments.models}
+        checks = check(card, models, folder)
+        measurements = measure(card, folder) if arguments.speed else iter(())
+        for outcomes_of in (checks, measurements):
+            for outcome in outcomes_of:
+                console.print(table([outcome]))
+                outcomes.append(outcome)
+    console.print(table(outcomes))
+    write(card, outcomes, arguments.output)
+    return int(any(each.is_passed is False for each in outcomes))
+
+
+def check(card: Card, models: dict[str, tuple[Precision, ...]], folder: Path) -> Iterator[Outcome]:
+    """Every check of every bundle; an error is a failed check."""
+    for name, precisions in models.items():
+        for precision in precisions:
+            bundle = example(name, precision, folder)
+            is_on_cpu = precision in (FP32, FP16)
+            reference = bundle if is_on_cpu else example(name, FP32, folder)
+            yield from of_bundle(card, bundle, reference)
+
+
+def of_bundle(card: Card, bundle: Bundle, reference: Bundle) -> Iterator[Outcome]:
+    """The checks of one bundle beside the CPU."""
+    manifest = bundle.manifest
+    checks = [lambda: placement(card, bundle)]
+    if manifest.generator is None:
+        checks.append(lambda: stateless.parity(card, bundle, reference))
+    else:
+        checks.append(lambda: decoding.scores(card, bundle, reference))
+        checks.append(lambda: decoding.tokens(card, bundle, reference, beams=1))
+        checks.append(lambda: decoding.graphs_on_and_off(card, bundle))
+        checks.append(lambda: decoding.tokens(card, bundle, reference, beams=4))
+    for each in checks:
+        yield _guarded(each, manifest.name, manifest.precision)
+
+
+def measure(card: Card, folder: Path) -> Iterator[Outcome]:
+    """Speed beside the roofline and others; there is no bound."""
+    bytes_per_s = bandwidth(card.device())
+    yield Outcome("bandwidth", "", "", None, {"gb_per_s": bytes_per_s / 1e9})
+    name, bundle = FULL_SIZE, full_size(FULL_SIZE, FP16, folder)
+    for batch in speed.BATCHES:
+        ours = partial(speed.ours, card, bundle, batch, bytes_per_s)
+        yield _guarded(ours, name, "fp16")
+        for of_other in (speed.of_transformers, speed.of_ctranslate2):
+            theirs = partial(of_other, name, batch, folder, card.number)
+            yield _guarded(theirs, name, "fp16")
+    for name in IMAGES:
+        images = example(name, FP16, folder)
+        for key in images.manifest.graphs:
+            for batch in speed.BATCHES:
+                run = partial(stateless.speed, card, images, key, batch)
+                yield _guarded(run, name, "fp16")
+
+
+def _guarded(run: Callable[[], Outcome], model: str, precision: str) -> Outcome:
+    """An error is a failed check of its own: the next ones run."""
+    try:
+        return run()
+    except Exception as error:
+        found = {"error": f"{type(error).__name__}: {error}"[:500]}
+        return Outcome("error", model, precision, False, found)
+
+
+def write(card: Card, outcomes: Sequence[Outcome], output: Path) -> None:
+    """The outcomes, the card and the machine, as JSON."""
+    found: dict[str, Any] = {"card": card.name, "machine": machine.described()}
+    found["outcomes"] = [each.as_json() for each in outcomes]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(found, indent=1, default=str) + "\n", encoding="utf-8")
+
+
+def _parse(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make gpu-check", description=__doc__)
+    parser.add_argument("--card", type=int, default=0, help="its number")
+    parser.add_argument("--models", nargs="+", choices=[*EXAMPLES], default=[*EXAMPLES])
+    parser.add_argument("--no-speed", dest="speed", action="store_false")
+    parser.add_argument("--folder", type=Path, help="keeps bundles and checkpoints here")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    return parser.parse_args(given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
