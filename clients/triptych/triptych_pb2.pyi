@@ -508,6 +508,46 @@ class RankedDocument(_message.Message):
     error: ItemError
     def __init__(self, index: _Optional[int] = ..., score: _Optional[float] = ..., text: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
 
+class ScoreRequest(_message.Message):
+    __slots__ = ("targets", "texts", "images", "with_end", "logprobs", "model")
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    WITH_END_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    targets: _containers.RepeatedScalarFieldContainer[str]
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    images: _containers.RepeatedScalarFieldContainer[bytes]
+    with_end: bool
+    logprobs: int
+    model: str
+    def __init__(self, targets: _Optional[_Iterable[str]] = ..., texts: _Optional[_Iterable[str]] = ..., images: _Optional[_Iterable[bytes]] = ..., with_end: bool = ..., logprobs: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
+
+class ScoreResponse(_message.Message):
+    __slots__ = ("model", "data", "usage")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    data: _containers.RepeatedCompositeFieldContainer[Score]
+    usage: Usage
+    def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Score, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+
+class Score(_message.Message):
+    __slots__ = ("score", "tokens", "logprobs", "index", "error")
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    score: float
+    tokens: int
+    logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
+    index: int
+    error: ItemError
+    def __init__(self, score: _Optional[float] = ..., tokens: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+
 class TagRequest(_message.Message):
     __slots__ = ("texts", "aggregation", "return_outside", "stride", "model")
     TEXTS_FIELD_NUMBER: _ClassVar[int]

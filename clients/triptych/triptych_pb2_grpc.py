@@ -84,6 +84,11 @@ class TriptychStub(object):
                 request_serializer=triptych_dot_triptych__pb2.RerankRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.RerankResponse.FromString,
                 _registered_method=True)
+        self.Score = channel.unary_unary(
+                '/triptych.v1.Triptych/Score',
+                request_serializer=triptych_dot_triptych__pb2.ScoreRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.ScoreResponse.FromString,
+                _registered_method=True)
         self.Tag = channel.unary_unary(
                 '/triptych.v1.Triptych/Tag',
                 request_serializer=triptych_dot_triptych__pb2.TagRequest.SerializeToString,
@@ -184,6 +189,13 @@ class TriptychServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Score(self, request, context):
+        """Score texts: their log-probabilities as translations, captions or continuations.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Tag(self, request, context):
         """Label the tokens of texts: names, parts of speech and the like.
         """
@@ -271,6 +283,11 @@ def add_TriptychServicer_to_server(servicer, server):
                     servicer.Rerank,
                     request_deserializer=triptych_dot_triptych__pb2.RerankRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.RerankResponse.SerializeToString,
+            ),
+            'Score': grpc.unary_unary_rpc_method_handler(
+                    servicer.Score,
+                    request_deserializer=triptych_dot_triptych__pb2.ScoreRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.ScoreResponse.SerializeToString,
             ),
             'Tag': grpc.unary_unary_rpc_method_handler(
                     servicer.Tag,
@@ -568,6 +585,33 @@ class Triptych(object):
             '/triptych.v1.Triptych/Rerank',
             triptych_dot_triptych__pb2.RerankRequest.SerializeToString,
             triptych_dot_triptych__pb2.RerankResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Score(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/Score',
+            triptych_dot_triptych__pb2.ScoreRequest.SerializeToString,
+            triptych_dot_triptych__pb2.ScoreResponse.FromString,
             options,
             channel_credentials,
             insecure,

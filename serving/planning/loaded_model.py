@@ -72,6 +72,14 @@ class LoadedModel:
         admit = self.manifest.graphs.get("admit")
         return admit is not None and admit.input(Role.SOURCE_TOKENS) is not None
 
+    @property
+    def beginning(self) -> list[int]:
+        """First token of a decoder that has neither a source nor a prompt, if there is one."""
+        spec = self.manifest.tokenizer
+        if self.reads_source or self.generation.decoder_start_ids or not spec:
+            return []
+        return [] if spec.bos_token_id is None else [spec.bos_token_id]
+
     def part(self, *, takes: Role, returns: Role) -> Part:
         """A stateless part by its roles; tasks that use it have declared that they need it."""
         part = self.manifest.part(takes=takes, returns=returns)

@@ -66,6 +66,10 @@ def _generates(manifest: Manifest) -> bool:
 
 GENERATOR = Need("a generator with its defaults", _generates)
 TOKENIZER = Need("a tokenizer", lambda manifest: manifest.tokenizer is not None)
+ONE_LANGUAGE = Need(
+    "no tokens that choose languages",
+    lambda manifest: not any(section.get("tokens") for section in manifest.tasks.values()),
+)
 SPANS = Need(
     "a tokenizer with offsets (kind tokenizers)",
     lambda manifest: manifest.tokenizer is not None and manifest.tokenizer.kind == "tokenizers",

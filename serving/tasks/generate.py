@@ -215,7 +215,7 @@ def _encode(
         TooLong: more than the gateway or the model takes, or no room left for an output.
     """
     if places is None:
-        ids = model.encode(text, field, limits) or _beginning(model)
+        ids = model.encode(text, field, limits) or model.beginning
     else:
         ids = model.encode(places.laid_out(text), field, limits, special=False)
     if not ids and (model.reads_source or not model.generation.decoder_start_ids):
@@ -224,14 +224,6 @@ def _encode(
     if len(ids) > longest:
         raise TooLong(f"{field} has {len(ids)} tokens, {limit}: shorten it", field=field)
     return ids
-
-
-def _beginning(model: LoadedModel) -> list[int]:
-    """First token of a decoder that has neither a source nor a prompt."""
-    spec = model.manifest.tokenizer
-    if model.reads_source or model.generation.decoder_start_ids or not spec:
-        return []
-    return [] if spec.bos_token_id is None else [spec.bos_token_id]
 
 
 TASK = Generate()

@@ -20,6 +20,8 @@ SOURCES = [
     if ROOT / "serving" / "tasks" not in path.parents and path not in FOREIGN
 ]
 TASK_NAMES = {name for task in TASKS.values() for name in (task.name, task.method)}
+ORDINARY = {"score"}
+"""Tasks whose names are ordinary names of variables as well; strings and imports still count."""
 MESSAGES = {kind.__name__ for task in TASKS.values() for kind in (task.request, task.response)}
 
 
@@ -45,7 +47,7 @@ def named(tree: ast.AST) -> Iterator[str]:
             if node.module and node.module.startswith(("serving.tasks.", "triptych.tasks.")):
                 yield node.module.rpartition(".")[2]
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.Name):
+        elif isinstance(node, ast.Name) and node.id not in ORDINARY:
             yield node.id
 
 

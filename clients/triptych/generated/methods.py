@@ -22,6 +22,8 @@ from triptych.tasks.generate import TASK as GENERATE
 from triptych.tasks.generate import GenerateResponse
 from triptych.tasks.rerank import TASK as RERANK
 from triptych.tasks.rerank import RerankResponse
+from triptych.tasks.score import TASK as SCORE
+from triptych.tasks.score import ScoreResponse
 from triptych.tasks.tag import TASK as TAG
 from triptych.tasks.tag import TagResponse
 from triptych.tasks.translate import TASK as TRANSLATE
@@ -645,6 +647,48 @@ class BlockingMethods(BlockingClient):
                 top_n=top_n,
                 return_documents=return_documents,
                 truncate=truncate,
+                model=model,
+            )
+        )
+
+    def score(
+        self,
+        targets: str | Iterable[str],
+        *,
+        texts: str | Iterable[str] | None = None,
+        images: Image | Iterable[Image] | None = None,
+        with_end: bool | None = None,
+        logprobs: int | None = None,
+        model: str | None = None,
+    ) -> ScoreResponse:
+        """Score texts: their log-probabilities as translations, captions or continuations.
+
+        A translator reads a source, a captioner an image, a language model a prompt. One text or
+        image is for all targets; otherwise there is one for each.
+
+        Args:
+            targets: Texts to score, as outputs of the model.
+            texts: Sources or prompts: one for all targets, or one for each.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            with_end: Score the end token too; by default of translators and captioners.
+            logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `targets`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return self.send(
+            operation(
+                SCORE,
+                ScoreResponse,
+                targets=targets,
+                texts=texts,
+                images=images,
+                with_end=with_end,
+                logprobs=logprobs,
                 model=model,
             )
         )
@@ -1423,6 +1467,48 @@ class AwaitableMethods(AwaitableClient):
                 top_n=top_n,
                 return_documents=return_documents,
                 truncate=truncate,
+                model=model,
+            )
+        )
+
+    async def score(
+        self,
+        targets: str | Iterable[str],
+        *,
+        texts: str | Iterable[str] | None = None,
+        images: Image | Iterable[Image] | None = None,
+        with_end: bool | None = None,
+        logprobs: int | None = None,
+        model: str | None = None,
+    ) -> ScoreResponse:
+        """Score texts: their log-probabilities as translations, captions or continuations.
+
+        A translator reads a source, a captioner an image, a language model a prompt. One text or
+        image is for all targets; otherwise there is one for each.
+
+        Args:
+            targets: Texts to score, as outputs of the model.
+            texts: Sources or prompts: one for all targets, or one for each.
+            images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
+            with_end: Score the end token too; by default of translators and captioners.
+            logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
+            model: Model name; optional where exactly one model fits.
+
+        Returns:
+            `data` of the response has one item per entry of `targets`, in their order.
+
+        Raises:
+            TriptychError: See `triptych.errors`.
+        """
+        return await self.send(
+            operation(
+                SCORE,
+                ScoreResponse,
+                targets=targets,
+                texts=texts,
+                images=images,
+                with_end=with_end,
+                logprobs=logprobs,
                 model=model,
             )
         )

@@ -8,6 +8,7 @@ SUMMARIES = {
     "fill-mask": "Fill the masked tokens of texts, the most likely tokens first.",
     "generate": "Continue prompts, below an instruction and examples where given.",
     "rerank": "Rank documents by their relevance to a query, best first.",
+    "score": "Score texts: their log-probabilities as translations, captions or continuations.",
     "tag": "Label the tokens of texts: names, parts of speech and the like.",
     "translate": "Translate texts; paragraphs keep their line breaks.",
     "zero-shot": "Classify images among labels given as text, best first.",
