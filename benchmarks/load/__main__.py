@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.load.settings import DEFAULT_TASKS, LoadSettings
+from benchmarks.load.routes import EVERY, served
+from benchmarks.load.settings import LoadSettings
 from triptych import Client, TriptychError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +21,11 @@ def main() -> None:
         settings = LoadSettings.from_environment()
     except ValueError as error:
         sys.exit(f"load: {error}")
-    os.environ.setdefault("TASKS", ",".join(served_tasks(settings.url)))
+    is_given = os.environ.get("TASKS") not in (None, EVERY)
+    found = served_routes(settings.url, settings.tasks)
+    if missing := set(settings.tasks) - set(found) if is_given else set():
+        sys.exit(f"load: no model is served for {', '.join(sorted(missing))}")
+    os.environ |= {"TASKS": ",".join(found), "MODELS": json.dumps(found)}
     users = settings.users if settings.profile == "closed" else 1
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
@@ -33,14 +40,16 @@ def main() -> None:
     os.execv(sys.executable, command)
 
 
-def served_tasks(url: str) -> tuple[str, ...]:
-    """The tasks that a gateway's models serve; all of them if it does not list its models."""
+def served_routes(url: str, names: Sequence[str]) -> dict[str, str]:
+    """The routes among these that a gateway serves, each with the model that it names.
+
+    All of them if it does not list its models: the run reports what is wrong, request by request.
+    """
     try:
         with Client(url, timeout=5) as client:
-            served = {task for model in client.models().data for task in model.tasks}
+            return served(client.models().data, names) or dict.fromkeys(names, "")
     except TriptychError:
-        return DEFAULT_TASKS  # the run reports what is wrong, request by request
-    return tuple(task for task in DEFAULT_TASKS if task in served) or DEFAULT_TASKS
+        return dict.fromkeys(names, "")
 
 
 if __name__ == "__main__":

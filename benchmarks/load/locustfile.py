@@ -18,7 +18,7 @@ from benchmarks.load.payloads import Payload, Payloads, failure
 from benchmarks.load.settings import LoadSettings
 
 SETTINGS = LoadSettings.from_environment()
-PAYLOADS = Payloads(SETTINGS.tasks, SETTINGS.seed, SETTINGS.images)
+PAYLOADS = Payloads(SETTINGS.tasks, SETTINGS.seed, SETTINGS.images, SETTINGS.models)
 # Locust's timers start from the time that the event loop read before the payloads were made; a run
 # shorter than that would end at once.
 gevent.get_hub().loop.update_now()
@@ -39,13 +39,13 @@ class ClosedLoopUser(FastHttpUser):
         with self.client.post(
             payload.path, data=payload.body, headers=HEADERS, catch_response=True
         ) as response:
-            reason = failure(response.status_code, response.content or b"")
+            reason = failure(name, response.status_code, response.content or b"")
             if reason is not None:
                 response.failure(reason)
 
     @staticmethod
     def _task(name: str) -> Callable[[ClosedLoopUser], None]:
-        """Locust's task for a task of the API."""
+        """Locust's task for a route."""
 
         def request(user: ClosedLoopUser) -> None:
             user._request(name)
@@ -103,7 +103,7 @@ class PoissonSource(User):
         try:
             response = self._http.post(payload.path, body=payload.body, headers=HEADERS)
             content = bytes(response.read())
-            reason = failure(response.status_code, content)
+            reason = failure(payload.route, response.status_code, content)
         except OSError as error:  # refused, reset, timed out
             content, reason = b"", f"{type(error).__name__}"
         del self._waiting[key]

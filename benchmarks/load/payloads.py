@@ -6,64 +6,83 @@ import base64
 import functools
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.load.routes import IMAGE, MODEL, SENTENCE, route_of
 from export.examples.texts.grammar import sentences
-from triptych.tasks import TASKS
 
 SENTENCES = 500
-SENTENCE, IMAGE = "{sentence}", "{image}"
-"""Stand for material in a sample (`triptych.task.Task.sample`)."""
 
 
 @dataclass(frozen=True)
 class Payload:
     """One request, encoded before the clock runs."""
 
-    task: str
+    route: str
+    """Its name."""
     body: bytes
+    model: str = ""
 
     @property
     def path(self) -> str:
-        """Route of the task."""
-        return TASKS[self.task].path
+        """Path of the route."""
+        return route_of(self.route).path.replace(MODEL, self.model)
 
 
 class Payloads:
     """A random choice of requests, the same for the same seed.
 
     Args:
-        tasks: Names of tasks, in equal shares.
+        routes: Names of routes, in equal shares.
         seed: Seed of the choice.
         images: Folder of image files.
+        models: Name of a route → the model that its requests name.
 
     Raises:
-        FileNotFoundError: A task needs images, and the folder has none.
+        FileNotFoundError: A route needs images, and the folder has none.
     """
 
-    def __init__(self, tasks: Iterable[str], seed: int, images: Path) -> None:
+    def __init__(
+        self,
+        routes: Iterable[str],
+        seed: int,
+        images: Path,
+        models: Mapping[str, str] | None = None,
+    ) -> None:
         self._random = random.Random(seed)
-        self._by_task = {task: _bodies(TASKS[task].sample, images) for task in tasks}
+        self._models = models or {}
+        self._by_route = {
+            name: _bodies(
+                _filled(route_of(name).sample, {MODEL: self._models.get(name, "")}), images
+            )
+            for name in routes
+        }
 
-    def draw(self, task: str | None = None) -> Payload:
-        """The next request, of any task unless one is named."""
-        task = task or self._random.choice(list(self._by_task))
-        return Payload(task, self._random.choice(self._by_task[task]))
+    def draw(self, route: str | None = None) -> Payload:
+        """The next request, of any route unless one is named."""
+        route = route or self._random.choice(list(self._by_route))
+        body = self._random.choice(self._by_route[route])
+        return Payload(route, body, self._models.get(route, ""))
 
 
-def failure(status: int, content: bytes) -> str | None:
+def failure(route: str, status: int, content: bytes) -> str | None:
     """Why a response counts as failed, or None; a failed item fails its request."""
     if status != 200:
         return f"HTTP {status}"
+    key = route_of(route).answer
     try:
-        items = json.loads(content)["data"]
+        answer = json.loads(content)
+        items = answer if key is None else answer[key]
     except (ValueError, KeyError, TypeError):
         return "not a response of Triptych"
-    errors = [item["error"]["type"] for item in items if item.get("error")]
+    if not items or (isinstance(items, dict) and "error" in items):
+        return "not a response of Triptych"
+    listed = [item for item in items if isinstance(item, dict)]
+    errors = [item["error"]["type"] for item in listed if item.get("error")]
     return f"item: {errors[0]}" if errors else None
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from triptych.tasks import TASKS
+from benchmarks.load.routes import EVERY, OTHERS, native_names
 
 IMAGES = Path(__file__).resolve().parents[2] / "export" / "examples" / "pictures"
 PROFILES = ("closed", "poisson")
-DEFAULT_TASKS = tuple(name for name, task in TASKS.items() if task.sample)
+DEFAULT_TASKS = native_names()
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class LoadSettings:
 
     Attributes:
         profile: `closed` (each user waits for its response) or `poisson` (independent arrivals).
-        tasks: Tasks to request, in equal shares.
+        tasks: Tasks, or other routes, to request, in equal shares.
+        models: Name of a route → the model that its requests name.
         users: Number of users of the closed profile.
         rate: Requests per second of the Poisson profile, all tasks together.
         duration: In locust's notation, e.g. 60s.
@@ -38,13 +40,14 @@ class LoadSettings:
     url: str = "http://127.0.0.1:8080"
     seed: int = 0
     images: Path = IMAGES
+    models: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
             raise ValueError(f"PROFILE is {self.profile!r}; supported are: {', '.join(PROFILES)}")
-        unknown = set(self.tasks) - set(DEFAULT_TASKS)
+        unknown = set(self.tasks) - {*DEFAULT_TASKS, *OTHERS}
         if unknown or not self.tasks:
-            supported = ", ".join(DEFAULT_TASKS)
+            supported = ", ".join([*DEFAULT_TASKS, *OTHERS, EVERY])
             raise ValueError(f"TASKS is {','.join(self.tasks)!r}; supported are: {supported}")
         if self.users < 1:
             raise ValueError(f"USERS is {self.users}; at least 1 is needed")
@@ -53,19 +56,21 @@ class LoadSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """PROFILE, TASKS, USERS, RATE, DURATION, TRIPTYCH_URL, SEED and IMAGES over the defaults.
+        """The defaults, and over them PROFILE, TASKS, MODELS, USERS, RATE, DURATION and others.
 
         Raises:
             ValueError: A value is not one of those supported.
         """
         value = environment.get
+        tasks = value("TASKS", ",".join(cls.tasks)).split(",")
         return cls(
             profile=value("PROFILE", cls.profile),
-            tasks=tuple(value("TASKS", ",".join(cls.tasks)).split(",")),
+            tasks=(*DEFAULT_TASKS, *OTHERS) if tasks == [EVERY] else tuple(tasks),
             users=int(value("USERS", cls.users)),
             rate=float(value("RATE", cls.rate)),
             duration=value("DURATION", cls.duration),
             url=value("TRIPTYCH_URL", cls.url).rstrip("/"),
             seed=int(value("SEED", cls.seed)),
             images=Path(value("IMAGES", cls.images)),
+            models=json.loads(value("MODELS", "{}")),
         )

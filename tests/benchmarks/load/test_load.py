@@ -15,13 +15,33 @@ from typing import Any
 
 import pytest
 
-from benchmarks.load.__main__ import served_tasks
+from benchmarks.load.__main__ import served_routes
 from benchmarks.load.arrivals import poisson_arrivals
 from benchmarks.load.payloads import Payloads, failure
+from benchmarks.load.routes import OTHERS
 from benchmarks.load.settings import DEFAULT_TASKS, LoadSettings
+from serving.gateway.dialects import huggingface, libretranslate, openai
 from tests.clients.fake_gateway import fake_gateway
 from triptych.tasks import TASKS
 
+MESSAGES = (*openai.MESSAGES, *huggingface.MESSAGES, *libretranslate.MESSAGES)
+BODIES = {
+    "openai/completions": "CompletionRequest",
+    "openai/chat": "ChatCompletionRequest",
+    "openai/embeddings": "EmbeddingRequest",
+    "hf/translate": "TranslationBody",
+    "hf/caption": "ImageToTextBody",
+    "hf/classify": "ClassificationBody",
+    "hf/embed": "FeaturesBody",
+    "hf/fill-mask": "FillMaskBody",
+    "hf/generate": "GenerationBody",
+    "hf/tag": "TokenClassificationBody",
+    "hf/zero-shot": "ZeroShotBody",
+    "libretranslate/translate": "TranslateBody",
+    "libretranslate/html": "TranslateBody",
+    "libretranslate/detect": "DetectBody",
+}
+"""Route → its message."""
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -49,7 +69,7 @@ def test_a_seed_fixes_arrivals_and_payloads(images: Path) -> None:
         for payloads in (Payloads(("translate", "caption"), 3, images) for _ in range(2))
     ]
     assert draws[0] == draws[1]
-    assert {payload.task for payload in draws[0]} == {"translate", "caption"}
+    assert {payload.route for payload in draws[0]} == {"translate", "caption"}
 
 
 def test_bodies_hold_the_examples(images: Path) -> None:
@@ -74,9 +94,22 @@ def test_every_task_has_a_valid_sample(images: Path) -> None:
 
 def test_tasks_are_those_that_the_gateway_serves() -> None:
     with fake_gateway() as url:
-        assert served_tasks(url) == ("translate",)
+        assert served_routes(url, DEFAULT_TASKS) == {"translate": ""}
+        assert served_routes(url, ("hf/translate", "openai/chat")) == {"hf/translate": "opus"}
     with serving(_Holding()) as url:  # lists no models
-        assert served_tasks(url) == DEFAULT_TASKS
+        assert tuple(served_routes(url, DEFAULT_TASKS)) == DEFAULT_TASKS
+
+
+def test_every_route_of_the_other_apis_has_a_valid_body(images: Path) -> None:
+    """Those of LibreTranslate are of several tasks' requests: its own message checks them."""
+    others = list(OTHERS)
+    payloads = Payloads(others, 0, images, dict.fromkeys(others, "a-model"))
+    bodies = {message.__name__: message for message in MESSAGES}
+    for name in others:
+        payload = payloads.draw(name)
+        assert "{" not in payload.path
+        body = bodies[BODIES[name]].model_validate_json(payload.body)
+        assert getattr(body, "model", "a-model") == "a-model"
 
 
 def test_missing_images_are_an_error(tmp_path: Path) -> None:
@@ -87,6 +120,7 @@ def test_missing_images_are_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "content", "reason"),
     [
+        (200, b"[]", "not a response of Triptych"),
         (200, b'{"data": [{"index": 0, "text": "a"}]}', None),
         (200, b'{"data": [{"index": 0, "error": {"type": "too_long"}}]}', "item: too_long"),
         (200, b"<html>", "not a response of Triptych"),
@@ -94,7 +128,7 @@ def test_missing_images_are_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_only_complete_responses_count(status: int, content: bytes, reason: str | None) -> None:
-    assert failure(status, content) == reason
+    assert failure("translate", status, content) == reason
 
 
 @pytest.mark.parametrize(
