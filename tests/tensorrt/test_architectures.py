@@ -1,0 +1,70 @@
+"""Every stateless architecture is parsed and built, from a tiny network with random weights."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from export.cuda.half_precision import halve
+from export.registry import architecture, families
+from export.tensorrt.checks import check_constants
+from export.tensorrt.lowering import for_tensorrt
+from export.tensorrt.operators import TENSORRT, check_operators
+from export.tensorrt.profiles import with_profiles
+from export.to_onnx import to_onnx
+from export.twin import EXPORTED
+from serving.bundle import Graph, Limits
+from serving.errors import SetupError
+from serving.tensorrt.builder import Target, build_plan
+from tests.export.twins import build, interface
+
+pytestmark = pytest.mark.full
+
+GENERATIVE = {"translate", "caption", "generate", "chat"}
+STATELESS = [name for name in families() if GENERATIVE.isdisjoint(architecture(name).tasks)]
+RECURRENT = {"rnn-encoder"}
+Files = Callable[[str], dict[Path, Graph]]
+LOW = {"fp16": "float16", "bf16": "bfloat16"}
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """Architecture → its float32 files and graphs with profiles."""
+
+    @cache
+    def made(name: str) -> dict[Path, Graph]:
+        folder = tmp_path_factory.mktemp(name)
+        limits = build(name, EXPORTED)[0].limits
+        if limits.max_input_tokens is None:  # a table of positions is not what limits it
+            limits = Limits(max_input_tokens=40)
+        found = {}
+        for key, lowering in interface(name).lowerings.items():
+            path = folder / f"{key}.onnx"
+            to_onnx(for_tensorrt(lowering), path)
+            found[path] = with_profiles(lowering.graph, limits, key)
+        return found
+
+    return made
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("name", STATELESS)
+def test_architecture_is_built(
+    name: str, precision: str, graphs: Files, target: Target, tmp_path: Path
+) -> None:
+    for path, graph in graphs(name).items():
+        copy = tmp_path / path.name
+        shutil.copy(path, copy)
+        check_operators(copy, path.stem)
+        if precision in LOW:
+            if name in RECURRENT:
+                with pytest.raises(SetupError, match="kernel of LSTM"):
+                    halve(copy, path.stem, LOW[precision], frozenset(), TENSORRT)
+                continue
+            halve(copy, path.stem, LOW[precision], frozenset(), TENSORRT)
+            check_constants(copy, path.stem)
+        assert build_plan(target, copy, graph.profiles)[0]
