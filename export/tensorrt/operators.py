@@ -15,8 +15,12 @@ from serving.errors import SetupError
 
 LIST = Path(__file__).with_name("operators.json")
 _FLOATS = ("float32", "float16", "bfloat16")
-_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
-"""The parser mixes float32 into them and then refuses the mixture (TensorRT-RTX 1.7)."""
+_REFUSED = {
+    "float16": frozenset({"GRU", "LSTM", "RNN"}),
+    "bfloat16": frozenset({"GRU", "LSTM", "RNN", "HardSwish"}),
+}
+"""Type → operators that the parser refuses in it (TensorRT-RTX 1.7). Into recurrent ones it mixes
+float32 itself."""
 
 
 @cache
@@ -27,8 +31,8 @@ def operators() -> frozenset[str]:
 
 def has_operator(domain: str, operator: str, since: int, bound: Mapping[str, str]) -> bool:
     """Whether TensorRT computes an operator with these types."""
-    is_low = not {"float16", "bfloat16"}.isdisjoint(bound.values())
-    return domain == "" and operator in operators() and not (is_low and operator in _RECURRENT)
+    refused = any(operator in _REFUSED.get(dtype, ()) for dtype in bound.values())
+    return domain == "" and operator in operators() and not refused
 
 
 TENSORRT = Kernels("TensorRT", has_operator)

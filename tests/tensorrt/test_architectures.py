@@ -20,13 +20,19 @@ from export.twin import EXPORTED
 from serving.bundle import Graph, Limits
 from serving.errors import SetupError
 from serving.tensorrt.builder import Target, build_plan
-from tests.export.twins import build, interface
+from tests.export.twins import image_recipe
 
 pytestmark = pytest.mark.full
 
 GENERATIVE = {"translate", "caption", "generate", "chat"}
 STATELESS = [name for name in families() if GENERATIVE.isdisjoint(architecture(name).tasks)]
 RECURRENT = {"rnn-encoder"}
+WIDER = {
+    "mpnet": {"hidden_size": 48},
+    "deberta-v2": {"hidden_size": 48},
+    "xlnet": {"d_model": 48},
+}
+"""Heads of width 16: TensorRT-RTX 1.7 fails inside on those of 10 with a bias, in low types."""
 Files = Callable[[str], dict[Path, Graph]]
 LOW = {"fp16": "float16", "bf16": "bfloat16"}
 
@@ -38,11 +44,14 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Files:
     @cache
     def made(name: str) -> dict[Path, Graph]:
         folder = tmp_path_factory.mktemp(name)
-        limits = build(name, EXPORTED)[0].limits
+        declared = architecture(name)
+        config = declared.read_config({**declared.twin.configs[EXPORTED], **WIDER.get(name, {})})
+        limits, recipe = config.limits, image_recipe(declared, EXPORTED, config)
         if limits.max_input_tokens is None:  # a table of positions is not what limits it
             limits = Limits(max_input_tokens=40)
         found = {}
-        for key, lowering in interface(name).lowerings.items():
+        lowerings = declared.graphs(declared.build(config).eval(), recipe).lowerings
+        for key, lowering in lowerings.items():
             path = folder / f"{key}.onnx"
             to_onnx(for_tensorrt(lowering), path)
             found[path] = with_profiles(lowering.graph, limits, key)

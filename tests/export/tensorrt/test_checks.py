@@ -135,4 +135,9 @@ def test_recurrent_operators_have_float32_alone(operator: str) -> None:
     assert operator in operators()
     assert TENSORRT.has("", operator, 14, {"T": "float32"})
     assert not TENSORRT.has("", operator, 14, {"T": "float16"})
+
+
+def test_operators_of_one_low_type_alone() -> None:
     assert TENSORRT.has("", "Conv", 11, {"T": "bfloat16"})
+    assert TENSORRT.has("", "HardSwish", 14, {"T": "float16"})
+    assert not TENSORRT.has("", "HardSwish", 14, {"T": "bfloat16"})
