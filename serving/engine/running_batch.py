@@ -17,7 +17,7 @@ from serving.engine.search.ranking import SearchInput, search_inputs
 from serving.engine.sequence import Align, SequenceState
 from serving.engine.state.footprint import Extent
 from serving.engine.state.prefix_cache import Block, PrefixCache
-from serving.errors import InternalError
+from serving.errors import InternalError, Overloaded, ServingError
 
 log = logging.getLogger(__name__)
 
@@ -244,8 +244,10 @@ def longest(sequences: Sequence[SequenceState]) -> Extent:
     )
 
 
-def decoding_error(error: Exception) -> InternalError:
+def decoding_error(error: Exception) -> ServingError:
     """The error of requests whose decoding raised."""
-    reported = InternalError(f"decoding failed: {error}")
+    reported: ServingError = InternalError(f"decoding failed: {error}")
+    if isinstance(error, MemoryError):
+        reported = Overloaded(f"the engine is out of memory: {error}; try again later")
     reported.__cause__ = error
     return reported

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import io
 from pathlib import Path
 
 import onnxruntime
@@ -34,6 +36,8 @@ def require_provider() -> None:
             f"onnxruntime {onnxruntime.__version__} has no {PROVIDER}: install "
             "triptych[serve-gpu] in an environment without the CPU's onnxruntime"
         )
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does not find
+        onnxruntime.preload_dlls()  # of the packages nvidia-*, which are on no search path
 
 
 def require_loaded(session: onnxruntime.InferenceSession) -> None:

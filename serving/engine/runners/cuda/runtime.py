@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -191,16 +193,15 @@ class CudaRuntime:
 
 
 def _open_library() -> ctypes.CDLL:
-    """libcudart, as ONNX Runtime loads it.
+    """libcudart: the one that ONNX Runtime has loaded, or the newest one found.
 
     Raises:
         DeviceError: there is none.
     """
-    for name in _LIBRARIES:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
+    for mode in (os.RTLD_NOLOAD, 0):
+        for name in _LIBRARIES:
+            with suppress(OSError):
+                return ctypes.CDLL(name, ctypes.DEFAULT_MODE | mode)
     raise DeviceError(
         f"{' or '.join(_LIBRARIES)} is missing: install the CUDA runtime (for onnxruntime-gpu: "
         "pip install onnxruntime-gpu[cuda,cudnn])"

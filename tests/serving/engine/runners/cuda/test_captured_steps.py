@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 
 from serving.bundle import Bundle
-from serving.engine.decoder import decode
+from serving.engine.decoder import Decoder, decode
+from serving.engine.request import EngineRequest, Event, Failed, Finished, TokenChunk
 from serving.engine.runners.candidates import plain_request
 from serving.engine.runners.cuda.graph_ids import GraphIds
 from serving.engine.runners.ort.bound_graph import BoundGraph
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.engine.runners.protocol import Prompt
 from serving.engine.scheduler import Capacity
-from serving.errors import InternalError
+from serving.engine.sequence import SequenceState
+from serving.errors import InternalError, Overloaded
+from serving.generation import Generation
 from tests.serving.engine.host_device import HostDevice
 from tests.serving.engine.runners.ort.test_devices import BUILDERS, requests, tokens
 from tests.serving.engine.toy_bundles import (
@@ -164,3 +167,47 @@ def test_too_little_device_memory_fails_newcomers_alone(tmp_path: Path) -> None:
     plain.admit([Prompt(np.array([1, 2]))], [plain_request(1)])
     wanted = [plain.step(np.array([t]), [plain_request(1)]).token_ids for t in range(4)]
     np.testing.assert_array_equal(after, wanted)
+
+
+class Caller:
+    """A request in an engine, and its last event."""
+
+    def __init__(self, decoder: Decoder, new_tokens: int, prompt: int = 3) -> None:
+        rules = Generation(max_new_tokens=new_tokens, eos_token_ids=(), pad_token_id=0)
+        self.events: list[Event] = []
+        request = EngineRequest(rules, prompt_ids=(3,) * prompt)
+        decoder.add(SequenceState(request, self.events.append))
+
+    @property
+    def end(self) -> Event:
+        return next(event for event in self.events if not isinstance(event, TokenChunk))
+
+
+def finish(decoder: Decoder) -> None:
+    while not decoder.is_idle:
+        decoder.step()
+
+
+@pytest.mark.parametrize("is_newcomer", [True, False])
+def test_engine_goes_on_when_the_device_is_out_of_memory(tmp_path: Path, is_newcomer: bool) -> None:
+    """Newcomers that do not fit fail alone; a batch that cannot grow fails; later ones are served.
+
+    There is less memory than was promised only if another process has taken it.
+    """
+    device = HostDevice()
+    decoder = Decoder(OrtRunner(language_bundle(tmp_path), 1, device=device), CAPACITY)
+    running = Caller(decoder, 8 if is_newcomer else 200)
+    for _ in range(4):
+        decoder.step()
+    device.runtime.capacity_bytes = device.runtime.allocated_bytes
+    newcomer = Caller(decoder, 8, prompt=300) if is_newcomer else running
+    finish(decoder)
+    failed = newcomer.end
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, Overloaded)
+    assert "the engine is out of memory" in failed.error.message
+    assert isinstance(running.end, Finished if is_newcomer else Failed)
+    device.runtime.capacity_bytes = 1 << 30
+    later = Caller(decoder, 5)
+    finish(decoder)
+    assert isinstance(later.end, Finished)
