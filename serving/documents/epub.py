@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from serving.documents.archive import Archive
 from serving.documents.html import Characters, Html
+from serving.documents.limits import check_segments
 from serving.documents.plain import decoded
 from serving.documents.segment import Inline
 from serving.documents.xml import Element, parsed
@@ -57,6 +58,7 @@ class Epub:
             if item.get("media-type") in _PAGES and name not in self._pages:
                 text, encoding = decoded(self._archive.read(name))
                 self._pages[name] = Html(text, _XHTML), encoding
+                check_segments(sum(len(page.segments) for page, _ in self._pages.values()))
         if not self._pages:
             raise InvalidRequest("file has no pages of text")
         texts = [self._title, *(page for page, _ in self._pages.values())]

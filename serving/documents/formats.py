@@ -8,11 +8,11 @@ from pathlib import PurePosixPath
 
 from serving.documents.epub import Epub
 from serving.documents.html import Html
-from serving.documents.limits import MAX_SEGMENTS
+from serving.documents.limits import check_segments
 from serving.documents.office import opendocument, powerpoint, word
 from serving.documents.plain import PlainText, Subtitles, decoded
 from serving.documents.segment import Document
-from serving.errors import InvalidRequest, PayloadTooLarge
+from serving.errors import InvalidRequest
 
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}["']?([\w-]{1,40})""", re.I)
 _OLD = {"iso-8859-1", "iso-8859-2", "iso-8859-15", "latin1", "windows-1250", "windows-1252"}
@@ -61,6 +61,5 @@ def read(name: str, content: bytes) -> Document:
         known = ", ".join(FORMATS)
         raise InvalidRequest(f"file has a format that is not read; supported are: {known}")
     document = reader(content)
-    if len(document.segments) > MAX_SEGMENTS:
-        raise PayloadTooLarge(f"file has more than {MAX_SEGMENTS} paragraphs: divide it")
+    check_segments(len(document.segments))
     return document

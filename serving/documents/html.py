@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from serving.documents.limits import limited
 from serving.documents.markup import RAW, Piece, pieces
 from serving.documents.segment import MAX_DEPTH, MAX_ELEMENTS, Inline, too_much_markup
 
@@ -96,7 +97,7 @@ class _Reader:
 
     def parts(self, source: str) -> list[str | Inline]:
         """Segments, and the text around them."""
-        for piece in pieces(source):
+        for piece in limited(pieces(source)):
             if self._opaque:
                 self._inside_opaque(piece)
             else:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from serving.documents.archive import Archive
+from serving.documents.limits import check_segments
 from serving.documents.ooxml import POWERPOINT, WORD, Runs
 from serving.documents.opendocument import Spans
 from serving.documents.paragraphs import Vocabulary, XmlPart
@@ -38,9 +39,10 @@ class Office:
         if main not in self._archive.names:
             raise InvalidRequest("file is damaged, or of another kind than its name says")
         names = [name for name in self._archive.names if re.fullmatch(parts, name)]
-        self._parts = {
-            name: XmlPart(self._archive.read(name), vocabulary()) for name in sorted(names)
-        }
+        self._parts: dict[str, XmlPart] = {}
+        for name in sorted(names):
+            part = self._parts[name] = XmlPart(self._archive.read(name), vocabulary())
+            check_segments(len(part.segments))
         self.segments = [segment for part in self._parts.values() for segment in part.segments]
 
     def written(self, segments: Sequence[Inline]) -> bytes:

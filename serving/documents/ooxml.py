@@ -9,6 +9,7 @@ from typing import Literal
 
 from lxml import etree
 
+from serving.documents.limits import MAX_CHILDREN, limited
 from serving.documents.paragraphs import Group
 from serving.documents.segment import Inline
 from serving.documents.xml import Element
@@ -102,7 +103,8 @@ class Runs:
 
     def paragraphs(self, root: Element) -> Iterable[Element]:
         """See `Vocabulary.paragraphs`."""
-        return list(root.iter(self._names.paragraph))
+        found: Iterable[Element] = root.iter(self._names.paragraph)
+        return found
 
     def groups(self, paragraph: Element) -> list[Group]:
         """See `Vocabulary.groups`."""
@@ -124,7 +126,7 @@ class Runs:
         paragraph[:] = [*first, *nodes, *last]
 
     def _elements(self, content: Iterable[Element]) -> Iterator[Inline]:
-        for child in content:
+        for child in limited(content, MAX_CHILDREN):
             if child.tag == self._names.run:
                 yield from self._run(child)
             elif child.tag in self._names.containers and not self._fields:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lxml import etree
 
+from serving.documents.limits import MAX_CHILDREN, limited
 from serving.documents.paragraphs import Group
 from serving.documents.segment import Inline
 from serving.documents.xml import Element
@@ -18,7 +19,7 @@ _BREAKS = {f"{_T}{name}" for name in ("tab", "line-break")}
 _DROPPED = {f"{_T}soft-page-break"}
 _SPACES = f"{_T}s"
 _COUNT = f"{_T}c"
-_MOST_SPACES = 1000
+_MOST_SPACES = 50
 _WHITE = re.compile(r"[ \t\r\n]+")
 
 
@@ -27,7 +28,8 @@ class Spans:
 
     def paragraphs(self, root: Element) -> Iterable[Element]:
         """See `Vocabulary.paragraphs`."""
-        return list(root.iter(*_PARAGRAPHS))
+        found: Iterable[Element] = root.iter(*_PARAGRAPHS)
+        return found
 
     def groups(self, paragraph: Element) -> list[Group]:
         """See `Vocabulary.groups`."""
@@ -47,7 +49,7 @@ class Spans:
 def _content(element: Element) -> Iterator[Inline | str]:
     if element.text:
         yield _WHITE.sub(" ", element.text)
-    for child in element:
+    for child in limited(element, MAX_CHILDREN):
         if child.tag in _CONTAINERS:
             yield Inline(child, tuple(_content(child)))
         elif child.tag == _SPACES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeAlias
 
+from serving.documents.limits import limited
 from serving.documents.segment import MAX_DEPTH, MAX_ELEMENTS, Inline, too_much_markup
 from serving.documents.xml import Element, ElementTree, parsed, written
 
@@ -43,7 +44,7 @@ class XmlPart:
         self._tree: ElementTree = parsed(content)
         self._vocabulary = vocabulary
         found = vocabulary.paragraphs(self._tree.getroot())
-        paragraphs = [(one, vocabulary.groups(one)) for one in found]
+        paragraphs = [(one, vocabulary.groups(one)) for one in limited(found)]
         self._paragraphs = [
             (one, groups) for one, groups in paragraphs if any(group.has_words for group in groups)
         ]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from serving.documents.html import Characters, Html
+from serving.documents.limits import limited
 from serving.documents.segment import Inline
 from serving.errors import InvalidRequest
 
@@ -47,7 +48,7 @@ class PlainText:
 
     def __init__(self, content: bytes) -> None:
         text, self._encoding = decoded(content)
-        self._parts = [Inline(None, (part,)) for part in _LINE.findall(text)]
+        self._parts = [Inline(None, (one.group(),)) for one in limited(_LINE.finditer(text))]
         self.segments = [part for part in self._parts if part.has_words]
 
     def written(self, segments: Sequence[Inline]) -> bytes:
@@ -74,7 +75,7 @@ class Subtitles:
         text, self._encoding = decoded(content)
         self._parts: list[str | _Cue] = []
         place = 0
-        for match in _CUE.finditer(text):
+        for match in limited(_CUE.finditer(text)):
             self._parts += [text[place : match.start("body")], *_cues(match["body"])]
             place = match.end()
         if place == 0:

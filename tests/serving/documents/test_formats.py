@@ -213,8 +213,29 @@ def test_archives_that_unpack_to_much_are_refused() -> None:
     many = samples.archive_of(word__document=WORD % b"", **{f"a{n}": b"" for n in range(5000)})
     with pytest.raises(PayloadTooLarge, match="5000 files"):
         read("a.docx", many)
-    with pytest.raises(PayloadTooLarge, match="paragraphs"):
-        read("a.txt", b"a\n" * 10_001)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", b"a\n" * 10_001),
+        ("a.txt", b"1\n" * 1_000_000),
+        ("a.srt", b"00:00:01,000 --> 00:00:02,000\na\n\n" * 10_001),
+        ("a.html", b"<p>a" * 10_001),
+        ("a.html", b"<br>" * 1_000_000),
+        ("a.docx", samples.archive_of(word__document=WORD % (b"<w:p/>" * 300_000))),
+        (
+            "a.docx",
+            samples.archive_of(
+                word__document=WORD % (b"<w:p>%b</w:p>" % (b"<w:r><w:t>a</w:t></w:r>" * 100_000))
+            ),
+        ),
+    ],
+    ids=range(7),
+)
+def test_documents_of_too_many_pieces_are_refused(name: str, content: bytes) -> None:
+    with pytest.raises(PayloadTooLarge, match="divide it"):
+        read(name, content)
 
 
 def test_encrypted_archives_are_refused() -> None:

@@ -267,6 +267,10 @@ async def test_html_keeps_everything_but_its_text(gateway: Gateway) -> None:
     assert both.json() == {"translatedText": [source, "12"], "alternatives": [[], []]}
     refused = await post(gateway, "/translate", q="<b>" * 60 + "a", **fields)
     assert (refused.status_code, "a paragraph has more" in error_of(refused)) == (400, True)
+    many = await post(gateway, "/translate", q="<p>a" * 10_001, **fields)
+    assert (many.status_code, "10000 paragraphs" in error_of(many)) == (413, True)
+    many = await post(gateway, "/translate", q=["a"] * 10_001, **fields)
+    assert (many.status_code, "q: " in error_of(many)) == (400, True)
     long = await post(gateway, "/translate", q=f"<p>a</p><p>{'a ' * 50}</p>", **fields)
     assert (long.status_code, "segment.1 (sentence 1) has" in error_of(long)) == (400, True), (
         long.text

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 
 from serving.documents.formats import read
-from serving.errors import InvalidRequest, ServingError
+from serving.errors import InvalidRequest, Overloaded, ServingError
 from serving.gateway.auth import Keys
 from serving.gateway.dialects.bodies import MULTIPART
 from serving.gateway.dialects.libretranslate.bodies import (
@@ -35,6 +35,8 @@ Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 FILE = "file"
 _AT_ONCE = 4
 """Files that are translated at one time; a parsed one takes several times its size."""
+_MOST_WAITING = 16
+"""Files that wait for a turn; more are refused."""
 _LONGEST_NAME = 100
 _UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)
 _DOWNLOAD_HEADERS = {
@@ -63,6 +65,7 @@ class FileDialect:
         self._keys, self._identifier = keys, identifier
         self._downloads = downloads or Downloads()
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._waiting = 0
 
     def router(self, service: Service) -> APIRouter:
         """`/translate_file` and `/download_file/{name}`."""
@@ -115,7 +118,14 @@ class FileDialect:
     ) -> tuple[bytes, str]:
         """The translated file, and the language."""
         in_pool = service.execution.in_pool
-        async with self._turns:
+        if self._waiting >= _MOST_WAITING:
+            raise Overloaded("too many files are being translated", retry_after_s=1)
+        self._waiting += 1
+        try:
+            await self._turns.acquire()
+        finally:
+            self._waiting -= 1
+        try:
             document = await in_pool(None, read, file.name, file.content)
             segments = document.segments
             texts = [segment.text for segment in segments]
@@ -126,6 +136,8 @@ class FileDialect:
                 return file.content, translator.target
             done = await translator.segments(segments)
             return await in_pool(None, document.written, done), translator.target
+        finally:
+            self._turns.release()
 
     def _download(self) -> Endpoint:
         async def download_file(request: Request) -> Response:

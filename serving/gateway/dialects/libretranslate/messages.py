@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from serving.documents.limits import MAX_SEGMENTS
 from triptych.parameters import MAX_BEAMS
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
 
 Format = Literal["text", "html"]
 _Text = Annotated[str, Field(min_length=1)]
-Texts = _Text | Annotated[list[str], Field(min_length=1)]
+Texts = _Text | Annotated[list[str], Field(min_length=1, max_length=MAX_SEGMENTS)]
 Code = Annotated[str, Field(min_length=1, max_length=32)]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from serving.documents.html import Html
+from serving.documents.limits import check_segments
 from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.languages import AUTO, Translators
 from serving.gateway.dialects.libretranslate.messages import Detected, TranslateBody, Translated
@@ -53,7 +54,11 @@ async def translated(
 
 
 def _documents(texts: Sequence[str]) -> list[Html]:
-    return [Html(text) for text in texts]
+    documents = []
+    for text in texts:
+        documents.append(Html(text))
+        check_segments(sum(len(one.segments) for one in documents))
+    return documents
 
 
 async def _html(documents: Sequence[Html], translator: Translator) -> list[str]:
