@@ -17,6 +17,8 @@ from serving.errors import SetupError
 from serving.tensorrt.plan_key import PlanKey
 
 _RECORD = ".json"
+_PART = ".part"
+"""Suffix of what is being written."""
 
 
 class PlanFolder:
@@ -74,7 +76,7 @@ class PlanFolder:
         """
         temporary = None
         try:
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.root)
+            descriptor, temporary = tempfile.mkstemp(_PART, f".{name}.", self.root)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()
@@ -103,7 +105,7 @@ class PlanFolder:
 
     def _remove_abandoned(self) -> None:
         """Temporary files of killed builds: under the lock there are no others."""
-        for path in self.root.glob(".*.plan*.*"):
+        for path in self.root.glob(f".*{_PART}"):
             path.unlink(missing_ok=True)
 
     def _record(self, path: Path) -> dict[str, Any] | None:

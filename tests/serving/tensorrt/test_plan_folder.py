@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,13 +61,23 @@ def test_damaged_plan_is_not_found(damage: str, tmp_path: Path) -> None:
     assert folder.find(KEY) == path
 
 
-def test_build_that_was_killed_leaves_nothing_that_is_found(tmp_path: Path) -> None:
+def test_build_that_was_killed_leaves_nothing_that_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = PlanFolder(tmp_path)
-    abandoned = tmp_path / f".{KEY.file}.x1y2z3"
-    abandoned.write_bytes(b"half")
+    written: list[str] = []
+
+    def killed(*given: object) -> None:
+        written.extend(path.name for path in tmp_path.iterdir())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        folder.write(KEY, b"half")
+    assert [path.name for path in tmp_path.iterdir()] == written != []
     assert folder.find(KEY) is None
     with folder.locked():
-        assert not abandoned.exists()
+        assert {path.name for path in tmp_path.iterdir()} == {".lock"}
 
 
 def test_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
