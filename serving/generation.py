@@ -28,7 +28,7 @@ from triptych.parameters import (
     TypicalP,
 )
 
-MAX_PHRASES = 256
+MAX_PHRASES = 64
 MAX_SPELLINGS = 16
 MAX_SPELLING_TOKENS = 256
 

@@ -168,11 +168,17 @@ def _changed(target: Target, changes: Sequence[tuple[_Word, str]]) -> Target:
     """The target with other words at these places; the weights of words become their mean."""
     text, pieces, rows = target.text, list(target.pieces), list(target.weights)
     for run, words in sorted(changes, key=lambda change: -change[0].start):
-        text = text[: run.start] + words + text[run.end :]
+        before, after = text[: run.start], text[run.end :]
+        text = before + _between(before, words) + words + _between(words, after) + after
         lead = " " if pieces[run.first].startswith(" ") else ""
         pieces[run.first : run.last] = [lead + words]
         rows[run.first : run.last] = [target.weights[run.first : run.last].mean(axis=0)]
     return Target(text, pieces, np.stack(rows))
+
+
+def _between(left: str, right: str) -> str:
+    """A space where two words would become one."""
+    return " " if joins(left[-1:] + right[:1], 1) else ""
 
 
 def _appended(target: Target, renderings: Sequence[str]) -> Target:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.codec import SOURCE_IDS
+from serving.errors import InvalidRequest
 from serving.generation import MAX_PHRASES, Overrides
 from serving.planning.alignment import weights_of
 from serving.planning.calls import Array, GenerateCall, Generated, Outcome
@@ -25,6 +26,9 @@ from serving.planning.terms import TermedSentence
 
 FORCED_BEAMS = 4
 """The least beams of a search for terms: in two it finds them, but seldom in good places."""
+FORCED_TERMS = 8
+"""The most terms of a sentence that are searched for where they can be placed instead: each takes
+time at every step, and a share of the beam."""
 LARGEST_LOSS = 0.5
 """Log-probability a token that a forced output may lose against the plain one. On `example-es-en`
 it loses nothing with the reference's own words, and 0.9 or more with others."""
@@ -129,6 +133,9 @@ def with_terms(
         direction: Of the translation.
         model: The model.
         calls: All calls of the request.
+
+    Raises:
+        InvalidRequest: too many terms for the search alone.
     """
     inputs = {SOURCE_IDS: np.array(ids, dtype=np.int64)}
     is_aligned = aligns(model)
@@ -137,7 +144,7 @@ def with_terms(
         plain = len(calls)
         aligned = options.model_copy(update={"return_alignment": True})
         calls.append(model.generate_call(inputs, aligned))
-    if not is_aligned or (sentence.is_spelled and len(sentence.phrases) <= MAX_PHRASES):
+    if not is_aligned or (sentence.is_spelled and len(sentence.phrases) <= FORCED_TERMS):
         forced = len(calls)
         calls.append(model.generate_call(inputs, _forcing(sentence, len(ids), options, model)))
     penalty = options.length_penalty
@@ -159,7 +166,16 @@ def aligns(model: LoadedModel) -> bool:
 def _forcing(
     sentence: TermedSentence, source: int, options: Overrides, model: LoadedModel
 ) -> Overrides:
-    """Options of the forced search; it has no more tokens than a translation may need."""
+    """Options of the forced search; it has no more tokens than a translation may need.
+
+    Raises:
+        InvalidRequest: too many terms.
+    """
+    if len(sentence.phrases) > MAX_PHRASES:
+        raise InvalidRequest(
+            f"a sentence has {len(sentence.phrases)} terms, at most {MAX_PHRASES} are searched for",
+            field="glossary",
+        )
     needed = sum(min(map(len, spellings)) for spellings in sentence.phrases)
     most = min(model.generation.max_new_tokens, 2 * source + needed + _SPARE_TOKENS)
     return Overrides.model_validate(

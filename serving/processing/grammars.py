@@ -1,7 +1,8 @@
 """Grammars of outputs, by llguidance: choices, regular expressions and JSON schemas.
 
-Compiling and each step are bounded by llguidance's own counts of work, which do not depend on the
-machine; what exceeds them is refused. References to other documents are never fetched.
+Each step is bounded by llguidance's own counts of work, which do not depend on the machine, and so
+is most of compiling; the rest (patterns of which all must match) by a time. What exceeds them is
+refused. References to other documents are never fetched.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from serving.bundle import Bundle
-from serving.errors import InvalidRequest
+from serving.errors import InvalidRequest, Overloaded
 from serving.generation import Generation
 from serving.processing.grammar_vocabulary import GrammarVocabulary, library_tokenizer
 from serving.processing.text import load_tokenizer
 from serving.processing.tokenizer import ByteTokenizer
 
 CACHED_GRAMMARS = 64
+COMPILE_LIMIT_S = 2.0
 CACHED_BANS = 256
 """Of one grammar: states of one kind, such as the inside of a string, ban the same tokens."""
 _JSON_OPTIONS = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n {0,16})?"}
@@ -61,10 +63,13 @@ class GrammarCompiler:
 
     Args:
         bundle: Its tokenizer is read at the first grammar.
+        limit_s: Seconds for one grammar.
     """
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, limit_s: float = COMPILE_LIMIT_S) -> None:
         self._bundle = bundle
+        self._limit_s = limit_s
+        self._late: threading.Thread | None = None
         self._lock = threading.Lock()
         self._tokenizer: Any = None
         self._vocabulary = GrammarVocabulary((), 0)
@@ -77,11 +82,12 @@ class GrammarCompiler:
         Raises:
             InvalidRequest: it is malformed, too complex, matches nothing, or the model has no
                 tokenizer that grammars can be compiled for.
+            Overloaded: one that takes too long is still being compiled.
         """
         with self._lock:
             if source not in self._grammars:
                 self._read_tokenizer(source.field)
-                self._grammars[source] = self._compiled(source)
+                self._grammars[source] = self._within_time(source)
             return self._grammars[source]
 
     def compile_rules(self, rules: Generation) -> LlGrammar:
@@ -110,6 +116,28 @@ class GrammarCompiler:
         # Decoders like sentencepiece's drop the space of a text's first token.
         words = [n for n, token in enumerate(tokens) if token and token[:1] == b" " != token]
         self._drops_space = bool(words) and not tokenizer.decode(words[:1]).startswith(" ")
+
+    def _within_time(self, source: GrammarSource) -> LlGrammar:
+        """Compiles in a thread, which cannot be ended: only one may outlast its time."""
+        if self._late is not None and self._late.is_alive():
+            raise Overloaded("another grammar is still being compiled", retry_after_s=1)
+        outcome: list[LlGrammar | Exception] = []
+
+        def compile_it() -> None:
+            try:
+                outcome.append(self._compiled(source))
+            except Exception as error:  # for the thread that waits
+                outcome.append(error)
+
+        worker = threading.Thread(target=compile_it, name="grammar", daemon=True)
+        worker.start()
+        worker.join(self._limit_s)
+        if not outcome:
+            self._late = worker
+            raise _refusal(source, f"it takes longer than {self._limit_s:g} s to compile")
+        if isinstance(outcome[0], Exception):
+            raise outcome[0]
+        return outcome[0]
 
     def _compiled(self, source: GrammarSource) -> LlGrammar:
         from llguidance import LLMatcher, LLParserLimits

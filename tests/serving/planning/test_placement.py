@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from serving.planning.placement import SourceTerm, contains, placed
@@ -53,6 +55,18 @@ def test_where_nothing_attends_the_nearest_word_is_replaced() -> None:
 def test_more_terms_than_words_are_appended() -> None:
     found = result("one", [0], [(0, "cat"), (1, "dog"), (2, "fox")])
     assert sorted(found.split()) == ["cat", "dog", "fox"]
+
+
+def test_terms_do_not_become_one_word() -> None:
+    class Joined(WordTokenizer):
+        def decode(self, ids: Sequence[int]) -> str:
+            return super().decode(ids).replace(" ~", "")
+
+    tokenizer = Joined()
+    ids = tokenizer.encode("one ~' ~two")
+    weights = np.eye(4, 8)
+    sources = [SourceTerm(term("cat"), 0, 1), SourceTerm(term("dog"), 1, 2)]
+    assert placed(ids, weights, sources, tokenizer).text == "cat dog two"
 
 
 def test_case_follows_place_and_term() -> None:

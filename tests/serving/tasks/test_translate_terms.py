@@ -186,6 +186,20 @@ def test_a_term_over_the_end_of_a_sentence_joins_sentences(aligned: LoadedModel)
     assert texts == {"uno.", "Yahoo! Inc.", "dos"} or texts == {"uno.", "Yahoo! Inc. dos"}
 
 
+def test_many_terms_are_placed_and_not_searched_for(
+    aligned: LoadedModel, unaligned: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "a b c d e f g h i"
+    glossary = {word: word * 2 for word in words.split()}
+    (plain,) = plan(aligned, words, glossary=glossary).calls
+    assert plain.options.force_words_ids is None
+    (forced,) = plan(unaligned, words, glossary=glossary).calls
+    assert len(forced.options.force_words_ids or ()) == 9
+    monkeypatch.setattr("serving.planning.termed_calls.MAX_PHRASES", 8)
+    with pytest.raises(InvalidRequest, match="a sentence has 9 terms, at most 8"):
+        plan(unaligned, words, glossary=glossary)
+
+
 def test_alternatives_have_the_terms_too(aligned: LoadedModel) -> None:
     made = plan(aligned, "el gato", glossary={"gato": "feline"}, alternatives=2)
     _, forced = made.calls

@@ -17,9 +17,9 @@ from serving.bundle import Bundle
 from serving.engine.decoder import decode
 from serving.engine.request import EngineRequest, Hypothesis
 from serving.engine.validation import RequestValidator
-from serving.errors import InvalidRequest
+from serving.errors import InvalidRequest, Overloaded
 from serving.generation import Generation, Overrides
-from serving.processing.grammars import GrammarCompiler
+from serving.processing.grammars import GrammarCompiler, GrammarSource
 from serving.processing.text import FastTokenizer
 from tests.serving.engine.fake_runner import FakeRunner, hashed_logits
 from tests.serving.processing.tokenizer_files import trained
@@ -225,6 +225,24 @@ def test_hostile_ones_are_answered_or_refused(model: Model, rules: dict[str, obj
     """By counts of work: llguidance bounds what is compiled and each step."""
     with contextlib.suppress(InvalidRequest):
         assert len(model.outputs(2, **rules, do_sample=True, seed=1, max_new_tokens=20)) == 2
+
+
+def test_what_takes_too_long_is_refused_and_others_are_compiled_after_it(model: Model) -> None:
+    """Patterns that must all match take exponentially long in their number."""
+    schema = {"type": "string", "allOf": [{"pattern": f".*{one}.*"} for one in "abcdefghijklmnop"]}
+    compiler = GrammarCompiler(model.bundle, limit_s=0.05)
+    slow = GrammarSource(json_schema=json.dumps(schema))
+    compiler.compile(GrammarSource(regex="a"))
+    with pytest.raises(
+        InvalidRequest, match=r"json_schema is refused: it takes longer than 0.05 s"
+    ):
+        compiler.compile(slow)
+    with pytest.raises(Overloaded, match="another grammar is still being compiled"):
+        compiler.compile(GrammarSource(regex="b"))
+    assert compiler.compile(GrammarSource(regex="a"))
+    assert compiler._late is not None
+    compiler._late.join()
+    assert compiler.compile(GrammarSource(regex="b"))
 
 
 def test_beams_and_several_structures_are_refused() -> None:
