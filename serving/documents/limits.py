@@ -19,7 +19,7 @@ MAX_ENTRIES = 5_000
 """Files of an archive."""
 MAX_PIECES = 200_000
 """Tags and texts of a page, paragraphs of a part, lines of a text: each takes memory when read."""
-MAX_CHILDREN = 20_000
+MAX_CHILDREN = 5_000
 """Elements of a paragraph."""
 
 

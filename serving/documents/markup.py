@@ -13,6 +13,8 @@ from typing import Literal
 
 Kind = Literal["text", "open", "close", "empty", "other"]
 
+_START = re.compile(r"<(?=/?[a-zA-Z]|[!?])")
+"""Where markup begins; any other "<" is text."""
 _TAG_NAME = re.compile(r"</?([a-zA-Z][^\s/>]*)")
 _TAG_END = re.compile(r"""(?:[^"'>]++|"[^"]*+"|'[^']*+')*+>""")
 _OPAQUE = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", ">"), ("<!", ">"))
@@ -47,18 +49,15 @@ def pieces(text: str) -> Iterator[Piece]:
     """The pieces of a document, in order; together they are the document."""
     place = 0
     while place < len(text):
-        found = text.find("<", place)
-        piece = _markup(text, found) if found >= 0 else None
-        while piece is None and found >= 0:  # a "<" that begins no markup is text
-            found = text.find("<", found + 1)
-            piece = _markup(text, found) if found >= 0 else None
-        start = len(text) if piece is None else found
+        found = _START.search(text, place)
+        start = found.start() if found else len(text)
         if start > place:
             yield Piece("text", text[place:start])
-        if piece is None:
+        if found is None:
             return
+        piece = _markup(text, start)
         yield piece
-        place = found + len(piece.source)
+        place = start + len(piece.source)
         if piece.kind == "open" and piece.name in RAW:
             end = re.compile(rf"</{re.escape(piece.name)}(?=[\s/>])", re.IGNORECASE)
             closing = end.search(text, place)
@@ -68,16 +67,15 @@ def pieces(text: str) -> Iterator[Piece]:
             place = stop
 
 
-def _markup(text: str, start: int) -> Piece | None:
-    """What begins at a "<"; None if that is text."""
+def _markup(text: str, start: int) -> Piece:
+    """What begins at a place that `_START` found."""
     for opening, closing in _OPAQUE:
         if text.startswith(opening, start):
             place = text.find(closing, start + len(opening))
             stop = place + len(closing) if place >= 0 else len(text)
             return Piece("other", text[start:stop])
     named = _TAG_NAME.match(text, start)
-    if named is None:
-        return None
+    assert named is not None
     end = _TAG_END.match(text, named.end())
     if end is None:
         return Piece("other", text[start:])

@@ -205,6 +205,10 @@ async def test_failures_have_their_statuses(gateway: Gateway) -> None:
 async def test_wrong_methods_and_large_bodies_have_the_same_form(
     make_gateway: MakeGateway,
 ) -> None:
+    gateway = make_gateway([translator("spanish", ("es", "en"))])
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    escaped = await gateway.http.post("/translate", content=b"%41" * 300_001, headers=headers)
+    assert (escaped.status_code, "send JSON" in error_of(escaped)) == (413, True)
     gateway = make_gateway([translator("spanish", ("es", "en"))], payload_limit=1024)
     assert error_of(await gateway.http.get("/translate"))
     response = await post(gateway, "/translate", q="a" * 2000, source="es", target="en")
