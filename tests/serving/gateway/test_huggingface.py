@@ -74,6 +74,23 @@ def connect(gateway: Gateway) -> Iterator[Connect]:
     huggingface_hub.set_async_client_factory(_http.default_async_client_factory)
 
 
+@pytest.mark.parametrize(
+    ("grammar", "sent"),
+    [
+        ({"type": "regex", "value": "a+"}, ("a+", None)),
+        ({"type": "json", "value": {"type": "object"}}, (None, '{"type": "object"}')),
+        ({"type": "json_schema", "value": {"name": "x", "schema": {}}}, (None, "{}")),
+    ],
+)
+async def test_grammars_reach_the_engine(
+    gateway: Gateway, connect: Connect, grammar: dict[str, object], sent: tuple[str | None, ...]
+) -> None:
+    client = connect("generate/tiny-generate")
+    await client.text_generation("a b", grammar=grammar)  # type: ignore[arg-type]
+    options = gateway.inference.calls[-1].options
+    assert (options.regex, options.json_schema) == sent
+
+
 async def test_translation(gateway: Gateway, connect: Connect) -> None:
     client = connect("translate/tiny-translate")
     told = await client.translation("a b", src_lang="es", tgt_lang="en")
@@ -339,7 +356,8 @@ async def test_stream_that_fails_raises_in_the_client(gateway: Gateway, connect:
     [
         ({"truncate": 3}, "parameters.truncate: this parameter is not served"),
         ({"watermark": True}, "parameters.watermark"),
-        ({"grammar": {"type": "regex", "value": "a"}}, "parameters.grammar"),
+        ({"grammar": {"type": "lark", "value": "a"}}, "parameters.grammar"),
+        ({"grammar": {"type": "regex"}}, "parameters.grammar"),
         ({"decoder_input_details": True, "details": True}, "parameters.decoder_input_details"),
         ({"temperature": -1}, "parameters.temperature"),
         ({"best_of": 2, "stream": True}, "best_of"),

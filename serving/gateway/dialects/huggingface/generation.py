@@ -14,7 +14,9 @@ from serving.gateway.dialects.huggingface.generation_messages import (
     Generated,
     GenerationBody,
     GenerationParameters,
+    NamedJsonGrammar,
     OtherSequence,
+    RegexGrammar,
 )
 from serving.gateway.dialects.huggingface.generation_request import GeneratingRequest
 from serving.gateway.dialects.huggingface.route import TaskRoute, label_of, model_of
@@ -92,9 +94,22 @@ def _message(
         n=best_of if given.details and not body.stream else None,
         logprobs=(given.top_n_tokens or 0) if is_scored else None,
         stream=body.stream,
+        **_structure(given),
         **_sampling(given, best_of, model),
         **{name: getattr(given, name) for name in _SAME_NAMES},
     )
+
+
+def _structure(given: GenerationParameters) -> dict[str, Any]:
+    """What the text must match."""
+    grammar = given.grammar
+    if grammar is None:
+        return {}
+    if isinstance(grammar, RegexGrammar):
+        return {"regex": grammar.value}
+    if isinstance(grammar, NamedJsonGrammar):
+        return {"json_schema": grammar.value.schema_}
+    return {"json_schema": grammar.value}
 
 
 def _sampling(

@@ -11,8 +11,10 @@ from serving.gateway.dialects.whole_requests import Closed, Open
 from triptych.parameters import (
     MAX_TOP_LOG_PROBS,
     Beams,
+    JsonSchema,
     NewTokens,
     Penalty,
+    Regex,
     RepetitionPenalty,
     Seed,
     Temperature,
@@ -25,6 +27,37 @@ from triptych.tasks.generate import OneOrManyStops
 Reason = Literal["length", "eos_token", "stop_sequence"]
 
 
+class RegexGrammar(Closed):
+    """A regular expression that the whole text matches."""
+
+    type: Literal["regex"]
+    value: Regex
+
+
+class JsonGrammar(Closed):
+    """A JSON Schema that the text is valid under."""
+
+    type: Literal["json"]
+    value: JsonSchema
+
+
+class NamedSchema(Closed):
+    """A schema with a name, which is not used."""
+
+    schema_: Annotated[JsonSchema, Field(alias="schema")]
+    name: str | None = None
+
+
+class NamedJsonGrammar(Closed):
+    """A JSON Schema with a name."""
+
+    type: Literal["json_schema"]
+    value: NamedSchema
+
+
+Grammar = RegexGrammar | JsonGrammar | NamedJsonGrammar
+
+
 class GenerationParameters(Closed):
     """Parameters of `text_generation`."""
 
@@ -34,6 +67,7 @@ class GenerationParameters(Closed):
         default=None, description="false: the most likely tokens, whatever else is given."
     )
     frequency_penalty: Penalty | None = None
+    grammar: Annotated[Grammar, Field(discriminator="type")] | None = None
     max_new_tokens: NewTokens | None = None
     repetition_penalty: RepetitionPenalty | None = None
     return_full_text: bool | None = None
@@ -46,7 +80,6 @@ class GenerationParameters(Closed):
     typical_p: TypicalP | None = None
     adapter_id: Unserved = None
     decoder_input_details: Unserved = None
-    grammar: Unserved = None
     truncate: Unserved = None
     watermark: Unserved = None
 

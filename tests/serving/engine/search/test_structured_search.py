@@ -229,7 +229,7 @@ def test_hostile_ones_are_answered_or_refused(model: Model, rules: dict[str, obj
 
 def test_what_takes_too_long_is_refused_and_others_are_compiled_after_it(model: Model) -> None:
     """Patterns that must all match take exponentially long in their number."""
-    schema = {"type": "string", "allOf": [{"pattern": f".*{one}.*"} for one in "abcdefghijklmnop"]}
+    schema = {"type": "string", "allOf": [{"pattern": f".*{one}.*"} for one in "abcdefghijklmno"]}
     compiler = GrammarCompiler(model.bundle, limit_s=0.05)
     slow = GrammarSource(json_schema=json.dumps(schema))
     compiler.compile(GrammarSource(regex="a"))
