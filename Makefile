@@ -6,7 +6,7 @@ CUDA_STUB ?= $(abspath .cuda-stub)
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 HISTORY := $(wildcard export/examples/checkpoints/history-*)
 
-.PHONY: help setup demo serve export history test test-all test-cuda-stub gpu-check test-tensorrt test-native unit check bench bench-encoders load quality fuzz page-images figures proto up down clean
+.PHONY: help setup demo serve export history test test-all test-cuda-stub gpu-check test-tensorrt test-native unit check bench bench-encoders load quality fuzz soak page-images figures proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ quality: export ## the examples' scores in PyTorch, ONNX, int8 and through the s
 
 fuzz: export ## 100,000 odd requests over HTTP and gRPC: no crash, no leak (FUZZ="--requests 5000 --seed 7")
 	@$(BIN)/python -m tests.fuzz --repository $(REPOSITORY) $(FUZZ)
+
+soak: export ## an hour of mixed load with disconnects and kills: no leak (SOAK="--minutes 10")
+	@$(BIN)/python -m tests.soak --repository $(REPOSITORY) $(SOAK)
 
 page-images: .venv/installed ## the pictures of the page in docs/images, made by its browser tests
 	@mkdir -p docs/images

@@ -1,0 +1,1 @@
+"""Mixed load for a long time, with disconnects and killed processes: `make soak`."""
