@@ -118,7 +118,7 @@ class HostDevice(AddressDevice):
         super().__init__(self.runtime, "CPUExecutionProvider", "cpu", graph_limit=graph_limit)
         self.fetched: list[tuple[tuple[int, ...], str]] = []
         self.captured = self.replayed = 0
-        self._graphs: dict[tuple[int, int], _Captured] = {}
+        self._graphs: dict[tuple[onnxruntime.InferenceSession, int], _Captured] = {}
         self._host_values: dict[int, list[NDArray[Any]]] = {}
         self._bindings: list[onnxruntime.IOBinding] = []  # so that an id stands for one of them
 
@@ -142,7 +142,7 @@ class HostDevice(AddressDevice):
         if graph_id == UNCAPTURED:
             session.run_with_iobinding(binding)
             return
-        key = id(session), graph_id
+        key = session, graph_id  # keeps it alive: its number could be given to another
         if key not in self._graphs:
             self.captured += 1
             values = self._host_values.get(id(binding), [])
