@@ -8,6 +8,7 @@ ServingError
 │   ├── PayloadTooLarge       413  INVALID_ARGUMENT    payload_too_large
 │   └── UnsupportedImage      415  INVALID_ARGUMENT    unsupported_image
 ├── Unauthorized              401  UNAUTHENTICATED     unauthorized
+│   └── WrongKey              403  PERMISSION_DENIED   wrong_key
 ├── UnknownModel              404  NOT_FOUND           unknown_model
 │   └── ModelNotChat          404  NOT_FOUND           model_not_chat
 ├── UnknownRoute              404  UNIMPLEMENTED       unknown_route
@@ -89,6 +90,12 @@ class Unauthorized(ServingError):
     """No key, or the wrong one."""
 
     wire, http_status, grpc_status = "unauthorized", 401, "UNAUTHENTICATED"
+
+
+class WrongKey(Unauthorized):
+    """A key that is not the gateway's, in APIs that tell it from no key."""
+
+    wire, http_status, grpc_status = "wrong_key", 403, "PERMISSION_DENIED"
 
 
 class UnknownModel(ServingError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import signal
+import sys
 from typing import Any
 
 from pythonjsonlogger.core import RESERVED_ATTRS, merge_record_extra
@@ -49,7 +50,8 @@ def configure_logs(*, as_json: bool) -> None:
 
     SIGUSR2 writes the stack of each thread there: `kill -USR2` shows where a process hangs.
     """
-    faulthandler.register(signal.SIGUSR2)
+    if sys.__stderr__ is not None:
+        faulthandler.register(signal.SIGUSR2, file=sys.__stderr__)
     handler = logging.StreamHandler()
     handler.setFormatter(
         _JsonFormatter()

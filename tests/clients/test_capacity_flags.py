@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 from pathlib import Path
@@ -19,6 +20,7 @@ from triptych.commands.processes import Processes
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The settings of each Triton that would have run."""
     settings: list[Any] = []
+    importlib.import_module("serving.triton.devices")  # of the real package, which is replaced
     module = types.ModuleType("serving.triton")
     module.TritonSettings = types.SimpleNamespace  # type: ignore[attr-defined]
     module.program_from_environment = lambda: None  # type: ignore[attr-defined]

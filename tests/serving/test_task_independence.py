@@ -1,6 +1,7 @@
 """Outside `serving/tasks` no file of serving names a task or an architecture.
 
-Dialects of other APIs are the exception: they translate a foreign route to one task.
+Dialects of other APIs are the exception: they translate a foreign route to one task. So is what
+one of them needs for documents, whose formats have words such as `tag` and `embed` of their own.
 """
 
 import ast
@@ -13,7 +14,10 @@ from triptych.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 DIALECTS = ROOT / "serving" / "gateway" / "dialects"
-FOREIGN = {*DIALECTS.rglob("*.py")} - {DIALECTS / f"{name}.py" for name in ("native", "bodies")}
+DOCUMENTS = ROOT / "serving" / "documents"
+FOREIGN = {*DIALECTS.rglob("*.py"), *DOCUMENTS.rglob("*.py")} - {
+    DIALECTS / f"{name}.py" for name in ("native", "bodies")
+}
 SOURCES = [
     path
     for path in sorted((ROOT / "serving").rglob("*.py"))

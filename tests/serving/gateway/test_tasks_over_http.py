@@ -239,7 +239,7 @@ class TestEmbed:
         listed = ModelList.model_validate_json((await gateway.http.get("/v1/models")).content)
         tasks = {model.id: model.tasks for model in listed.data}
         assert tasks["tiny-zero-shot"] == ["zero-shot", "embed"]
-        assert tasks["tiny-translate"] == ["translate"]
+        assert tasks["tiny-translate"] == ["translate", "score"]
         assert {model.id: model.inputs for model in listed.data}["tiny-zero-shot"] == [
             TaskInputs(task="zero-shot", fields=["images"]),
             TaskInputs(task="embed", fields=["texts", "images"]),

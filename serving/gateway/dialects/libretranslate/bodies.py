@@ -12,10 +12,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 from starlette.datastructures import UploadFile
 
-from serving.errors import InvalidRequest, MalformedBody, PayloadTooLarge, Unauthorized
+from serving.errors import InvalidRequest, MalformedBody, PayloadTooLarge, Unauthorized, WrongKey
 from serving.gateway.auth import Keys, bearer
 from serving.gateway.dialects.bodies import MAX_VALUES, MULTIPART
-from serving.gateway.dialects.libretranslate.errors import WrongKey
 from serving.gateway.request_errors import from_validation
 from serving.gateway.service import Service
 

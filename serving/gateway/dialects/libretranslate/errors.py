@@ -13,7 +13,6 @@ from serving.errors import (
     Overloaded,
     PayloadTooLarge,
     ServingError,
-    Unauthorized,
     UnknownModel,
 )
 from triptych.messages import ItemError
@@ -26,12 +25,6 @@ class LibreTranslateError(BaseModel):
     """Body of every response with a status of 400 or more."""
 
     error: str
-
-
-class WrongKey(Unauthorized):
-    """A key that is not the gateway's; without any, the status is that of other routes."""
-
-    http_status = 403
 
 
 def status_of(error: ServingError) -> int:
