@@ -236,4 +236,4 @@ def test_command_prints_the_answer(
 
 def test_tasks_of_a_model_with_a_template(tiny_client: Client | GrpcClient) -> None:
     rows = {model.id: model for model in tiny_client.models().data}
-    assert rows[CHAT].tasks == ["generate", "chat"]
+    assert rows[CHAT].tasks == ["generate", "chat", "score"]
