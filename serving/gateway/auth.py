@@ -1,4 +1,4 @@
-"""API keys: who may use the gateway, by which name it is logged, and how much it may ask at once.
+"""API keys: which callers are served, under which names they are logged, and their limits.
 
 A file holds names and hashes, not keys. Keys are long random strings, so one SHA-256 is enough: it
 cannot be reversed by guessing, and looking it up takes the same time for every wrong key.

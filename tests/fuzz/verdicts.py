@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from statistics import linear_regression
 from typing import Any
 
 _LEAKS = re.compile(rb"Traceback|File \"/|site-packages|0x[0-9a-f]{8,}")
@@ -64,14 +65,10 @@ def growth(samples: Sequence[tuple[int, int]]) -> float:
         samples: (requests so far, bytes of resident memory).
     """
     kept = samples[len(samples) // 2 :]
-    if len(kept) < 3:
+    done = [requests for requests, _ in kept]
+    if len(set(done)) < 3:
         return 0.0
-    count = len(kept)
-    mean_x = sum(x for x, _ in kept) / count
-    mean_y = sum(y for _, y in kept) / count
-    spread = sum((x - mean_x) ** 2 for x, _ in kept)
-    product = sum((x - mean_x) * (y - mean_y) for x, y in kept)
-    return 1000 * product / spread if spread else 0.0
+    return 1000 * linear_regression(done, [size for _, size in kept]).slope
 
 
 def _is_error(content: bytes) -> bool:

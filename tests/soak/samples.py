@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import linear_regression
 
 import psutil
 
@@ -84,10 +85,7 @@ def growth(points: Sequence[tuple[float, float]]) -> float:
     kept = points[len(points) // 2 :]
     if len(kept) < 3:
         return 0.0
-    mean_x = sum(x for x, _ in kept) / len(kept)
-    mean_y = sum(y for _, y in kept) / len(kept)
-    spread = sum((x - mean_x) ** 2 for x, _ in kept)
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in kept) / spread
+    slope = linear_regression([at_s for at_s, _ in kept], [value for _, value in kept]).slope
     return slope * (kept[-1][0] - kept[0][0])
 
 

@@ -15,8 +15,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pydantic import SecretStr
 
-from serving.errors import SetupError, Unauthorized
-from serving.gateway.auth import KEY, Keys
+from serving.errors import Overloaded, SetupError, Unauthorized
+from serving.gateway.admission import Admission
+from serving.gateway.auth import KEY, ApiKey, Keys
 from serving.gateway.grpc_call import NAME
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.test_grpc_front import Front
@@ -165,6 +166,28 @@ async def test_a_key_has_its_own_number_of_tokens(make_gateway: MakeGateway, fil
     assert {answer.status_code for answer in await asyncio.gather(first, other)} == {200}
     long = await post(gateway, "alice-key", ["uno dos tres cuatro cinco"])
     assert (long.status_code, long.json()["error"]["type"]) == (422, "invalid_request")
+    assert (await post(gateway, "alice-key")).status_code == 200
+
+
+async def test_tokens_are_freed_while_other_requests_of_the_key_run() -> None:
+    admission = Admission(max_requests=9, max_tokens=99, max_sequences=9)
+    KEY.set(ApiKey(name="alice", sha256="0" * 64, max_concurrent_tokens=6))
+    with admission.request():
+        for _ in range(2):
+            with admission.reserved(6), pytest.raises(Overloaded), admission.reserved(1):
+                pass
+
+
+async def test_streams_count_for_a_key(make_gateway: MakeGateway, file: Path) -> None:
+    gateway = make_gateway(api_keys=file)
+    gateway.inference.steps = asyncio.Semaphore(0)
+    body = {"prompts": ["uno dos"], "stream": True}
+    streaming = asyncio.create_task(gateway.http.post("/v1/generate", json=body, headers=RIGHT))
+    await until(lambda: gateway.inference.running == 1)
+    assert (await post(gateway, "alice-key")).status_code == 429
+    for _ in range(100):
+        gateway.inference.steps.release()
+    assert (await streaming).status_code == 200
     assert (await post(gateway, "alice-key")).status_code == 200
 
 
