@@ -9,7 +9,7 @@ TriptychError
 ├── InvalidResponse        not the protocol's: wrong address or version
 └── ApiError               the gateway answered with an error
     ├── InvalidRequest     422, 400, 413, 415   INVALID_ARGUMENT
-    ├── Unauthorized       401                  UNAUTHENTICATED
+    ├── Unauthorized       401, 403             UNAUTHENTICATED, PERMISSION_DENIED
     ├── NotFound           404, 405             NOT_FOUND, UNIMPLEMENTED
     ├── Overloaded         429                  RESOURCE_EXHAUSTED   retried
     ├── Unavailable        503                  UNAVAILABLE          retried
@@ -109,6 +109,7 @@ class ServerError(ApiError):
 STATUS_OF_TYPE: dict[str, int] = {
     "malformed_body": 400,
     "unauthorized": 401,
+    "wrong_key": 403,
     "unknown_model": 404,
     "model_not_chat": 404,
     "unknown_route": 404,
@@ -127,6 +128,7 @@ STATUS_OF_TYPE: dict[str, int] = {
 BY_STATUS: dict[int, type[ApiError]] = {
     400: InvalidRequest,
     401: Unauthorized,
+    403: Unauthorized,
     404: NotFound,
     405: NotFound,
     413: InvalidRequest,

@@ -39,6 +39,7 @@ _OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_len
 _HTTP_STATUS = {
     grpc.StatusCode.INVALID_ARGUMENT: 422,
     grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
     grpc.StatusCode.NOT_FOUND: 404,
     grpc.StatusCode.UNIMPLEMENTED: 404,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
