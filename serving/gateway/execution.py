@@ -362,6 +362,9 @@ class Execution:
         options = call.options.model_copy(update={"priority": STREAM_PRIORITY})
         call = replace(call, options=options)
         try:
+            if streaming.is_whole(number):
+                yield streaming.settle(number, await self.perform(call, max(0.001, timeout_s)))
+                return
             async with aclosing(self.inference.stream(call, max(0.001, timeout_s))) as stream:
                 async for tokens in stream:
                     if isinstance(tokens, Generated):

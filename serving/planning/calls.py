@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -147,3 +147,11 @@ def _name(part: Part, tensor: Tensor | None, role: Role) -> str:
     if tensor is None:
         raise BundleError(f"{part.model} has no {role}: export it again")
     return tensor.name
+
+
+class Outcomes(Protocol):
+    """Outcomes by the numbers of their calls: of all calls of a plan, or of those that ended."""
+
+    def __getitem__(self, call: int, /) -> Outcome:
+        """That of one call."""
+        ...

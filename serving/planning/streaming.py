@@ -1,17 +1,19 @@
 """Streams of a request's calls as chunks of its response.
 
-An item may have several calls (the sentences of a paragraph): their texts are sent in order, each
-as it is generated once those before it are complete.
+An item may have several segments (the sentences of a paragraph): their texts are sent in order,
+each as it is generated once those before it are complete. A segment whose text depends on the whole
+results of its calls is sent when they have ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from serving.errors import InvalidRequest, ServingError
 from serving.generation import FinishReason
-from serving.planning.calls import GenerateCall, Generated
+from serving.planning.calls import GenerateCall, Generated, Outcome, Outcomes
 from serving.planning.incremental_text import IncrementalText, Tokens
 from serving.planning.items import item_error
 from triptych.messages import Chunk, TokenLogprob, Usage
@@ -30,10 +32,28 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class WholeSegment:
+    """Calls whose text is certain when all of them have ended, and the text before it.
+
+    Attributes:
+        calls: Their numbers.
+        result: The text and its finish reason, given the outcomes of these calls.
+        before: The text before it.
+    """
+
+    calls: tuple[int, ...]
+    result: Callable[[Outcomes], tuple[str, str]]
+    before: str = ""
+
+
+AnySegment: TypeAlias = Segment | WholeSegment
+
+
+@dataclass(frozen=True)
 class StreamedItem:
     """One item: its segments in order, and the text after them."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[AnySegment, ...]
     after: str = ""
 
 
@@ -60,10 +80,12 @@ class Streaming:
             if not isinstance(item, ServingError)
         }
         self._position = {
-            segment.call: (item, position)
+            call: (item, position)
             for item in self._live.values()
             for position, segment in enumerate(item.segments)
+            for call in _calls(segment)
         }
+        self._outcomes: dict[int, Outcome] = {}
         self._bad = [
             Chunk(index=index, error=item_error(item))
             for index, item in enumerate(items)
@@ -76,10 +98,16 @@ class Streaming:
         self.failure: ServingError | None = None
         """Error of the request as a whole; no chunk follows it."""
 
-    def needs(self, call: int) -> bool:
-        """Whether further tokens of that call are used."""
+    def is_whole(self, call: int) -> bool:
+        """Whether that call is used by its outcome (`settle`), not token by token."""
         item, position = self._position[call]
-        return not (item.is_failed or item.texts[position].is_stopped)
+        return isinstance(item.segments[position], WholeSegment)
+
+    def needs(self, call: int) -> bool:
+        """Whether further tokens of that call, or its outcome, are used."""
+        item, position = self._position[call]
+        live = item.texts[position]
+        return not (item.is_failed or (live is not None and live.is_stopped))
 
     def add(self, call: int, tokens: Tokens) -> list[Chunk]:
         """The chunks that newly arrived tokens make certain."""
@@ -87,6 +115,7 @@ class Streaming:
         if not self.needs(call):
             return []
         live = item.texts[position]
+        assert live is not None
         before = live.length
         text = item.add(position, live.add(tokens))
         logprobs = self._render_logprobs(tokens[: live.length - before])
@@ -100,11 +129,32 @@ class Streaming:
         if item.is_failed:
             return []
         live = item.texts[position]
+        assert live is not None
         rest = live.finish()
         is_own = generated is not None and generated.finish_reasons and not live.is_stopped
         reason = generated.finish_reasons[0] if generated and is_own else FinishReason.STOP
         self._count(self._calls[call].prompt_tokens, live.length)
-        text = item.add(position, rest, reason)
+        return self._ended(item, position, rest, reason)
+
+    def settle(self, call: int, outcome: Outcome) -> list[Chunk]:
+        """The outcome of a call of a `WholeSegment`; the last of its calls makes its text."""
+        item, position = self._position[call]
+        segment = item.segments[position]
+        assert isinstance(segment, WholeSegment)
+        self._outcomes[call] = outcome
+        if isinstance(outcome, Generated):
+            self._count(outcome.prompt_tokens, outcome.completion_tokens)
+        if item.is_failed or not all(one in self._outcomes for one in segment.calls):
+            return []
+        try:
+            text, reason = segment.result(self._outcomes)
+        except ServingError as error:
+            return self._fail(item, error)
+        return self._ended(item, position, text, reason)
+
+    def _ended(self, item: _LiveItem, position: int, text: str, reason: str) -> list[Chunk]:
+        """The end of a segment, and the last of its text."""
+        text = item.add(position, text, reason)
         if not item.is_complete:
             return self._sent(Chunk(index=item.index, text=text)) if text else []
         self._has_success = True
@@ -113,10 +163,18 @@ class Streaming:
     def fail(self, call: int, error: ServingError) -> list[Chunk]:
         """The end of a call without a result: its item fails, the others go on.
 
+        A `WholeSegment` may do without one of its calls.
+        """
+        if self.is_whole(call):
+            return self.settle(call, error)
+        return self._fail(self._position[call][0], error)
+
+    def _fail(self, item: _LiveItem, error: ServingError) -> list[Chunk]:
+        """The end of an item.
+
         Until something else is sent, the error is held back: when no item is left and none has
         succeeded, it is the request's `failure`.
         """
-        item, _ = self._position[call]
         if item.is_failed:
             return []
         item.is_failed = True
@@ -157,7 +215,7 @@ class _LiveItem:
     def __init__(self, index: int, item: StreamedItem) -> None:
         self.index = index
         self.segments = item.segments
-        self.texts = [segment.read() for segment in item.segments]
+        self.texts = [one.read() if isinstance(one, Segment) else None for one in item.segments]
         self.is_failed = False
         self._held = [segment.before for segment in item.segments]
         self._reasons: list[str | None] = [None for _ in item.segments]
@@ -189,6 +247,10 @@ class _LiveItem:
                 return ready
             self._current += 1
         return ready + self._after
+
+
+def _calls(segment: AnySegment) -> tuple[int, ...]:
+    return segment.calls if isinstance(segment, WholeSegment) else (segment.call,)
 
 
 def check_stream(stream: bool | None, **fields: object) -> None:

@@ -8,16 +8,15 @@ taken, with the rendering in place of the words that attend to the term.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from serving.codec import SOURCE_IDS
 from serving.errors import InvalidRequest
-from serving.generation import MAX_PHRASES, Overrides
+from serving.generation import MAX_PHRASES, FinishReason, Overrides
 from serving.planning.alignment import weights_of
-from serving.planning.calls import Array, GenerateCall, Generated, Outcome
+from serving.planning.calls import Array, GenerateCall, Generated, Outcomes
 from serving.planning.items import generated_of
 from serving.planning.languages import Direction
 from serving.planning.loaded_model import LoadedModel
@@ -53,7 +52,12 @@ class TermedCalls:
     forced: int | None
     length_penalty: float
 
-    def result(self, outcomes: Sequence[Outcome], model: LoadedModel) -> TermedResult:
+    @property
+    def calls(self) -> tuple[int, ...]:
+        """Their numbers."""
+        return tuple(call for call in (self.plain, self.forced) if call is not None)
+
+    def result(self, outcomes: Outcomes, model: LoadedModel) -> TermedResult:
         """The hypotheses.
 
         Raises:
@@ -81,7 +85,7 @@ class TermedCalls:
         texts = [self.sentence.restored(tokenizer.decode(ids)) for ids in forced.sequences]
         pieces = tokenizer.pieces(forced.sequences[0])
         weights = np.asarray(forced.alignments[0]) if forced.alignments else None
-        return self._result(texts, forced.scores, pieces, weights)
+        return self._result(texts, forced, pieces, weights)
 
     def _placed(self, plain: Generated, model: LoadedModel) -> TermedResult:
         targets: list[Target] = []
@@ -90,13 +94,13 @@ class TermedCalls:
             weights = weights_of(alignment, rows=len(ids))
             targets.append(placed(ids, weights, self.terms, model.tokenizer))
         texts = [self.sentence.restored(target.text) for target in targets]
-        return self._result(texts, plain.scores, targets[0].pieces, targets[0].weights)
+        return self._result(texts, plain, targets[0].pieces, targets[0].weights)
 
     def _result(
-        self, texts: list[str], scores: Sequence[float], pieces: list[str], weights: Array | None
+        self, texts: list[str], found: Generated, pieces: list[str], weights: Array | None
     ) -> TermedResult:
         restored = [self.sentence.restored(piece) for piece in pieces]
-        return TermedResult(tuple(texts), tuple(scores), restored, weights)
+        return TermedResult(tuple(texts), found.scores, restored, weights, _reason(found))
 
 
 @dataclass(frozen=True)
@@ -108,12 +112,14 @@ class TermedResult:
         scores: Of the search; placing terms does not change them.
         pieces: Tokens of the best, and terms that were placed.
         weights: (pieces, S or more) their attention, if there is one.
+        finish_reason: Of the best.
     """
 
     texts: tuple[str, ...]
     scores: tuple[float, ...]
     pieces: list[str]
     weights: Array | None
+    finish_reason: str = FinishReason.STOP
 
 
 def with_terms(
@@ -216,4 +222,8 @@ def plain_result(generated: Generated, model: LoadedModel) -> TermedResult:
     texts = tuple(model.tokenizer.decode(ids) for ids in generated.sequences)
     pieces = model.tokenizer.pieces(generated.sequences[0])
     weights = np.asarray(generated.alignments[0]) if generated.alignments else None
-    return TermedResult(texts, generated.scores, pieces, weights)
+    return TermedResult(texts, generated.scores, pieces, weights, _reason(generated))
+
+
+def _reason(generated: Generated) -> str:
+    return generated.finish_reasons[0] if generated.finish_reasons else FinishReason.STOP

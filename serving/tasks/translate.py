@@ -11,7 +11,7 @@ import numpy as np
 from serving.codec import SOURCE_IDS
 from serving.errors import BundleError, InvalidRequest, ServingError
 from serving.planning.alignment import block_diagonal, check_size, weights_of
-from serving.planning.calls import Call, GenerateCall, Outcome
+from serving.planning.calls import Call, GenerateCall, Outcome, Outcomes
 from serving.planning.canaries import generator_canary
 from serving.planning.image_inputs import ImageInput
 from serving.planning.incremental_text import IncrementalText
@@ -35,7 +35,14 @@ from serving.planning.source_sentences import (
     encoded_sentences,
     target_prefix,
 )
-from serving.planning.streaming import Segment, StreamedItem, Streaming, check_stream
+from serving.planning.streaming import (
+    AnySegment,
+    Segment,
+    StreamedItem,
+    Streaming,
+    WholeSegment,
+    check_stream,
+)
 from serving.planning.termed_calls import (
     TermedCalls,
     TermedResult,
@@ -82,7 +89,7 @@ class Sentence:
     call: int
     termed: TermedCalls | None = None
 
-    def result(self, outcomes: Sequence[Outcome], model: LoadedModel) -> TermedResult:
+    def result(self, outcomes: Outcomes, model: LoadedModel) -> TermedResult:
         """Its translations.
 
         Raises:
@@ -123,18 +130,26 @@ class TranslatePlan(Plan):
         )
 
     def streaming(self) -> Streaming:
-        """Sentences in order, each as it is translated."""
+        """Sentences in order: plain ones as they are generated, those with terms when complete."""
         return Streaming([self._streamed(text) for text in self.texts], self.calls)
 
     def _streamed(self, text: Text | ServingError) -> StreamedItem | ServingError:
         if isinstance(text, ServingError):
             return text
         gaps = text.paragraph.gaps
-        segments = tuple(
-            Segment(sentence.call, self._read, before)
-            for sentence, before in zip(text.sentences, gaps[:-1], strict=True)
-        )
+        segments = tuple(map(self._segment, text.sentences, gaps))
         return StreamedItem(segments, after=gaps[-1])
+
+    def _segment(self, sentence: Sentence, before: str) -> AnySegment:
+        termed = sentence.termed
+        if termed is None:
+            return Segment(sentence.call, self._read, before)
+
+        def result(outcomes: Outcomes) -> tuple[str, str]:
+            found = termed.result(outcomes, self.model)
+            return found.texts[0], found.finish_reason
+
+        return WholeSegment(termed.calls, result, before)
 
     def _read(self) -> IncrementalText:
         return IncrementalText(self.model.tokenizer)
@@ -208,9 +223,6 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         index = _index(request)
         check_stream(
             request.stream,
-            glossary=request.glossary,
-            do_not_translate=request.do_not_translate,
-            do_not_translate_kinds=request.do_not_translate_kinds,
             alternatives=request.alternatives,
             return_alignment=options.return_alignment,
         )

@@ -124,12 +124,11 @@ def test_both_searches_succeed(client: Client) -> None:
 
 
 TEXT = "Hola, {name}. El restaurante tiene\n buena comida en Madrid."
-TERMS = {
+STREAMED = {
     "glossary": {"restaurante": "diner", "comida": "grub"},
     "do_not_translate": ["{name}"],
-    "alternatives": 2,
-    "return_alignment": True,
 }
+TERMS = {**STREAMED, "alternatives": 2, "return_alignment": True}
 
 
 def test_all_ways_to_ask_give_the_same(
@@ -153,6 +152,22 @@ def test_all_ways_to_ask_give_the_same(
     flags += ["--do-not-translate-kind", "placeholders", "-s", "es"]
     assert triptych(["translate", TEXT, *flags, "--url", stack.url]) == 0
     assert capsys.readouterr().out == item.text + "\n"
+
+
+def test_streams_have_the_terms_too(
+    client: Client, grpc_client: GrpcClient, stack: Stack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"El gato duerme. {TEXT}"
+    whole = client.translate(text, source="es", num_beams=1, **STREAMED).data[0].text
+    for each in (client, grpc_client):
+        chunks = list(each.translate_stream(text, source="es", **STREAMED))
+        assert "".join(chunk.text for chunk in chunks) == whole
+        assert len(chunks) > 2, "sentences without terms are not streamed"
+        assert chunks[-1].finish_reason == "stop"
+    flags = ["--glossary", "restaurante=diner", "--glossary", "comida=grub", "-s", "es"]
+    flags += ["--do-not-translate", "{name}", "--url", stack.url]
+    assert triptych(["translate", text, "--stream", *flags]) == 0
+    assert capsys.readouterr().out == whole + "\n"
 
 
 def test_requests_beside_are_not_changed(client: Client) -> None:

@@ -795,6 +795,9 @@ class BlockingMethods(BlockingClient):
         *,
         source: str | None = None,
         target: str | None = None,
+        glossary: Mapping[str, str] | None = None,
+        do_not_translate: str | Iterable[str] | None = None,
+        do_not_translate_kinds: str | Iterable[str] | None = None,
         model: str | None = None,
     ) -> Generator[Chunk, None, None]:
         """As `translate`, in chunks of text while it is generated.
@@ -806,6 +809,9 @@ class BlockingMethods(BlockingClient):
             texts: Paragraphs; split into sentences and rejoined.
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
+            glossary: Term of the source to its rendering in the translation.
+            do_not_translate: Texts that are copied as they are: names, codes, placeholders.
+            do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -815,7 +821,16 @@ class BlockingMethods(BlockingClient):
             TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
         """
         return self.stream(
-            stream_operation(TRANSLATE, texts=texts, source=source, target=target, model=model)
+            stream_operation(
+                TRANSLATE,
+                texts=texts,
+                source=source,
+                target=target,
+                glossary=glossary,
+                do_not_translate=do_not_translate,
+                do_not_translate_kinds=do_not_translate_kinds,
+                model=model,
+            )
         )
 
     def zero_shot(
@@ -1615,6 +1630,9 @@ class AwaitableMethods(AwaitableClient):
         *,
         source: str | None = None,
         target: str | None = None,
+        glossary: Mapping[str, str] | None = None,
+        do_not_translate: str | Iterable[str] | None = None,
+        do_not_translate_kinds: str | Iterable[str] | None = None,
         model: str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """As `translate`, in chunks of text while it is generated.
@@ -1626,6 +1644,9 @@ class AwaitableMethods(AwaitableClient):
             texts: Paragraphs; split into sentences and rejoined.
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
+            glossary: Term of the source to its rendering in the translation.
+            do_not_translate: Texts that are copied as they are: names, codes, placeholders.
+            do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1635,7 +1656,16 @@ class AwaitableMethods(AwaitableClient):
             TriptychError: See `triptych.errors`; nothing is retried after the first chunk.
         """
         return self.stream(
-            stream_operation(TRANSLATE, texts=texts, source=source, target=target, model=model)
+            stream_operation(
+                TRANSLATE,
+                texts=texts,
+                source=source,
+                target=target,
+                glossary=glossary,
+                do_not_translate=do_not_translate,
+                do_not_translate_kinds=do_not_translate_kinds,
+                model=model,
+            )
         )
 
     async def zero_shot(

@@ -93,9 +93,6 @@ TASK = Task(
         "alternatives",
         "length_penalty",
         "return_alignment",
-        "glossary",
-        "do_not_translate",
-        "do_not_translate_kinds",
     ),
     command=Command(
         examples=(

@@ -10,11 +10,13 @@ from serving.bundle import AlignmentSpec
 from serving.codec import SOURCE_IDS
 from serving.errors import InvalidRequest, Overloaded
 from serving.planning.calls import GenerateCall, Generated, Outcome
+from serving.planning.incremental_text import Tokens
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.terms import _NAMES
 from serving.tasks.translate import TASK, TranslatePlan
 from tests.serving.tiny_models import WordTokenizer, manifest, served
+from triptych.messages import Chunk
 from triptych.tasks.translate import MAX_TERMS, TranslateRequest
 
 LIMITS = TaskLimits(max_input_tokens=60, max_client_batch_size=4)
@@ -250,11 +252,45 @@ def test_too_many_that_cannot_be_written_are_an_error_of_their_text(
     assert good.text == "home"
 
 
-@pytest.mark.parametrize("field", ["glossary", "do_not_translate", "do_not_translate_kinds"])
-def test_streams_do_not_carry_terms(aligned: LoadedModel, field: str) -> None:
-    value = {"glossary": {"a": "b"}, "do_not_translate": ["a"]}.get(field, ["urls"])
-    with pytest.raises(InvalidRequest, match=f"a stream does not carry {field}"):
-        plan(aligned, "a", stream=True, num_beams=1, **{field: value})
+def streamed(made: TranslatePlan, loaded: LoadedModel, outcomes: dict[int, Outcome]) -> list[Chunk]:
+    """The chunks of a stream whose calls end in this order; those of plain sentences by token."""
+    streaming, chunks = made.streaming(), []
+    for call, outcome in outcomes.items():
+        if streaming.is_whole(call):
+            chunks += streaming.settle(call, outcome)
+            continue
+        assert isinstance(outcome, Generated)
+        for token in outcome.sequences[0]:
+            chunks += streaming.add(call, Tokens((token,)))
+        chunks += streaming.end(call, outcome)
+    if streaming.failure:
+        raise streaming.failure
+    return chunks
+
+
+def test_streamed_sentence_with_terms_is_sent_when_it_is_complete(aligned: LoadedModel) -> None:
+    made = plan(aligned, "uno. el gato. tres", stream=True, num_beams=1, glossary={"gato": "lynx"})
+    first, plain, forced, last = range(4)
+    outcomes: dict[int, Outcome] = {
+        first: answer(aligned, made.calls[first], "one here"),
+        forced: answer(aligned, made.calls[forced], "lynx the", -9.0),
+        last: answer(aligned, made.calls[last], "three"),
+        plain: answer(aligned, made.calls[plain], "the cat"),
+    }
+    chunks = streamed(made, aligned, outcomes)
+    assert [chunk.text for chunk in chunks if chunk.text] == ["one", " here", " ", "the lynx three"]
+    assert chunks[-1].finish_reason == "stop"
+    whole = made.finish([outcomes[call] for call in range(4)]).data[0].text
+    assert "".join(chunk.text for chunk in chunks) == whole
+
+
+def test_stream_does_without_a_forced_search_that_fails(aligned: LoadedModel) -> None:
+    made = plan(aligned, "el gato", stream=True, num_beams=1, glossary={"gato": "lynx"})
+    answers: dict[int, Outcome] = {0: answer(aligned, made.calls[0], "the cat")}
+    (chunk,) = streamed(made, aligned, {**answers, 1: InvalidRequest("no output")})
+    assert (chunk.text, chunk.finish_reason) == ("the lynx", "stop")
+    with pytest.raises(Overloaded):
+        streamed(made, aligned, {1: answer(aligned, made.calls[1], "lynx"), 0: Overloaded("full")})
 
 
 @pytest.mark.parametrize(
