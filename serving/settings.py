@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import AliasChoices, Field, HttpUrl, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from serving.planning.limits import TaskLimits
@@ -113,6 +113,19 @@ class GatewaySettings(BaseSettings):
         description="Time that requests may take to finish after SIGTERM, in seconds.",
     )
     json_output: bool = Field(default=False, description="Log lines as JSON.")
+    otlp_endpoint: HttpUrl | None = Field(
+        default=None,
+        validation_alias=AliasChoices(
+            "otlp_endpoint", "TRIPTYCH_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
+        ),
+        description="Base URL of an OpenTelemetry collector (OTLP over HTTP) that gets a trace of "
+        "each request; also $OTEL_EXPORTER_OTLP_ENDPOINT.",
+    )
+
+    @field_validator("otlp_endpoint", mode="before")
+    @classmethod
+    def _none_if_empty(cls, value: object) -> object:
+        return None if value == "" else value
 
     @field_validator("cors_allow_origin", mode="before")
     @classmethod

@@ -75,5 +75,6 @@ def create_app(
         metrics=service.metrics,
         payload_limit=settings.payload_limit,
         render_error=render_error,
+        tracer=service.tracer,
     )
     return app

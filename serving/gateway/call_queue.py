@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from serving.gateway.trace_context import TRACE, Trace
 from serving.planning.calls import MAX_ROWS, InferCall, Outcome, Outputs
 
 _COPY_BYTES = 1 << 20
@@ -30,6 +31,8 @@ class QueuedCall:
     result: asyncio.Future[tuple[Outcome, float]]
     number: int = -1
     """Position in the order of arrival."""
+    trace: Trace | None = field(default_factory=TRACE.get)
+    """Of the caller."""
     bucket: Hashable = field(init=False)
     """Equal for calls that can be joined: outputs, and the name, type and trailing shape of each
     input."""

@@ -14,15 +14,18 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
 
-from serving.errors import DeadlineExceeded, InternalError, ServingError, Unavailable
+from serving.errors import DeadlineExceeded, ServingError, Unavailable
 from serving.gateway.admission import Admission
 from serving.gateway.answers import Answer, Timings
+from serving.gateway.call_spans import call_span
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.deadline import TIMEOUT_S
 from serving.gateway.inference import Inference
 from serving.gateway.joining import Joiner
 from serving.gateway.metrics import Metrics
+from serving.gateway.stop_reading import until_stopped
 from serving.gateway.token_latency import SequenceLatency, TokenLatency
+from serving.gateway.trace_context import TRACE
 from serving.planning.calls import (
     Call,
     GenerateCall,
@@ -30,9 +33,7 @@ from serving.planning.calls import (
     InferCall,
     Outcome,
     Result,
-    ended_early,
 )
-from serving.planning.incremental_text import IncrementalText
 from serving.planning.served_task import Plan
 from serving.planning.streaming import Streaming
 from serving.settings import GatewaySettings
@@ -185,7 +186,8 @@ class Execution:
         elif call.read is None:
             result = await self.inference.generate(call, timeout_s)
         else:
-            result = await self._read(call, call.read(), timeout_s, latency)
+            stream = self.inference.stream(call, timeout_s)
+            result = await until_stopped(stream, call, call.read(), latency)
         self.last_result_s[call.model] = time.monotonic()
         return result
 
@@ -209,8 +211,11 @@ class Execution:
         started_s = time.monotonic()
         deadline_s = started_s + self._limit_s()
         latency = TokenLatency(self._metrics, route, started_s)
+        trace = TRACE.get()
         plan = await self.in_pool(size, prepare)
         tokenized_s = time.monotonic()
+        if trace is not None:
+            trace.phase("preprocess", started_s, tokenized_s)
         turns = await self._turns(plan, deadline_s, latency)
         for call, (outcome, _) in zip(plan.calls, turns, strict=True):
             if _is_not_loaded(outcome):
@@ -221,6 +226,8 @@ class Execution:
         done_s = time.monotonic()
         outcomes = [outcome for outcome, _ in turns]
         response = await self.in_pool(plan.finish_size(outcomes), plan.finish, outcomes)
+        if trace is not None:
+            trace.phase("postprocess", done_s, time.monotonic())
         # A plan without calls has everything cached.
         starts = [turn_s for _, turn_s in turns] or [done_s]
         timings = Timings(
@@ -246,6 +253,15 @@ class Execution:
         self, call: Call, deadline_s: float, latency: TokenLatency
     ) -> tuple[Outcome, float]:
         """A call's outcome, and the time it was sent."""
+        with call_span(call) as span:
+            outcome, sent_s = await self._sent(call, deadline_s, latency)
+            span.sent(sent_s)
+            span.finished(outcome)
+            return outcome, sent_s
+
+    async def _sent(
+        self, call: Call, deadline_s: float, latency: TokenLatency
+    ) -> tuple[Outcome, float]:
         if isinstance(call, InferCall):
             remaining_s = max(0.001, deadline_s - time.monotonic())
             outcome, sent_s = await self._joiner.outcome(call, remaining_s)
@@ -258,26 +274,6 @@ class Execution:
                 return await self.perform(call, max(0.001, deadline_s - turn_s), latency), turn_s
             except ServingError as error:
                 return error, turn_s
-
-    async def _read(
-        self,
-        call: GenerateCall,
-        text: IncrementalText,
-        timeout_s: float,
-        latency: TokenLatency | None,
-    ) -> Generated:
-        """A call's result, ended as soon as a stop string is found in its text."""
-        sequence = latency.sequence() if latency else None
-        async with aclosing(self.inference.stream(call, timeout_s)) as stream:
-            async for tokens in stream:
-                if isinstance(tokens, Generated):
-                    return tokens
-                if sequence:
-                    sequence.observe(len(tokens.ids))
-                text.add(tokens)
-                if text.is_stopped:
-                    return ended_early(call, text)
-        raise InternalError(f"{call.model} ended without a response")
 
     async def _run_stream(
         self,
@@ -313,21 +309,27 @@ class Execution:
         self, plan: Plan, route: str, stream: ChunkStream, latency: TokenLatency, started_s: float
     ) -> None:
         tokenized_s = time.monotonic()
+        if (trace := TRACE.get()) is not None:
+            trace.phase("preprocess", started_s, tokenized_s)
         streaming = plan.streaming()
 
         async def turn(number: int) -> float:
-            async with self._admission.turn():
-                turn_s = time.monotonic()
-                timeout_s = started_s + self._limit_s() - turn_s
-                chunks = self._chunks(
-                    number, plan, streaming, timeout_s, latency.sequence(), stream
-                )
-                async with aclosing(chunks):
-                    async for ready in chunks:
-                        if ready and stream.timings is None:
-                            stream.timings = timings(turn_s, turn_s)
-                        stream.send(ready)
-                return turn_s
+            with call_span(plan.calls[number]) as span:
+                async with self._admission.turn():
+                    turn_s = time.monotonic()
+                    span.sent(turn_s)
+                    timeout_s = started_s + self._limit_s() - turn_s
+                    chunks = self._chunks(
+                        number, plan, streaming, timeout_s, latency.sequence(), stream
+                    )
+                    async with aclosing(chunks):
+                        async for ready in chunks:
+                            if ready:
+                                span.chunk()
+                            if ready and stream.timings is None:
+                                stream.timings = timings(turn_s, turn_s)
+                            stream.send(ready)
+                    return turn_s
 
         def timings(first_s: float, last_s: float) -> Timings:
             inference_s = time.monotonic() - first_s

@@ -16,6 +16,13 @@ from serving.gateway.deadline import TIMEOUT_S
 from serving.gateway.request_errors import from_validation
 from serving.gateway.request_record import CANCELLED, record, request_id
 from serving.gateway.service import Service
+from serving.gateway.trace_context import (
+    TRACE,
+    TRACEPARENT,
+    TRACERESPONSE,
+    TRACESTATE,
+    parse,
+)
 from triptych import messages
 from triptych import triptych_pb2 as pb
 from triptych.conversion import to_proto
@@ -38,20 +45,28 @@ class GrpcCall:
         self._method = method
         self._context = context
         self._service = service
-        self._metadata = dict(context.invocation_metadata() or ())
+        metadata = context.invocation_metadata() or ()
+        self._metadata = dict(metadata)
+        headers = {
+            name: [value for key, value in metadata if key == name]
+            for name in (TRACEPARENT, TRACESTATE)
+        }
+        parent = parse(headers[TRACEPARENT], headers[TRACESTATE])
+        self._trace = service.tracer.begin(parent)
         self._id = request_id(self._metadata.get("x-request-id"))
         self._started_s = time.perf_counter()
         self._error: ServingError | None = None
 
     async def __aenter__(self) -> GrpcCall:
+        TRACE.set(self._trace)
         try:
             self._service.keys.check_header(self._metadata.get("authorization"))
             remaining_s = self._context.time_remaining()
             if remaining_s is not None:
                 TIMEOUT_S.set(max(0.0, remaining_s))
         except ServingError as error:
-            self._record(error.wire)
             self._error = error
+            self._record(error.wire)
             await self.end()
         return self
 
@@ -70,6 +85,8 @@ class GrpcCall:
     async def end(self) -> None:
         """Send the trailing metadata; with an error, its status (which raises)."""
         trailing: list[tuple[str, str | bytes]] = [("x-request-id", self._id)]
+        if self._trace is not None:
+            trailing.append((TRACERESPONSE, self._trace.context.traceparent))
         if self._error is None:
             self._context.set_trailing_metadata(trailing)
         else:
@@ -84,9 +101,16 @@ class GrpcCall:
             route,
             duration_s,
             failure,
+            self._trace,
             request_id=self._id,
             key=key.name if key else None,
         )
+        if self._trace is not None:
+            self._trace.annotate(
+                {"rpc.system": "grpc", "rpc.service": NAME, "rpc.method": self._method}
+            )
+            is_fault = self._error is not None and self._error.http_status >= 500
+            self._trace.end(route[1:], failure, is_fault=is_fault)
 
 
 def _as_ours(error: Exception, call_id: str) -> ServingError:

@@ -29,6 +29,7 @@ from serving.engine.request import Finished
 from serving.errors import DeadlineExceeded, InternalError, Unavailable
 from serving.gateway.restart_watcher import GONE, RestartWatcher
 from serving.gateway.stream_pool import StreamPool
+from serving.gateway.trace_context import metadata
 from serving.gateway.triton_errors import from_triton
 from serving.generation import Overrides
 from serving.planning.calls import Array, GenerateCall, Generated, InferCall, Outputs
@@ -182,7 +183,8 @@ class TritonInference:
         inputs = encode_request(call.inputs, options)
         self._count += 1
         request_id = f"{self._prefix}{self._count}"
-        sequence = self._streams.begin(_request(call.model, call.version, request_id, inputs))
+        request = _request(call.model, call.version, request_id, inputs)
+        sequence = self._streams.begin(request, metadata())
         try:
             async with asyncio.timeout(timeout_s):
                 return await _collected(sequence.responses(), call.model, on_tokens)
@@ -201,6 +203,7 @@ class TritonInference:
                 inputs,
                 model_version=str(call.version),
                 outputs=[InferRequestedOutput(name) for name in call.outputs],
+                headers=metadata(),
                 client_timeout=timeout_s,
             )
         except InferenceServerException as error:

@@ -24,6 +24,7 @@ from serving.errors import (
 )
 from serving.gateway.call_queue import CallQueue, QueuedCall, divided, joined
 from serving.gateway.metrics import Metrics
+from serving.gateway.trace_context import TRACE
 from serving.planning.calls import InferCall, Outcome, Outputs
 
 READY_CALLS = 1
@@ -102,6 +103,9 @@ class Joiner:
         whole = joined([queued.call for queued in calls])
         self._metrics.observe_call(whole.model, whole.rows, len(calls))
         timeout_s = max(0.001, max(queued.deadline_s for queued in calls) - now_s)
+        # Triton takes one parent a call: the first caller's whose trace is recorded.
+        traces = [queued.trace for queued in calls if queued.trace is not None]
+        TRACE.set(next((trace for trace in traces if trace.context.is_sampled), None))
         try:
             outputs = await self._infer(whole, timeout_s)
         except ServingError as error:

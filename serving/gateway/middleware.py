@@ -18,6 +18,15 @@ from serving.gateway.deadline import HEADER, set_timeout
 from serving.gateway.metrics import Metrics
 from serving.gateway.page_routes import ASSETS
 from serving.gateway.request_record import CANCELLED, record, request_id
+from serving.gateway.trace_context import (
+    TRACE,
+    TRACEPARENT,
+    TRACERESPONSE,
+    TRACESTATE,
+    Trace,
+    Tracer,
+    parse,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +45,7 @@ class _Exchange:
 
     request_id: str
     started_s: float
+    trace: Trace | None
     status: int = 0
     failure: str | None = None
 
@@ -48,12 +58,19 @@ class Middleware:
         metrics: Requests are counted there.
         payload_limit: Maximum size of a body in bytes.
         render_error: Response of a request that failed by a bug.
+        tracer: Begins the trace of each request.
     """
 
     def __init__(
-        self, app: ASGIApp, metrics: Metrics, payload_limit: int, render_error: RenderError
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        payload_limit: int,
+        render_error: RenderError,
+        tracer: Tracer,
     ) -> None:
         self._app = app
+        self._tracer = tracer
         self._metrics = metrics
         self._payload_limit = payload_limit
         self._render_error = render_error
@@ -64,7 +81,10 @@ class Middleware:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        exchange = _Exchange(request_id(headers.get("x-request-id")), time.perf_counter())
+        parent = parse(headers.getlist(TRACEPARENT), headers.getlist(TRACESTATE))
+        trace = None if scope["path"] in PROBES else self._tracer.begin(parent)
+        TRACE.set(trace)
+        exchange = _Exchange(request_id(headers.get("x-request-id")), time.perf_counter(), trace)
         declared = headers.get("content-length", "")
         size = int(declared) if declared.isdecimal() else 0
         limited = _limited(receive, self._payload_limit, size)
@@ -96,11 +116,13 @@ class Middleware:
             failure = CANCELLED
         elif failure is None and exchange.status >= 400:
             failure = "unknown"
+        trace = exchange.trace
         record(
             self._metrics,
             route,
             duration_s,
             failure,
+            trace,
             level=logging.DEBUG
             if route in QUIET and exchange.status in (200, 304)
             else logging.INFO,
@@ -109,6 +131,15 @@ class Middleware:
             status=exchange.status,
             key=key.name if key else None,
         )
+        if trace is not None:
+            trace.annotate(
+                {
+                    "http.request.method": scope["method"],
+                    "http.route": route,
+                    "http.response.status_code": exchange.status,
+                }
+            )
+            trace.end(f"{scope['method']} {route}", failure, is_fault=exchange.status >= 500)
 
 
 def _timeout_refused(headers: Headers) -> ServingError | None:
@@ -145,7 +176,10 @@ def _observed(send: Send, exchange: _Exchange) -> Send:
 
     async def observed(message: Message) -> None:
         if message["type"] == "http.response.start":
-            MutableHeaders(scope=message)["x-request-id"] = exchange.request_id
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = exchange.request_id
+            if exchange.trace is not None:
+                headers[TRACERESPONSE] = exchange.trace.context.traceparent
             exchange.status = message["status"]
         await send(message)
 

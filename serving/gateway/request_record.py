@@ -7,6 +7,7 @@ import re
 import secrets
 
 from serving.gateway.metrics import Metrics
+from serving.gateway.trace_context import Trace
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ def record(
     route: str,
     duration_s: float,
     failure: str | None,
+    trace: Trace | None,
     *,
     level: int = logging.INFO,
     **fields: object,
@@ -37,9 +39,11 @@ def record(
         route: Label of the metrics.
         duration_s: Of the whole request.
         failure: Name of the error, CANCELLED, or None.
+        trace: The request's; its ids are logged.
         level: Of the log line.
         fields: Of the log line.
     """
     metrics.answered(route, duration_s, failure)
     common = {"route": route, "error": failure, "duration_ms": round(duration_s * 1000, 1)}
-    log.log(level, "answered", extra={**fields, **common})
+    ids = {"trace_id": trace.context.trace_id, "span_id": trace.context.span_id} if trace else {}
+    log.log(level, "answered", extra={**fields, **ids, **common})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
+from importlib import import_module
 
+from serving.errors import SetupError
 from serving.gateway.answers import Answer, TaskRequest
 from serving.gateway.auth import Keys
 from serving.gateway.catalog import Catalog
@@ -13,6 +15,7 @@ from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.execution import Execution, Prepare
 from serving.gateway.inference import Inference
 from serving.gateway.metrics import Metrics
+from serving.gateway.trace_context import TRACE, Tracer
 from serving.planning.calls import Call
 from serving.planning.loaded_model import LoadedModel
 from serving.settings import GatewaySettings
@@ -21,6 +24,8 @@ from triptych.messages import ModelList
 _SWITCH_S = 30.0
 """For the other parts of a bundle to be loaded, and the catalog to follow."""
 _SWITCH_POLL_S = 0.1
+EXPORT_S = 2.0
+"""For the last spans, when the gateway ends."""
 
 
 class Service:
@@ -33,7 +38,7 @@ class Service:
         metrics: Timings are recorded there.
 
     Raises:
-        SetupError: the file of keys cannot be read.
+        SetupError: the file of keys cannot be read, or traces cannot be exported.
     """
 
     def __init__(
@@ -43,6 +48,7 @@ class Service:
         self.settings = settings
         self.metrics = metrics
         self.keys = Keys(settings.api_key, settings.api_keys)
+        self.tracer = _tracer(settings)
         self.execution = Execution(inference, settings, metrics)
         self._limits = settings.task_limits
 
@@ -75,10 +81,15 @@ class Service:
     async def close(self) -> None:
         """Release threads and connections."""
         await self.execution.close()
+        await asyncio.to_thread(self.tracer.close, EXPORT_S)
 
     def _resolve(self, request: TaskRequest) -> tuple[LoadedModel, int | None]:
         """The model that serves a request, and the size of the work to prepare it."""
         model = self.catalog.resolve(request.task, request.message)
+        if (trace := TRACE.get()) is not None:
+            trace.annotate(
+                {"triptych.task": request.task.declaration.name, "triptych.model": model.name}
+            )
         return model, request.task.size(request.message)
 
     def _preparation(self, request: TaskRequest, model: LoadedModel) -> Prepare:
@@ -106,3 +117,17 @@ class Service:
                 return self._preparation(request, before)
             await asyncio.sleep(_SWITCH_POLL_S)
         return None
+
+
+def _tracer(settings: GatewaySettings) -> Tracer:
+    if settings.otlp_endpoint is None:
+        return Tracer()
+    try:
+        otlp = import_module("serving.gateway.otlp")
+    except ModuleNotFoundError:
+        raise SetupError(
+            "exporting traces needs OpenTelemetry: pip install 'triptych[otlp]', or unset "
+            "--otlp-endpoint and $OTEL_EXPORTER_OTLP_ENDPOINT"
+        ) from None
+    tracer: Tracer = otlp.OtlpTracer(str(settings.otlp_endpoint))
+    return tracer

@@ -2,7 +2,8 @@
 
 A stream for every sequence costs a dozen wake-ups of gRPC's threads, and each of them takes a core
 from the engine. So the sequences of a model share streams: a stream takes new sequences for a
-second and closes when its last one has ended, so it does not delay the shutdown of a server.
+second and closes when its last one has ended, so it does not delay the shutdown of a server. Only
+the sequences of traced requests have a stream each, whose metadata is their trace context.
 
 No stream is cancelled. After the cancellation of a gRPC stream the model has to poll for it, and if
 it sends its last response at that moment, Triton 2.51 loses the request and keeps the model loaded
@@ -13,7 +14,7 @@ then ends normally, and its last response is discarded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import Protocol
 
 from tritonclient.grpc.service_pb2 import (
@@ -46,8 +47,18 @@ class Stream(Protocol):
         ...
 
 
-OpenStream = Callable[[AsyncIterable[ModelInferRequest]], Stream]
-"""Opens a stream, given the requests to send."""
+class OpenStream(Protocol):
+    """Opens a stream."""
+
+    def __call__(
+        self,
+        requests: AsyncIterable[ModelInferRequest],
+        /,
+        *,
+        metadata: tuple[tuple[str, str], ...] | None = None,
+    ) -> Stream:
+        """The stream of these requests."""
+        ...
 
 
 class StreamPool:
@@ -63,17 +74,32 @@ class StreamPool:
         self.reading: set[asyncio.Task[None]] = set()
         """One task for each open stream."""
 
-    def begin(self, request: ModelInferRequest) -> StreamedSequence:
-        """Send a request, whose id must be unique; returns at once."""
+    def begin(
+        self, request: ModelInferRequest, headers: Mapping[str, str] | None = None
+    ) -> StreamedSequence:
+        """Send a request; returns at once.
+
+        Args:
+            request: Its id must be unique.
+            headers: Of its stream, which it then has for itself.
+        """
+        if headers:
+            own = self._opened(tuple(headers.items()))
+            own.is_open = False
+            return own.begin(request)
         streams = [s for s in self._streams.get(request.model_name, ()) if s.is_open]
         self._streams[request.model_name] = streams
         stream = next((stream for stream in streams if stream.has_room), None)
         if stream is None:
-            stream = TritonStream(self._open_stream)
+            stream = self._opened()
             streams.append(stream)
-            self.reading.add(stream.reading)
-            stream.reading.add_done_callback(self.reading.discard)
         return stream.begin(request)
+
+    def _opened(self, metadata: tuple[tuple[str, str], ...] | None = None) -> TritonStream:
+        stream = TritonStream(self._open_stream, metadata)
+        self.reading.add(stream.reading)
+        stream.reading.add_done_callback(self.reading.discard)
+        return stream
 
     async def close(self, timeout_s: float) -> None:
         """Wait for aborted sequences to end."""
@@ -91,11 +117,13 @@ class TritonStream:
         is_open: Whether it takes further sequences.
     """
 
-    def __init__(self, open_stream: OpenStream) -> None:
+    def __init__(
+        self, open_stream: OpenStream, metadata: tuple[tuple[str, str], ...] | None = None
+    ) -> None:
         self.is_open = True
         self._live: dict[str, StreamedSequence] = {}
         self._to_send: asyncio.Queue[ModelInferRequest | None] = asyncio.Queue()
-        self._call = open_stream(self._requests())
+        self._call = open_stream(self._requests(), metadata=metadata)
         self._loop = asyncio.get_running_loop()
         self._abort_timer: asyncio.TimerHandle | None = None
         self._loop.call_later(OPEN_S, self.retire)
@@ -108,7 +136,6 @@ class TritonStream:
 
     def begin(self, request: ModelInferRequest) -> StreamedSequence:
         """Send a request; returns at once."""
-        assert self.is_open
         sequence = self._live[request.id] = StreamedSequence(self, request)
         self._to_send.put_nowait(request)
         return sequence

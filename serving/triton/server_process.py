@@ -147,4 +147,18 @@ def command(
             if GPU.exists()
             else ["--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0"]
         ),
+        *_trace_arguments(settings.otlp_endpoint),
+    ]
+
+
+def _trace_arguments(endpoint: str | None) -> list[str]:
+    """A rate of 0 leaves the requests that have a trace context, which are always traced."""
+    if endpoint is None:
+        return []
+    return [
+        "--trace-config=mode=opentelemetry",
+        "--trace-config=level=TIMESTAMPS",
+        "--trace-config=rate=0",
+        f"--trace-config=opentelemetry,url={endpoint.rstrip('/')}/v1/traces",
+        "--trace-config=opentelemetry,resource=service.name=triptych-triton",
     ]

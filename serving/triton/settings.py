@@ -47,6 +47,9 @@ class TritonSettings:
     """Folder of TensorRT's plans, built where they are missing; None: beside the repository."""
     device: ServedDevice = ANY_DEVICE
     """Devices of bundles that are served, and the card of those for CUDA."""
+    otlp_endpoint: str | None = None
+    """Base URL of an OpenTelemetry collector. Requests with a trace context are traced, and no
+    others: the gateway sends one for sampled traces."""
     capacity: CapacitySettings = field(default_factory=CapacitySettings)
     """Of every generator; fields left None are taken from each model's `config.pbtxt`."""
     max_restarts: int = 5

@@ -25,6 +25,7 @@ HALVES = {
     "gateway": (
         "serving.gateway.server", "serving.gateway.app", "serving.loading", "triptych.cli",
     ),
+    "gateway,otlp": ("serving.gateway.otlp",),
     "triton-cpu,openvino-runtime": ("serving.backends.triptych_openvino.compiled_graphs",),
 }  # fmt: skip
 """Extras of an image → what its processes import."""
@@ -88,5 +89,5 @@ def test_images_install_these_extras() -> None:
     text = (folder / "Dockerfile").read_text()
     assert "ARG TRITON_EXTRAS=triton-cpu,openvino-runtime" in text
     assert 'install ".[${TRITON_EXTRAS}]"' in text
-    assert 'install ".[gateway]"' in text
+    assert 'install ".[gateway,otlp]"' in text
     assert "${TRITON_EXTRAS:-triton-cpu,openvino-runtime}" in (folder / "compose.yaml").read_text()

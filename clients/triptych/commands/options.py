@@ -30,6 +30,15 @@ Device = Annotated[
         show_default=False,
     ),
 ]
+OtlpEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        envvar=["TRIPTYCH_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"],
+        metavar="URL",
+        help="OpenTelemetry collector (OTLP over HTTP) that gets a trace of each request.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the response as JSON.")]
 
 DEFAULT_URL = "http://127.0.0.1:8080"

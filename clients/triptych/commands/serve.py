@@ -10,7 +10,7 @@ import typer
 
 from triptych.commands.capacity import CapacityFlags, arguments, with_capacity_flags
 from triptych.commands.lazy_import import imported
-from triptych.commands.options import Device
+from triptych.commands.options import Device, OtlpEndpoint
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
 
@@ -29,6 +29,7 @@ def serve(
         typer.Option(envvar="TRIPTYCH_WATCH", help="Serve new versions as they are exported."),
     ] = False,
     device: Device = None,
+    otlp_endpoint: OtlpEndpoint = None,
     capacity: CapacityFlags,
 ) -> int:
     """Start Triton and the gateway, and report when they are ready; Ctrl-C stops both.
@@ -56,6 +57,9 @@ def serve(
     triton += ["--watch"] if watch else []
     triton += ["--device", device] if device else []
     gateway = [f"--{name}-port={port}" for name, port in front.items()]
+    if otlp_endpoint:
+        triton.append(f"--otlp-endpoint={otlp_endpoint}")
+        gateway.append(f"--otlp-endpoint={otlp_endpoint}")
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{front['http']}"
     processes = Processes(
         {

@@ -9,7 +9,7 @@ import typer
 
 from triptych.commands.capacity import CapacityFlags, with_capacity_flags
 from triptych.commands.lazy_import import imported
-from triptych.commands.options import Device
+from triptych.commands.options import Device, OtlpEndpoint
 
 
 @with_capacity_flags
@@ -69,6 +69,7 @@ def triton(
         ),
     ] = None,
     device: Device = None,
+    otlp_endpoint: OtlpEndpoint = None,
     json_output: Annotated[
         bool, typer.Option(envvar="TRIPTYCH_JSON_OUTPUT", help="Log lines as JSON.")
     ] = False,
@@ -94,6 +95,7 @@ def triton(
         state=state,
         plans=plans,
         device=imported("serving.triton.devices", "serve-cpu").ServedDevice.of(device),
+        otlp_endpoint=otlp_endpoint,
         capacity=imported("serving.capacity", "serve-cpu").CapacitySettings.of(capacity),
     )
     code: int = server.run_triton(settings, json_output=json_output)

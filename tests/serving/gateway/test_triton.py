@@ -60,6 +60,8 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     def __init__(self) -> None:
         self.requests: list[service_pb2.ModelInferRequest] = []
+        self.metadata: list[dict[str, str]] = []
+        """Of each call."""
         self.stream: list[service_pb2.ModelStreamInferResponse] = []
         self.answer = service_pb2.ModelInferResponse()
         self.refusal: tuple[grpc.StatusCode, str] | None = None
@@ -72,6 +74,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.is_stopping = False
 
     async def ModelInfer(self, request, context):  # noqa: N802
+        self.metadata.append(dict(context.invocation_metadata()))
         self.requests.append(request)
         if self.refusal:
             await context.abort(*self.refusal)
@@ -81,6 +84,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     async def ModelStreamInfer(self, requests, context):  # noqa: N802
         self.streams += 1
+        self.metadata.append(dict(context.invocation_metadata()))
         async for request in requests:
             self.requests.append(request)
             if self.refusal:

@@ -1,0 +1,143 @@
+"""W3C trace context: which trace a request belongs to (https://www.w3.org/TR/trace-context-2/)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+TRACEPARENT = "traceparent"
+TRACESTATE = "tracestate"
+TRACERESPONSE = "traceresponse"
+"""Header of responses: the request's own trace and span."""
+
+_PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_STATE_MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~]")
+_MAX_STATE = 512
+_MAX_MEMBERS = 32
+_KNOWN_FLAGS = 0b11
+_SAMPLED = 0b01
+
+Attribute = str | int | float
+
+
+@dataclass(frozen=True)
+class TraceContext:
+    """A span: its trace, its id, the flags and the vendors' state that are passed on with it."""
+
+    trace_id: str
+    span_id: str
+    flags: int
+    state: str = ""
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the trace is recorded."""
+        return bool(self.flags & _SAMPLED)
+
+    @property
+    def traceparent(self) -> str:
+        """The header that makes this span the parent of what its receiver does."""
+        return f"00-{self.trace_id}-{self.span_id}-{self.flags:02x}"
+
+    def headers(self) -> dict[str, str]:
+        """The headers of a request that this span makes."""
+        given = {TRACEPARENT: self.traceparent, TRACESTATE: self.state}
+        return {name: value for name, value in given.items() if value}
+
+
+def parse(parents: Sequence[str], states: Sequence[str]) -> TraceContext | None:
+    """The context of a request's headers; None if there is none, or an invalid one.
+
+    Args:
+        parents: Values of `traceparent`; several are invalid.
+        states: Values of `tracestate`; left out as a whole if one is invalid.
+    """
+    match = _PARENT.fullmatch(parents[0].strip()) if len(parents) == 1 else None
+    if match is None:
+        return None
+    version, trace_id, span_id, flags, rest = match.groups()
+    if (
+        version == "ff"
+        or (version == "00" and rest)
+        or not int(trace_id, 16)
+        or not int(span_id, 16)
+    ):
+        return None
+    return TraceContext(trace_id, span_id, int(flags, 16) & _KNOWN_FLAGS, _state(states))
+
+
+def _state(given: Sequence[str]) -> str:
+    members = [member.strip() for value in given for member in value.split(",") if member.strip()]
+    state = ",".join(members)
+    is_valid = (
+        len(state) <= _MAX_STATE
+        and len(members) <= _MAX_MEMBERS
+        and all(_STATE_MEMBER.fullmatch(member) for member in members)
+    )
+    return state if is_valid else ""
+
+
+class Trace:
+    """The trace of one request; without an exporter, its client's context, passed on unchanged.
+
+    Attributes:
+        context: The current span's.
+    """
+
+    def __init__(self, context: TraceContext) -> None:
+        self.context = context
+
+    def annotate(self, attributes: Mapping[str, Attribute]) -> None:
+        """Add attributes to the span, never users' texts."""
+
+    def event(self, name: str) -> None:
+        """Mark this moment in the span."""
+
+    def phase(self, name: str, start_s: float, end_s: float) -> None:
+        """Record what has been done from one monotonic time to another as a span below this one."""
+
+    @contextmanager
+    def span(self, name: str, attributes: Mapping[str, Attribute]) -> Iterator[Trace]:
+        """A span below this one, `TRACE` of what is done in the block."""
+        yield self
+
+    def end(self, name: str, failure: str | None, *, is_fault: bool) -> None:
+        """The request has ended.
+
+        Args:
+            name: What the span is called.
+            failure: Name of its error.
+            is_fault: Whether the error is the server's.
+        """
+
+
+class Tracer:
+    """Begins traces. This one records nothing."""
+
+    def begin(self, parent: TraceContext | None) -> Trace | None:
+        """The trace of a request that starts now.
+
+        Args:
+            parent: What the client sent.
+        """
+        return Trace(parent) if parent else None
+
+    def close(self, timeout_s: float) -> None:
+        """Export what is left, within that time."""
+
+
+TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)
+"""The trace of the request that the current task serves."""
+
+
+def metadata() -> dict[str, str] | None:
+    """Headers of a request to Triton; None if it need not trace it.
+
+    Triton traces each request that has these headers, whatever their flag says
+    (triton-inference-server/server#8474), so they are sent for sampled traces only.
+    """
+    trace = TRACE.get()
+    return trace.context.headers() if trace and trace.context.is_sampled else None
