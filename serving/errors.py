@@ -11,6 +11,7 @@ ServingError
 │   └── WrongKey              403  PERMISSION_DENIED   wrong_key
 ├── UnknownModel              404  NOT_FOUND           unknown_model
 │   └── ModelNotChat          404  NOT_FOUND           model_not_chat
+├── UnknownGlossary           404  NOT_FOUND           unknown_glossary
 ├── UnknownRoute              404  UNIMPLEMENTED       unknown_route
 ├── MethodNotAllowed          405  UNIMPLEMENTED       method_not_allowed
 ├── Overloaded                429  RESOURCE_EXHAUSTED  overloaded
@@ -108,6 +109,12 @@ class ModelNotChat(UnknownModel):
     """The model has no chat template, or none is served that has one."""
 
     wire = "model_not_chat"
+
+
+class UnknownGlossary(ServingError):
+    """No glossary of that name is stored for this key."""
+
+    wire, http_status, grpc_status = "unknown_glossary", 404, "NOT_FOUND"
 
 
 class UnknownRoute(ServingError):

@@ -46,6 +46,11 @@ class GatewaySettings(BaseSettings):
         description="TOML file with the hashes of several keys and their limits, read again when "
         "it changes (triptych key makes entries).",
     )
+    glossaries: Path | None = Field(
+        default=None,
+        description="Folder of the glossaries that clients store; several gateways may share it. "
+        "Without one, none are stored.",
+    )
     cors_allow_origin: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins allowed to browsers, comma-separated."
     )

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from triptych import messages
+from triptych import glossaries, messages
 from triptych.fields import MessageField, fields_of, list_name, listed, reachable
 from triptych.task import IMAGES, Task
 
@@ -62,6 +62,23 @@ class ProtoMethod:
 
 
 LIST_MODELS = ProtoMethod("ListModels", "ListModelsRequest", "ModelList", "The models served.")
+GLOSSARIES = (
+    ProtoMethod(
+        "PutGlossary", "Glossary", "GlossaryInfo", "Store a glossary, or replace the one stored."
+    ),
+    ProtoMethod("GetGlossary", "GlossaryName", "Glossary", "A glossary with its terms."),
+    ProtoMethod(
+        "ListGlossaries", "ListGlossariesRequest", "GlossaryList", "The glossaries of this key."
+    ),
+    ProtoMethod("DeleteGlossary", "GlossaryName", "GlossaryInfo", "Delete a glossary."),
+)
+GLOSSARY_MESSAGES = (
+    glossaries.Glossary,
+    glossaries.GlossaryName,
+    glossaries.GlossaryInfo,
+    glossaries.GlossaryList,
+    glossaries.ListGlossariesRequest,
+)
 _HELPERS = (
     ProtoMessage("ListModelsRequest", ()),
     ProtoMessage("Row", (ProtoField("values", "repeated double"),), "One list of a list of lists."),
@@ -81,7 +98,7 @@ def proto_messages(tasks: Iterable[Task]) -> list[ProtoMessage]:
         ValueError: Two messages have one name.
     """
     of_tasks = [message for task in tasks for message in (task.request, task.response)]
-    shared = (messages.Chunk, messages.ModelList, messages.ErrorBody)
+    shared = (messages.Chunk, messages.ModelList, messages.ErrorBody, *GLOSSARY_MESSAGES)
     kinds = reachable([*of_tasks, *shared])
     every = [*map(_message, kinds), *map(_list_of, listed(kinds)), *_HELPERS]
     names = [message.name for message in every]
@@ -91,7 +108,7 @@ def proto_messages(tasks: Iterable[Task]) -> list[ProtoMessage]:
 
 
 def proto_methods(tasks: Iterable[Task]) -> list[ProtoMethod]:
-    """One method for each task, one more where it streams, and the list of models."""
+    """One method for each task, one more where it streams, the list of models and glossaries."""
     methods = []
     for task in tasks:
         request, response = task.request.__name__, task.response.__name__
@@ -100,7 +117,7 @@ def proto_methods(tasks: Iterable[Task]) -> list[ProtoMethod]:
             comment = "The same, as chunks of text while it is generated."
             stream = f"{task.verb}Stream"
             methods.append(ProtoMethod(stream, request, messages.Chunk.__name__, comment, True))
-    return [*methods, LIST_MODELS]
+    return [*methods, LIST_MODELS, *GLOSSARIES]
 
 
 def _message(message: type[BaseModel]) -> ProtoMessage:

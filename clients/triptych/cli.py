@@ -18,6 +18,7 @@ from triptych.commands.catalog import catalog
 from triptych.commands.compare import compare
 from triptych.commands.export import export
 from triptych.commands.gateway import gateway
+from triptych.commands.glossary import glossary
 from triptych.commands.key import key
 from triptych.commands.models import models
 from triptych.commands.plan import plan
@@ -89,6 +90,7 @@ app.command()(reload)
 app.command()(rollback)
 app.command()(models)
 app.command()(key)
+app.add_typer(glossary, name="glossary")
 
 
 def _print_version(wanted: bool) -> None:

@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from pydantic import BaseModel
 
-from triptych import images, messages
+from triptych import glossaries, images, messages
 from triptych import triptych_pb2 as pb
 from triptych.fields import list_name, listed, reachable
 from triptych.tasks import TASKS
@@ -22,6 +22,8 @@ _Pydantic = TypeVar("_Pydantic", bound=BaseModel)
 _ROOTS = (
     *(message for task in TASKS.values() for message in (task.request, task.response)),
     *(messages.Chunk, messages.ModelList, messages.ErrorBody),
+    *(glossaries.Glossary, glossaries.GlossaryName, glossaries.GlossaryInfo),
+    *(glossaries.GlossaryList, glossaries.ListGlossariesRequest),
 )
 TWINS: dict[type[BaseModel], type[Message]] = {
     kind: getattr(pb, kind.__name__) for kind in reachable(_ROOTS) if hasattr(pb, kind.__name__)

@@ -87,7 +87,7 @@ class Unauthorized(ApiError):
 
 
 class NotFound(ApiError):
-    """No such model or route."""
+    """No such model, glossary or route."""
 
 
 class Overloaded(ApiError):
@@ -112,6 +112,7 @@ STATUS_OF_TYPE: dict[str, int] = {
     "wrong_key": 403,
     "unknown_model": 404,
     "model_not_chat": 404,
+    "unknown_glossary": 404,
     "unknown_route": 404,
     "method_not_allowed": 405,
     "payload_too_large": 413,

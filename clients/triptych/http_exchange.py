@@ -48,8 +48,10 @@ def request(
     """The HTTP request of an operation; fields that are None are left out."""
     if operation.request is None:
         return client.build_request("GET", operation.path)
+    if operation.verb in ("GET", "DELETE"):
+        return client.build_request(operation.verb, operation.path)
     body = operation.request.model_dump_json(exclude_none=True)
-    return client.build_request("POST", operation.path, content=body.encode(), headers=JSON)
+    return client.build_request(operation.verb, operation.path, content=body.encode(), headers=JSON)
 
 
 def parsed(operation: Operation[Response_co], response: httpx.Response) -> Response_co:

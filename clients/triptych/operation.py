@@ -35,12 +35,14 @@ class Operation(Generic[Response_co]):
         path: HTTP path.
         request: Body; without one it is a GET.
         response: Type of the response, or of one chunk of a stream.
+        verb: HTTP method; the body of a GET or DELETE is in its path.
     """
 
     method: str
     path: str
     request: BaseModel | None
     response: type[Response_co]
+    verb: str = "POST"
 
 
 LIST_MODELS = Operation("ListModels", "/v1/models", None, ModelList)

@@ -597,7 +597,7 @@ class TaggedToken(_message.Message):
     def __init__(self, text: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., label: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
 
 class TranslateRequest(_message.Message):
-    __slots__ = ("model", "texts", "source", "target", "num_beams", "alternatives", "length_penalty", "return_alignment", "stream", "glossary", "do_not_translate", "do_not_translate_kinds")
+    __slots__ = ("model", "texts", "source", "target", "num_beams", "alternatives", "length_penalty", "return_alignment", "stream", "glossary", "do_not_translate", "do_not_translate_kinds", "glossary_name")
     class GlossaryEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -617,6 +617,7 @@ class TranslateRequest(_message.Message):
     GLOSSARY_FIELD_NUMBER: _ClassVar[int]
     DO_NOT_TRANSLATE_FIELD_NUMBER: _ClassVar[int]
     DO_NOT_TRANSLATE_KINDS_FIELD_NUMBER: _ClassVar[int]
+    GLOSSARY_NAME_FIELD_NUMBER: _ClassVar[int]
     model: str
     texts: _containers.RepeatedScalarFieldContainer[str]
     source: str
@@ -629,7 +630,8 @@ class TranslateRequest(_message.Message):
     glossary: _containers.ScalarMap[str, str]
     do_not_translate: _containers.RepeatedScalarFieldContainer[str]
     do_not_translate_kinds: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, model: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., length_penalty: _Optional[float] = ..., return_alignment: bool = ..., stream: bool = ..., glossary: _Optional[_Mapping[str, str]] = ..., do_not_translate: _Optional[_Iterable[str]] = ..., do_not_translate_kinds: _Optional[_Iterable[str]] = ...) -> None: ...
+    glossary_name: str
+    def __init__(self, model: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., length_penalty: _Optional[float] = ..., return_alignment: bool = ..., stream: bool = ..., glossary: _Optional[_Mapping[str, str]] = ..., do_not_translate: _Optional[_Iterable[str]] = ..., do_not_translate_kinds: _Optional[_Iterable[str]] = ..., glossary_name: _Optional[str] = ...) -> None: ...
 
 class TranslateResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -818,6 +820,55 @@ class ErrorBody(_message.Message):
     message: str
     field: str
     def __init__(self, type: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
+
+class Glossary(_message.Message):
+    __slots__ = ("name", "terms", "source", "target")
+    class TermsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    terms: _containers.ScalarMap[str, str]
+    source: str
+    target: str
+    def __init__(self, name: _Optional[str] = ..., terms: _Optional[_Mapping[str, str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
+
+class GlossaryName(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GlossaryInfo(_message.Message):
+    __slots__ = ("name", "source", "target", "size", "modified")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    MODIFIED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    source: str
+    target: str
+    size: int
+    modified: float
+    def __init__(self, name: _Optional[str] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., size: _Optional[int] = ..., modified: _Optional[float] = ...) -> None: ...
+
+class GlossaryList(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: _containers.RepeatedCompositeFieldContainer[GlossaryInfo]
+    def __init__(self, data: _Optional[_Iterable[_Union[GlossaryInfo, _Mapping]]] = ...) -> None: ...
+
+class ListGlossariesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class MaskTokenList(_message.Message):
     __slots__ = ("values",)

@@ -114,6 +114,26 @@ class TriptychStub(object):
                 request_serializer=triptych_dot_triptych__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=triptych_dot_triptych__pb2.ModelList.FromString,
                 _registered_method=True)
+        self.PutGlossary = channel.unary_unary(
+                '/triptych.v1.Triptych/PutGlossary',
+                request_serializer=triptych_dot_triptych__pb2.Glossary.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.GlossaryInfo.FromString,
+                _registered_method=True)
+        self.GetGlossary = channel.unary_unary(
+                '/triptych.v1.Triptych/GetGlossary',
+                request_serializer=triptych_dot_triptych__pb2.GlossaryName.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.Glossary.FromString,
+                _registered_method=True)
+        self.ListGlossaries = channel.unary_unary(
+                '/triptych.v1.Triptych/ListGlossaries',
+                request_serializer=triptych_dot_triptych__pb2.ListGlossariesRequest.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.GlossaryList.FromString,
+                _registered_method=True)
+        self.DeleteGlossary = channel.unary_unary(
+                '/triptych.v1.Triptych/DeleteGlossary',
+                request_serializer=triptych_dot_triptych__pb2.GlossaryName.SerializeToString,
+                response_deserializer=triptych_dot_triptych__pb2.GlossaryInfo.FromString,
+                _registered_method=True)
 
 
 class TriptychServicer(object):
@@ -231,6 +251,34 @@ class TriptychServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutGlossary(self, request, context):
+        """Store a glossary, or replace the one stored.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetGlossary(self, request, context):
+        """A glossary with its terms.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGlossaries(self, request, context):
+        """The glossaries of this key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteGlossary(self, request, context):
+        """Delete a glossary.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TriptychServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -313,6 +361,26 @@ def add_TriptychServicer_to_server(servicer, server):
                     servicer.ListModels,
                     request_deserializer=triptych_dot_triptych__pb2.ListModelsRequest.FromString,
                     response_serializer=triptych_dot_triptych__pb2.ModelList.SerializeToString,
+            ),
+            'PutGlossary': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutGlossary,
+                    request_deserializer=triptych_dot_triptych__pb2.Glossary.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.GlossaryInfo.SerializeToString,
+            ),
+            'GetGlossary': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetGlossary,
+                    request_deserializer=triptych_dot_triptych__pb2.GlossaryName.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.Glossary.SerializeToString,
+            ),
+            'ListGlossaries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGlossaries,
+                    request_deserializer=triptych_dot_triptych__pb2.ListGlossariesRequest.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.GlossaryList.SerializeToString,
+            ),
+            'DeleteGlossary': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGlossary,
+                    request_deserializer=triptych_dot_triptych__pb2.GlossaryName.FromString,
+                    response_serializer=triptych_dot_triptych__pb2.GlossaryInfo.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -747,6 +815,114 @@ class Triptych(object):
             '/triptych.v1.Triptych/ListModels',
             triptych_dot_triptych__pb2.ListModelsRequest.SerializeToString,
             triptych_dot_triptych__pb2.ModelList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutGlossary(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/PutGlossary',
+            triptych_dot_triptych__pb2.Glossary.SerializeToString,
+            triptych_dot_triptych__pb2.GlossaryInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetGlossary(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/GetGlossary',
+            triptych_dot_triptych__pb2.GlossaryName.SerializeToString,
+            triptych_dot_triptych__pb2.Glossary.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGlossaries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/ListGlossaries',
+            triptych_dot_triptych__pb2.ListGlossariesRequest.SerializeToString,
+            triptych_dot_triptych__pb2.GlossaryList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGlossary(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.Triptych/DeleteGlossary',
+            triptych_dot_triptych__pb2.GlossaryName.SerializeToString,
+            triptych_dot_triptych__pb2.GlossaryInfo.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
+from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
 from serving.gateway import openapi
@@ -21,6 +22,7 @@ from serving.gateway.page_routes import page_routes, read_assets, redirect_route
 from serving.gateway.routes import system_routes
 from serving.gateway.service import Service
 from serving.tasks import TASKS
+from triptych.glossaries import GlossaryUpload
 
 TITLE = "Triptych"
 SUMMARY = "Vision-and-language models exported to ONNX, served by Triton."
@@ -58,7 +60,12 @@ def create_app(
     render_error = ErrorRenderer(owners, native)
     render_error.install(app)
     declared = [task.declaration for task in TASKS.values()]
-    messages = (*openai.MESSAGES, *huggingface.MESSAGES, *libretranslate.MESSAGES)
+    messages: tuple[type[BaseModel], ...] = (
+        GlossaryUpload,
+        *openai.MESSAGES,
+        *huggingface.MESSAGES,
+        *libretranslate.MESSAGES,
+    )
     openapi.install(app, declared, messages, has_key=service.keys.are_required)
     app.add_middleware(DirectRoutes, routes=routes, render_error=render_error)  # the innermost
     if service.keys.are_required:
@@ -67,7 +74,7 @@ def create_app(
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(settings.cors_allow_origin),
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["*"],
         )
     app.add_middleware(

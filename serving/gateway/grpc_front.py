@@ -28,6 +28,7 @@ from serving.ports import listening
 from serving.tasks import TASKS
 from triptych import triptych_pb2 as pb
 from triptych.conversion import from_proto, to_proto
+from triptych.glossaries import Glossary, GlossaryName, ListGlossariesRequest
 from triptych.task import IMAGES
 
 WATCH_INTERVAL_S = 2.0
@@ -69,6 +70,14 @@ class GrpcTasks:
     def handlers(self) -> grpc.GenericRpcHandler:
         """Handlers of all methods that the proto declares."""
         methods = {"ListModels": _unary("ListModels", self._list_models)}
+        glossaries = self._service.glossaries
+        for method, message, work in (
+            ("PutGlossary", Glossary, glossaries.put),
+            ("GetGlossary", GlossaryName, glossaries.get),
+            ("ListGlossaries", ListGlossariesRequest, glossaries.listing),
+            ("DeleteGlossary", GlossaryName, glossaries.delete),
+        ):
+            methods[method] = _unary(method, self._stored(method, message, work))
         for task in TASKS.values():
             verb = task.declaration.verb
             methods[verb] = _unary(verb, self._unary(task))
@@ -87,6 +96,21 @@ class GrpcTasks:
                         f"this method does not stream: call {method}Stream", field="stream"
                     )
                 return (await self._service.answer(parsed)).response
+
+            return await self._respond(method, work, context)
+
+        return answer
+
+    def _stored(
+        self, method: str, message: type[BaseModel], use: Callable[[Any], Awaitable[BaseModel]]
+    ) -> Callable[[Any, Any], Awaitable[Any]]:
+        """A method for stored glossaries."""
+        execution = self._service.execution
+
+        async def answer(data: bytes, context: Any) -> Any:
+            async def work() -> BaseModel:
+                execution.check()
+                return await use(await execution.in_pool(len(data), _read, data, method, message))
 
             return await self._respond(method, work, context)
 
@@ -117,7 +141,8 @@ class GrpcTasks:
         """
         execution = self._service.execution
         execution.check()
-        return await execution.in_pool(len(data), _parsed, data, task, method, stream)
+        parsed = await execution.in_pool(len(data), _parsed, data, task, method, stream)
+        return await self._service.completed(parsed)
 
     async def _list_models(self, data: bytes, context: Any) -> Any:
         async def work() -> BaseModel:
@@ -207,6 +232,18 @@ def _decoded(data: bytes, method: str) -> Any:
     except DecodeError:
         name = _METHODS[method].input_type.full_name
         raise MalformedBody(f"the request is not a {name} message") from None
+
+
+def _read(data: bytes, method: str, message: type[BaseModel]) -> BaseModel:
+    """A serialized message.
+
+    Raises:
+        InvalidRequest: not such a message, or a field is not valid.
+    """
+    try:
+        return from_proto(_decoded(data, method), message)
+    except ValidationError as error:
+        raise from_validation(error) from None
 
 
 def _parsed(data: bytes, task: AnyTask, method: str, stream: bool | None) -> TaskRequest:

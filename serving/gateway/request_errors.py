@@ -7,6 +7,8 @@ from pydantic import ValidationError
 
 from serving.errors import InvalidRequest, MalformedBody
 
+_MAPS = {"logit_bias", "glossary", "terms"}
+
 
 def from_validation(error: ValidationError | RequestValidationError) -> InvalidRequest:
     """The first fault that a message's schema found; never the user's text."""
@@ -15,7 +17,7 @@ def from_validation(error: ValidationError | RequestValidationError) -> InvalidR
         reason = first.get("ctx", {}).get("error", "invalid")
         return MalformedBody(f"the body is not JSON: {reason}")
     # Keys of a map are the user's text, so the map is named instead.
-    place = first["loc"][:1] if "logit_bias" in first["loc"] else first["loc"]
+    place = first["loc"][:1] if first["loc"] and first["loc"][0] in _MAPS else first["loc"]
     field = ".".join(str(part) for part in place) or None
     value = first.get("input")
     is_number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
@@ -13,6 +14,7 @@ from serving.gateway.auth import Keys
 from serving.gateway.catalog import Catalog
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.execution import Execution, Prepare
+from serving.gateway.glossaries import Glossaries
 from serving.gateway.inference import Inference
 from serving.gateway.metrics import Metrics
 from serving.gateway.trace_context import TRACE, Tracer
@@ -38,7 +40,8 @@ class Service:
         metrics: Timings are recorded there.
 
     Raises:
-        SetupError: the file of keys cannot be read, or traces cannot be exported.
+        SetupError: the file of keys cannot be read, glossaries have no folder, or traces cannot
+            be exported.
     """
 
     def __init__(
@@ -50,7 +53,20 @@ class Service:
         self.keys = Keys(settings.api_key, settings.api_keys)
         self.tracer = _tracer(settings)
         self.execution = Execution(inference, settings, metrics)
+        self.glossaries = Glossaries(settings.glossaries, self.execution.in_pool)
         self._limits = settings.task_limits
+
+    async def completed(self, request: TaskRequest) -> TaskRequest:
+        """The request with the terms that it refers to by name; others as they are.
+
+        Raises:
+            ServingError: there are none of that name.
+        """
+        name = request.task.stored_name(request.message)
+        if name is None:
+            return request
+        stored = await self.glossaries.terms(name)
+        return replace(request, message=request.task.with_stored(request.message, stored))
 
     async def answer(self, request: TaskRequest) -> Answer:
         """The response of a request.

@@ -16,6 +16,7 @@ from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import Need
 from serving.planning.streaming import Streaming
+from serving.processing.stored_terms import StoredTerms
 from triptych.messages import Request, Response
 from triptych.task import Task
 from triptych.validation import one_line
@@ -102,6 +103,14 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
     @abstractmethod
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         """The smallest calls that exercise every Triton model that the task uses."""
+
+    def stored_name(self, request: AnyRequest) -> str | None:
+        """Name of the stored terms that a request refers to."""
+        return None
+
+    def with_stored(self, request: AnyRequest, stored: StoredTerms) -> AnyRequest:
+        """The request with these terms."""
+        raise NotImplementedError
 
     def accepts(self, request: AnyRequest, model: LoadedModel) -> bool:
         """Whether a model that serves the task can serve this request."""

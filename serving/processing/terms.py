@@ -54,19 +54,15 @@ class _Entry:
     is_copied: bool
 
 
-class TermIndex:
-    """Finds the terms of one request.
+class TermTable:
+    """Terms as texts are searched for them. Does not change, so requests may share one.
 
     Args:
         glossary: Term → rendering.
         copied: Texts to copy as they are; they win against the glossary's.
-        kinds: Names of `PATTERNS` to copy.
     """
 
-    def __init__(
-        self, glossary: Mapping[str, str], copied: Iterable[str], kinds: Collection[str]
-    ) -> None:
-        self._patterns = [PATTERNS[kind] for kind in PATTERNS if kind in kinds]
+    def __init__(self, glossary: Mapping[str, str], copied: Iterable[str] = ()) -> None:
         self._exact: dict[str, _Entry] = {}
         self._folded: dict[str, _Entry] = {}
         for term, rendering in glossary.items():
@@ -76,11 +72,48 @@ class TermIndex:
         for literal in copied:
             key = normalised(literal)
             self._exact[key] = _Entry(key, is_copied=True)
-        self._lengths: dict[str, list[int]] = {}
+        lengths: dict[str, set[int]] = {}
         for key in (*self._exact, *self._folded):
-            self._lengths.setdefault(_lowered(key[0]), []).append(len(key))
-        for first, lengths in self._lengths.items():
-            self._lengths[first] = sorted(set(lengths), reverse=True)
+            lengths.setdefault(_lowered(key[0]), set()).add(len(key))
+        self._lengths = {first: tuple(sorted(found)) for first, found in lengths.items()}
+
+    def lengths(self, first: str) -> tuple[int, ...]:
+        """Lengths of the terms that begin with a character in lower case."""
+        return self._lengths.get(first, ())
+
+    def found(self, text: str, lowered: str, start: int, end: int) -> FoundTerm | None:
+        """The term that is the whole of a part of the text, if there is one."""
+        written = text[start:end]
+        entry = self._exact.get(written)
+        if entry is not None:
+            return FoundTerm(start, end, entry.rendering, entry.is_copied)
+        entry = self._folded.get(lowered[start:end])
+        if entry is None:
+            return None
+        is_upper = len(written) > 1 and written.isupper()
+        return FoundTerm(start, end, entry.rendering, is_upper=is_upper)
+
+
+class TermIndex:
+    """Finds the terms of one request.
+
+    Args:
+        glossary: Term → rendering.
+        copied: Texts to copy as they are; they win against the glossary's.
+        kinds: Names of `PATTERNS` to copy.
+        stored: Further terms; those of the request win against the same ones there.
+    """
+
+    def __init__(
+        self,
+        glossary: Mapping[str, str],
+        copied: Iterable[str],
+        kinds: Collection[str],
+        stored: TermTable | None = None,
+    ) -> None:
+        self._patterns = [PATTERNS[kind] for kind in PATTERNS if kind in kinds]
+        own = TermTable(glossary, copied)
+        self._tables = (own,) if stored is None else (own, stored)
 
     def find(self, text: str) -> list[FoundTerm]:
         """The terms of a composed text in order; none overlaps another."""
@@ -103,20 +136,17 @@ class TermIndex:
         """The longest entry at each place."""
         lowered = _lowered(text)
         for start, character in enumerate(lowered):
-            lengths = self._lengths.get(character)
-            if lengths is None or joins(text, start):
+            lengths = {length for table in self._tables for length in table.lengths(character)}
+            if not lengths or joins(text, start):
                 continue
-            for length in lengths:
-                end = start + length
-                if end > len(text) or joins(text, end):
-                    continue
-                written = text[start:end]
-                entry = self._exact.get(written) or self._folded.get(lowered[start:end])
-                if entry is not None:
-                    is_upper = not entry.is_copied and len(written) > 1 and written.isupper()
-                    is_upper = is_upper and written not in self._exact
-                    yield FoundTerm(start, end, entry.rendering, entry.is_copied, is_upper)
-                    break
+            ends = (start + length for length in sorted(lengths, reverse=True))
+            inside = (end for end in ends if end <= len(text) and not joins(text, end))
+            every = (
+                table.found(text, lowered, start, end) for end in inside for table in self._tables
+            )
+            longest = next(filter(None, every), None)
+            if longest is not None:
+                yield longest
 
 
 def composed(text: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import ConfigDict
 
 from serving.codec import SOURCE_IDS
 from serving.errors import BundleError, InvalidRequest, ServingError
@@ -54,6 +55,7 @@ from serving.planning.terms import (
     TermSpeller,
 )
 from serving.processing.sentences import Paragraph
+from serving.processing.stored_terms import StoredTerms
 from serving.processing.terms import TermIndex
 from triptych.messages import Alternative
 from triptych.tasks import translate as declared
@@ -75,6 +77,14 @@ class TranslateSection(Section):
     def words(self) -> dict[tuple[str, str], str]:
         """Pair → words before each sentence."""
         return {pair: self.prefixes["-".join(pair)] for pair in self.languages if self.prefixes}
+
+
+class StoredTermsRequest(TranslateRequest):
+    """A request with the stored terms that it refers to."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    stored: StoredTerms
 
 
 @dataclass(frozen=True)
@@ -263,6 +273,29 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         """One token."""
         return [generator_canary(model)]
 
+    def stored_name(self, request: TranslateRequest) -> str | None:
+        """`glossary_name`."""
+        return request.glossary_name
+
+    def with_stored(self, request: TranslateRequest, stored: StoredTerms) -> TranslateRequest:
+        """The request in the glossary's languages, where it names none.
+
+        Raises:
+            InvalidRequest: it names others.
+        """
+        languages = {}
+        for field, own in (("source", stored.source), ("target", stored.target)):
+            given = getattr(request, field)
+            if own and given and given.lower() != own.lower():
+                raise InvalidRequest(
+                    f"the glossary's {field} is {own}: request that, or another glossary",
+                    field=field,
+                )
+            languages[field] = given or own
+        return StoredTermsRequest.model_construct(
+            **{**dict(request), **languages, "stored": stored}
+        )
+
     def accepts(self, request: TranslateRequest, model: LoadedModel) -> bool:
         """Whether the model translates that pair; one without declared languages takes any."""
         section = self.section_of(model)
@@ -345,13 +378,16 @@ def _index(request: TranslateRequest) -> TermIndex | None:
     """The request's terms; None where it has none."""
     glossary, copied = request.glossary or {}, request.do_not_translate or ()
     kinds = request.do_not_translate_kinds or ()
+    stored = request.stored.table if isinstance(request, StoredTermsRequest) else None
     for field, texts in (
         ("glossary", [*glossary, *glossary.values()]),
         ("do_not_translate", copied),
     ):
         if not all(text.strip() for text in texts):
             raise InvalidRequest(f"{field} holds an empty text", field=field)
-    return TermIndex(glossary, copied, kinds) if glossary or copied or kinds else None
+    if not (glossary or copied or kinds or stored):
+        return None
+    return TermIndex(glossary, copied, kinds, stored)
 
 
 TASK = Translate()

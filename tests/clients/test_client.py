@@ -115,6 +115,27 @@ def test_models_sends_get(connect: Any) -> None:
     assert (gateway.requests[0].method, gateway.requests[0].url.path) == ("GET", "/v1/models")
 
 
+INFO = {"name": "kitchen", "source": "es", "size": 1, "modified": 1.5}
+
+
+def test_glossaries_have_methods(connect: Any) -> None:
+    gateway = Gateway(ok(INFO), ok({**INFO, "terms": {"a": "b"}}), ok({"data": [INFO]}), ok(INFO))
+    client = connect(gateway)
+    assert client.put_glossary("kitchen", {"a": "b"}, source="es").size == 1
+    assert client.glossary("kitchen").terms == {"a": "b"}
+    assert client.glossaries().data[0].name == "kitchen"
+    assert client.delete_glossary("kitchen").source == "es"
+    one, every = "/v1/glossaries/kitchen", "/v1/glossaries"
+    sent = [(request.method, request.url.path, request.content) for request in gateway.requests]
+    assert sent[1:] == [("GET", one, b""), ("GET", every, b""), ("DELETE", one, b"")]
+    assert sent[0][:2] == ("PUT", one)
+    assert json.loads(sent[0][2]) == {"name": "kitchen", "terms": {"a": "b"}, "source": "es"}
+    for name in ("", "../x", "a/b", "a?b"):
+        with pytest.raises(errors.InvalidArgument):
+            client.glossary(name)
+    assert len(gateway.requests) == 4
+
+
 def test_the_key_is_a_bearer_token(connect: Any) -> None:
     gateway = Gateway(ok({"object": "list", "data": []}))
     connect(gateway, api_key="s3cret").models()

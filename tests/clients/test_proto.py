@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from triptych import messages
+from triptych import glossaries, messages
 from triptych import triptych_pb2 as pb
 from triptych.conversion import TWINS, from_proto, to_proto
 from triptych.messages import Continuation, Generation
@@ -23,7 +23,7 @@ from triptych.tasks.generate import Example, GenerateRequest, GenerateResponse
 from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
 from triptych.tasks.zero_shot import Classification, LabelScore, ZeroShotRequest, ZeroShotResponse
 
-HTTP_ONLY = {messages.ErrorResponse}
+HTTP_ONLY = {messages.ErrorResponse, glossaries.GlossaryUpload}
 SCALARS = {
     int: {Field.TYPE_INT32, Field.TYPE_INT64},
     float: {Field.TYPE_DOUBLE},
@@ -64,7 +64,11 @@ BASES = {"Message", "Request", "StreamRequest", "Item", "Response"}
 
 
 def test_every_message_of_the_wire_has_a_twin() -> None:
-    modules = [messages, *(sys.modules[task.request.__module__] for task in TASKS.values())]
+    modules = [
+        messages,
+        glossaries,
+        *(sys.modules[task.request.__module__] for task in TASKS.values()),
+    ]
     public = {
         kind
         for module in modules
@@ -115,7 +119,13 @@ def test_twins_agree_on_types_and_presence(message: type[BaseModel], twin: type[
 def test_the_service_has_a_method_for_each_task() -> None:
     methods = pb.DESCRIPTOR.services_by_name["Triptych"].methods
     signatures = {m.name: (m.input_type.name, m.output_type.name) for m in methods}
-    expected = {"ListModels": ("ListModelsRequest", "ModelList")}
+    expected = {
+        "ListModels": ("ListModelsRequest", "ModelList"),
+        "PutGlossary": ("Glossary", "GlossaryInfo"),
+        "GetGlossary": ("GlossaryName", "Glossary"),
+        "ListGlossaries": ("ListGlossariesRequest", "GlossaryList"),
+        "DeleteGlossary": ("GlossaryName", "GlossaryInfo"),
+    }
     for task in TASKS.values():
         expected[task.verb] = (task.request.__name__, task.response.__name__)
         if task.streams:

@@ -99,6 +99,14 @@ def test_record_of_served_versions_outlives_the_container() -> None:
     assert f"COPY --chown=10001:10001 --from=triton-packages {state.parent}" in dockerfile
 
 
+def test_glossaries_outlive_the_container() -> None:
+    folder = COMPOSE["gateway"]["environment"]["TRIPTYCH_GLOSSARIES"]
+    assert f"glossaries:{folder}" in COMPOSE["gateway"]["volumes"]
+    assert "glossaries" in yaml.safe_load((DOCKER / "compose.yaml").read_text())["volumes"]
+    dockerfile = (DOCKER / "Dockerfile").read_text()
+    assert f"COPY --chown=10001:10001 --from=gateway-packages {folder}" in dockerfile
+
+
 def test_only_the_gateway_is_published_and_on_loopback() -> None:
     assert "ports" not in COMPOSE["triton"]
     assert all(port.startswith("127.0.0.1:") for port in COMPOSE["gateway"]["ports"])

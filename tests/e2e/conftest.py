@@ -54,6 +54,7 @@ def start_stack(repository: Path, log: Path) -> Stack:
     command = [
         *(*PROGRAM, "serve", "--repository", str(repository)),
         *("--http-port", str(http_port), "--grpc-port", str(grpc_port)),
+        *("--glossaries", str(log.with_name("glossaries"))),
     ]
     url = f"http://127.0.0.1:{http_port}"
     with log.open("w+b") as sink:

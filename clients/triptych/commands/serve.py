@@ -24,6 +24,13 @@ def serve(
     http_port: Port = 8080,
     grpc_port: Port = 8081,
     host: Annotated[str, typer.Option(help="Address that the gateway listens on.")] = "127.0.0.1",
+    glossaries: Annotated[
+        Path,
+        typer.Option(
+            envvar="TRIPTYCH_GLOSSARIES",
+            help="Folder of the glossaries that clients store; made when the first one is.",
+        ),
+    ] = Path("glossaries"),
     watch: Annotated[
         bool,
         typer.Option(envvar="TRIPTYCH_WATCH", help="Serve new versions as they are exported."),
@@ -68,6 +75,7 @@ def serve(
                 *(*program, "gateway", *shared, "--host", host, *gateway),
                 *("--triton", f"127.0.0.1:{back['grpc']}"),
                 *("--triton-metrics", f"127.0.0.1:{back['metrics']}"),
+                *("--glossaries", str(glossaries)),
             ],
         }
     )

@@ -9,7 +9,7 @@
 | required list of texts | also `--labels-file`, one entry per line |
 | message, list of messages | `--example "input => output"`, repeated for a list |
 | map | a repeated flag of the same name, `--logit-bias ID=VALUE` |
-| map of texts | also `--glossary-file`, one `term => rendering` or two columns per line |
+| map of texts | also `--glossary-file`, as `triptych.glossary_files` reads it |
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from typing import Annotated, Any
 
 import typer
 
+from triptych.errors import InvalidArgument
 from triptych.fields import Bounds, MessageField, fields_of
+from triptych.glossary_files import ARROW, read_terms
 from triptych.task import IMAGES, Task
 
-ARROW = " => "
 IMAGES_HELP = "Image files; - reads one from stdin."
 _OWN = {"model", "stream"}
 """Fields with flags of the command itself."""
@@ -162,7 +163,7 @@ def _file_flag(field: MessageField) -> TaskFlag:
 
 def _pairs_flag(field: MessageField) -> TaskFlag:
     flag = f"--{field.name.replace('_', '-')}-file"
-    text = f'File with one "term{ARROW}rendering" per line, or two columns with a tab between.'
+    text = f'File with one "term{ARROW}rendering" per line, .tsv, .csv or .json.'
     info = typer.Option(flag, exists=True, dir_okay=False, help=text)
     return TaskFlag(field.name, flag, _parameter(f"{field.name}_file", Path | None, info), _pairs)
 
@@ -257,14 +258,11 @@ def _read_images(names: Sequence[str]) -> list[bytes | Path] | None:
 
 
 def _pairs(path: Path) -> dict[str, str] | None:
-    """Term and rendering of each line that is not blank."""
-    pairs = {}
-    for line in _lines(path):
-        term, separator, rendering = line.partition("\t" if "\t" in line else ARROW)
-        if not (term.strip() and separator and rendering.strip()):
-            raise typer.BadParameter(f'{path}: a line is "term{ARROW}rendering", not {line!r}')
-        pairs[term.strip()] = rendering.strip()
-    return pairs or None
+    """Term and rendering of each entry of a file."""
+    try:
+        return read_terms(path) or None
+    except InvalidArgument as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _lines(path: Path) -> list[str]:

@@ -742,6 +742,7 @@ class BlockingMethods(BlockingClient):
         source: str | None = None,
         target: str | None = None,
         glossary: Mapping[str, str] | None = None,
+        glossary_name: str | None = None,
         do_not_translate: str | Iterable[str] | None = None,
         do_not_translate_kinds: str | Iterable[str] | None = None,
         alternatives: int | None = None,
@@ -757,6 +758,8 @@ class BlockingMethods(BlockingClient):
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
             glossary: Term of the source to its rendering in the translation.
+            glossary_name: A glossary that is stored under this name; the terms of `glossary` count
+                before its own.
             do_not_translate: Texts that are copied as they are: names, codes, placeholders.
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
             alternatives: Number of translations per text, best first.
@@ -779,6 +782,7 @@ class BlockingMethods(BlockingClient):
                 source=source,
                 target=target,
                 glossary=glossary,
+                glossary_name=glossary_name,
                 do_not_translate=do_not_translate,
                 do_not_translate_kinds=do_not_translate_kinds,
                 alternatives=alternatives,
@@ -796,6 +800,7 @@ class BlockingMethods(BlockingClient):
         source: str | None = None,
         target: str | None = None,
         glossary: Mapping[str, str] | None = None,
+        glossary_name: str | None = None,
         do_not_translate: str | Iterable[str] | None = None,
         do_not_translate_kinds: str | Iterable[str] | None = None,
         model: str | None = None,
@@ -810,6 +815,8 @@ class BlockingMethods(BlockingClient):
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
             glossary: Term of the source to its rendering in the translation.
+            glossary_name: A glossary that is stored under this name; the terms of `glossary` count
+                before its own.
             do_not_translate: Texts that are copied as they are: names, codes, placeholders.
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
             model: Model name; optional where exactly one model fits.
@@ -827,6 +834,7 @@ class BlockingMethods(BlockingClient):
                 source=source,
                 target=target,
                 glossary=glossary,
+                glossary_name=glossary_name,
                 do_not_translate=do_not_translate,
                 do_not_translate_kinds=do_not_translate_kinds,
                 model=model,
@@ -1577,6 +1585,7 @@ class AwaitableMethods(AwaitableClient):
         source: str | None = None,
         target: str | None = None,
         glossary: Mapping[str, str] | None = None,
+        glossary_name: str | None = None,
         do_not_translate: str | Iterable[str] | None = None,
         do_not_translate_kinds: str | Iterable[str] | None = None,
         alternatives: int | None = None,
@@ -1592,6 +1601,8 @@ class AwaitableMethods(AwaitableClient):
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
             glossary: Term of the source to its rendering in the translation.
+            glossary_name: A glossary that is stored under this name; the terms of `glossary` count
+                before its own.
             do_not_translate: Texts that are copied as they are: names, codes, placeholders.
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
             alternatives: Number of translations per text, best first.
@@ -1614,6 +1625,7 @@ class AwaitableMethods(AwaitableClient):
                 source=source,
                 target=target,
                 glossary=glossary,
+                glossary_name=glossary_name,
                 do_not_translate=do_not_translate,
                 do_not_translate_kinds=do_not_translate_kinds,
                 alternatives=alternatives,
@@ -1631,6 +1643,7 @@ class AwaitableMethods(AwaitableClient):
         source: str | None = None,
         target: str | None = None,
         glossary: Mapping[str, str] | None = None,
+        glossary_name: str | None = None,
         do_not_translate: str | Iterable[str] | None = None,
         do_not_translate_kinds: str | Iterable[str] | None = None,
         model: str | None = None,
@@ -1645,6 +1658,8 @@ class AwaitableMethods(AwaitableClient):
             source: Source language: ISO 639, e.g. es, or the model's own code.
             target: Target language: ISO 639, e.g. en, or the model's own code.
             glossary: Term of the source to its rendering in the translation.
+            glossary_name: A glossary that is stored under this name; the terms of `glossary` count
+                before its own.
             do_not_translate: Texts that are copied as they are: names, codes, placeholders.
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
             model: Model name; optional where exactly one model fits.
@@ -1662,6 +1677,7 @@ class AwaitableMethods(AwaitableClient):
                 source=source,
                 target=target,
                 glossary=glossary,
+                glossary_name=glossary_name,
                 do_not_translate=do_not_translate,
                 do_not_translate_kinds=do_not_translate_kinds,
                 model=model,

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from triptych.glossaries import Name, Term
 from triptych.messages import (
     Alternative,
     Item,
@@ -19,12 +20,10 @@ from triptych.parameters import BeamParameters, Beams
 from triptych.task import Command, Task
 
 MAX_TERMS = 1000
-MAX_TERM_CHARACTERS = 200
 
-_Term = Annotated[str, Field(min_length=1, max_length=MAX_TERM_CHARACTERS)]
-Glossary = Annotated[dict[_Term, _Term], Field(max_length=MAX_TERMS)]
+Glossary = Annotated[dict[Term, Term], Field(max_length=MAX_TERMS)]
 CopiedKind = Literal["urls", "emails", "placeholders", "tags"]
-_Texts = Annotated[list[_Term], Field(max_length=MAX_TERMS)]
+_Texts = Annotated[list[Term], Field(max_length=MAX_TERMS)]
 _Kinds = list[CopiedKind]
 OneOrManyTexts = Annotated[_Texts, BeforeValidator(as_list, json_schema_input_type=str | _Texts)]
 OneOrManyKinds = Annotated[
@@ -44,6 +43,11 @@ class TranslateRequest(StreamRequest, BeamParameters):
     )
     glossary: Glossary | None = Field(
         default=None, description="Term of the source to its rendering in the translation."
+    )
+    glossary_name: Name | None = Field(
+        default=None,
+        description="A glossary that is stored under this name; the terms of `glossary` count "
+        "before its own.",
     )
     do_not_translate: OneOrManyTexts | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""Triptych's own HTTP API: one route for each task, and `/v1/models`.
+"""Triptych's own HTTP API: one route for each task, `/v1/models`, and stored glossaries.
 
 Streams are server-sent events (HTML standard, section 9.2):
 
@@ -27,6 +27,7 @@ from serving.errors import ServingError
 from serving.gateway.answers import Answer, TaskRequest, Timings
 from serving.gateway.auth import Keys
 from serving.gateway.dialects.bodies import read_message
+from serving.gateway.dialects.glossary_routes import glossary_routes
 from serving.gateway.openapi import SECURITY, errors, operation
 from serving.gateway.respond import respond
 from serving.gateway.service import Service
@@ -72,7 +73,7 @@ class NativeDialect:
         self._keys = keys
 
     def router(self, service: Service) -> APIRouter:
-        """`POST /v1/<task>` for each task, and `GET /v1/models`."""
+        """`POST /v1/<task>` for each task, `GET /v1/models`, and `/v1/glossaries`."""
         router = APIRouter()
         for task in TASKS.values():
             router.add_api_route(
@@ -98,6 +99,7 @@ class NativeDialect:
             responses=errors(401, 500) if self._keys.are_required else errors(500),
             openapi_extra=SECURITY if self._keys.are_required else None,
         )
+        glossary_routes(router, service, self.authorise, has_key=self._keys.are_required)
         return router
 
     def authorise(self, headers: Headers) -> None:

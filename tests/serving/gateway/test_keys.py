@@ -63,9 +63,9 @@ async def test_every_route_needs_a_key(make_gateway: MakeGateway, file: Path) ->
     tried = set()
     for path, methods in all_routes(gateway.app.routes):
         address = path.replace("{task}", "translate").replace("{model}", "translate")
-        address = address.replace("{name:path}", "page.js")
+        address = address.replace("{name:path}", "page.js").replace("{name}", "kitchen")
         for method in methods:
-            body = {"json": {}} if method == "POST" else {}
+            body = {"json": {}} if method in ("POST", "PUT") else {}
             for headers in (*WRONG, RIGHT):
                 response = await gateway.http.request(method, address, headers=headers, **body)
                 is_refused = response.status_code in REFUSED
@@ -76,6 +76,8 @@ async def test_every_route_needs_a_key(make_gateway: MakeGateway, file: Path) ->
         "/docs",
         "/openapi.json",
         "/v1/translate",
+        "/v1/glossaries",
+        "/v1/glossaries/{name}",
         "/hf/{model}",
         "/translate",
     } < tried

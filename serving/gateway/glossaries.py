@@ -1,0 +1,103 @@
+"""Glossaries of the key that a request came with, for every protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from serving.errors import UnknownGlossary, UnknownRoute
+from serving.gateway.auth import KEY, SINGLE
+from serving.gateway.glossary_store import GlossaryStore
+from serving.processing.stored_terms import StoredTerms
+from triptych.glossaries import (
+    Glossary,
+    GlossaryInfo,
+    GlossaryList,
+    GlossaryName,
+    ListGlossariesRequest,
+)
+
+InPool = Callable[..., Awaitable[Any]]
+
+
+class Glossaries:
+    """The glossaries of each key. Lives on one event loop; files are used in a thread pool.
+
+    A glossary belongs to the name of the key that it was put with; other keys do not see it. Where
+    no key is required, all callers share those of the gateway's single key.
+
+    Args:
+        folder: Where they are stored; None: nowhere.
+        in_pool: `Execution.in_pool`.
+
+    Raises:
+        SetupError: `folder` is not a folder.
+    """
+
+    def __init__(self, folder: Path | None, in_pool: InPool) -> None:
+        self._of_folder = None if folder is None else GlossaryStore(folder)
+        self._in_pool = in_pool
+
+    async def put(self, glossary: Glossary) -> GlossaryInfo:
+        """Store a glossary, or replace the one of that name.
+
+        Raises:
+            ServingError: see `GlossaryStore.put`; none are stored here.
+        """
+        info: GlossaryInfo = await self._in_pool(None, self._store.put, _owner(), glossary)
+        return info
+
+    async def get(self, request: GlossaryName) -> Glossary:
+        """A glossary with its terms.
+
+        Raises:
+            ServingError: see `GlossaryStore.get`; none are stored here.
+        """
+        found: Glossary = await self._in_pool(None, self._store.get, _owner(), request.name)
+        return found
+
+    async def listing(self, request: ListGlossariesRequest) -> GlossaryList:
+        """All glossaries, without their terms.
+
+        Raises:
+            ServingError: none are stored here.
+        """
+        return GlossaryList(data=await self._in_pool(None, self._store.listing, _owner()))
+
+    async def delete(self, request: GlossaryName) -> GlossaryInfo:
+        """Delete a glossary.
+
+        Raises:
+            ServingError: see `GlossaryStore.delete`; none are stored here.
+        """
+        info: GlossaryInfo = await self._in_pool(None, self._store.delete, _owner(), request.name)
+        return info
+
+    async def terms(self, name: str) -> StoredTerms:
+        """The terms of a glossary.
+
+        Raises:
+            ServingError: see `GlossaryStore.read`; none are stored here.
+        """
+        try:
+            known = self._store.kept(_owner(), name)
+            if known is None:
+                known = await self._in_pool(None, self._store.read, _owner(), name)
+        except UnknownGlossary as error:
+            error.field = "glossary_name"
+            raise
+        return known
+
+    @property
+    def _store(self) -> GlossaryStore:
+        if self._of_folder is None:
+            raise UnknownRoute(
+                "this gateway stores no glossaries: start it with --glossaries FOLDER"
+            )
+        return self._of_folder
+
+
+def _owner() -> str:
+    key = KEY.get()
+    return key.name if key else SINGLE
