@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AliasChoices, Field, HttpUrl, SecretStr, field_validator
+from pydantic import AliasChoices, Field, HttpUrl, IPvAnyNetwork, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from serving.image_origins import ImageOrigin
 from serving.planning.limits import TaskLimits
 from serving.processing.image import PILLOW_MAX_PIXELS, ImageLimits
 from triptych.parameters import MAX_BEAMS, MAX_STOPS
@@ -103,6 +104,23 @@ class GatewaySettings(BaseSettings):
         le=PILLOW_MAX_PIXELS,
         description="Maximum number of pixels of one image.",
     )
+    image_urls: Annotated[tuple[ImageOrigin, ...], NoDecode] = Field(
+        default=(),
+        description="Hosts that images may be fetched from, comma-separated: HOST or *.DOMAIN "
+        "(https), http://HOST:PORT. Default: images are not fetched.",
+    )
+    image_url_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = Field(
+        default=(),
+        description="Networks beside the public internet that those hosts may have addresses in, "
+        "comma-separated: 10.1.0.0/16.",
+    )
+    image_url_timeout: float = Field(
+        default=10.0,
+        gt=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Time limit of fetching one image, redirects included, in seconds.",
+    )
     request_timeout: float = Field(
         default=60.0,
         gt=0,
@@ -132,12 +150,15 @@ class GatewaySettings(BaseSettings):
     def _none_if_empty(cls, value: object) -> object:
         return None if value == "" else value
 
-    @field_validator("cors_allow_origin", mode="before")
+    @field_validator("image_urls", mode="before")
+    @classmethod
+    def _origins(cls, value: object) -> object:
+        return tuple(map(ImageOrigin.parse, _parts(value))) if isinstance(value, str) else value
+
+    @field_validator("cors_allow_origin", "image_url_networks", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(origin.strip() for origin in value.split(",") if origin.strip())
-        return value
+        return _parts(value) if isinstance(value, str) else value
 
     @property
     def task_limits(self) -> TaskLimits:
@@ -150,3 +171,7 @@ class GatewaySettings(BaseSettings):
             max_prompt_images=self.max_prompt_images,
             image=ImageLimits(max_pixels=self.max_image_pixels),
         )
+
+
+def _parts(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip())

@@ -40,7 +40,7 @@ from serving.settings import GatewaySettings
 from triptych.messages import Chunk
 
 T = TypeVar("T")
-Prepare = Callable[[], Plan]
+Prepare = Callable[[], Awaitable[Plan]]
 """Makes a request's plan."""
 PrepareAgain = Callable[[Call], Awaitable[Prepare | None]]
 """Given a call whose model version Triton does not have: how the request's plan is made for the
@@ -71,7 +71,7 @@ class _NotLoaded(Exception):
 
 
 class Execution:
-    """Runs plans. Lives on one event loop; `prepare` and `finish` run in its thread pool.
+    """Runs plans. Lives on one event loop; plans are made and finished in its thread pool.
 
     Args:
         inference: Runs the models; closed by `close`.
@@ -127,7 +127,6 @@ class Execution:
     async def answer(
         self,
         prepare: Prepare,
-        size: int | None,
         route: str,
         prepare_again: PrepareAgain = _never,
     ) -> Answer:
@@ -135,7 +134,6 @@ class Execution:
 
         Args:
             prepare: Makes its plan.
-            size: Of that work.
             route: Label of the metrics.
             prepare_again: Awaited once if Triton does not have the version of one of the calls.
 
@@ -144,12 +142,11 @@ class Execution:
         """
         self._refuse_if_draining()
         with self._admission.request():
-            return await self._within_deadline(self._run(prepare, size, route, prepare_again))
+            return await self._within_deadline(self._run(prepare, route, prepare_again))
 
     def stream(
         self,
         prepare: Prepare,
-        size: int | None,
         route: str,
         prepare_again: PrepareAgain = _never,
     ) -> ChunkStream:
@@ -162,7 +159,7 @@ class Execution:
 
         async def produce(stream: ChunkStream) -> None:
             with self._admission.request():
-                work = self._run_stream(prepare, size, route, stream, prepare_again)
+                work = self._run_stream(prepare, route, stream, prepare_again)
                 await self._within_deadline(work)
 
         return ChunkStream(produce)
@@ -205,14 +202,12 @@ class Execution:
         await self._joiner.close()
         await self.inference.close()
 
-    async def _run(
-        self, prepare: Prepare, size: int | None, route: str, prepare_again: PrepareAgain
-    ) -> Answer:
+    async def _run(self, prepare: Prepare, route: str, prepare_again: PrepareAgain) -> Answer:
         started_s = time.monotonic()
         deadline_s = started_s + self._limit_s()
         latency = TokenLatency(self._metrics, route, started_s)
         trace = TRACE.get()
-        plan = await self.in_pool(size, prepare)
+        plan = await prepare()
         tokenized_s = time.monotonic()
         if trace is not None:
             trace.phase("preprocess", started_s, tokenized_s)
@@ -220,7 +215,7 @@ class Execution:
         for call, (outcome, _) in zip(plan.calls, turns, strict=True):
             if _is_not_loaded(outcome):
                 if again := await prepare_again(call):
-                    plan = await self.in_pool(size, again)
+                    plan = await again()
                     turns = await self._turns(plan, deadline_s, latency)
                 break
         done_s = time.monotonic()
@@ -278,7 +273,6 @@ class Execution:
     async def _run_stream(
         self,
         prepare: Prepare,
-        size: int | None,
         route: str,
         stream: ChunkStream,
         prepare_again: PrepareAgain,
@@ -290,7 +284,7 @@ class Execution:
         """
         started_s = time.monotonic()
         latency = TokenLatency(self._metrics, route, started_s)
-        plan = await self.in_pool(size, prepare)
+        plan = await prepare()
         refused: _NotLoaded | None = None
         try:
             await self._stream_plan(plan, route, stream, latency, started_s)
@@ -301,7 +295,7 @@ class Execution:
         again = None if stream.has_sent else await prepare_again(refused.call)
         if again is None:
             raise refused.error
-        plan = await self.in_pool(size, again)
+        plan = await again()
         stream.is_second_attempt = True
         await self._stream_plan(plan, route, stream, latency, started_s)
 

@@ -15,11 +15,13 @@ from serving.gateway.catalog import Catalog
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.execution import Execution, Prepare
 from serving.gateway.glossaries import Glossaries
+from serving.gateway.image_urls import ImageFetcher
 from serving.gateway.inference import Inference
 from serving.gateway.metrics import Metrics
 from serving.gateway.trace_context import TRACE, Tracer
 from serving.planning.calls import Call
 from serving.planning.loaded_model import LoadedModel
+from serving.planning.served_task import Plan
 from serving.settings import GatewaySettings
 from triptych.messages import ModelList
 
@@ -55,6 +57,7 @@ class Service:
         self.execution = Execution(inference, settings, metrics)
         self.glossaries = Glossaries(settings.glossaries, self.execution.in_pool)
         self._limits = settings.task_limits
+        self.fetcher = ImageFetcher(settings)
 
     async def completed(self, request: TaskRequest) -> TaskRequest:
         """The request with the terms that it refers to by name; others as they are.
@@ -74,10 +77,10 @@ class Service:
         Raises:
             ServingError: no model, refused, out of time, or no item succeeded.
         """
-        model, size = self._resolve(request)
-        prepare = self._preparation(request, model)
+        model = self._resolve(request)
+        prepare = partial(self._plan, request, model)
         again = partial(self._prepare_again, request, model)
-        return await self.execution.answer(prepare, size, request.route, again)
+        return await self.execution.answer(prepare, request.route, again)
 
     def stream(self, request: TaskRequest) -> ChunkStream:
         """The response of a request as chunks.
@@ -85,10 +88,10 @@ class Service:
         Raises:
             ServingError: no model, or the gateway is shutting down.
         """
-        model, size = self._resolve(request)
-        prepare = self._preparation(request, model)
+        model = self._resolve(request)
+        prepare = partial(self._plan, request, model)
         again = partial(self._prepare_again, request, model)
-        return self.execution.stream(prepare, size, request.route, again)
+        return self.execution.stream(prepare, request.route, again)
 
     def models(self) -> ModelList:
         """The served models."""
@@ -97,19 +100,24 @@ class Service:
     async def close(self) -> None:
         """Release threads and connections."""
         await self.execution.close()
+        await self.fetcher.close()
         await asyncio.to_thread(self.tracer.close, EXPORT_S)
 
-    def _resolve(self, request: TaskRequest) -> tuple[LoadedModel, int | None]:
-        """The model that serves a request, and the size of the work to prepare it."""
+    def _resolve(self, request: TaskRequest) -> LoadedModel:
+        """The model that serves a request."""
         model = self.catalog.resolve(request.task, request.message)
         if (trace := TRACE.get()) is not None:
-            trace.annotate(
-                {"triptych.task": request.task.declaration.name, "triptych.model": model.name}
-            )
-        return model, request.task.size(request.message)
+            trace.annotate({"triptych.task": request.task.name, "triptych.model": model.name})
+        return model
 
-    def _preparation(self, request: TaskRequest, model: LoadedModel) -> Prepare:
-        return partial(request.task.prepare, request.message, request.images, model, self._limits)
+    async def _plan(self, request: TaskRequest, model: LoadedModel) -> Plan:
+        """A request's plan, made off the event loop where that is much work."""
+        images, size = request.images, request.task.size(request.message)
+        if self.fetcher.fetches(images):
+            images = await self.fetcher.fetched(images)
+        prepare = request.task.prepare
+        arguments = (request.message, images, model, self._limits)
+        return await self.execution.in_pool(size, prepare, *arguments)
 
     async def _prepare_again(
         self, request: TaskRequest, before: LoadedModel, call: Call
@@ -128,9 +136,9 @@ class Service:
         while time.monotonic() < until_s and await inference.served_version(call.model):
             if self.catalog.version(before.name) != before.manifest.version:
                 model = self.catalog.resolve(request.task, request.message)
-                return self._preparation(request, model)
+                return partial(self._plan, request, model)
             if await inference.is_ready(call.model, call.version):
-                return self._preparation(request, before)
+                return partial(self._plan, request, before)
             await asyncio.sleep(_SWITCH_POLL_S)
         return None
 

@@ -12,8 +12,8 @@ from serving.processing.image import Pixels, decode_image, prepare_image
 from triptych import images as wire_images
 from triptych.task import IMAGES
 
-ImageInput = str | bytes
-"""Base64 or a data URI, or an image file's bytes."""
+ImageInput = str | bytes | ServingError
+"""Base64 or a data URI, an image file's bytes, or why an image could not be fetched."""
 
 
 def prepare_images(
@@ -38,6 +38,8 @@ def prepare_images(
 
 
 def _bytes(image: ImageInput) -> bytes:
+    if isinstance(image, ServingError):
+        raise image
     if isinstance(image, bytes):
         return image
     if image.startswith(("http://", "https://")):
