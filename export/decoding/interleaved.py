@@ -109,7 +109,8 @@ class AdmitImages(nn.Module):
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """(B, I, height, width, 3) uint8 → keys and values of each reading layer, (B, H, S, K)."""
-        vectors = self.encoder(pixels.flatten(0, 1))  # (B·I, L, E)
+        images = pixels.float().flatten(0, 1)  # TensorRT reshapes no uint8
+        vectors = self.encoder(images)  # (B·I, L, E)
         joined = vectors.reshape(pixels.shape[0], -1, vectors.shape[-1])
         return tuple(part for pair in self.decoder.project_images(joined) for part in pair)
 

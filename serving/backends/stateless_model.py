@@ -19,6 +19,7 @@ import triton_python_backend_utils as pb
 from serving.backends.heartbeat import Heartbeat
 from serving.backends.instance import TritonMetrics, assert_interpreter, text_parameters
 from serving.backends.session_stats import REPORTED, SessionStats
+from serving.errors import DeviceError
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -75,6 +76,8 @@ class StatelessModel(ABC):
         self._sessions = self.open_sessions(file, config, card)
         try:
             self._sessions.warm_up()
+        except DeviceError:
+            raise
         except Exception as error:  # the runtimes' errors share no base
             pb.Logger.log_verbose(f"no warm-up on zeros: {error}")
         self._stats = SessionStats()

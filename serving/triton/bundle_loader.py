@@ -107,8 +107,7 @@ class BundleLoader:
         for bundle in candidates:
             try:
                 self._prepare(bundle)
-                for model in bundle.models:
-                    self._load_model(model, VersionPolicy(bundle.version))
+                self._load_all(bundle)
             except SetupError as error:
                 failures.append(error)
                 if len(candidates) > 1:
@@ -119,6 +118,21 @@ class BundleLoader:
             return bundle
         self._retry_at_s[name] = self._clock() + _RETRY_S
         raise failures[0]
+
+    def _load_all(self, bundle: Bundle) -> None:
+        """Load every model of a bundle.
+
+        Raises:
+            DeviceError: Triton cannot load one for CUDA: mostly libraries or memory are missing.
+            SetupError: Triton cannot load one.
+        """
+        try:
+            for model in bundle.models:
+                self._load_model(model, VersionPolicy(bundle.version))
+        except SetupError as error:
+            if bundle.manifest.device == "cuda":
+                raise DeviceError(error.message) from error
+            raise
 
     def refuse(self, failures: Sequence[SetupError]) -> None:
         """Raise the first failure that is not a missing device, or any where nothing is loaded."""

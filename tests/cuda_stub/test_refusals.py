@@ -38,10 +38,47 @@ except DeviceError as error:
 """
 
 
-def refused(**environment: str) -> str:
+PORT = {"data_type": "TYPE_FP32", "dims": [1, 4, 4]}
+CONFIG = {
+    "name": "image",
+    "max_batch_size": 4,
+    "input": [{"name": "x", **PORT}],
+    "output": [{"name": "y", **PORT}],
+}
+WARM_UP = f"""
+import os
+from pathlib import Path
+from serving.backends.onnxruntime.graph_sessions import GraphSessions
+from serving.errors import DeviceError
+for file in os.environ["GRAPHS"].split(":"):
+    sessions = GraphSessions(Path(file), {CONFIG}, card=0)
+    try:
+        sessions.warm_up()
+        print("ran")
+    except DeviceError as error:
+        print("refused:", error.message)
+"""
+
+
+def doubling() -> onnx.ModelProto:
+    return image_graph(helper.make_node("Add", ["x", "x"], ["y"]))
+
+
+def convolution() -> onnx.ModelProto:
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 3, 3], [1.0] * 9)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    return image_graph(node, weights)
+
+
+def image_graph(node: onnx.NodeProto, *weights: onnx.TensorProto) -> onnx.ModelProto:
+    x, y = [(name, TensorProto.FLOAT, ["B", 1, 4, 4]) for name in ("x", "y")]
+    return graph([node], [x], [y], list(weights))
+
+
+def refused(program: str = CHECK, **environment: str) -> str:
     """What a process in this environment prints."""
     done = subprocess.run(
-        [sys.executable, "-c", CHECK],
+        [sys.executable, "-c", program],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -70,6 +107,29 @@ def test_library_of_the_provider_is_missing(stub: Stub, tmp_path: Path) -> None:
             shutil.copy(library, tmp_path)
     found = refused(LD_LIBRARY_PATH=str(tmp_path))
     assert "refused: ONNX Runtime cannot load CUDAExecutionProvider: libcublasLt.so.13" in found
+
+
+def test_cudnn_is_missing_where_a_convolution_needs_it(stub: Stub, tmp_path: Path) -> None:
+    """It is loaded at its first use: what needs none of it is served."""
+    for library in Path(os.environ["LD_LIBRARY_PATH"]).iterdir():
+        if "cudnn" not in library.name:
+            shutil.copy(library, tmp_path)
+    image, text = tmp_path / "image.onnx", tmp_path / "text.onnx"
+    onnx.save(convolution(), image)
+    onnx.save(doubling(), text)
+    found = refused(WARM_UP, LD_LIBRARY_PATH=str(tmp_path), GRAPHS=f"{text}:{image}")
+    assert found.splitlines() == [
+        "ran",
+        "refused: cuDNN is missing, which Conv needs on CUDA: "
+        "pip install onnxruntime-gpu[cuda,cudnn]",
+    ]
+
+
+def test_convolution_runs_on_the_card(stub: Stub, tmp_path: Path) -> None:
+    onnx.save(convolution(), tmp_path / "model.onnx")
+    before = stub.read()
+    GraphSessions(tmp_path / "model.onnx", CONFIG, card=0).warm_up()
+    assert (stub.read() - before).launches > 0
 
 
 def test_too_little_memory_for_the_rows(stub: Stub, on_device: OnDevice) -> None:

@@ -15,8 +15,6 @@ from tests.cuda_stub.conftest import OnDevice
 from tests.cuda_stub.prompts import prompt_of
 from tests.cuda_stub.stub_library import Counts, Stub
 
-# Captioners are placed and their steps captured in test_placement.py: the plans of `admit`'s
-# convolutions are cuDNN's, and the stub has none.
 CASES = [
     ("gpt2", Precision.FP16),
     ("gpt2", Precision.BF16),
@@ -26,6 +24,9 @@ CASES = [
     ("t5", Precision.FP16),
     ("bahdanau", Precision.FP16),
     ("rnn-lm", Precision.FP16),
+    ("vision-encoder-decoder", Precision.FP16),
+    ("vision-encoder-decoder", Precision.FP32),
+    ("show-attend-tell", Precision.FP16),
 ]
 
 

@@ -22,6 +22,7 @@ from serving.backends.onnxruntime.config_check import check_config, element_type
 from serving.backends.onnxruntime.options import session_options
 from serving.engine.runners.cuda.installation import (
     PROVIDER,
+    require_cudnn,
     require_loaded,
     require_provider,
 )
@@ -88,6 +89,7 @@ class GraphSessions:
         Dynamic dimensions become 1.
 
         Raises:
+            DeviceError: a kernel needs cuDNN, which is missing.
             Exception: the graph cannot take such inputs; its first request warms it up instead.
         """
         [(names, session)] = self._sessions.items()
@@ -97,7 +99,11 @@ class GraphSessions:
             )
             for node in self._inputs
         }
-        session.run(list(names), feed)
+        try:
+            session.run(list(names), feed)
+        except Exception as error:  # ONNX Runtime's errors share no base
+            require_cudnn(error)
+            raise
 
     def error_text(self, error: Exception) -> str:
         """An error of `run` on one line, as the native backend words it."""
@@ -120,6 +126,7 @@ class GraphSessions:
         on_card = (PROVIDER, {"device_id": str(self._card), "use_tf32": "0"})
         session = ort.InferenceSession(model, options, providers=[on_card, _CPU])
         require_loaded(session)
+        session.disable_fallback()  # else an error of CUDA opens it on the CPU
         return session
 
 

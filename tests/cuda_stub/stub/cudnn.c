@@ -1,5 +1,7 @@
-// cuDNN without arithmetic; see cublas.c. Convolutions can be placed, not run: their plans are cuDNN's.
+// cuDNN without arithmetic; see cublas.c. A convolution has one plan, without workspace: one launch.
+#include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 static char object[64];
 
@@ -40,9 +42,18 @@ int cudnnGetConvolutionForwardWorkspaceSize(void *handle, void *x, void *w, void
   return *bytes = 256, 0;
 }
 int cudnnBackendCreateDescriptor(int kind, void **created) { return *created = object, 0; }
+
+// A heuristic finds one engine, of number 0, with neither knobs nor notes; every size is 0.
+enum { TYPE_INT64 = 3, TYPE_DESCRIPTOR = 15 };
+enum { KNOB_CHOICES = 302, KNOBS = 1302, NUMERICAL_NOTES = 1303, BEHAVIOUR_NOTES = 1305 };
 int cudnnBackendGetAttribute(void *descriptor, int name, int type, long wanted, long *found,
                              void *values) {
-  return found ? *found = 0, 0 : 0;
+  bool is_empty = name == KNOB_CHOICES || name == KNOBS || name == NUMERICAL_NOTES ||
+                  name == BEHAVIOUR_NOTES;
+  if (found) *found = !is_empty;
+  if (!is_empty && wanted && type != TYPE_DESCRIPTOR)
+    memset(values, 0, type == TYPE_INT64 ? sizeof(long) : sizeof(int));
+  return 0;
 }
 LAUNCHES(cudnnActivationForward)
 LAUNCHES(cudnnAddTensor)

@@ -58,6 +58,23 @@ def test_server_refuses_it_and_serves_the_others(tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.integration
+def test_bundle_that_does_not_load_on_the_card_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too little memory, a missing library: Triton gives the reason as text."""
+    monkeypatch.setattr(devices, "GPU", tmp_path)
+    bundle = _for_cuda(tmp_path)
+    (bundle.folder / next(iter(bundle.manifest.graphs.values())).file).write_bytes(b"no graph")
+    publish_times(tmp_path, "thrice", 3)
+    server = TritonServer(TritonSettings(tmp_path))
+    try:
+        server.start()
+        assert server.models == ("thrice",)
+    finally:
+        server.stop()
+
+
 def test_bundle_for_cuda_is_refused_where_only_the_cpu_is_to_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from serving.bundle import Dtype
 from serving.engine.runners.cuda.graph_ids import GRAPH_LIMIT, UNCAPTURED
 from serving.engine.runners.cuda.installation import (
     PROVIDER,
+    require_cudnn,
     require_loaded,
     require_provider,
 )
@@ -343,6 +344,23 @@ class CudaDevice(AddressDevice):
         session = super().open(model, options, is_captured=is_captured)
         require_loaded(session)
         return session
+
+    def run_bound(
+        self,
+        session: onnxruntime.InferenceSession,
+        binding: onnxruntime.IOBinding,
+        graph_id: int = UNCAPTURED,
+    ) -> None:
+        """See `OrtDevice.run_bound`.
+
+        Raises:
+            DeviceError: a kernel needs cuDNN, which is missing.
+        """
+        try:
+            super().run_bound(session, binding, graph_id)
+        except Exception as error:  # the runtime's exceptions share no base class
+            require_cudnn(error)
+            raise
 
     def _provider_options(self, *, is_captured: bool) -> dict[str, str]:
         return {

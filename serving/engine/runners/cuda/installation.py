@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
+import re
 from pathlib import Path
 
 import onnxruntime
@@ -13,6 +14,8 @@ from serving.engine.runners.cuda.runtime import CudaRuntime
 from serving.errors import DeviceError
 
 PROVIDER = "CUDAExecutionProvider"
+_NO_CUDNN = "cuDNN is unavailable"
+_RUNNING_NODE = re.compile(r"running (\w+) node")
 
 
 def check_card(number: int) -> None:
@@ -48,6 +51,24 @@ def require_loaded(session: onnxruntime.InferenceSession) -> None:
     """
     if PROVIDER not in session.get_providers():
         raise DeviceError(f"ONNX Runtime cannot load {PROVIDER}: {_missing_library()}")
+
+
+def require_cudnn(error: Exception) -> None:
+    """Refuses an error of a kernel that found no cuDNN, which is loaded at its first use.
+
+    Args:
+        error: Of ONNX Runtime.
+
+    Raises:
+        DeviceError: names the operator.
+    """
+    if _NO_CUDNN not in str(error):
+        return
+    node = _RUNNING_NODE.search(str(error))
+    raise DeviceError(
+        f"cuDNN is missing, which {node[1] if node else 'this model'} needs on CUDA: "
+        "pip install onnxruntime-gpu[cuda,cudnn]"
+    ) from error
 
 
 def _missing_library() -> str:

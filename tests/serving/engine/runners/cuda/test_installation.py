@@ -18,3 +18,19 @@ def test_runtime_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_provider_is_missing() -> None:
     with pytest.raises(DeviceError, match="has no CUDAExecutionProvider: install"):
         installation.check_card(0)
+
+
+def test_cudnn_is_missing() -> None:
+    said = (
+        "Non-zero status code returned while running Conv node. Name:'c' Status Message: cuDNN is "
+        "unavailable or disabled for CUDA Execution Provider: dlopen failed for libcudnn.so"
+    )
+    wanted = (
+        r"^cuDNN is missing, which Conv needs on CUDA: pip install onnxruntime-gpu\[cuda,cudnn\]$"
+    )
+    with pytest.raises(DeviceError, match=wanted):
+        installation.require_cudnn(RuntimeError(said))
+
+
+def test_other_errors_of_a_kernel_are_not_about_cudnn() -> None:
+    installation.require_cudnn(RuntimeError("while running Conv node: CUDNN_STATUS_NOT_SUPPORTED"))
