@@ -68,6 +68,14 @@ async def test_form_is_read_as_json_is(gateway: Gateway) -> None:
         assert response.json()["alternatives"] == [[], []]
 
 
+async def test_form_may_hold_letters_as_they_are(gateway: Gateway) -> None:
+    """As curl's `-d` sends them; `%` escapes mean what they mean, also beside them."""
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    content = "q=¿está%3F+sí&source=es&target=en".encode()
+    response = await gateway.http.post("/translate", content=content, headers=headers)
+    assert response.json() == {"translatedText": "¿está? sí"}
+
+
 async def test_pair_of_languages_chooses_the_model(gateway: Gateway) -> None:
     for source, target, model in (("es", "en", "spanish"), ("EN-us", "fr", "french")):
         response = await post(gateway, "/translate", q="a", source=source, target=target)
@@ -171,6 +179,7 @@ async def test_requests_are_refused_by_name_with_400(
         (b"[1]", "application/json"),
         (b"\xff", "application/json"),
         (b"q=%ff&source=es&target=en", "application/x-www-form-urlencoded"),
+        (b"q=\xff&source=es&target=en", "application/x-www-form-urlencoded"),
         (b"q=a" + b"&x=a" * 1000, "application/x-www-form-urlencoded"),
         (b"--x\r\n", "multipart/form-data; boundary=x"),
         (b"--x\r\n", "multipart/form-data"),

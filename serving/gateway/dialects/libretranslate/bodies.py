@@ -120,7 +120,7 @@ def _of_form(body: bytes, most: int) -> Fields:
     if body.count(b"%") > _MAX_ESCAPES:
         raise PayloadTooLarge(f"the form has more than {_MAX_ESCAPES} escaped bytes: send JSON")
     try:
-        text = body.decode("ascii")
+        text = body.decode("utf-8")  # curl's `-d` sends letters as they are
         parsed = parse_qs(
             text, keep_blank_values=True, encoding="utf-8", errors="strict", max_num_fields=most
         )
