@@ -100,6 +100,8 @@ OTHERS: Mapping[str, Route] = {
     "libretranslate/detect": Route("/detect", {"q": SENTENCE}, "translate", answer=None),
 }
 """Name → route, of the other APIs; the routes of tasks have the tasks' names."""
+NAMING = ("embed", "score")
+"""Tasks whose requests name a model: their default takes short texts alone, or there is none."""
 EVERY = "all"
 """In place of names: every route that is served."""
 
@@ -116,7 +118,10 @@ def route_of(name: str) -> Route:
         KeyError: there is none.
     """
     task = TASKS.get(name)
-    return OTHERS[name] if task is None else Route(task.path, task.sample, name)
+    if task is None:
+        return OTHERS[name]
+    named = {"model": MODEL} if name in NAMING else {}
+    return Route(task.path, {**task.sample, **named}, name)
 
 
 def served(models: Iterable[Model], names: Iterable[str]) -> dict[str, str]:

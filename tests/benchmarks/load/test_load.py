@@ -92,6 +92,15 @@ def test_every_task_has_a_valid_sample(images: Path) -> None:
         task.request.model_validate_json(payloads.draw(name).body)
 
 
+def test_tasks_whose_default_is_short_or_missing_name_a_model(images: Path) -> None:
+    payloads = Payloads(("embed", "score", "tag"), 0, images, {"embed": "long", "score": "es-en"})
+    named = {
+        name: json.loads(payloads.draw(name).body).get("model")
+        for name in ("embed", "score", "tag")
+    }
+    assert named == {"embed": "long", "score": "es-en", "tag": None}
+
+
 def test_tasks_are_those_that_the_gateway_serves() -> None:
     with fake_gateway() as url:
         assert served_routes(url, DEFAULT_TASKS) == {"translate": ""}
