@@ -40,9 +40,9 @@ def generate(output: Path, tasks: Mapping[str, Task] = TASKS) -> None:
         METHODS: formatted(methods_text(declared), METHODS),
         SUMMARIES: formatted(summaries_text(declared), SUMMARIES),
     }
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    for page in sorted((ROOT / "docs").rglob("*.md")):
         text = page.read_text(encoding="utf-8")
-        files[f"docs/{page.name}"] = with_tables(text, tasks)
+        files[str(page.relative_to(ROOT))] = with_tables(text, tasks)
     for name, text in files.items():
         path = output / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ export function fewShot(prompt) {
   const rows = () =>
     shots.value.map(([picture, input, output]) => ({ input, output, picture: place ? picture : null }));
 
-  /** The layout of Brown et al. 2020, figure 2.1 (docs/generate.md). */
+  /** The layout of Brown et al. 2020, figure 2.1 (docs/endpoints/generate.md). */
   function show() {
     const { text, pictures } = prompt();
     const head = instruction.value.trim();
