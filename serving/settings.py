@@ -62,6 +62,11 @@ class GatewaySettings(BaseSettings):
     max_concurrent_tokens: int = Field(
         default=262_144, ge=1, description="Input tokens of all concurrent requests; more get 429."
     )
+    max_concurrent_pixels: int = Field(
+        default=500_000_000,
+        ge=1,
+        description="Pixels of the images of all concurrent requests; more get 429.",
+    )
     max_concurrent_sequences: int = Field(
         default=64,
         ge=1,

@@ -8,15 +8,18 @@ admitted requests may finish; those that do not are aborted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from serving.errors import InvalidRequest, Overloaded, Unavailable
 from serving.gateway.auth import KEY, ApiKey
+from triptych.task import IMAGES
 
 RETRY_AFTER_S = 1.0
+Reserve = Callable[[int], None]
+"""Reserves that many pixels in all for a request; raises as `Admission.pixels` says."""
 
 
 @dataclass
@@ -25,6 +28,7 @@ class Usage:
 
     requests: int = 0
     tokens: int = 0
+    pixels: int = 0
 
 
 class Admission:
@@ -36,12 +40,16 @@ class Admission:
     Args:
         max_requests: Admitted at once.
         max_tokens: Input tokens of all admitted calls.
+        max_pixels: Pixels of the images of all admitted requests.
         max_sequences: Calls running at Triton at once.
     """
 
-    def __init__(self, *, max_requests: int, max_tokens: int, max_sequences: int) -> None:
+    def __init__(
+        self, *, max_requests: int, max_tokens: int, max_pixels: int, max_sequences: int
+    ) -> None:
         self._max_requests = max_requests
         self._max_tokens = max_tokens
+        self._max_pixels = max_pixels
         self._turns = asyncio.Semaphore(max_sequences)
         self._admitted: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
@@ -51,6 +59,7 @@ class Admission:
         """By the key's name; of those that have requests."""
         self.requests = 0
         self.tokens = 0
+        self._pixels = 0
         self.waiting = 0
         """Calls waiting for their turn."""
 
@@ -171,6 +180,37 @@ class Admission:
             self.tokens -= tokens
             usage.tokens -= tokens
 
+    @contextmanager
+    def pixels(self) -> Iterator[Reserve]:
+        """Reservation of the pixels of the current request, once it has been admitted.
+
+        A request that is prepared again reserves them once.
+
+        Raises:
+            InvalidRequest: more than the limit.
+            Overloaded: more than are free now, for this key or in all.
+        """
+        key = KEY.get()
+        usage = self._usage(key)
+        held = 0
+
+        def reserve(pixels: int) -> None:
+            nonlocal held
+            more = max(0, pixels - held)
+            limit = key.max_concurrent_pixels if key is not None else None
+            if limit is not None:
+                _check_pixels(pixels, usage.pixels + more, limit, "with this key ")
+            _check_pixels(pixels, self._pixels + more, self._max_pixels)
+            held += more
+            usage.pixels += more
+            self._pixels += more
+
+        try:
+            yield reserve
+        finally:
+            usage.pixels -= held
+            self._pixels -= held
+
     def _usage(self, key: ApiKey | None) -> Usage:
         return self._usages.get(key.name, Usage()) if key is not None else Usage()
 
@@ -190,3 +230,18 @@ class Admission:
 
 def _closed() -> Unavailable:
     return Unavailable("the gateway was shut down: try another", retry_after_s=1)
+
+
+def _check_pixels(pixels: int, total: int, limit: int, whose: str = "") -> None:
+    if pixels > limit:
+        raise InvalidRequest(
+            f"the request's images have {pixels} pixels in all, at most {limit} are taken {whose}"
+            "at once: send several requests",
+            field=IMAGES,
+        )
+    if total > limit:
+        raise Overloaded(
+            f"images of {total - pixels} pixels {whose}are being served, at most {limit} at once: "
+            "try again",
+            retry_after_s=RETRY_AFTER_S,
+        )

@@ -35,6 +35,7 @@ class ApiKey(BaseModel):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     max_concurrent_requests: int | None = Field(default=None, ge=1)
     max_concurrent_tokens: int | None = Field(default=None, ge=1)
+    max_concurrent_pixels: int | None = Field(default=None, ge=1)
 
 
 class _File(BaseModel):

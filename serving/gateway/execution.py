@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from serving.errors import DeadlineExceeded, ServingError, Unavailable
-from serving.gateway.admission import Admission
+from serving.gateway.admission import Admission, Reserve
 from serving.gateway.answers import Answer, Timings
 from serving.gateway.call_spans import call_span
 from serving.gateway.chunk_stream import ChunkStream
@@ -40,8 +40,8 @@ from serving.settings import GatewaySettings
 from triptych.messages import Chunk
 
 T = TypeVar("T")
-Prepare = Callable[[], Awaitable[Plan]]
-"""Makes a request's plan."""
+Prepare = Callable[[Reserve], Awaitable[Plan]]
+"""Makes a request's plan, once its pixels have been reserved."""
 PrepareAgain = Callable[[Call], Awaitable[Prepare | None]]
 """Given a call whose model version Triton does not have: how the request's plan is made for the
 version that is served by now; None if there is no other."""
@@ -90,6 +90,7 @@ class Execution:
         self._admission = Admission(
             max_requests=settings.max_concurrent_requests,
             max_tokens=settings.max_concurrent_tokens,
+            max_pixels=settings.max_concurrent_pixels,
             max_sequences=settings.max_concurrent_sequences,
         )
         self._joiner = Joiner(
@@ -141,8 +142,8 @@ class Execution:
             ServingError: refused, out of time, or no item succeeded.
         """
         self._refuse_if_draining()
-        with self._admission.request():
-            return await self._within_deadline(self._run(prepare, route, prepare_again))
+        with self._admission.request(), self._admission.pixels() as reserve:
+            return await self._within_deadline(self._run(prepare, reserve, route, prepare_again))
 
     def stream(
         self,
@@ -158,8 +159,8 @@ class Execution:
         self._refuse_if_draining()
 
         async def produce(stream: ChunkStream) -> None:
-            with self._admission.request():
-                work = self._run_stream(prepare, route, stream, prepare_again)
+            with self._admission.request(), self._admission.pixels() as reserve:
+                work = self._run_stream(prepare, reserve, route, stream, prepare_again)
                 await self._within_deadline(work)
 
         return ChunkStream(produce)
@@ -202,12 +203,14 @@ class Execution:
         await self._joiner.close()
         await self.inference.close()
 
-    async def _run(self, prepare: Prepare, route: str, prepare_again: PrepareAgain) -> Answer:
+    async def _run(
+        self, prepare: Prepare, reserve: Reserve, route: str, prepare_again: PrepareAgain
+    ) -> Answer:
         started_s = time.monotonic()
         deadline_s = started_s + self._limit_s()
         latency = TokenLatency(self._metrics, route, started_s)
         trace = TRACE.get()
-        plan = await prepare()
+        plan = await prepare(reserve)
         tokenized_s = time.monotonic()
         if trace is not None:
             trace.phase("preprocess", started_s, tokenized_s)
@@ -215,7 +218,7 @@ class Execution:
         for call, (outcome, _) in zip(plan.calls, turns, strict=True):
             if _is_not_loaded(outcome):
                 if again := await prepare_again(call):
-                    plan = await again()
+                    plan = await again(reserve)
                     turns = await self._turns(plan, deadline_s, latency)
                 break
         done_s = time.monotonic()
@@ -273,6 +276,7 @@ class Execution:
     async def _run_stream(
         self,
         prepare: Prepare,
+        reserve: Reserve,
         route: str,
         stream: ChunkStream,
         prepare_again: PrepareAgain,
@@ -284,7 +288,7 @@ class Execution:
         """
         started_s = time.monotonic()
         latency = TokenLatency(self._metrics, route, started_s)
-        plan = await prepare()
+        plan = await prepare(reserve)
         refused: _NotLoaded | None = None
         try:
             await self._stream_plan(plan, route, stream, latency, started_s)
@@ -295,7 +299,7 @@ class Execution:
         again = None if stream.has_sent else await prepare_again(refused.call)
         if again is None:
             raise refused.error
-        plan = await again()
+        plan = await again(reserve)
         stream.is_second_attempt = True
         await self._stream_plan(plan, route, stream, latency, started_s)
 

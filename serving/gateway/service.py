@@ -9,6 +9,7 @@ from functools import partial
 from importlib import import_module
 
 from serving.errors import SetupError
+from serving.gateway.admission import Reserve
 from serving.gateway.answers import Answer, TaskRequest
 from serving.gateway.auth import Keys
 from serving.gateway.catalog import Catalog
@@ -20,6 +21,7 @@ from serving.gateway.inference import Inference
 from serving.gateway.metrics import Metrics
 from serving.gateway.trace_context import TRACE, Tracer
 from serving.planning.calls import Call
+from serving.planning.image_inputs import measured
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.served_task import Plan
 from serving.settings import GatewaySettings
@@ -110,11 +112,15 @@ class Service:
             trace.annotate({"triptych.task": request.task.name, "triptych.model": model.name})
         return model
 
-    async def _plan(self, request: TaskRequest, model: LoadedModel) -> Plan:
+    async def _plan(self, request: TaskRequest, model: LoadedModel, reserve: Reserve) -> Plan:
         """A request's plan, made off the event loop where that is much work."""
         images, size = request.images, request.task.size(request.message)
         if self.fetcher.fetches(images):
             images = await self.fetcher.fetched(images)
+        if images:
+            work = sum(len(image) for image in images if isinstance(image, str | bytes))
+            images, pixels = await self.execution.in_pool(work, measured, images, self._limits)
+            reserve(pixels)
         prepare = request.task.prepare
         arguments = (request.message, images, model, self._limits)
         return await self.execution.in_pool(size, prepare, *arguments)

@@ -8,12 +8,24 @@ from serving.errors import InvalidRequest, ServingError, UnsupportedImage
 from serving.planning.items import attempt_each
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
-from serving.processing.image import Pixels, decode_image, prepare_image
+from serving.processing.image import Pixels, decode_image, pixel_count, prepare_image
 from triptych import images as wire_images
 from triptych.task import IMAGES
 
 ImageInput = str | bytes | ServingError
 """Base64 or a data URI, an image file's bytes, or why an image could not be fetched."""
+
+
+def measured(images: Sequence[ImageInput], limits: TaskLimits) -> tuple[Sequence[ImageInput], int]:
+    """Images as bytes, or why there are none, and the pixels that are to be decoded.
+
+    Too many images are left as they are: `prepare_images` refuses them.
+    """
+    if len(images) > limits.max_client_batch_size:
+        return images, 0
+    files = [_read(image) for image in images]
+    counts = (pixel_count(file, limits.image) for file in files if isinstance(file, bytes))
+    return files, sum(counts)
 
 
 def prepare_images(
@@ -35,6 +47,13 @@ def prepare_images(
             raise
 
     return attempt_each(images, prepared)
+
+
+def _read(image: ImageInput) -> bytes | ServingError:
+    try:
+        return _bytes(image)
+    except ServingError as error:
+        return error
 
 
 def _bytes(image: ImageInput) -> bytes:

@@ -63,6 +63,16 @@ def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
         raise UnsupportedImage(f"the image is damaged or truncated ({reason})") from error
 
 
+def pixel_count(data: bytes, limits: ImageLimits) -> int:
+    """Pixels of an image by its header; 0 of one that `decode_image` refuses by it."""
+    try:
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+        _check_size(image.size, limits)
+    except Exception:  # whatever it is, decoding the image raises it again, with its reason
+        return 0
+    return image.width * image.height
+
+
 def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
     """An RGB image as (height, width, 3) uint8, resized and cropped by the model's recipe.
 

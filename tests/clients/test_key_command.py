@@ -23,7 +23,7 @@ def make(file: Path, name: str, *flags: str) -> str:
 def test_keys_are_made_and_accepted(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     alice = make(file, "alice")
-    bob = make(file, "bob", "--max-concurrent-requests", "3", "--max-concurrent-tokens", "500")
+    bob = make(file, "bob", "--max-concurrent-requests", "3", "--max-concurrent-pixels", "500")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert alice not in file.read_text()
     keys = Keys(file=file)
@@ -31,7 +31,7 @@ def test_keys_are_made_and_accepted(tmp_path: Path) -> None:
     keys.check(bob)
     found = KEY.get()
     assert found is not None
-    assert (found.name, found.max_concurrent_requests, found.max_concurrent_tokens) == (
+    assert (found.name, found.max_concurrent_requests, found.max_concurrent_pixels) == (
         "bob",
         3,
         500,

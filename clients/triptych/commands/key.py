@@ -27,6 +27,7 @@ def key(
     ] = Path("api-keys.toml"),
     max_concurrent_requests: Limit = None,
     max_concurrent_tokens: Limit = None,
+    max_concurrent_pixels: Limit = None,
 ) -> int:
     """Make an API key: print it once, and add its hash to the gateway's file of keys.
 
@@ -50,6 +51,7 @@ def key(
         "sha256": f'"{hashlib.sha256(made.encode()).hexdigest()}"',
         "max_concurrent_requests": max_concurrent_requests,
         "max_concurrent_tokens": max_concurrent_tokens,
+        "max_concurrent_pixels": max_concurrent_pixels,
     }
     lines = [f"{field} = {value}" for field, value in entry.items() if value is not None]
     separator = "\n" if before.strip() else ""
