@@ -597,7 +597,7 @@ class TaggedToken(_message.Message):
     def __init__(self, text: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., label: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
 
 class TranslateRequest(_message.Message):
-    __slots__ = ("model", "texts", "source", "target", "num_beams", "alternatives", "length_penalty", "return_alignment", "stream", "glossary", "do_not_translate", "do_not_translate_kinds", "glossary_name")
+    __slots__ = ("model", "texts", "source", "target", "num_beams", "alternatives", "length_penalty", "return_alignment", "stream", "glossary", "do_not_translate", "do_not_translate_kinds", "glossary_name", "divide_long_sentences")
     class GlossaryEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -618,6 +618,7 @@ class TranslateRequest(_message.Message):
     DO_NOT_TRANSLATE_FIELD_NUMBER: _ClassVar[int]
     DO_NOT_TRANSLATE_KINDS_FIELD_NUMBER: _ClassVar[int]
     GLOSSARY_NAME_FIELD_NUMBER: _ClassVar[int]
+    DIVIDE_LONG_SENTENCES_FIELD_NUMBER: _ClassVar[int]
     model: str
     texts: _containers.RepeatedScalarFieldContainer[str]
     source: str
@@ -631,7 +632,8 @@ class TranslateRequest(_message.Message):
     do_not_translate: _containers.RepeatedScalarFieldContainer[str]
     do_not_translate_kinds: _containers.RepeatedScalarFieldContainer[str]
     glossary_name: str
-    def __init__(self, model: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., length_penalty: _Optional[float] = ..., return_alignment: bool = ..., stream: bool = ..., glossary: _Optional[_Mapping[str, str]] = ..., do_not_translate: _Optional[_Iterable[str]] = ..., do_not_translate_kinds: _Optional[_Iterable[str]] = ..., glossary_name: _Optional[str] = ...) -> None: ...
+    divide_long_sentences: bool
+    def __init__(self, model: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., length_penalty: _Optional[float] = ..., return_alignment: bool = ..., stream: bool = ..., glossary: _Optional[_Mapping[str, str]] = ..., do_not_translate: _Optional[_Iterable[str]] = ..., do_not_translate_kinds: _Optional[_Iterable[str]] = ..., glossary_name: _Optional[str] = ..., divide_long_sentences: bool = ...) -> None: ...
 
 class TranslateResponse(_message.Message):
     __slots__ = ("model", "data", "usage")

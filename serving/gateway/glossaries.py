@@ -58,11 +58,9 @@ class Glossaries:
         return found
 
     async def listing(self, request: ListGlossariesRequest) -> GlossaryList:
-        """All glossaries, without their terms.
-
-        Raises:
-            ServingError: none are stored here.
-        """
+        """All glossaries, without their terms; none where none are stored."""
+        if self._of_folder is None:
+            return GlossaryList(data=[])
         return GlossaryList(data=await self._in_pool(None, self._store.listing, _owner()))
 
     async def delete(self, request: GlossaryName) -> GlossaryInfo:

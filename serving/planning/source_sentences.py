@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from serving.errors import InvalidRequest, TooLong
 from serving.planning.languages import Direction
@@ -15,16 +16,57 @@ from serving.planning.terms import (
     terms_of_each,
     without_cut_terms,
 )
+from serving.processing.long_sentences import Fits, with_parts
 from serving.processing.sentences import Paragraph, split_sentences
 from serving.processing.terms import TermIndex, composed
 
+PART = 0.5
+"""Length of the parts of a sentence that is too long, in lengths that the model takes: near those
+its translations are worse, and may be cut."""
 _PREFIX = re.compile(r"\s*(>>[^<\s]*<<)\s*")
 
 
+@dataclass(frozen=True)
+class MostTokens:
+    """The length of a sentence that a model takes, read in one direction."""
+
+    direction: Direction
+    model: LoadedModel
+    limits: TaskLimits
+
+    def fits(self, share: float) -> Fits:
+        """Whether a text has at most this share of the tokens."""
+        direction, model = self.direction, self.model
+        most = model.manifest.limits.max_input_tokens
+        if most is None:
+            return lambda text: True
+        room = int(most * share) - len(direction.before) - len(direction.behind)
+
+        def fits(text: str) -> bool:
+            read = direction.words + text
+            if len(read) > model.longest_text(self.limits):
+                return False
+            ids = model.tokenizer.encode(read, add_special_tokens=not direction.has_own_tokens)
+            return len(ids) <= room
+
+        return fits
+
+
 def divided(
-    text: str, index: TermIndex | None, speller: TermSpeller, field: str
+    text: str,
+    index: TermIndex | None,
+    speller: TermSpeller,
+    field: str,
+    most: MostTokens | None = None,
 ) -> tuple[Paragraph, list[TermedSentence]]:
     """The paragraph and its sentences, with their terms.
+
+    Args:
+        text: The paragraph.
+        index: Finds the terms.
+        speller: Writes them.
+        field: The request's field of the text, for errors.
+        most: The tokens that a sentence may have; longer ones are divided.
 
     Raises:
         InvalidRequest: nothing to translate, or a term that the model cannot write.
@@ -33,10 +75,13 @@ def divided(
     paragraph = split_sentences(text)
     if not paragraph.sentences:
         raise InvalidRequest(f"{field} is empty: there is nothing to translate", field=field)
+    found = [] if index is None else index.find(text)
+    paragraph = without_cut_terms(paragraph, found)
+    if most is not None:
+        kept = [(term.start, term.end) for term in found]
+        paragraph = with_parts(paragraph, most.fits(1.0), kept, most.fits(PART))
     if index is None:
         return paragraph, [TermedSentence(sentence) for sentence in paragraph.sentences]
-    found = index.find(text)
-    paragraph = without_cut_terms(paragraph, found)
     each = zip(paragraph.sentences, terms_of_each(paragraph, found), strict=True)
     return paragraph, [speller.sentence(sentence, terms, field) for sentence, terms in each]
 

@@ -31,6 +31,7 @@ from serving.planning.needs import GENERATOR, TOKENIZER
 from serving.planning.overrides import beam_overrides
 from serving.planning.served_task import Plan, Section, ServedTask
 from serving.planning.source_sentences import (
+    MostTokens,
     addressed,
     divided,
     encoded_sentences,
@@ -242,7 +243,8 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         def planned(number: int, text: str) -> Text:
             field = f"texts.{number}"
             own, rest = addressed(text, direction, model)
-            paragraph, termed = divided(rest, index, speller, field)
+            most = MostTokens(own, model, limits) if request.divide_long_sentences else None
+            paragraph, termed = divided(rest, index, speller, field, most)
             read = [sentence.text for sentence in termed]
             encoded = encoded_sentences(read, own, field, model, limits)
             sentences = []

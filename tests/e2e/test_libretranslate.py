@@ -65,3 +65,13 @@ def test_word_file_keeps_its_formats(stack: Stack) -> None:
     assert (heading.text, heading.style.name) == ("The world is not enough.", "Heading 1")
     assert question.text == "Where is Pedro's black cat?"
     assert [run.text.strip() for run in question.runs if run.bold] == ["black cat"]
+
+
+def test_one_endless_sentence_does_not_refuse_a_file(stack: Stack) -> None:
+    line = "El gato está durmiendo en la cocina, " * 40 + "el mundo no es suficiente"
+    content = f"El mundo no es suficiente.\n{line}\nHay veinte mesas.\n"
+    fields, files = {"source": "es", "target": "en"}, {"file": ("a.txt", content.encode())}
+    found = httpx.post(f"{stack.url}/translate_file", data=fields, files=files, timeout=60).json()
+    first, long, last = httpx.get(found["translatedFileUrl"], timeout=60).text.splitlines()
+    assert (first, last) == ("The world is not enough.", "There are twenty tables.")
+    assert long.count("cat is sleeping") >= 10

@@ -745,6 +745,7 @@ class BlockingMethods(BlockingClient):
         glossary_name: str | None = None,
         do_not_translate: str | Iterable[str] | None = None,
         do_not_translate_kinds: str | Iterable[str] | None = None,
+        divide_long_sentences: bool | None = None,
         alternatives: int | None = None,
         return_alignment: bool | None = None,
         num_beams: int | None = None,
@@ -762,6 +763,8 @@ class BlockingMethods(BlockingClient):
                 before its own.
             do_not_translate: Texts that are copied as they are: names, codes, placeholders.
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
+            divide_long_sentences: Translate a sentence that is longer than the model takes in
+                parts, divided at clauses or spaces, instead of refusing it.
             alternatives: Number of translations per text, best first.
             return_alignment: Return the attention of each token over the source tokens.
             num_beams: Beam width; the checkpoint's own by default.
@@ -785,6 +788,7 @@ class BlockingMethods(BlockingClient):
                 glossary_name=glossary_name,
                 do_not_translate=do_not_translate,
                 do_not_translate_kinds=do_not_translate_kinds,
+                divide_long_sentences=divide_long_sentences,
                 alternatives=alternatives,
                 return_alignment=return_alignment,
                 num_beams=num_beams,
@@ -803,6 +807,7 @@ class BlockingMethods(BlockingClient):
         glossary_name: str | None = None,
         do_not_translate: str | Iterable[str] | None = None,
         do_not_translate_kinds: str | Iterable[str] | None = None,
+        divide_long_sentences: bool | None = None,
         model: str | None = None,
     ) -> Generator[Chunk, None, None]:
         """As `translate`, in chunks of text while it is generated.
@@ -819,6 +824,8 @@ class BlockingMethods(BlockingClient):
                 before its own.
             do_not_translate: Texts that are copied as they are: names, codes, placeholders.
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
+            divide_long_sentences: Translate a sentence that is longer than the model takes in
+                parts, divided at clauses or spaces, instead of refusing it.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -837,6 +844,7 @@ class BlockingMethods(BlockingClient):
                 glossary_name=glossary_name,
                 do_not_translate=do_not_translate,
                 do_not_translate_kinds=do_not_translate_kinds,
+                divide_long_sentences=divide_long_sentences,
                 model=model,
             )
         )
@@ -1588,6 +1596,7 @@ class AwaitableMethods(AwaitableClient):
         glossary_name: str | None = None,
         do_not_translate: str | Iterable[str] | None = None,
         do_not_translate_kinds: str | Iterable[str] | None = None,
+        divide_long_sentences: bool | None = None,
         alternatives: int | None = None,
         return_alignment: bool | None = None,
         num_beams: int | None = None,
@@ -1605,6 +1614,8 @@ class AwaitableMethods(AwaitableClient):
                 before its own.
             do_not_translate: Texts that are copied as they are: names, codes, placeholders.
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
+            divide_long_sentences: Translate a sentence that is longer than the model takes in
+                parts, divided at clauses or spaces, instead of refusing it.
             alternatives: Number of translations per text, best first.
             return_alignment: Return the attention of each token over the source tokens.
             num_beams: Beam width; the checkpoint's own by default.
@@ -1628,6 +1639,7 @@ class AwaitableMethods(AwaitableClient):
                 glossary_name=glossary_name,
                 do_not_translate=do_not_translate,
                 do_not_translate_kinds=do_not_translate_kinds,
+                divide_long_sentences=divide_long_sentences,
                 alternatives=alternatives,
                 return_alignment=return_alignment,
                 num_beams=num_beams,
@@ -1646,6 +1658,7 @@ class AwaitableMethods(AwaitableClient):
         glossary_name: str | None = None,
         do_not_translate: str | Iterable[str] | None = None,
         do_not_translate_kinds: str | Iterable[str] | None = None,
+        divide_long_sentences: bool | None = None,
         model: str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """As `translate`, in chunks of text while it is generated.
@@ -1662,6 +1675,8 @@ class AwaitableMethods(AwaitableClient):
                 before its own.
             do_not_translate: Texts that are copied as they are: names, codes, placeholders.
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
+            divide_long_sentences: Translate a sentence that is longer than the model takes in
+                parts, divided at clauses or spaces, instead of refusing it.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1680,6 +1695,7 @@ class AwaitableMethods(AwaitableClient):
                 glossary_name=glossary_name,
                 do_not_translate=do_not_translate,
                 do_not_translate_kinds=do_not_translate_kinds,
+                divide_long_sentences=divide_long_sentences,
                 model=model,
             )
         )

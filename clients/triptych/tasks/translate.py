@@ -57,6 +57,11 @@ class TranslateRequest(StreamRequest, BeamParameters):
         default=None,
         description="Kinds of text that are copied: urls, emails, placeholders, tags.",
     )
+    divide_long_sentences: bool | None = Field(
+        default=None,
+        description="Translate a sentence that is longer than the model takes in parts, divided at "
+        "clauses or spaces, instead of refusing it.",
+    )
     alternatives: Beams | None = Field(
         default=None, description="Number of translations per text, best first."
     )

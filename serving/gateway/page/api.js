@@ -37,6 +37,12 @@ export async function listModels() {
   return (await response.json()).data;
 }
 
+/** The stored glossaries, without their terms. */
+export async function listGlossaries() {
+  const response = await send("v1/glossaries", {});
+  return (await response.json()).data;
+}
+
 /**
  * The response of a task.
  *

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.e2e.page.conftest import OpenPage
+from triptych import Client
 
 pytestmark = pytest.mark.integration
 
@@ -19,7 +20,7 @@ def test_every_served_task_has_a_tab_and_nothing_comes_from_elsewhere(open_page:
     tabs.first.wait_for()
     assert tabs.all_inner_texts() == [
         "Translate", "Caption", "Zero-shot", "Generate",
-        "Fill mask", "Tag", "Classify", "Embed", "Rerank",
+        "Fill mask", "Tag", "Classify", "Embed", "Rerank", "Score",
     ]  # fmt: skip
     assert len(screen.hosts) == 1
 
@@ -195,3 +196,58 @@ def test_documents_are_ranked(open_page: OpenPage) -> None:
     screen.example("Who sold the lamp?")
     best = screen.answer.locator(".bar-label").first
     assert best.inner_text() == "Last Friday, the old lamp was sold in Paris by Ana."
+
+
+def test_translation_has_the_terms_of_the_page(open_page: OpenPage) -> None:
+    screen = open_page("translate")
+    screen.example("With a glossary")
+    assert "diner" in screen.text
+    assert "{name}" in screen.text
+    assert '"glossary": {"restaurante":"diner"}' in screen.code("curl")
+    assert 'glossary={"restaurante": "diner"}' in screen.code("Python")
+    assert screen.field("Stored glossary").is_hidden()
+    screen.field("rendering of term 1").fill("")
+    screen.panel.locator(".primary").click()
+    assert "has no rendering" in screen.problem()
+
+
+def test_stored_glossary_is_chosen(open_page: OpenPage, client: Client) -> None:
+    client.put_glossary("kitchen", {"restaurante": "eatery"}, source="es", target="en")
+    try:
+        screen = open_page("translate")
+        screen.example("Two paragraphs")
+        assert "eatery" not in screen.text
+        screen.panel.get_by_text("Terms", exact=True).click()
+        screen.field("Stored glossary").select_option(label="kitchen (es–en, 1 term)")
+        screen.run()
+        assert screen.text.count("eatery") == 2
+        assert '"glossary_name": "kitchen"' in screen.code("curl")
+    finally:
+        client.delete_glossary("kitchen")
+
+
+@pytest.mark.parametrize(
+    ("example", "best", "model"),
+    [
+        ("Which translation?", "Where is Pedro's black cat?", "example-es-en"),
+        ("Which caption?", "a large yellow checked crescent above", "example-captioner"),
+        ("What comes next?", " ring on a cyan background", "example-gpt"),
+    ],
+)
+def test_scores_are_ranked(open_page: OpenPage, example: str, best: str, model: str) -> None:
+    screen = open_page("score")
+    screen.example(example)
+    assert screen.field("Model").input_value() == model
+    bars = screen.answer.locator(".bars li")
+    assert bars.count() == 3
+    assert bars.first.locator(".bar-label").text_content().startswith(best)
+    assert re.search(r"a token; least expected: “.+” -\d", bars.first.inner_text())
+    assert "client.score(" in screen.code("Python")
+
+
+def test_pasted_pictures_have_names_of_their_own(open_page: OpenPage) -> None:
+    screen = open_page("caption")
+    for scene in ("scene-3.png", "scene-4.png"):
+        screen.give("paste", "image.png", scene=scene)
+    names = re.findall(r"images=@(\S+)", screen.code("curl"))
+    assert len(names) == len(set(names)) == 2

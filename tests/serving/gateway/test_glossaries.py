@@ -178,13 +178,13 @@ async def test_without_a_folder_there_are_none(gateway: Gateway) -> None:
     responses = [
         await gateway.http.put(PATH, json={"terms": TERMS}),
         await gateway.http.get(PATH),
-        await gateway.http.get("/v1/glossaries"),
         await gateway.http.delete(PATH),
         await gateway.http.post("/v1/translate", json={"texts": "a", "glossary_name": "b"}),
     ]
     for response in responses:
         assert response.status_code == 404
         assert "start it with --glossaries FOLDER" in error_of(response)["message"]
+    assert (await gateway.http.get("/v1/glossaries")).json() == {"data": []}
 
 
 async def test_the_same_over_grpc(make_gateway: MakeGateway, tmp_path: Path) -> None:

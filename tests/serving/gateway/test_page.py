@@ -20,7 +20,7 @@ from tests.serving.gateway.page_files import (
     reachable,
 )
 
-WITHOUT_PANEL = {"score"}
+WITHOUT_PANEL: set[str] = set()
 """Tasks that have no panel, on purpose."""
 PICTURES = Path(__file__).parents[3] / "export" / "examples" / "pictures"
 MOST_LINES = 400

@@ -91,6 +91,28 @@ def test_long_sentence_names_limit_and_length(translator: LoadedModel) -> None:
         plan(translator, ["uno. " + "dos " * 13])
 
 
+def test_long_sentence_may_be_divided(translator: LoadedModel) -> None:
+    text = "uno. " + "dos " * 8 + "tres, " + "cuatro " * 8 + "\n"
+    made = plan(translator, [text], divide_long_sentences=True)
+    lengths = [len(call.inputs["source_ids"]) for call in made.calls]
+    assert max(lengths) <= 6
+    assert len(lengths) > 4
+    (item,) = made.finish([echo(call) for call in made.calls]).data
+    assert item.text == text
+    with pytest.raises(TooLong, match="more than 30 tokens"):
+        plan(translator, ["dos " * 60], divide_long_sentences=True)
+
+
+def test_divided_sentence_keeps_its_terms(translator: LoadedModel) -> None:
+    text = "dos " * 10 + "buena comida tres"
+    made = plan(translator, [text], divide_long_sentences=True, glossary={"buena comida": "grub"})
+    (item,) = made.finish([echo(call) for call in made.calls]).data
+    forced = [call for call in made.calls if call.options.force_words_ids]
+    assert len(forced) == 1
+    assert "comida" in translator.tokenizer.decode(forced[0].inputs["source_ids"])
+    assert item.error is None
+
+
 def test_long_text_of_short_sentences_names_limit_and_length(translator: LoadedModel) -> None:
     with pytest.raises(TooLong, match=r"more than 30 tokens \(32 in its first 16 of 20 sentences"):
         plan(translator, ["dos. " * 20])

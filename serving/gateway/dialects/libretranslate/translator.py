@@ -113,6 +113,7 @@ class Translator:
             texts=[texts[place] for place in batch],
             source=self.source,
             target=self.target,
+            divide_long_sentences=True,
             **parameters,
         )
         places = batch if len(texts) > 1 else ()

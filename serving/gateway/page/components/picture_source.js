@@ -3,6 +3,8 @@
 import { button, el, newId } from "../dom.js";
 import { EXAMPLE_PICTURES } from "../example_pictures.js";
 
+let pasted = 0;
+
 /**
  * @param {HTMLElement} field Files that are dropped or pasted while it is visible are its own.
  * @param {object} listeners
@@ -62,7 +64,7 @@ export function sorted(files) {
  * Files that are dropped on a part of the page.
  *
  * @param {Document|HTMLElement} target
- * @param {{isOn: () => boolean, mark: HTMLElement, add: (files: FileList) => void}} options `mark`
+ * @param {{isOn: () => boolean, mark: HTMLElement, add: (files: Iterable<File>) => void}} options `mark`
  *   is highlighted while files are over the target.
  */
 export function acceptDrops(target, { isOn, mark, add }) {
@@ -89,8 +91,15 @@ export function acceptPastes(target, { isOn, add }) {
     if (!isOn() || !event.clipboardData?.files.length) return;
     event.preventDefault();
     event.stopPropagation();
-    add(event.clipboardData.files);
+    add([...event.clipboardData.files].map(named));
   });
+}
+
+/** Browsers call every pasted picture `image.png`; as files of one request they need own names. */
+function named(file) {
+  if (file.name !== "image.png") return file;
+  pasted += 1;
+  return new File([file], `pasted-${pasted}.png`, { type: file.type });
 }
 
 function isVisible(element) {

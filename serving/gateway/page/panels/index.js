@@ -7,6 +7,7 @@ import embed from "./embed.js";
 import fillMask from "./fill_mask.js";
 import generate from "./generate.js";
 import rerank from "./rerank.js";
+import score from "./score.js";
 import tag from "./tag.js";
 import translate from "./translate.js";
 import zeroShot from "./zero_shot.js";
@@ -22,4 +23,5 @@ export const PANELS = [
   classify,
   embed,
   rerank,
+  score,
 ];

@@ -3,6 +3,7 @@
 import { alignmentView } from "../components/alignment.js";
 import { checkField, fieldRow, numberField, selectField, textArea } from "../components/fields.js";
 import { InputError, itemProblem } from "../components/problem.js";
+import { termFields } from "../components/terms.js";
 import { el } from "../dom.js";
 import { languageName } from "../languages.js";
 
@@ -24,12 +25,20 @@ const EXAMPLES = [
       "Mi hermana trabaja en un restaurante famoso. Este restaurante tiene buena comida.\n\n" +
       "El gato está durmiendo en la cocina. El mundo no es suficiente.",
   },
+  {
+    label: "With a glossary",
+    pair: ["es", "en"],
+    text: "El restaurante de {name} tiene buena comida.",
+    glossary: [["restaurante", "diner"]],
+    copied: "{name}",
+  },
 ];
 
 function create(shell) {
   const text = textArea("Text", { field: "texts", rows: 5, value: EXAMPLES[0].text });
   const languages = languageFields(shell);
   const alignment = checkField("Show the alignment", { field: "return_alignment", value: true });
+  const terms = termFields();
   const beams = numberField("Beams", { field: "num_beams", min: 1, max: 16, step: 1 });
   const count = numberField("Translations", { field: "alternatives", min: 1, max: 16, step: 1, placeholder: "1" });
   const offered = EXAMPLES.filter(({ pair }) => shell.models.some((model) => serves(model, pair)));
@@ -37,12 +46,13 @@ function create(shell) {
     text.value = example.text;
     shell.choose((model) => serves(model, example.pair));
     languages.set(example.pair);
+    terms.set(example);
   };
   if (offered.length) apply(offered[0]);
   else text.value = "";
 
   return {
-    fields: [text.element, languages.element, alignment.element],
+    fields: [text.element, languages.element, terms.element, alignment.element],
     options: [fieldRow(beams, count)],
     examples: offered.map((example) => ({ label: example.label, apply: () => apply(example) })),
     request() {
@@ -53,6 +63,7 @@ function create(shell) {
           texts: text.value,
           source,
           target,
+          ...terms.value,
           num_beams: beams.value,
           alternatives: count.value,
           return_alignment: alignment.value || null,

@@ -1,0 +1,96 @@
+"""Sentences that are longer than a model takes, as parts that fit.
+
+A part ends at a clause if one ends in its second half, else at white space, else anywhere. Parts
+are translated like sentences, so the cut costs the model its view of the other parts only.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+
+from serving.processing.sentences import Paragraph
+
+Fits = Callable[[str], bool]
+Span = tuple[int, int]
+
+_CLAUSES = (
+    re.compile(r"[;:]\s+|[；：]\s*|\s+[—–-]\s+"),
+    re.compile(r",\s+|[，、､]\s*"),
+)
+_SPACES = re.compile(r"\s+")
+
+
+def with_parts(
+    paragraph: Paragraph, fits: Fits, kept: Iterable[Span] = (), part_fits: Fits | None = None
+) -> Paragraph:
+    """The paragraph with parts in place of the sentences that do not fit.
+
+    Args:
+        paragraph: A text as its sentences.
+        fits: Whether a sentence is short enough.
+        kept: Places (first character, behind the last) that are not cut.
+        part_fits: Whether a part is short enough, if that is less.
+    """
+    spans = list(kept)
+    sentences, gaps = [], [paragraph.gaps[0]]
+    place = len(paragraph.gaps[0])
+    for sentence, gap in zip(paragraph.sentences, paragraph.gaps[1:], strict=True):
+        inside = [(start - place, end - place) for start, end in spans]
+        whole = [(sentence, "")]
+        parts = whole if fits(sentence) else _parts(sentence, part_fits or fits, inside)
+        for part, between in parts:
+            sentences.append(part)
+            gaps.append(between)
+        gaps[-1] += gap
+        place += len(sentence) + len(gap)
+    return Paragraph(tuple(sentences), tuple(gaps))
+
+
+def _parts(sentence: str, fits: Fits, kept: Sequence[Span]) -> list[tuple[str, str]]:
+    """Each part and the white space behind it."""
+    parts, begin = [], 0
+    while not fits(rest := sentence[begin:]):
+        inside = [(start - begin, end - begin) for start, end in kept]
+        end = _cut(rest, _longest(rest, fits), inside)
+        if end >= len(rest):
+            break
+        part = rest[:end].rstrip()
+        following = end + len(rest[end:]) - len(rest[end:].lstrip())
+        if not part or following >= len(rest):
+            break
+        parts.append((part, rest[len(part) : following]))
+        begin += following
+    return [*parts, (rest, "")]
+
+
+def _longest(text: str, fits: Fits) -> int:
+    """Characters of the longest beginning that fits; at least one, less than all."""
+    low, high = 1, len(text) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(text[:middle]):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _cut(text: str, most: int, kept: Sequence[Span]) -> int:
+    """The best place to cut at, at most `most` characters from the beginning."""
+    for pattern, least in (*((clause, most // 2) for clause in _CLAUSES), (_SPACES, 1)):
+        ends = [match.end() for match in pattern.finditer(text, 0, most + 1)]
+        good = [end for end in ends if least <= end <= most + 1 and not _is_inside(end, kept)]
+        if good:
+            return good[-1]
+    for start, end in kept:
+        if 0 < start < most < end:
+            return start
+    while most > 1 and unicodedata.combining(text[most]):
+        most -= 1
+    return most
+
+
+def _is_inside(place: int, kept: Sequence[Span]) -> bool:
+    return any(start < place < end for start, end in kept)
