@@ -14,7 +14,8 @@ class _Counts(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_long) for name in (
             "launches", "captured_launches", "captures", "graph_launches", "host_to_device",
-            "device_to_host", "device_to_device", "memsets", "synchronizations", "allocations",
+            "device_to_host", "device_to_device", "batches", "memsets", "synchronizations",
+            "allocations",
         )),
         ("allocated_bytes", ctypes.c_size_t),
         ("capacity_bytes", ctypes.c_size_t),
@@ -32,6 +33,7 @@ class Counts:
     host_to_device: int
     device_to_host: int
     device_to_device: int
+    batches: int
     memsets: int
     synchronizations: int
     allocations: int

@@ -13,7 +13,7 @@ from math import prod
 
 from serving.bundle import Growth, State
 from serving.engine.state.buffer_pool import BufferPool
-from serving.engine.state.device import DeviceTensor
+from serving.engine.state.device import DeviceTensor, EntryCopies
 
 
 class Arena:
@@ -90,15 +90,18 @@ class Arena:
         Args:
             origin: An arena of the same state; by default this one.
         """
-        cells = (origin or self)._cells
-        pairs, copied = ((source, target),), length + self._prefix
-        self._device.copy_entries(cells, self._cells, pairs, axis=self.axis, length=copied)
+        self._device.copy_entries(self.copies([(source, target)], length, origin))
         self._zero_tail(target, target + 1, length)
 
-    def copy_entries(self, pairs: Sequence[tuple[int, int]], length: int) -> None:
-        """Copies the first `length` positions of entries, for each (source, target)."""
-        copied = length + self._prefix
-        self._device.copy_entries(self._cells, self._cells, pairs, axis=self.axis, length=copied)
+    def copies(
+        self, pairs: Sequence[tuple[int, int]], length: int, origin: Arena | None = None
+    ) -> EntryCopies:
+        """Copies of the first `length` positions, for each (entry of `origin`, entry of this one).
+
+        For a HOLD state `copy` also clears what lies behind them.
+        """
+        cells, copied = (origin or self)._cells, length + self._prefix
+        return EntryCopies(cells, self._cells, pairs, self.axis, copied)
 
     def read_positions(self, entry: int, start: int, stop: int) -> DeviceTensor:
         """A copy of positions [start, stop) of an entry, (1, …), of a state without a prefix."""

@@ -8,6 +8,7 @@ array itself, so nothing is slower than direct indexing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
@@ -34,6 +35,24 @@ class DeviceTensor(Protocol):
     def nbytes(self) -> int:
         """Bytes of its elements."""
         ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class EntryCopies:
+    """Copies of entries from one tensor to another of the same layout, or the same tensor.
+
+    Attributes:
+        pairs: (entry of `source`, entry of `target`), in order: a pair may read what an earlier one
+            wrote.
+        axis: Of positions, counting the first dimension as 0; None: entries are copied whole.
+        length: Positions that are copied.
+    """
+
+    source: Any
+    target: Any
+    pairs: Sequence[tuple[int, int]]
+    axis: int | None = None
+    length: int = 0
 
 
 class Device(Protocol):
@@ -73,19 +92,8 @@ class Device(Protocol):
         """Copies all entries, or `length` positions of each, between tensors of as many entries."""
         ...
 
-    def copy_entries(
-        self,
-        source: DeviceTensor,
-        target: DeviceTensor,
-        pairs: Sequence[tuple[int, int]],
-        *,
-        axis: int | None = None,
-        length: int = 0,
-    ) -> None:
-        """For each (entry of `source`, entry of `target`) copies the entry, or `length` positions.
-
-        In order: a pair may read what an earlier pair wrote.
-        """
+    def copy_entries(self, *jobs: EntryCopies) -> None:
+        """Copies entries. Jobs may run in any order: none touches what another one writes."""
         ...
 
     def zero(self, tensor: DeviceTensor, *, axis: int | None = None, start: int = 0) -> None:
@@ -141,20 +149,13 @@ class HostMemory:
         written = _positions(axis, target_start, target_start + length)
         target[written] = source[read]
 
-    def copy_entries(
-        self,
-        source: Any,
-        target: Any,
-        pairs: Sequence[tuple[int, int]],
-        *,
-        axis: int | None = None,
-        length: int = 0,
-    ) -> None:
+    def copy_entries(self, *jobs: EntryCopies) -> None:
         """See `Device.copy_entries`. One indexed copy of all pairs takes 1.4 times as long."""
-        positions = _positions(axis, 0, length)
-        read, written = source[positions], target[positions]
-        for one, other in pairs:
-            written[other] = read[one]
+        for job in jobs:
+            positions = _positions(job.axis, 0, job.length)
+            read, written = job.source[positions], job.target[positions]
+            for one, other in job.pairs:
+                written[other] = read[one]
 
     def zero(self, tensor: Any, *, axis: int | None = None, start: int = 0) -> None:
         """See `Device.zero`."""

@@ -41,6 +41,7 @@ class GroupState:
         grown = [state for state in states if state.growth is not Growth.HOLD]
         self._per_row = [Arena(state, pool, is_fixed=is_fixed) for state in grown]
         self._held = [Arena(state, pool, is_fixed=is_fixed) for state in held]
+        self._device = pool.device
         self._extent = Extent()
         self.reservation = Extent()
         self.expected_sequences = 0
@@ -111,18 +112,22 @@ class GroupState:
         moves = [(start + index, start + index * self.width) for index in range(1, count)]
         if self.width == 1 or not moves:
             return
-        for arena in self._per_row:
-            # from the last, so that no row is overwritten before it is read
-            arena.copy_entries(moves[::-1], max(self.lengths[first:]))
+        # from the last, so that no row is overwritten before it is read
+        backwards, length = moves[::-1], max(self.lengths[first:])
+        self._device.copy_entries(*(each.copies(backwards, length) for each in self._per_row))
 
     def copy_rows(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Copies each source row to its target row."""
+        """Copies each source row to its target row of the same sequence, or of a free slot."""
         pairs: dict[int, list[tuple[int, int]]] = {}  # by length
         for source, target in zip(sources, targets, strict=True):
             pairs.setdefault(self.lengths[source // self.width], []).append((source, target))
-        for arena in self._per_row:
-            for length, alike in pairs.items():
-                arena.copy_entries(alike, length)
+        self._device.copy_entries(
+            *(
+                arena.copies(alike, length)
+                for arena in self._per_row
+                for length, alike in pairs.items()
+            )
+        )
 
     def retire(self, slot: int) -> None:
         """Drops a sequence; the last one moves to its slot."""

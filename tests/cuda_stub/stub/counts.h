@@ -10,6 +10,7 @@ struct counts {
   long host_to_device;     // copies
   long device_to_host;
   long device_to_device;
+  long batches;            // of copies on the device
   long memsets;
   long synchronizations;   // of a stream or of the device
   long allocations;

@@ -193,6 +193,26 @@ cudaError_t cudaMemcpy2DAsync(void *target, size_t target_pitch, const void *sou
     memmove((char *)target + line * target_pitch, (const char *)source + line * source_pitch, width);
   return cudaSuccess;
 }
+// In any order: from the last to the first.
+cudaError_t cudaMemcpy3DBatchAsync(size_t count, struct cudaMemcpy3DBatchOp *copies,
+                                   unsigned long long flags, cudaStream_t stream) {
+  if (is_capturing) return cudaErrorStreamCaptureUnsupported;
+  if (flags || stream == NULL) return cudaErrorInvalidValue;
+  counted.batches++;
+  for (struct cudaMemcpy3DBatchOp *each = copies + count; each-- > copies;) {
+    struct cudaMemcpy3DOperand *from = &each->src, *to = &each->dst;
+    if (from->type != cudaMemcpyOperandTypePointer || to->type != cudaMemcpyOperandTypePointer ||
+        each->srcAccessOrder != cudaMemcpySrcAccessOrderStream || each->extent.depth != 1 ||
+        !each->extent.width || !each->extent.height || from->op.ptr.layerHeight ||
+        to->op.ptr.layerHeight || from->op.ptr.rowLength < each->extent.width ||
+        to->op.ptr.rowLength < each->extent.width)
+      return cudaErrorInvalidValue;
+    for (size_t line = 0; line < each->extent.height; line++)
+      memmove((char *)to->op.ptr.ptr + line * to->op.ptr.rowLength,
+              (char *)from->op.ptr.ptr + line * from->op.ptr.rowLength, each->extent.width);
+  }
+  return cudaSuccess;
+}
 cudaError_t cudaMemcpyFromSymbol(void *target, const void *symbol, size_t bytes, size_t offset,
                                  enum cudaMemcpyKind kind) {
   return memset(target, 0, bytes), cudaSuccess;

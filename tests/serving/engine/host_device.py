@@ -7,6 +7,7 @@ it: on the addresses and host values of its capture, whatever is bound by then.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from serving.engine.runners.cuda.device import AddressDevice
 from serving.engine.runners.cuda.graph_ids import GRAPH_LIMIT, UNCAPTURED
+from serving.engine.runners.cuda.row_copies import BlockCopies
 from serving.engine.runners.cuda.runtime import DeviceOutOfMemory, Direction
 from serving.engine.runners.cuda.tensors import AddressedTensor
 
@@ -30,12 +32,14 @@ class HostRuntime:
 
     Attributes:
         copies: Number of copies by direction.
+        batches: Number of batches of copies.
     """
 
     stream = 0
 
     def __init__(self, capacity_bytes: int = 1 << 30) -> None:
         self.copies: dict[Direction, int] = dict.fromkeys(Direction, 0)
+        self.batches = 0
         self.capacity_bytes = capacity_bytes
         self._blocks: dict[int, NDArray[np.uint8]] = {}
         self._freed: list[NDArray[np.uint8]] = []  # kept, so that a stale address is no crash
@@ -72,6 +76,14 @@ class HostRuntime:
             self._check(target, target_pitch * (height - 1) + width)
         for line in range(height):
             ctypes.memmove(target + line * target_pitch, source + line * source_pitch, width)
+
+    def copy_batch(self, copies: Sequence[BlockCopies]) -> None:
+        """From the last to the first: what depends on the order is wrong."""
+        self.batches += 1
+        for each in reversed(copies):
+            for target, source in zip(each.targets[::-1], each.sources[::-1], strict=True):
+                to, of = (int(target), each.target_pitch), (int(source), each.source_pitch)
+                self.copy(*to, *of, each.width, each.height, Direction.ON_DEVICE)
 
     def clear(self, target: int, pitch: int, width: int, height: int) -> None:
         assert 0 < width <= pitch

@@ -24,9 +24,10 @@ from serving.engine.runners.cuda.installation import (
     require_loaded,
     require_provider,
 )
+from serving.engine.runners.cuda.row_copies import batches
 from serving.engine.runners.cuda.runtime import CudaRuntime, Direction, Runtime
 from serving.engine.runners.cuda.tensors import AddressedTensor, Memory
-from serving.engine.state.device import DeviceTensor, item_bytes
+from serving.engine.state.device import DeviceTensor, EntryCopies, item_bytes
 
 log = logging.getLogger(__name__)
 
@@ -124,35 +125,10 @@ class AddressDevice:
                 Direction.ON_DEVICE,
             )
 
-    def copy_entries(
-        self,
-        source: Any,
-        target: Any,
-        pairs: Sequence[tuple[int, int]],
-        *,
-        axis: int | None = None,
-        length: int = 0,
-    ) -> None:
-        """See `Device.copy_entries`. One call a pair."""
-        assert source.dtype == target.dtype
-        if axis is None:  # an entry is one line
-            assert source.shape[1:] == target.shape[1:]
-            lines, width = 1, target.stride(0)
-            pitches = width, width
-        else:
-            assert source.shape[1:axis] == target.shape[1:axis]
-            assert source.shape[axis + 1 :] == target.shape[axis + 1 :]
-            assert length <= min(source.shape[axis], target.shape[axis])
-            lines, step = prod(target.shape[1:axis]), target.stride(axis)
-            width, pitches = length * step, (target.shape[axis] * step, source.shape[axis] * step)
-        if not width * lines:
-            return
-        copy, written, read = self._runtime.copy, target.stride(0), source.stride(0)
-        for one, other in pairs:
-            assert one < source.shape[0]
-            assert other < target.shape[0]
-            to, of = target.address + other * written, source.address + one * read
-            copy(to, pitches[0], of, pitches[1], width, lines, Direction.ON_DEVICE)
+    def copy_entries(self, *jobs: EntryCopies) -> None:
+        """See `Device.copy_entries`. One call for all jobs, unless pairs depend on each other."""
+        for batch in batches(jobs):
+            self._runtime.copy_batch(batch)
 
     def zero(self, tensor: Any, *, axis: int | None = None, start: int = 0) -> None:
         """See `Device.zero`."""

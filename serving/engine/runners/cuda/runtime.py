@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Protocol
 
+import numpy as np
+
+from serving.engine.runners.cuda.row_copies import BlockCopies
 from serving.errors import DeviceError
 
 _LIBRARIES = ("libcudart.so.13", "libcudart.so.12")
@@ -15,6 +19,16 @@ _PROPERTIES_BYTES = 1 << 14  # more than `cudaDeviceProp` of any version
 _COPY_ARGUMENTS = (
     *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t),
     *(ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p),
+)
+_BATCHES_SINCE = 13000
+_POINTER = 1  # cudaMemcpyOperandTypePointer
+_STREAM_ORDER = 1  # cudaMemcpySrcAccessOrderStream
+_OPERATION = np.dtype(  # cudaMemcpy3DBatchOp; lengths are in bytes
+    [
+        *(("source_kind", "i8"), ("source", "u8"), ("source_pitch", "u8"), ("_1", "u8", 2)),
+        *(("target_kind", "i8"), ("target", "u8"), ("target_pitch", "u8"), ("_2", "u8", 2)),
+        *(("width", "u8"), ("height", "u8"), ("depth", "u8"), ("order", "i4"), ("_3", "u4")),
+    ]
 )
 _NON_BLOCKING = 1  # a stream that does not wait for the default stream
 _OUT_OF_MEMORY = 2
@@ -67,6 +81,10 @@ class Runtime(Protocol):
         """
         ...
 
+    def copy_batch(self, copies: Sequence[BlockCopies]) -> None:
+        """Copies on the device, in any order: none touches what another one writes."""
+        ...
+
     def clear(self, target: int, pitch: int, width: int, height: int) -> None:
         """Sets lines to zero."""
         ...
@@ -108,7 +126,10 @@ class CudaRuntime:
         self.stream = stream.value or 0
         self._stream, self._number = stream, number
         self._copy = self._library.cudaMemcpy2DAsync
-        self._copy.argtypes = _COPY_ARGUMENTS  # converted once: a beam step has hundreds of copies
+        self._copy.argtypes = _COPY_ARGUMENTS
+        version = ctypes.c_int(0)
+        self._call("cudaRuntimeGetVersion", ctypes.byref(version))
+        self._has_batches = version.value >= _BATCHES_SINCE
 
     @property
     def name(self) -> str:
@@ -152,6 +173,33 @@ class CudaRuntime:
         )
         if status:
             self._check("cudaMemcpy2DAsync", status)
+
+    def copy_batch(self, copies: Sequence[BlockCopies]) -> None:
+        """See `Runtime.copy_batch`. One call; before CUDA 13, whose signature it is, one a copy."""
+        if not self._has_batches:
+            for each in copies:
+                width, height = each.width, each.height
+                for target, source in zip(each.targets, each.sources, strict=True):
+                    to, of = (int(target), each.target_pitch), (int(source), each.source_pitch)
+                    self.copy(*to, *of, width, height, Direction.ON_DEVICE)
+            return
+        operations = np.zeros(sum(len(each.targets) for each in copies), _OPERATION)
+        operations["target_kind"] = operations["source_kind"] = _POINTER
+        operations["depth"], operations["order"] = 1, _STREAM_ORDER
+        first = 0
+        for each in copies:
+            part = operations[first : first + len(each.targets)]
+            part["target"], part["source"] = each.targets, each.sources
+            part["target_pitch"], part["source_pitch"] = each.target_pitch, each.source_pitch
+            part["width"], part["height"] = each.width, each.height
+            first += len(part)
+        self._call(
+            "cudaMemcpy3DBatchAsync",
+            ctypes.c_size_t(len(operations)),
+            ctypes.c_void_p(operations.ctypes.data),
+            ctypes.c_ulonglong(0),
+            self._stream,
+        )
 
     def clear(self, target: int, pitch: int, width: int, height: int) -> None:
         """See `Runtime.clear`."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.engine.runners.cuda.runtime import Direction
 from serving.engine.runners.cuda.tensors import AddressedTensor
-from serving.engine.state.device import HostMemory
+from serving.engine.state.device import EntryCopies, HostMemory
 from tests.serving.engine.host_device import HostDevice
 
 HOST = HostMemory()
@@ -51,15 +51,35 @@ def test_entries_are_copied_in_order(heads: int, length: int, moves: list[int]) 
     device, values = HostDevice(), numbered(4, heads, 5, 2)
     tensor = on(device, values)
     pairs = [(moves[0], moves[1]), (moves[1], moves[2])]
-    device.copy_entries(tensor, tensor, pairs, axis=2, length=length)
-    HOST.copy_entries(values, values, pairs, axis=2, length=length)
+    device.copy_entries(EntryCopies(tensor, tensor, pairs, axis=2, length=length))
+    HOST.copy_entries(EntryCopies(values, values, pairs, axis=2, length=length))
     np.testing.assert_array_equal(device.fetch(tensor), values)
+
+
+@given(pairs=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8))
+def test_pairs_that_depend_on_each_other_are_not_in_one_batch(pairs: list[tuple[int, int]]) -> None:
+    """The double runs a batch from its end."""
+    device, first, second = HostDevice(), numbered(6, 2, 3), numbered(6, 2, start=500)
+    tensors = [on(device, first), on(device, second)]
+    device.copy_entries(*(EntryCopies(tensor, tensor, pairs) for tensor in tensors))
+    HOST.copy_entries(*(EntryCopies(each, each, pairs) for each in (first, second)))
+    np.testing.assert_array_equal(device.fetch(tensors[0]), first)
+    np.testing.assert_array_equal(device.fetch(tensors[1]), second)
+
+
+def test_sequences_share_batches() -> None:
+    """Two beams of each move one after the other: two batches, however many sequences there are."""
+    device = HostDevice()
+    tensor = on(device, numbered(9, 2))
+    pairs = [(slot + beam, slot + beam + 1) for slot in (0, 3, 6) for beam in (0, 1)]
+    device.copy_entries(EntryCopies(tensor, tensor, pairs))
+    assert device.runtime.batches == 2
 
 
 def test_whole_entries_are_copied() -> None:
     device, values = HostDevice(), numbered(3, 4)
     tensor = on(device, values)
-    device.copy_entries(tensor, tensor, [(0, 2)])
+    device.copy_entries(EntryCopies(tensor, tensor, [(0, 2)]))
     values[2] = values[0]
     np.testing.assert_array_equal(device.fetch(tensor), values)
 
@@ -70,8 +90,8 @@ def test_entries_are_copied_between_layouts(source: int, target: int, data: st.D
     length = data.draw(st.integers(0, min(source, target)))
     read, written = numbered(2, 3, source, 2), numbered(3, 3, target, 2, start=500)
     one, other = on(device, read), on(device, written)
-    device.copy_entries(one, other, [(1, 2)], axis=2, length=length)
-    HOST.copy_entries(read, written, [(1, 2)], axis=2, length=length)
+    device.copy_entries(EntryCopies(one, other, [(1, 2)], axis=2, length=length))
+    HOST.copy_entries(EntryCopies(read, written, [(1, 2)], axis=2, length=length))
     np.testing.assert_array_equal(device.fetch(other), written)
 
 
@@ -96,7 +116,7 @@ def test_row_copy_is_one_call() -> None:
     device = HostDevice()
     tensor = on(device, numbered(4, 8, 16, 4))
     before = device.runtime.copies[Direction.ON_DEVICE]
-    device.copy_entries(tensor, tensor, [(0, 3)], axis=2, length=9)
+    device.copy_entries(EntryCopies(tensor, tensor, [(0, 3)], axis=2, length=9))
     assert device.runtime.copies[Direction.ON_DEVICE] == before + 1
 
 
@@ -107,7 +127,7 @@ def test_copy_beyond_a_tensor_is_refused() -> None:
         device.copy(tensor, tensor, axis=2, length=5)
     for pairs, length in (([(0, 1)], 5), ([(0, 2)], 1), ([(2, 0)], 1)):
         with pytest.raises(AssertionError):
-            device.copy_entries(tensor, tensor, pairs, axis=2, length=length)
+            device.copy_entries(EntryCopies(tensor, tensor, pairs, axis=2, length=length))
 
 
 def test_new_memory_is_zero_though_it_was_used() -> None:
