@@ -3,6 +3,7 @@
 `/hf/{task}/{model}` has the methods of one task, with our names of tasks; `/hf/{model}` those of
 the first task of the model's manifest. The bodies do not say which method they are of: those of
 masked, classified and embedded texts are alike.
+`single_model` has the paths of Hugging Face's servers, which name no model.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from serving.gateway.dialects.huggingface.first_task import FirstTaskRoute
 from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.images import CaptionRoute, ZeroShotRoute
 from serving.gateway.dialects.huggingface.route import TaskRoute
+from serving.gateway.dialects.huggingface.single_model import PATHS, RerankBody
 from serving.gateway.dialects.huggingface.texts import FillMaskRoute, TagRoute, TranslateRoute
 
 _ROUTES: tuple[type[TaskRoute], ...] = (
@@ -29,7 +31,10 @@ _ROUTES: tuple[type[TaskRoute], ...] = (
     TranslateRoute,
     ZeroShotRoute,
 )
-MESSAGES: tuple[type[BaseModel], ...] = tuple(route.body for route in _ROUTES)
+MESSAGES: tuple[type[BaseModel], ...] = (
+    *(route.body for route in _ROUTES),
+    RerankBody,
+)
 """Bodies of requests, for the OpenAPI document."""
 
 
@@ -40,4 +45,4 @@ def dialects(keys: Keys) -> list[Dialect]:
         keys: Required of every request, if there are any.
     """
     routes = [route(keys) for route in _ROUTES]
-    return [*routes, FirstTaskRoute(keys, routes)]
+    return [*routes, FirstTaskRoute(keys, routes), *(path(keys) for path in PATHS)]

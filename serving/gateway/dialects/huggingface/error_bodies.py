@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
 from fastapi import Response
 from pydantic import BaseModel
 
 from serving.errors import DeadlineExceeded, InternalError, InvalidRequest, ServingError
 
-_PARAMETERS = {
+PARAMETERS: Mapping[str, str] = {
     "prompts": "inputs",
     "texts": "inputs",
     "images": "inputs",
@@ -32,12 +33,12 @@ class HuggingFaceError(BaseModel):
     error_type: str
 
 
-def error_body(error: ServingError) -> HuggingFaceError:
+def error_body(error: ServingError, names: Mapping[str, str] = PARAMETERS) -> HuggingFaceError:
     """The body of a failed request; `text_generation` of the client chooses a class by the type."""
-    return HuggingFaceError(error=_message(error), error_type=_type(error))
+    return HuggingFaceError(error=_message(error, names), error_type=_type(error))
 
 
-def error_response(error: ServingError) -> Response:
+def error_response(error: ServingError, names: Mapping[str, str] = PARAMETERS) -> Response:
     """The response of a failed request."""
     headers = {}
     if error.retry_after_s is not None:
@@ -47,7 +48,7 @@ def error_response(error: ServingError) -> Response:
     if error.http_status == 413:
         headers["connection"] = "close"  # the rest of the body is not read
     return Response(
-        error_body(error).model_dump_json(),
+        error_body(error, names).model_dump_json(),
         status_code=error.http_status,
         headers=headers,
         media_type="application/json",
@@ -61,12 +62,12 @@ def _type(error: ServingError) -> str:
     return "generation" if isinstance(error, DeadlineExceeded | InternalError) else error.wire
 
 
-def _message(error: ServingError) -> str:
+def _message(error: ServingError, names: Mapping[str, str]) -> str:
     """The message with the field's name in this API; it is the only place that names the field."""
     if error.field is None:
         return error.message
     name, _, rest = error.field.partition(".")
-    given = _PARAMETERS.get(name)
+    given = names.get(name)
     if given is None:
         return error.message
     if rest:

@@ -13,7 +13,7 @@ from pydantic import Discriminator, Field, Tag
 from serving.errors import InvalidRequest
 from serving.gateway.answers import TaskRequest
 from serving.gateway.dialects.bodies import read_json
-from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of, model_of
+from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of
 from serving.gateway.dialects.whole_requests import MAX_DIMENSIONS, Closed, shortened
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
@@ -80,7 +80,7 @@ class EmbedRoute(TaskRoute):
         if is_comparison and body.normalize is not None:
             raise InvalidRequest("normalize is for texts alone: leave it out", field="normalize")
         message = EmbedRequest(
-            model=model_of(request, service).name,
+            model=self.model_name(request, service),
             texts=[inputs.source_sentence, *inputs.sentences]
             if isinstance(inputs, Sentences)
             else inputs,

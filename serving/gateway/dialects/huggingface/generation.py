@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import Request
 
@@ -19,7 +19,7 @@ from serving.gateway.dialects.huggingface.generation_messages import (
     RegexGrammar,
 )
 from serving.gateway.dialects.huggingface.generation_request import GeneratingRequest
-from serving.gateway.dialects.huggingface.route import TaskRoute, label_of, model_of
+from serving.gateway.dialects.huggingface.route import TaskRoute, label_of
 from serving.gateway.dialects.huggingface.token_events import TokenEvents
 from serving.gateway.dialects.whole_requests import STREAM_HEADERS
 from serving.gateway.service import Service
@@ -38,15 +38,20 @@ class GenerateRoute(TaskRoute):
 
     task = TASK
     body = GenerationBody
-    answer = list[Generated]
+    answer: ClassVar[Any] = list[Generated]
     summary = "Continue a prompt, for `InferenceClient.text_generation`."
     streams = True
+    only_streams: ClassVar[bool] = False
+    """Whether responses are events without being requested."""
 
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
         """The body in the task's terms."""
         body = await read_json(request, GenerationBody, service)
+        if self.only_streams:
+            body = body.model_copy(update={"stream": True})
         given = body.parameters or GenerationParameters()
-        model = model_of(request, service)
+        name = self.model_name(request, service)
+        model = service.catalog.resolve(task, GenerateRequest(model=name, prompts=[body.inputs]))
         generation = model.manifest.generation
         return GeneratingRequest(
             task,
@@ -59,7 +64,7 @@ class GenerateRoute(TaskRoute):
             seed=given.seed,
         )
 
-    def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[Generated]:
+    def answered(self, request: TaskRequest, data: Sequence[Any]) -> list[Generated] | Generated:
         """The client reads the first one."""
         assert isinstance(request, GeneratingRequest)
         (item,) = data

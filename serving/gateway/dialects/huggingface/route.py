@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from fastapi import APIRouter, Request, Response
@@ -15,7 +15,11 @@ from serving.gateway.answers import Answer, TaskRequest, Timings
 from serving.gateway.auth import Keys
 from serving.gateway.dialects.bodies import MULTIPART, read_json
 from serving.gateway.dialects.dialect import StreamRenderer
-from serving.gateway.dialects.huggingface.error_bodies import HuggingFaceError, error_response
+from serving.gateway.dialects.huggingface.error_bodies import (
+    PARAMETERS,
+    HuggingFaceError,
+    error_response,
+)
 from serving.gateway.dialects.whole_requests import first_error, refused
 from serving.gateway.openapi import SECURITY, errors
 from serving.gateway.respond import respond
@@ -65,6 +69,10 @@ class TaskRoute(ABC):
     takes_images: ClassVar[bool] = False
     """Whether the body may be an image file itself."""
     streams: ClassVar[bool] = False
+    renamed: ClassVar[Mapping[str, str]] = PARAMETERS
+    """Field of the task's message → its name here, in errors."""
+    only_path: ClassVar[str | None] = None
+    """A path that names no model, in place of `/hf/{task}/{model}`."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -78,10 +86,10 @@ class TaskRoute(ABC):
             return await respond(self, request, self.task, service)
 
         router.add_api_route(
-            f"/hf/{self.task.name}/{{model}}",
+            self.only_path or f"/hf/{self.task.name}/{{model}}",
             endpoint,
             methods=["POST"],
-            name=f"hf_{self.task.name}",
+            name=(self.only_path or f"hf_{self.task.name}").strip("/"),
             summary=self.summary,
             response_model=self.answer,
             **operation([self], has_key=self._keys.are_required),
@@ -91,6 +99,14 @@ class TaskRoute(ABC):
     def authorise(self, headers: Headers) -> None:
         """Check `Authorization: Bearer KEY`."""
         self._keys.check_header(headers.get("authorization"))
+
+    def model_name(self, request: Request, service: Service) -> str | None:
+        """The model of a request; None: the task's only one, or its default.
+
+        Raises:
+            UnknownModel: the path names one that is not served.
+        """
+        return model_of(request, service).name if self.only_path is None else None
 
     @abstractmethod
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
@@ -123,7 +139,7 @@ class TaskRoute(ABC):
 
     def render_error(self, error: ServingError) -> Response:
         """`{"error", "error_type"}` with the error's status."""
-        return error_response(error)
+        return error_response(error, self.renamed)
 
 
 def model_of(request: Request, service: Service) -> LoadedModel:
@@ -182,7 +198,7 @@ def operation(routes: Sequence[TaskRoute], *, has_key: bool) -> dict[str, Any]:
     return {
         "responses": described,
         "openapi_extra": {
-            "parameters": [_MODEL],
+            "parameters": [] if any(route.only_path for route in routes) else [_MODEL],
             "requestBody": {"content": content, "required": True},
             **(SECURITY if has_key else {}),
         },
