@@ -30,6 +30,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "distilbert": "export.models.distilbert",
     "albert": "export.models.albert",
     "mpnet": "export.models.mpnet",
+    "modernbert": "export.models.modernbert",
     "openai-gpt": "export.models.gpt1",
     "gpt_neo": "export.models.gpt_neo",
     "opt": "export.models.opt",

@@ -7,6 +7,7 @@ vocabulary, C classes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -117,6 +118,7 @@ class TextModel(nn.Module):
     Args:
         masked: Makes the scores of the vocabulary.
         classifier: Makes the classifier, given the number of classes.
+        tagger: The same for the classes of each token; a linear layer when not given.
 
     Attributes:
         pooling: Of a bare encoder; its checkpoint may replace it.
@@ -132,6 +134,7 @@ class TextModel(nn.Module):
         *,
         masked: Callable[[], nn.Module],
         classifier: Callable[[int], nn.Module],
+        tagger: Callable[[int], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         self.head = head
@@ -141,6 +144,7 @@ class TextModel(nn.Module):
         if head.classifies:
             self.classifier = classifier(len(head.labels))
         if head.kind is HeadKind.TOKENS:
-            self.tagger = nn.Linear(encoder.width, len(head.labels))
+            made = partial(nn.Linear, encoder.width) if tagger is None else tagger
+            self.tagger = made(len(head.labels))
         if head.kind is HeadKind.BARE:
             self.pooling = Pooling()

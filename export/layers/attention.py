@@ -149,6 +149,9 @@ class SelfAttention(Attention):
         visible = None
         for mask in masks:
             visible = mask if visible is None else visible & mask
+        if visible is not None and len(masks) > 1:
+            # far from every token, padding would see nothing: a softmax of nothing is NaN
+            visible = visible | torch.eye(size, dtype=torch.bool)[None, None]
         return visible
 
 

@@ -16,7 +16,7 @@ from export.encoding.pooling import PoolingMode, last
 from export.layers import attention, disentangled, scores
 from export.layers.relative import RelativePositions
 from export.models import albert, deberta, roberta, xlnet
-from tests.export.faults import Fault, change
+from tests.export.faults import Fault, change, swap_modules
 
 
 def _everything(lengths: Tensor, size: int) -> Tensor:
@@ -231,6 +231,54 @@ XLNET_CLASSES: dict[str, Fault] = {
         lambda net: net.classifier, "pool", pooling.first
     ),
 }
+
+
+def _heads(**fields: Any) -> Fault:
+    """Other fields of the heads of layers with a window."""
+
+    def action(net: Any) -> None:
+        for block in net.encoder.blocks:
+            if block.attention.heads.window is not None:
+                block.attention.heads = replace(block.attention.heads, **fields)
+
+    return change(action)
+
+
+def _one_rotation(net: Any) -> None:
+    kinds = {block.attention.heads.window: block.attention.heads for block in net.encoder.blocks}
+    for block in net.encoder.blocks:
+        block.attention.heads = replace(block.attention.heads, rotary=kinds[None].rotary)
+
+
+def _gates_exchanged(net: Any) -> None:
+    for block in net.encoder.blocks:
+        swap_modules(block.mlp, "gate", "up")
+
+
+MODERNBERT: dict[str, Fault] = {
+    "windows are one position wider": _heads(window=4),
+    "windows are one position narrower": _heads(window=2),
+    "every layer sees everything": _heads(window=None),
+    "all layers rotate by one base": change(_one_rotation),
+    "positions are ignored": _heads(rotary=None),
+    "gates are exchanged": change(_gates_exchanged),
+    "the first layer has a norm before attention": change(
+        lambda net: setattr(net.encoder.blocks[0], "attention_norm", nn.LayerNorm(30))
+    ),
+    "the last norm is left out": _set(lambda net: net.encoder, "final_norm", nn.Identity()),
+    "padding is attended to": _sees_padding(attention),
+}
+MODERNBERT_MASKED: dict[str, Fault] = {
+    "masked words lack the norm": _set(lambda net: net.masked, "norm", nn.Identity()),
+    "masked words have the layers' activation": _set(
+        lambda net: net.masked, "activation", torch.relu
+    ),
+}
+MODERNBERT_RELEVANCE: dict[str, Fault] = {
+    "relevance is read from the first token": _set(
+        lambda net: net.classifier, "pool", pooling.first
+    ),
+}
 FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("bert", "odd"): BERT,
     ("bert", "plain"): POOLED,
@@ -241,6 +289,9 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("albert", "odd"): ALBERT,
     ("albert", "groups"): ALBERT_GROUPS,
     ("mpnet", "odd"): MPNET,
+    ("modernbert", "odd"): MODERNBERT,
+    ("modernbert", "masked"): MODERNBERT_MASKED,
+    ("modernbert", "relevance"): MODERNBERT_RELEVANCE,
     ("deberta-v2", "odd"): DEBERTA,
     ("deberta-v2", "v2"): DEBERTA_V2,
     ("xlnet", "odd"): XLNET,

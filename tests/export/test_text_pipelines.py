@@ -69,6 +69,13 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "albert": ("Albert", "unigram", _BERT | {"embedding_size": 16}),
     "mpnet": ("MPNet", "word pieces", _BERT | {"max_position_embeddings": POSITIONS + 2}),
+    "modernbert": (
+        "ModernBert",
+        "bytes",
+        _BERT
+        | {"local_attention": 8, "intermediate_size": 24, "num_hidden_layers": 3}
+        | {"bos_token_id": 1, "cls_token_id": 1, "eos_token_id": 2, "sep_token_id": 2},
+    ),
     "deberta-v2": (
         "DebertaV2",
         "unigram",
@@ -77,7 +84,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "xlnet": ("XLNet", "unigram", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}),
 }
 """Name → prefix of the classes in `transformers`, kind of tokenizer, configuration."""
-_WITHOUT_SEGMENTS = ("roberta", "xlm-roberta", "distilbert", "mpnet")
+_WITHOUT_SEGMENTS = ("roberta", "xlm-roberta", "distilbert", "mpnet", "modernbert")
 
 Exported = Callable[[str, str], tuple[Path, LoadedModel]]
 

@@ -29,6 +29,7 @@ STATELESS = [name for name in families() if GENERATIVE.isdisjoint(architecture(n
 RECURRENT = {"rnn-encoder"}
 WIDER = {
     "mpnet": {"hidden_size": 48},
+    "modernbert": {"hidden_size": 48},
     "deberta-v2": {"hidden_size": 48},
     "xlnet": {"d_model": 48},
 }
