@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
 from pathlib import Path
-from typing import Any
 
 from serving.errors import UnknownGlossary, UnknownRoute
 from serving.gateway.auth import KEY, SINGLE
@@ -18,26 +17,22 @@ from triptych.glossaries import (
     ListGlossariesRequest,
 )
 
-InPool = Callable[..., Awaitable[Any]]
-
 
 class Glossaries:
-    """The glossaries of each key. Lives on one event loop; files are used in a thread pool.
+    """The glossaries of each key. Files are used in asyncio's threads, not in those of the tasks.
 
     A glossary belongs to the name of the key that it was put with; other keys do not see it. Where
     no key is required, all callers share those of the gateway's single key.
 
     Args:
         folder: Where they are stored; None: nowhere.
-        in_pool: `Execution.in_pool`.
 
     Raises:
         SetupError: `folder` is not a folder.
     """
 
-    def __init__(self, folder: Path | None, in_pool: InPool) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self._of_folder = None if folder is None else GlossaryStore(folder)
-        self._in_pool = in_pool
 
     async def put(self, glossary: Glossary) -> GlossaryInfo:
         """Store a glossary, or replace the one of that name.
@@ -45,8 +40,7 @@ class Glossaries:
         Raises:
             ServingError: see `GlossaryStore.put`; none are stored here.
         """
-        info: GlossaryInfo = await self._in_pool(None, self._store.put, _owner(), glossary)
-        return info
+        return await asyncio.to_thread(self._store.put, _owner(), glossary)
 
     async def get(self, request: GlossaryName) -> Glossary:
         """A glossary with its terms.
@@ -54,14 +48,13 @@ class Glossaries:
         Raises:
             ServingError: see `GlossaryStore.get`; none are stored here.
         """
-        found: Glossary = await self._in_pool(None, self._store.get, _owner(), request.name)
-        return found
+        return await asyncio.to_thread(self._store.get, _owner(), request.name)
 
     async def listing(self, request: ListGlossariesRequest) -> GlossaryList:
         """All glossaries, without their terms; none where none are stored."""
         if self._of_folder is None:
             return GlossaryList(data=[])
-        return GlossaryList(data=await self._in_pool(None, self._store.listing, _owner()))
+        return GlossaryList(data=await asyncio.to_thread(self._store.listing, _owner()))
 
     async def delete(self, request: GlossaryName) -> GlossaryInfo:
         """Delete a glossary.
@@ -69,8 +62,7 @@ class Glossaries:
         Raises:
             ServingError: see `GlossaryStore.delete`; none are stored here.
         """
-        info: GlossaryInfo = await self._in_pool(None, self._store.delete, _owner(), request.name)
-        return info
+        return await asyncio.to_thread(self._store.delete, _owner(), request.name)
 
     async def terms(self, name: str) -> StoredTerms:
         """The terms of a glossary.
@@ -81,7 +73,7 @@ class Glossaries:
         try:
             known = self._store.kept(_owner(), name)
             if known is None:
-                known = await self._in_pool(None, self._store.read, _owner(), name)
+                known = await asyncio.to_thread(self._store.read, _owner(), name)
         except UnknownGlossary as error:
             error.field = "glossary_name"
             raise

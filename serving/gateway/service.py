@@ -57,7 +57,7 @@ class Service:
         self.keys = Keys(settings.api_key, settings.api_keys)
         self.tracer = _tracer(settings)
         self.execution = Execution(inference, settings, metrics)
-        self.glossaries = Glossaries(settings.glossaries, self.execution.in_pool)
+        self.glossaries = Glossaries(settings.glossaries)
         self._limits = settings.task_limits
         self.fetcher = ImageFetcher(settings)
 

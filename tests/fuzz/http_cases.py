@@ -18,12 +18,15 @@ JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 _BOUNDARY = "b0und4ry"
 MULTIPART = f"multipart/form-data; boundary={_BOUNDARY}"
+GLOSSARY = "/v1/glossaries/kitchen"
 Body = dict[str, Any]
 
 BODIES: Mapping[str, tuple[Body, ...]] = {
     "/v1/translate": (
         {"texts": ["El mundo no es suficiente."], "model": "example-es-en", "max_new_tokens": 8},
         {"texts": "Hola.", "model": "example-es-en", "num_beams": 2, "alternatives": 2},
+        {"texts": "Hola, {x}.", "glossary": {"hola": "hi"}, "do_not_translate": ["{x}"]},
+        {"texts": "Hola. Hola.", "glossary_name": "kitchen", "stream": True, "num_beams": 1},
     ),
     "/v1/caption": ({"images": [_IMAGE], "model": "example-captioner", "max_new_tokens": 6},),
     "/v1/zero-shot": ({"images": [_IMAGE], "labels": ["red circle", "blue square"]},),
@@ -62,6 +65,10 @@ BODIES: Mapping[str, tuple[Body, ...]] = {
     "/rerank": ({"query": "a", "texts": ["b", "c"]},),
     "/hf/example-bert": ({"inputs": "a [MASK]."},),
     "/translate": ({"q": ["Hola.", "mundo"], "source": "es", "target": "en", "format": "html"},),
+    GLOSSARY: (
+        {"terms": {"mundo": "globe", "hola": "hi"}, "source": "es", "target": "en"},
+        {"name": "kitchen", "terms": {"a b": "c"}},
+    ),
     "/detect": ({"q": "El mundo no es suficiente."},),
 }
 """Valid bodies, by path; the models are those that `make export` publishes."""
@@ -74,6 +81,8 @@ _VALUES: tuple[Any, ...] = (
     base64.b64encode(_PNG_20000).decode(),
     base64.b64encode(PICTURE[:100]).decode(),
 )
+
+_METHODS = ("POST", "GET", "PUT", "HEAD")
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,8 @@ def request(rng: random.Random) -> Request:
     for _ in range(rng.choices((0, 1, 4), (10, 1, 1))[0]):
         content = rng.choice(_NOISES)(content, rng)
     headers = {"content-type": kind, **_headers(rng)}
-    method = rng.choices(("POST", "GET", "PUT", "HEAD"), (60, 1, 1, 1))[0]
+    methods = ("PUT", "GET", "DELETE", "POST") if route == GLOSSARY else _METHODS
+    method = rng.choices(methods, (60, 1, 1, 1))[0]
     path = route
     if rng.random() < 0.02:
         path = rng.choice((route + "/", route + "%00", route.upper(), route + "?x=" + "%ff" * 9))

@@ -15,11 +15,11 @@ LONGEST_S = 30.0
 
 
 def declared(document: Mapping[str, Any]) -> dict[str, frozenset[int]]:
-    """Statuses of each path's POST in an OpenAPI document; paths with parameters as patterns."""
+    """Statuses of each path that takes a body in an OpenAPI document; parameters as patterns."""
     return {
-        path: frozenset(int(status) for status in methods["post"]["responses"])
+        path: frozenset(int(status) for one in methods.values() for status in one["responses"])
         for path, methods in document["paths"].items()
-        if "post" in methods
+        if methods.keys() & {"post", "put"}
     }
 
 

@@ -174,6 +174,30 @@ async def test_keys_do_not_see_those_of_others(make_gateway: MakeGateway, tmp_pa
     assert (await gateway.http.get(PATH, headers=alice)).status_code == 200
 
 
+async def test_keys_do_not_see_those_of_others_over_grpc(
+    make_gateway: MakeGateway, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(entry("alice", "alice-key") + entry("bob", "bob-key"))
+    gateway = make_gateway(grpc_port=0, api_keys=keys, glossaries=tmp_path / "glossaries")
+    alice, bob = ((("authorization", f"Bearer {name}-key"),) for name in ("alice", "bob"))
+    async with Front(gateway) as front:
+        stub, name = front.stub, pb.GlossaryName(name="kitchen")
+        await stub.PutGlossary(pb.Glossary(name="kitchen", terms=TERMS), metadata=alice)
+        assert not (await stub.ListGlossaries(pb.ListGlossariesRequest(), metadata=bob)).data
+        request = pb.TranslateRequest(texts=["uno"], glossary_name="kitchen", num_beams=1)
+        assert [chunk async for chunk in stub.TranslateStream(request, metadata=alice)]
+        for call in (
+            stub.GetGlossary(name, metadata=bob),
+            stub.DeleteGlossary(name, metadata=bob),
+            stub.Translate(request, metadata=bob),
+        ):
+            with pytest.raises(grpc.RpcError) as refused:
+                await call
+            assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+        assert (await stub.GetGlossary(name, metadata=alice)).terms
+
+
 async def test_without_a_folder_there_are_none(gateway: Gateway) -> None:
     responses = [
         await gateway.http.put(PATH, json={"terms": TERMS}),

@@ -2,7 +2,7 @@
 
 import { listGlossaries } from "../api.js";
 import { el } from "../dom.js";
-import { fieldRow, linesOf, selectField, textArea } from "./fields.js";
+import { linesOf, selectField, textArea } from "./fields.js";
 import { InputError } from "./problem.js";
 import { rowsField } from "./rows.js";
 
@@ -14,7 +14,7 @@ export function termFields() {
   const copied = textArea("Not translated, one a line", { field: "do_not_translate", rows: 2 });
   const element = el(
     "details", { class: "options" }, el("summary", {}, "Terms"),
-    pairs.element, fieldRow(stored, copied),
+    pairs.element, stored.element, copied.element,
   );
   stored.element.hidden = true;
   listGlossaries().then(offer, () => {}); // without the list, the other fields still work

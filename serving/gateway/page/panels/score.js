@@ -80,7 +80,7 @@ function view(data, targets) {
   const total = scored.reduce((sum, { score }) => sum + Math.exp(score - scored[0].score), 0);
   const entries = scored.map((item) => ({ label: targets[item.index], score: item.score, note: note(item) }));
   const scale = {
-    format: (score) => score.toFixed(2),
+    format: figure,
     share: (score) => Math.exp(score - scored[0].score) / total,
   };
   return el(
@@ -95,8 +95,12 @@ function view(data, targets) {
 /** The mean of the tokens, and the one that the model expected least. */
 function note({ score, tokens, logprobs }) {
   const least = logprobs.reduce((worst, one) => (one.logprob < worst.logprob ? one : worst));
-  const each = `${(score / tokens).toFixed(2)} a token`;
-  return `${each}; least expected: “${least.token.trim() || least.token}” ${least.logprob.toFixed(2)}`;
+  const each = `${figure(score / tokens)} a token`;
+  return `${each}; least expected: “${least.token.trim() || least.token}” ${figure(least.logprob)}`;
+}
+
+function figure(score) {
+  return score.toFixed(2).replace(/^-0\.00$/, "0.00");
 }
 
 export default {
