@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 DOCKER = Path(__file__).parents[2] / "docker"
@@ -51,3 +55,27 @@ def test_command_is_the_cpus_with_plans() -> None:
     ours = shlex.split(TRITON["command"])
     at = ours.index("--plans")
     assert ours[:at] + ours[at + 2 :] == shlex.split(BASE["services"]["triton"]["command"])
+
+
+@pytest.mark.skipif(
+    shutil.which("docker-compose") is None, reason="docker-compose merges the files"
+)
+def test_files_merge(tmp_path: Path) -> None:
+    """Version 1.29 validates them against the same schema, but for `create_host_path`."""
+    names = ("compose.yaml", "compose.gpu.yaml")
+    for name in names:
+        lines = (DOCKER / name).read_text().splitlines(keepends=True)
+        (tmp_path / name).write_text("".join(x for x in lines if "create_host_path" not in x))
+    files = [argument for name in names for argument in ("-f", str(tmp_path / name))]
+    done = subprocess.run(
+        ["docker-compose", "-p", "docker", *files, "config"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    merged: dict[str, Any] = yaml.safe_load(done.stdout)["services"]["triton"]
+    assert merged["read_only"] is True
+    targets = {each if isinstance(each, str) else each["target"] for each in merged["volumes"]}
+    assert targets == {"plans:/plans:rw", "state:/state:rw", "/models"}
+    assert merged["deploy"]["resources"]["reservations"]["devices"]
+    assert merged["build"]["args"]["TRITON_EXTRAS"] == "triton-gpu"
