@@ -1,16 +1,17 @@
 #!/bin/sh
 # Compose on this folder's compose.yaml, with whichever version is installed: `compose.sh up --build`.
-# GPU=1 adds compose.gpu.yaml, MONITORING=1 compose.monitoring.yaml.
+# GPU=1 adds compose.gpu.yaml, MONITORING=1 compose.monitoring.yaml, TLS=1 compose.tls.yaml.
 set -eu
 folder=$(cd "$(dirname "$0")" && pwd)
 
 if docker compose version >/dev/null 2>&1; then
   [ -z "${MONITORING:-}" ] || set -- -f "$folder/compose.monitoring.yaml" "$@"
+  [ -z "${TLS:-}" ] || set -- -f "$folder/compose.tls.yaml" "$@"
   [ -z "${GPU:-}" ] || set -- -f "$folder/compose.gpu.yaml" "$@"
   exec docker compose -f "$folder/compose.yaml" "$@"
 fi
-if [ -n "${GPU:-}${MONITORING:-}" ]; then
-  echo "GPU=1 and MONITORING=1 need Docker Compose 2: install the package docker-compose-plugin" >&2
+if [ -n "${GPU:-}${MONITORING:-}${TLS:-}" ]; then
+  echo "GPU=1, MONITORING=1 and TLS=1 need Docker Compose 2: install the package docker-compose-plugin" >&2
   exit 1
 fi
 if command -v docker-compose >/dev/null 2>&1; then

@@ -55,6 +55,11 @@ class GatewaySettings(BaseSettings):
     cors_allow_origin: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Origins allowed to browsers, comma-separated."
     )
+    public_url: HttpUrl | None = Field(
+        default=None,
+        description="Address at which a proxy publishes the gateway, with the path that it "
+        "removes; for links in responses. Default: what each request was sent to.",
+    )
     page: bool = Field(default=True, description="Serve a page for browsers at /.")
     max_concurrent_requests: int = Field(
         default=128, ge=1, description="Concurrent requests; more get 429."
@@ -150,7 +155,7 @@ class GatewaySettings(BaseSettings):
         "each request; also $OTEL_EXPORTER_OTLP_ENDPOINT.",
     )
 
-    @field_validator("otlp_endpoint", mode="before")
+    @field_validator("otlp_endpoint", "public_url", mode="before")
     @classmethod
     def _none_if_empty(cls, value: object) -> object:
         return None if value == "" else value

@@ -60,7 +60,7 @@ def test_gpu_adds_its_file_after_the_other(path: Path) -> None:
     install(path, "docker-compose", OLD)
     done = run(path, "up", gpu="1")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("GPU=1 and MONITORING=1 need Docker Compose 2: install")
+    assert done.stderr.startswith("GPU=1, MONITORING=1 and TLS=1 need Docker Compose 2: install")
 
 
 def test_version_1_gets_what_it_needs(path: Path) -> None:

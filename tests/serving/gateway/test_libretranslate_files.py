@@ -165,3 +165,13 @@ def test_browsers_follow_the_address() -> None:
         files = {"file": ("a.txt", b"hola")}
         response = httpx.post(f"{address}/translate_file", data=FIELDS, files=files)
         assert httpx.get(response.json()["translatedFileUrl"]).content == b"hola"
+
+
+@pytest.mark.parametrize("public", ["https://example.org/lt", "https://example.org/lt/"])
+async def test_address_is_the_one_that_a_proxy_publishes(
+    make_gateway: MakeGateway, public: str
+) -> None:
+    gateway = make_gateway([translator("spanish", ("es", "en"))], public_url=public)
+    response = await send(gateway, "a.txt", b"hola")
+    address = response.json()["translatedFileUrl"]
+    assert address.startswith("https://example.org/lt/download_file/")

@@ -108,7 +108,8 @@ class FileDialect:
                 raise InvalidRequest("file: Field required, as a file with a name", field=FILE)
             content, target = await bounded(request, service, self._translated(file, body, service))
             name = self._downloads.put(_name(file.name, target), content)
-            url = f"{request.base_url}download_file/{quote(name)}"
+            base = str(service.settings.public_url or request.base_url).rstrip("/")
+            url = f"{base}/download_file/{quote(name)}"
             return answered(TranslatedFile, TranslatedFile(translated_file_url=url))
 
         return translate_file
