@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 PICTURES = Path(__file__).parents[3] / "export" / "examples" / "pictures"
 TASKS = (
     "translate", "caption", "zero-shot", "generate", "fill-mask",
-    "tag", "classify", "embed", "rerank",
+    "tag", "classify", "embed", "rerank", "score",
 )  # fmt: skip
 PHONE = (360, 740)
 KEY = "open-sesame"
@@ -81,7 +81,7 @@ def test_the_keyboard_is_enough(open_page: OpenPage) -> None:
     assert screen.active_name() == "Caption"
     assert screen.page.url.endswith("#caption")
     keyboard.press("End")
-    assert screen.page.url.endswith("#rerank")
+    assert screen.page.url.endswith("#score")
     keyboard.press("Home")
     keyboard.press("Tab")
     assert screen.active_name() == "A famous sentence (English to French)"
