@@ -28,6 +28,7 @@ ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHIT
     "xlm-roberta": "export.models.roberta",
     "camembert": "export.models.roberta",
     "distilbert": "export.models.distilbert",
+    "electra": "export.models.electra",
     "albert": "export.models.albert",
     "mpnet": "export.models.mpnet",
     "modernbert": "export.models.modernbert",

@@ -88,17 +88,22 @@ def read_fields(reader: ConfigReader) -> dict[str, Any]:
 
 
 class Encoder(TextEncoder):
-    """Token, position and segment embeddings, summed (figure 2), and the blocks."""
+    """Token, position and segment embeddings, summed (figure 2), and the blocks.
 
-    def __init__(self, config: Config) -> None:
+    Args:
+        table_width: Of the embeddings, where it is not D.
+    """
+
+    def __init__(self, config: Config, table_width: int | None = None) -> None:
         super().__init__()
         self.width = config.width
+        width = config.width if table_width is None else table_width
         self.segment_types = config.segment_types
-        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
-        self.positions = nn.Embedding(config.positions, config.width)
+        self.tokens = nn.Embedding(config.vocabulary_size, width)
+        self.positions = nn.Embedding(config.positions, width)
         if config.segment_types:
-            self.segments = nn.Embedding(config.segment_types, config.width)
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+            self.segments = nn.Embedding(config.segment_types, width)
+        self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
         self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
@@ -113,15 +118,19 @@ class Encoder(TextEncoder):
 
     def _earlier(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None) -> Tensor:
         """The last block's input, (B, T, D)."""
+        x = self.embedded(token_ids, segments)
+        for each in self.blocks[:-1]:
+            x = each(x, lengths)
+        return x
+
+    def embedded(self, token_ids: Tensor, segments: Tensor | None) -> Tensor:
+        """(B, T), (B, T) → the first block's input, (B, T, D)."""
         x = self.tokens(token_ids) + self.position_vectors(token_ids)
         if segments is not None:
             x = x + self.segments(segments)
         elif self.segment_types:
             x = x + self.segments.weight[0]
-        x = self.norm(x)
-        for each in self.blocks[:-1]:
-            x = each(x, lengths)
-        return x
+        return self.norm(x)
 
     def position_vectors(self, token_ids: Tensor) -> Tensor:
         """(B, T) → (T, D)."""

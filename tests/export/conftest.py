@@ -68,7 +68,7 @@ EXPORTS = {"bundles", "layers"}
 """Fixtures that export graphs: seconds each, so the tests that use them are no unit tests."""
 SIBLINGS = {
     *("openai-gpt", "gpt_neo", "opt", "qwen2", "qwen3", "gemma2"),
-    *("roberta", "distilbert", "albert", "mpnet", "modernbert"),
+    *("roberta", "distilbert", "albert", "mpnet", "modernbert", "electra"),
     *("mbart", "pegasus", "m2m_100", "deit"),
     *("transformer", "rnn-seq2seq"),
 }

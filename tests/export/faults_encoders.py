@@ -255,6 +255,18 @@ def _gates_exchanged(net: Any) -> None:
         swap_modules(block.mlp, "gate", "up")
 
 
+ELECTRA: dict[str, Fault] = {
+    "embeddings are projected without a bias": change(lambda net: net.encoder.project.bias.zero_()),
+    "the constant segment is forgotten": change(lambda net: net.encoder.segments.weight.zero_()),
+}
+ELECTRA_MASKED: dict[str, Fault] = {
+    "masked words have the layers' activation": _set(
+        lambda net: net.masked, "activation", torch.relu
+    ),
+}
+ELECTRA_CLASSES: dict[str, Fault] = {
+    "classes have BERT's tanh": _set(lambda net: net.classifier, "activation", torch.tanh),
+}
 MODERNBERT: dict[str, Fault] = {
     "windows are one position wider": _heads(window=4),
     "windows are one position narrower": _heads(window=2),
@@ -289,6 +301,9 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     ("albert", "odd"): ALBERT,
     ("albert", "groups"): ALBERT_GROUPS,
     ("mpnet", "odd"): MPNET,
+    ("electra", "odd"): ELECTRA,
+    ("electra", "masked"): ELECTRA_MASKED,
+    ("electra", "classes"): ELECTRA_CLASSES,
     ("modernbert", "odd"): MODERNBERT,
     ("modernbert", "masked"): MODERNBERT_MASKED,
     ("modernbert", "relevance"): MODERNBERT_RELEVANCE,

@@ -67,6 +67,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
             "max_position_embeddings": POSITIONS,
         },
     ),
+    "electra": ("Electra", "word pieces", _BERT | {"embedding_size": 16}),
     "albert": ("Albert", "unigram", _BERT | {"embedding_size": 16}),
     "mpnet": ("MPNet", "word pieces", _BERT | {"max_position_embeddings": POSITIONS + 2}),
     "modernbert": (

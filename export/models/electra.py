@@ -1,0 +1,146 @@
+"""ELECTRA: BERT's network, pre-trained to find replaced words, with embeddings of another width.
+
+Paper: Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators Rather Than
+Generators", §2, §3.2 (arXiv 2003.10555).
+Checkpoints: `model_type: electra`: bare (the discriminator), the generator of masked words,
+classifiers, taggers.
+
+Legend: B batch, T positions, E width of the embeddings, D width of the layers.
+
+Differences from `transformers`: as of BERT (`bert.py`). The discriminator's own head, which marks
+replaced words, is for pre-training and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from export.config_reader import ConfigReader
+from export.encoding.declaration import text_architecture, text_twin
+from export.encoding.heads import HeadConfig, HeadKind, read_head
+from export.encoding.network import MaskedTokens, SequenceClassifier, TextModel
+from export.models import bert
+from export.rename import Entry, Rename, with_and_without
+
+# ---------------------------------------------------------------------------------------- config
+
+HEADS = (HeadKind.BARE, HeadKind.MASKED, HeadKind.SEQUENCE, HeadKind.TOKENS)
+_DEFAULTS = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+
+
+@dataclass(frozen=True)
+class Config(bert.Config):
+    """BERT's, and E."""
+
+    embedding_width: int
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The configuration; defaults are `transformers`' own."""
+    reader = ConfigReader({**_DEFAULTS, **values})
+    return Config(
+        **bert.read_fields(reader),
+        head=read_head(reader, "Electra", HEADS),
+        embedding_width=reader.integer("embedding_size", 128),
+    )
+
+
+# --------------------------------------------------------------------------------------- network
+
+
+class Encoder(bert.Encoder):
+    """BERT's encoder; embeddings of another width than the layers are projected."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config, table_width=config.embedding_width)
+        self.project = (
+            nn.Identity()
+            if config.embedding_width == config.width
+            else nn.Linear(config.embedding_width, config.width)
+        )
+
+    def embedded(self, token_ids: Tensor, segments: Tensor | None) -> Tensor:
+        """(B, T), (B, T) → (B, T, D)."""
+        return self.project(super().embedded(token_ids, segments))
+
+
+def build(config: Config) -> TextModel:
+    """The encoder with its head; hidden layers of heads have a GELU, whatever the layers have."""
+    encoder = Encoder(config)
+    return TextModel(
+        encoder,
+        config.head,
+        masked=lambda: MaskedTokens(
+            encoder.tokens, config.width, "gelu", config.norm_epsilon, is_tied=config.head.is_tied
+        ),
+        classifier=lambda classes: SequenceClassifier(config.width, classes, "gelu"),
+    )
+
+
+# ---------------------------------------------------------------------------------------- rename
+
+
+def rename(config: Config) -> Rename:
+    """`transformers`' names → ours; the discriminator's head is skipped."""
+    encoder: dict[str, Entry] = {
+        **bert.encoder_names(),
+        "embeddings_project": "encoder.project",
+    }
+    head: dict[str, Entry] = {
+        "discriminator_predictions.dense": None,
+        "discriminator_predictions.dense_prediction": None,
+    }
+    return Rename(with_and_without("electra.", encoder) | head | _head_names(config.head))
+
+
+def _head_names(head: HeadConfig) -> dict[str, Entry]:
+    used = head.fills_masks
+    table: dict[str, Entry] = {
+        "generator_predictions.dense": "masked.dense" if used else None,
+        "generator_predictions.LayerNorm": "masked.norm" if used else None,
+        "generator_lm_head": "masked.output" if used else None,
+    }
+    if head.kind is HeadKind.SEQUENCE:
+        table["classifier.dense"] = "classifier.dense"
+        table["classifier.out_proj"] = "classifier.output"
+    if head.kind is HeadKind.TOKENS:
+        table["classifier"] = "tagger"
+    return table
+
+
+# ------------------------------------------------------------------------------------------ twin
+
+_TINY = {
+    "vocab_size": 64,
+    "embedding_size": 32,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 16,
+}
+_ODD = _TINY | {
+    "embedding_size": 11,
+    "hidden_size": 30,
+    "num_attention_heads": 3,
+    "layer_norm_eps": 1e-3,
+    "hidden_act": "relu",
+}
+TWIN = text_twin(
+    {
+        "odd": ("ElectraModel", _ODD),
+        "masked": ("ElectraForMaskedLM", _ODD),
+        "untied": ("ElectraForMaskedLM", _TINY | {"tie_word_embeddings": False}),
+        "classes": ("ElectraForSequenceClassification", _ODD | {"num_labels": 3}),
+        "tags": ("ElectraForTokenClassification", _TINY | {"num_labels": 5}),
+    }
+)
+
+
+# ----------------------------------------------------------------------------------- declaration
+
+ARCHITECTURE = text_architecture("electra", read_config, build, rename, TWIN)
