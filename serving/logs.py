@@ -6,6 +6,7 @@ import faulthandler
 import logging
 import signal
 import sys
+from functools import partial
 from typing import Any
 
 from pythonjsonlogger.core import RESERVED_ATTRS, merge_record_extra
@@ -45,10 +46,14 @@ class _JsonFormatter(JsonFormatter):
         return {**given, "level": log_data["level"].lower()}
 
 
-def configure_logs(*, as_json: bool) -> None:
+def configure_logs(*, as_json: bool, worker: int | None = None) -> None:
     """Everything at INFO and above to stderr, unless the program has configured logging itself.
 
     SIGUSR2 writes the stack of each thread there: `kill -USR2` shows where a process hangs.
+
+    Args:
+        as_json: One object a line.
+        worker: A field of each line, where several workers write lines.
     """
     if sys.__stderr__ is not None:
         faulthandler.register(signal.SIGUSR2, file=sys.__stderr__)
@@ -58,6 +63,13 @@ def configure_logs(*, as_json: bool) -> None:
         if as_json
         else _TextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     )
+    if worker is not None:
+        handler.addFilter(partial(_add_worker, worker))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for name, level in _LIBRARIES.items():
         logging.getLogger(name).setLevel(level)
+
+
+def _add_worker(number: int, record: logging.LogRecord) -> bool:
+    record.worker = number
+    return True

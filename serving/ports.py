@@ -25,6 +25,26 @@ def listening(host: str, port: int, protocol: str) -> socket.socket:
     return listener
 
 
+def reserved(host: str, port: int, protocol: str) -> socket.socket:
+    """A socket that keeps a port for several listeners of this user; port 0 takes any free one.
+
+    It does not listen itself. The listeners set SO_REUSEPORT.
+
+    Raises:
+        SetupError: the port is in use, or the address is not this machine's.
+    """
+    with listening(host, port, protocol) as alone:  # SO_REUSEPORT would share it with another's
+        chosen = alone.getsockname()[1]
+    holder = socket.socket(_family(host), socket.SOCK_STREAM)
+    try:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind((host, chosen))
+    except OSError as error:
+        holder.close()
+        raise _unusable(host, chosen, protocol, error) from None
+    return holder
+
+
 def free_ports(host: str, requested: dict[str, int]) -> dict[str, int]:
     """A distinct free port for each name; 0 requests any.
 

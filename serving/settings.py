@@ -37,6 +37,12 @@ class GatewaySettings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     http_port: Port = Field(default=8080, description="0 takes any free port.")
     grpc_port: Port = Field(default=8081, description="0 takes any free port.")
+    workers: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Processes that serve behind one address; limits and metrics are of all.",
+    )
     api_key: SecretStr | None = Field(
         default=None,
         min_length=1,

@@ -10,25 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
-from serving.errors import InvalidRequest, Overloaded, Unavailable
+from serving.errors import InvalidRequest, Overloaded, ServingError, Unavailable
 from serving.gateway.auth import KEY, ApiKey
+from serving.gateway.counts import Counts, LocalCounts
 from triptych.task import IMAGES
 
 RETRY_AFTER_S = 1.0
 Reserve = Callable[[int], None]
 """Reserves that many pixels in all for a request; raises as `Admission.pixels` says."""
-
-
-@dataclass
-class Usage:
-    """What the requests of one key use now."""
-
-    requests: int = 0
-    tokens: int = 0
-    pixels: int = 0
 
 
 class Admission:
@@ -42,29 +33,36 @@ class Admission:
         max_tokens: Input tokens of all admitted calls.
         max_pixels: Pixels of the images of all admitted requests.
         max_sequences: Calls running at Triton at once.
+        counts: What is admitted now, by this process and by others; by default there are none.
     """
 
     def __init__(
-        self, *, max_requests: int, max_tokens: int, max_pixels: int, max_sequences: int
+        self,
+        *,
+        max_requests: int,
+        max_tokens: int,
+        max_pixels: int,
+        max_sequences: int,
+        counts: Counts | None = None,
     ) -> None:
         self._max_requests = max_requests
         self._max_tokens = max_tokens
         self._max_pixels = max_pixels
-        self._turns = asyncio.Semaphore(max_sequences)
+        self._counts = counts or LocalCounts()
+        self._turns = self._counts.turns(max_sequences)
         self._admitted: set[asyncio.Task[Any]] = set()
+        """Those that serve a request, in this process."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_closed = False
-        self._usages: dict[str, Usage] = {}
-        """By the key's name; of those that have requests."""
-        self.requests = 0
-        self.tokens = 0
-        self._pixels = 0
         self.waiting = 0
-        """Calls waiting for their turn."""
+        """Calls of this process that wait for their turn."""
 
-    def check(self) -> None:
+    def check(self, counted: int = 0) -> None:
         """Refuse a request that could not be admitted now, before its body is parsed.
+
+        Args:
+            counted: Requests of the caller that are counted already.
 
         Raises:
             Overloaded: too many requests, of this key or in all.
@@ -74,16 +72,17 @@ class Admission:
             raise _closed()
         key = KEY.get()
         if key is not None and key.max_concurrent_requests is not None:
-            own = self._usage(key).requests
+            own = self._counts.of_key(key.name).requests - counted
             if own >= key.max_concurrent_requests:
                 raise Overloaded(
                     f"{own} requests with this key are being served, at most "
                     f"{key.max_concurrent_requests} at once: try again",
                     retry_after_s=RETRY_AFTER_S,
                 )
-        if self.requests >= self._max_requests:
+        others = self._counts.total().requests - counted
+        if others >= self._max_requests:
             raise Overloaded(
-                f"{self.requests} requests are being served, at most {self._max_requests} at once: "
+                f"{others} requests are being served, at most {self._max_requests} at once: "
                 "try again",
                 retry_after_s=RETRY_AFTER_S,
             )
@@ -96,15 +95,20 @@ class Admission:
             Overloaded: too many requests.
             Unavailable: the gateway was shut down meanwhile.
         """
-        self.check()
         task = asyncio.current_task()
         assert task is not None, "requests are served by tasks"
-        key = KEY.get()
-        usage = self._usage(key)
-        if key is not None:
-            self._usages[key.name] = usage
-        usage.requests += 1
-        self.requests += 1
+        key = _name(KEY.get())
+        self._counts.add(key, requests=1)
+        try:
+            self.check(counted=1)
+            with self._abortable(task):
+                yield
+        finally:
+            self._counts.add(key, requests=-1)
+
+    @contextmanager
+    def _abortable(self, task: asyncio.Task[Any]) -> Iterator[None]:
+        """A request that `abort_all` ends, and for which `drained` waits."""
         self._admitted.add(task)
         self._idle.clear()
         try:
@@ -116,15 +120,11 @@ class Admission:
             raise _closed() from None
         finally:
             self._admitted.discard(task)
-            usage.requests -= 1
-            if key is not None and not usage.requests:
-                self._usages.pop(key.name, None)
-            self.requests -= 1
-            if not self.requests:
+            if not self._admitted:
                 self._idle.set()
 
     async def drained(self, timeout_s: float) -> bool:
-        """Wait until no request is admitted; False if the time is up before."""
+        """Wait until no request of this process is admitted; False if the time is up before."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -133,7 +133,7 @@ class Admission:
         return True
 
     def abort_all(self) -> int:
-        """End every request with an error; how many there were. Idempotent."""
+        """End every request of this process with an error; how many there were. Idempotent."""
         self._is_closed = True
         for task in self._admitted:
             task.cancel()
@@ -148,37 +148,41 @@ class Admission:
             Overloaded: more than are free now, for this key or in all.
         """
         key = KEY.get()
-        usage = self._usage(key)
-        if key is not None and key.max_concurrent_tokens is not None:
-            if tokens > key.max_concurrent_tokens:
-                raise InvalidRequest(
-                    f"the request has {tokens} tokens in all, at most {key.max_concurrent_tokens} "
-                    "are taken with this key: send several requests"
-                )
-            if usage.tokens + tokens > key.max_concurrent_tokens:
-                raise Overloaded(
-                    f"{usage.tokens} tokens with this key are being served, at most "
-                    f"{key.max_concurrent_tokens} at once: try again",
-                    retry_after_s=RETRY_AFTER_S,
-                )
+        own_limit = key.max_concurrent_tokens if key is not None else None
+        if own_limit is not None and tokens > own_limit:
+            raise InvalidRequest(
+                f"the request has {tokens} tokens in all, at most {own_limit} "
+                "are taken with this key: send several requests"
+            )
         if tokens > self._max_tokens:
             raise InvalidRequest(
                 f"the request has {tokens} tokens in all, at most {self._max_tokens} are taken: "
                 "send several requests"
             )
-        if self.tokens + tokens > self._max_tokens:
+        self._counts.add(_name(key), tokens=tokens)
+        try:
+            self._check_tokens(key, tokens)
+            yield
+        finally:
+            self._counts.add(_name(key), tokens=-tokens)
+
+    def _check_tokens(self, key: ApiKey | None, counted: int) -> None:
+        """Refuse tokens that are counted already, if they are too many."""
+        if key is not None and key.max_concurrent_tokens is not None:
+            own = self._counts.of_key(key.name).tokens
+            if own > key.max_concurrent_tokens:
+                raise Overloaded(
+                    f"{own - counted} tokens with this key are being served, at most "
+                    f"{key.max_concurrent_tokens} at once: try again",
+                    retry_after_s=RETRY_AFTER_S,
+                )
+        total = self._counts.total().tokens
+        if total > self._max_tokens:
             raise Overloaded(
-                f"{self.tokens} tokens are being served, at most {self._max_tokens} at once: "
+                f"{total - counted} tokens are being served, at most {self._max_tokens} at once: "
                 "try again",
                 retry_after_s=RETRY_AFTER_S,
             )
-        self.tokens += tokens
-        usage.tokens += tokens
-        try:
-            yield
-        finally:
-            self.tokens -= tokens
-            usage.tokens -= tokens
 
     @contextmanager
     def pixels(self) -> Iterator[Reserve]:
@@ -191,28 +195,26 @@ class Admission:
             Overloaded: more than are free now, for this key or in all.
         """
         key = KEY.get()
-        usage = self._usage(key)
         held = 0
 
         def reserve(pixels: int) -> None:
             nonlocal held
             more = max(0, pixels - held)
-            limit = key.max_concurrent_pixels if key is not None else None
-            if limit is not None:
-                _check_pixels(pixels, usage.pixels + more, limit, "with this key ")
-            _check_pixels(pixels, self._pixels + more, self._max_pixels)
+            self._counts.add(_name(key), pixels=more)
+            try:
+                if key is not None and (limit := key.max_concurrent_pixels) is not None:
+                    own = self._counts.of_key(key.name).pixels
+                    _check_pixels(pixels, own, limit, "with this key ")
+                _check_pixels(pixels, self._counts.total().pixels, self._max_pixels)
+            except ServingError:
+                self._counts.add(_name(key), pixels=-more)
+                raise
             held += more
-            usage.pixels += more
-            self._pixels += more
 
         try:
             yield reserve
         finally:
-            usage.pixels -= held
-            self._pixels -= held
-
-    def _usage(self, key: ApiKey | None) -> Usage:
-        return self._usages.get(key.name, Usage()) if key is not None else Usage()
+            self._counts.add(_name(key), pixels=-held)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -228,11 +230,16 @@ class Admission:
             self._turns.release()
 
 
+def _name(key: ApiKey | None) -> str | None:
+    return key.name if key is not None else None
+
+
 def _closed() -> Unavailable:
     return Unavailable("the gateway was shut down: try another", retry_after_s=1)
 
 
 def _check_pixels(pixels: int, total: int, limit: int, whose: str = "") -> None:
+    """Refuse pixels that are counted already in the total, if they are too many."""
     if pixels > limit:
         raise InvalidRequest(
             f"the request's images have {pixels} pixels in all, at most {limit} are taken {whose}"

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 from serving.gateway import openapi
 from serving.gateway.dialects import huggingface, libretranslate, openai
 from serving.gateway.dialects.dialect import Routes
+from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.dialects.native import NativeDialect
 from serving.gateway.direct_routes import DirectRoutes
 from serving.gateway.health import Readiness
@@ -29,7 +30,10 @@ SUMMARY = "Vision-and-language models exported to ONNX, served by Triton."
 
 
 def create_app(
-    service: Service, readiness: Readiness, further_dialects: Sequence[Routes] = ()
+    service: Service,
+    readiness: Readiness,
+    further_dialects: Sequence[Routes] = (),
+    downloads: DownloadStore | None = None,
 ) -> FastAPI:
     """The application; it neither starts nor stops what it is given.
 
@@ -37,6 +41,7 @@ def create_app(
         service: Serves the tasks.
         readiness: The check behind `/ready`.
         further_dialects: HTTP APIs beside Triptych's own and those of other services.
+        downloads: Keeps translated files; by default in memory.
     """
     app = FastAPI(title=TITLE, summary=SUMMARY, redoc_url=None, redirect_slashes=False)
     settings = service.settings
@@ -47,7 +52,7 @@ def create_app(
         native,
         *openai.dialects(service.keys),
         *huggingface.dialects(service.keys),
-        *libretranslate.dialects(service.keys),
+        *libretranslate.dialects(service.keys, downloads),
         *further_dialects,
     ]
     for dialect in dialects:

@@ -19,6 +19,7 @@ from serving.gateway.admission import Admission, Reserve
 from serving.gateway.answers import Answer, Timings
 from serving.gateway.call_spans import call_span
 from serving.gateway.chunk_stream import ChunkStream
+from serving.gateway.counts import Counts, LocalCounts
 from serving.gateway.deadline import TIMEOUT_S
 from serving.gateway.inference import Inference
 from serving.gateway.joining import Joiner
@@ -26,14 +27,8 @@ from serving.gateway.metrics import Metrics
 from serving.gateway.stop_reading import until_stopped
 from serving.gateway.token_latency import SequenceLatency, TokenLatency
 from serving.gateway.trace_context import TRACE
-from serving.planning.calls import (
-    Call,
-    GenerateCall,
-    Generated,
-    InferCall,
-    Outcome,
-    Result,
-)
+from serving.gateway.triton_errors import NotLoaded, is_not_loaded
+from serving.planning.calls import Call, GenerateCall, Generated, InferCall, Outcome, Result
 from serving.planning.served_task import Plan
 from serving.planning.streaming import Streaming
 from serving.settings import GatewaySettings
@@ -57,19 +52,6 @@ async def _never(call: Call) -> None:
     return None
 
 
-def _is_not_loaded(outcome: object) -> bool:
-    return isinstance(outcome, Unavailable) and outcome.is_not_loaded
-
-
-class _NotLoaded(Exception):
-    """Triton does not have the version of a call, and nothing of its request has been sent."""
-
-    def __init__(self, call: Call, error: ServingError) -> None:
-        super().__init__(error.message)
-        self.call = call
-        self.error = error
-
-
 class Execution:
     """Runs plans. Lives on one event loop; plans are made and finished in its thread pool.
 
@@ -77,9 +59,16 @@ class Execution:
         inference: Runs the models; closed by `close`.
         settings: Limits.
         metrics: Timings are recorded there.
+        counts: What is admitted now, if other processes admit requests too.
     """
 
-    def __init__(self, inference: Inference, settings: GatewaySettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        inference: Inference,
+        settings: GatewaySettings,
+        metrics: Metrics,
+        counts: Counts | None = None,
+    ) -> None:
         self.inference = inference
         self.is_draining = False
         self.last_result_s: dict[str, float] = {}
@@ -87,11 +76,13 @@ class Execution:
         self._metrics = metrics
         self._timeout_s = settings.request_timeout
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="tasks")
+        counts = counts or LocalCounts()
         self._admission = Admission(
             max_requests=settings.max_concurrent_requests,
             max_tokens=settings.max_concurrent_tokens,
             max_pixels=settings.max_concurrent_pixels,
             max_sequences=settings.max_concurrent_sequences,
+            counts=counts,
         )
         self._joiner = Joiner(
             inference.infer,
@@ -99,8 +90,12 @@ class Execution:
             max_calls=settings.max_calls_per_model,
             max_tokens=settings.max_batch_tokens,
         )
-        metrics.queue_size.set_function(lambda: self._admission.waiting + self._joiner.waiting)
-        metrics.tokens.set_function(lambda: self._admission.tokens)
+        metrics.read_load = lambda: counts.load(self.waiting)
+
+    @property
+    def waiting(self) -> int:
+        """Calls of this process that wait to be sent to Triton."""
+        return self._admission.waiting + self._joiner.waiting
 
     async def in_pool(self, size: int | None, work: Callable[..., T], *arguments: object) -> T:
         """Run work off the event loop, unless it is small.
@@ -216,7 +211,7 @@ class Execution:
             trace.phase("preprocess", started_s, tokenized_s)
         turns = await self._turns(plan, deadline_s, latency)
         for call, (outcome, _) in zip(plan.calls, turns, strict=True):
-            if _is_not_loaded(outcome):
+            if is_not_loaded(outcome):
                 if again := await prepare_again(call):
                     plan = await again(reserve)
                     turns = await self._turns(plan, deadline_s, latency)
@@ -289,11 +284,11 @@ class Execution:
         started_s = time.monotonic()
         latency = TokenLatency(self._metrics, route, started_s)
         plan = await prepare(reserve)
-        refused: _NotLoaded | None = None
+        refused: NotLoaded | None = None
         try:
             await self._stream_plan(plan, route, stream, latency, started_s)
-        except* _NotLoaded as refusals:
-            refused = next(e for e in refusals.exceptions if isinstance(e, _NotLoaded))
+        except* NotLoaded as refusals:
+            refused = next(e for e in refusals.exceptions if isinstance(e, NotLoaded))
         if refused is None:
             return
         again = None if stream.has_sent else await prepare_again(refused.call)
@@ -353,7 +348,7 @@ class Execution:
         """One call's chunks; the call is ended as soon as no more of it is needed.
 
         Raises:
-            _NotLoaded: the request can be prepared again.
+            NotLoaded: the request can be prepared again.
         """
         if not streaming.needs(number):
             return
@@ -377,8 +372,8 @@ class Execution:
                         yield streaming.end(number)
                         return
         except ServingError as error:
-            if _is_not_loaded(error) and not sent.has_sent and not sent.is_second_attempt:
-                raise _NotLoaded(call, error) from error
+            if is_not_loaded(error) and not sent.has_sent and not sent.is_second_attempt:
+                raise NotLoaded(call, error) from error
             yield streaming.fail(number, error)
 
     async def _within_deadline(self, work: Awaitable[T]) -> T:

@@ -35,8 +35,15 @@ WATCH_INTERVAL_S = 2.0
 _METHODS = pb.DESCRIPTOR.services_by_name["Triptych"].methods_by_name
 
 
-def create_grpc_server(service: Service, readiness: Readiness) -> tuple[grpc.aio.Server, int]:
+def create_grpc_server(
+    service: Service, readiness: Readiness, shared_port: int | None = None
+) -> tuple[grpc.aio.Server, int]:
     """A server that is not started yet, and the port that it will listen on.
+
+    Args:
+        service: Serves the tasks.
+        readiness: The check behind gRPC's health.
+        shared_port: Other workers listen there, too.
 
     Raises:
         SetupError: the port is in use.
@@ -49,16 +56,19 @@ def create_grpc_server(service: Service, readiness: Readiness) -> tuple[grpc.aio
         options=(
             ("grpc.max_receive_message_length", settings.payload_limit),
             ("grpc.max_send_message_length", -1),
-            ("grpc.so_reuseport", 0),  # otherwise a second gateway would share the port unnoticed
+            # Otherwise a second gateway would share the port unnoticed.
+            ("grpc.so_reuseport", int(shared_port is not None)),
         ),
     )
     server.add_generic_rpc_handlers((GrpcTasks(service).handlers(),))
     health_pb2_grpc.add_HealthServicer_to_server(GrpcHealth(readiness), server)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    # gRPC takes no socket of ours, and logs more than one line about a port in use.
-    listening(settings.host, settings.grpc_port, "gRPC").close()
-    return server, server.add_insecure_port(f"{host}:{settings.grpc_port}")
+    if shared_port is None:
+        # gRPC takes no socket of ours, and logs more than one line about a port in use.
+        listening(settings.host, settings.grpc_port, "gRPC").close()
+    port = settings.grpc_port if shared_port is None else shared_port
+    return server, server.add_insecure_port(f"{host}:{port}")
 
 
 class GrpcTasks:

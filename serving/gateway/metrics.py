@@ -1,11 +1,20 @@
-"""The gateway's Prometheus metrics: one registry a gateway, no user text in any label."""
+"""The gateway's Prometheus metrics: one registry a gateway, no user text in any label.
+
+Workers count into files that they all read (the multiprocess mode of prometheus_client), so that
+each of them can answer `/metrics` for all, and nothing is lost with a worker that was killed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from serving.gateway.answers import Timings
 
@@ -13,11 +22,40 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
-class Metrics:
-    """All metrics (`docs/operations.md` lists them)."""
+@dataclass(frozen=True)
+class Load:
+    """What is in use now, in the whole gateway.
 
-    def __init__(self) -> None:
+    Attributes:
+        queued: Calls that wait to be sent to Triton.
+        tokens: Input tokens of admitted requests.
+        workers: Processes that serve.
+        worker_restarts: Processes started in place of one that ended.
+    """
+
+    queued: int = 0
+    tokens: int = 0
+    workers: int = 1
+    worker_restarts: int = 0
+
+
+class Metrics:
+    """All metrics (`docs/operations.md` lists them).
+
+    Args:
+        folder: The files of all workers, if there are several; this process writes its own as its
+            value class (`prometheus_client.values`) says.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
         self.registry = CollectorRegistry()
+        self._exposed = self.registry
+        if folder is not None:
+            self._exposed = CollectorRegistry()
+            MultiProcessCollector(self._exposed, str(folder))  # type: ignore[no-untyped-call]
+        self.read_load: Callable[[], Load] = Load
+        """What is in use now; replaced by what knows it."""
+        self._exposed.register(_LoadCollector(lambda: self.read_load()))
         self.requests = self._counter("request_count", "Requests.")
         self.successes = self._counter("request_success", "Requests with a status below 400.")
         self.failures = self._counter("request_failure", "Failed or cancelled requests.", "type")
@@ -50,14 +88,6 @@ class Metrics:
             ("model",),
             registry=self.registry,
         )
-        self.queue_size = Gauge(
-            "triptych_queue_size", "Calls waiting to be sent to Triton.", registry=self.registry
-        )
-        self.tokens = Gauge(
-            "triptych_tokens_in_flight",
-            "Input tokens of admitted requests.",
-            registry=self.registry,
-        )
 
     def answered(self, route: str, duration_s: float, failure: str | None) -> None:
         """Count one request; `failure` is the error's wire name, or `cancelled`."""
@@ -88,7 +118,7 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+        return generate_latest(self._exposed)
 
     def _counter(self, name: str, text: str, *labels: str) -> Callable[..., Counter]:
         """Values of labels → their counter, which is found once: `labels` takes a lock."""
@@ -101,3 +131,26 @@ class Metrics:
             f"triptych_{name}_seconds", text, ("route",), registry=self.registry, buckets=_SECONDS
         )
         return cache(metric.labels)
+
+
+class _LoadCollector(Collector):
+    """Gauges that are read at each scrape."""
+
+    def __init__(self, read: Callable[[], Load]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """The load now."""
+        load = self._read()
+        yield GaugeMetricFamily(
+            "triptych_queue_size", "Calls waiting to be sent to Triton.", load.queued
+        )
+        yield GaugeMetricFamily(
+            "triptych_tokens_in_flight", "Input tokens of admitted requests.", load.tokens
+        )
+        yield GaugeMetricFamily("triptych_workers", "Processes that serve.", load.workers)
+        yield CounterMetricFamily(
+            "triptych_worker_restarts",
+            "Processes started in place of one that ended.",
+            load.worker_restarts,
+        )

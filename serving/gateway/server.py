@@ -19,6 +19,7 @@ import uvloop
 from serving.errors import SetupError
 from serving.gateway.app import create_app
 from serving.gateway.catalog import load_catalog
+from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.grpc_front import create_grpc_server
 from serving.gateway.health import Readiness
 from serving.gateway.inference import Inference, TritonInference
@@ -27,6 +28,7 @@ from serving.gateway.service import Service
 from serving.gateway.stats_client import StatsClient
 from serving.gateway.task_stacks import running_tasks
 from serving.gateway.version_follower import VersionFollower
+from serving.gateway.workers.share import Share
 from serving.logs import configure_logs
 from serving.ports import listening
 from serving.repository import Repository
@@ -44,18 +46,30 @@ of a few requests in flight."""
 
 
 def run_gateway(settings: GatewaySettings) -> int:
-    """Serve until SIGTERM or SIGINT, then let requests finish and end the process.
+    """Serve in this process until SIGTERM or SIGINT, then let requests finish and end it.
 
     Returns:
         The exit code of a gateway that could not start.
     """
     configure_logs(as_json=settings.json_output)
+    return run(settings)
+
+
+def run(settings: GatewaySettings, share: Share | None = None) -> int:
+    """The same, with logs configured.
+
+    Args:
+        settings: Addresses and limits.
+        share: What this process shares with other workers, if it is one.
+    """
     try:
         connect = partial(TritonInference, settings.triton)
-        uvloop.run(_serve(settings, connect, on_loaded=_exempt_from_collection))
+        uvloop.run(_serve(settings, connect, on_loaded=_exempt_from_collection, share=share))
     except SetupError as error:
         log.error("cannot start: %s", error.message)
         return 1
+    if share:
+        share.close()
     logging.shutdown()
     os._exit(0)  # leaving Python waits for grpc's threads, at times for ever (grpc/grpc#40447)
 
@@ -75,6 +89,7 @@ async def _serve(
     settings: GatewaySettings,
     connect: Callable[[], Inference],
     on_loaded: Callable[[], None] | None = None,
+    share: Share | None = None,
 ) -> None:
     """Both fronts over one service, until a signal.
 
@@ -82,37 +97,48 @@ async def _serve(
         settings: Addresses and limits.
         connect: Makes the connection to the models.
         on_loaded: Called once, when the models are loaded.
+        share: What this process shares with other workers, if it is one.
 
     Raises:
         SetupError: a port is in use, or there is no repository.
     """
     repository = Repository(settings.repository)
     catalog = load_catalog(repository)
-    with contextlib.closing(listening(settings.host, settings.http_port, "HTTP")) as http_socket:
+    with contextlib.closing(_listener(settings, share)) as http_socket:
         # Its counterpart runs when the last object of grpc.aio is freed, and may wait for ever for
         # the polling thread (grpc/grpc#40989): with this reference it never runs.
         grpc.aio.init_grpc_aio()
         inference = connect()
-        service = Service(catalog, inference, settings, Metrics())
+        metrics = share.metrics if share else Metrics()
+        service = Service(catalog, inference, settings, metrics, share.counts if share else None)
         follower = VersionFollower(repository, catalog, inference.served_version)
-        following = asyncio.create_task(follower.run())
+        beside = [asyncio.create_task(follower.run())]
         stats = StatsClient(settings.triton_metrics)
         try:
             readiness = Readiness(service, stats.read)
-            grpc_server, grpc_port = create_grpc_server(service, readiness)
+            grpc_server, grpc_port = create_grpc_server(
+                service, readiness, share.grpc_port if share else None
+            )
             await grpc_server.start()
             ports = {"http_port": http_socket.getsockname()[1], "grpc_port": grpc_port}
-            http_server = _http_server(service, readiness)
+            http_server = _http_server(service, readiness, share.downloads if share else None)
             if on_loaded:
                 on_loaded()
             log.info("listening", extra={**ports, "models": ",".join(catalog.names)})
-            await _until_signal(service, http_server, http_socket, grpc_server)
+            if share:
+                beside.append(asyncio.create_task(share.beat(lambda: service.execution.waiting)))
+            await _until_signal(service, http_server, http_socket, grpc_server, share)
         finally:
-            following.cancel()
-            await asyncio.wait((following,))
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
             await stats.close()
             await service.close()
     log.info("stopped")
+
+
+def _listener(settings: GatewaySettings, share: Share | None) -> socket.socket:
+    return share.http_socket if share else listening(settings.host, settings.http_port, "HTTP")
 
 
 async def _until_signal(
@@ -120,6 +146,7 @@ async def _until_signal(
     http_server: uvicorn.Server,
     http_socket: socket.socket,
     grpc_server: grpc.aio.Server,
+    share: Share | None,
 ) -> None:
     """Serve; the first signal lets running requests finish, a second one ends them with an error.
 
@@ -146,7 +173,8 @@ async def _until_signal(
         http_server.should_exit = True
         await grpc_server.stop(_FLUSH_S)
 
-    with _signals(on_signal):
+    commands = share.commanded(stopping.set, hurrying.set) if share else contextlib.nullcontext()
+    with _signals(on_signal), commands:
         async with asyncio.TaskGroup() as group:
             group.create_task(http_server.serve([http_socket]))
             group.create_task(stop())
@@ -164,9 +192,11 @@ class _HttpServer(uvicorn.Server):
         yield
 
 
-def _http_server(service: Service, readiness: Readiness) -> uvicorn.Server:
+def _http_server(
+    service: Service, readiness: Readiness, downloads: DownloadStore | None
+) -> uvicorn.Server:
     config = uvicorn.Config(
-        create_app(service, readiness),
+        create_app(service, readiness, downloads=downloads),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -182,6 +212,8 @@ def _signals(handler: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, handler)
+    # Of a worker they are blocked until now: none ends it while it starts.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
     finally:

@@ -14,6 +14,7 @@ from serving.gateway.answers import Answer, TaskRequest
 from serving.gateway.auth import Keys
 from serving.gateway.catalog import Catalog
 from serving.gateway.chunk_stream import ChunkStream
+from serving.gateway.counts import Counts
 from serving.gateway.execution import Execution, Prepare
 from serving.gateway.glossaries import Glossaries
 from serving.gateway.image_urls import ImageFetcher
@@ -42,6 +43,7 @@ class Service:
         inference: Runs them; closed by `close`.
         settings: Limits.
         metrics: Timings are recorded there.
+        counts: What is admitted now, if other processes admit requests too.
 
     Raises:
         SetupError: the file of keys cannot be read, glossaries have no folder, or traces cannot
@@ -49,14 +51,19 @@ class Service:
     """
 
     def __init__(
-        self, catalog: Catalog, inference: Inference, settings: GatewaySettings, metrics: Metrics
+        self,
+        catalog: Catalog,
+        inference: Inference,
+        settings: GatewaySettings,
+        metrics: Metrics,
+        counts: Counts | None = None,
     ) -> None:
         self.catalog = catalog
         self.settings = settings
         self.metrics = metrics
         self.keys = Keys(settings.api_key, settings.api_keys)
         self.tracer = _tracer(settings)
-        self.execution = Execution(inference, settings, metrics)
+        self.execution = Execution(inference, settings, metrics, counts)
         self.glossaries = Glossaries(settings.glossaries)
         self._limits = settings.task_limits
         self.fetcher = ImageFetcher(settings)

@@ -16,6 +16,7 @@ from serving.errors import (
     ServingError,
     Unavailable,
 )
+from serving.planning.calls import Call
 
 log = logging.getLogger(__name__)
 
@@ -73,3 +74,17 @@ def _status(error: Exception) -> str:
     if isinstance(error, InferenceServerException):
         return (error.status() or "").removeprefix("StatusCode.")
     return str(error.code().name) if isinstance(error, grpc.aio.AioRpcError) else ""
+
+
+def is_not_loaded(outcome: object) -> bool:
+    """Whether a call failed because Triton does not have its version."""
+    return isinstance(outcome, Unavailable) and outcome.is_not_loaded
+
+
+class NotLoaded(Exception):
+    """Triton does not have the version of a call, and nothing of its request has been sent."""
+
+    def __init__(self, call: Call, error: ServingError) -> None:
+        super().__init__(error.message)
+        self.call = call
+        self.error = error

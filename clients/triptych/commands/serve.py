@@ -31,6 +31,10 @@ def serve(
             help="Folder of the glossaries that clients store; made when the first one is.",
         ),
     ] = Path("glossaries"),
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="Processes of the gateway (triptych gateway --help)."),
+    ] = None,
     watch: Annotated[
         bool,
         typer.Option(envvar="TRIPTYCH_WATCH", help="Serve new versions as they are exported."),
@@ -67,6 +71,7 @@ def serve(
     if otlp_endpoint:
         triton.append(f"--otlp-endpoint={otlp_endpoint}")
         gateway.append(f"--otlp-endpoint={otlp_endpoint}")
+    gateway += [f"--workers={workers}"] if workers else []
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{front['http']}"
     processes = Processes(
         {

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from serving.gateway.auth import Keys
 from serving.gateway.dialects.dialect import Routes
 from serving.gateway.dialects.libretranslate.dialect import LibreTranslateDialect
+from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.dialects.libretranslate.files import FileDialect
 from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.messages import DetectBody, TranslateBody
@@ -19,11 +20,12 @@ MESSAGES: tuple[type[BaseModel], ...] = (DetectBody, TranslateBody)
 """Bodies of requests, for the OpenAPI document."""
 
 
-def dialects(keys: Keys) -> list[Routes]:
+def dialects(keys: Keys, downloads: DownloadStore | None = None) -> list[Routes]:
     """All routes.
 
     Args:
         keys: Required of every request that translates or identifies, if there are any.
+        downloads: Keeps translated files; by default in memory.
     """
     identifier = Identifier()
-    return [LibreTranslateDialect(keys, identifier), FileDialect(keys, identifier)]
+    return [LibreTranslateDialect(keys, identifier), FileDialect(keys, identifier, downloads)]

@@ -1,4 +1,7 @@
-"""Translated files until they are fetched: in memory, for minutes, at names nothing guesses."""
+"""Translated files until they are fetched: in memory, for minutes, at names nothing guesses.
+
+Several workers keep them in a folder (`folder_downloads`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from serving.errors import Overloaded, PayloadTooLarge, UnknownRoute
 
@@ -23,8 +27,20 @@ class _File:
     is_fetched: bool = False
 
 
+class DownloadStore(Protocol):
+    """Files by name."""
+
+    def put(self, name: str, content: bytes) -> str:
+        """Keep a file; the name under which it is fetched."""
+        ...
+
+    def get(self, key: str) -> tuple[str, bytes]:
+        """A file's own name and its bytes."""
+        ...
+
+
 class Downloads:
-    """Files by name. Used on one event loop.
+    """Files by name, in memory. Used on one event loop.
 
     Args:
         max_bytes: Of all files together.
@@ -48,19 +64,15 @@ class Downloads:
             Overloaded: too many files were not fetched yet.
             PayloadTooLarge: the file alone is larger than the limit.
         """
-        if len(content) > self._max_bytes:
-            raise PayloadTooLarge(f"the translated file has more than {self._max_bytes} bytes")
+        check_size(content, self._max_bytes)
         self._forget(self._clock())
         for fetched in [key for key, file in self._files.items() if file.is_fetched]:
             if self._size + len(content) > self._max_bytes:
                 del self._files[fetched]
         if self._size + len(content) > self._max_bytes:
             first = min(file.expires_s for file in self._files.values())
-            raise Overloaded(
-                "too many translated files were not downloaded yet",
-                retry_after_s=max(1.0, first - self._clock()),
-            )
-        key = f"{secrets.token_urlsafe(_TOKEN_BYTES)}.{name}"
+            raise full(first - self._clock())
+        key = new_key(name)
         self._files[key] = _File(content, self._clock() + LIFETIME_S)
         return key
 
@@ -73,9 +85,9 @@ class Downloads:
         self._forget(self._clock())
         file = self._files.get(key)
         if file is None:
-            raise UnknownRoute("no such file: translated files are kept for minutes only")
+            raise forgotten()
         file.is_fetched = True
-        return key.partition(".")[2], file.content
+        return own_name(key), file.content
 
     @property
     def _size(self) -> int:
@@ -83,3 +95,35 @@ class Downloads:
 
     def _forget(self, now_s: float) -> None:
         self._files = {key: file for key, file in self._files.items() if file.expires_s > now_s}
+
+
+def new_key(name: str) -> str:
+    """A name that nothing guesses, with the file's own at its end."""
+    return f"{secrets.token_urlsafe(_TOKEN_BYTES)}.{name}"
+
+
+def own_name(key: str) -> str:
+    """The file's own name."""
+    return key.partition(".")[2]
+
+
+def check_size(content: bytes, max_bytes: int) -> None:
+    """Refuse a file that could never be kept.
+
+    Raises:
+        PayloadTooLarge: it is larger than all files may be.
+    """
+    if len(content) > max_bytes:
+        raise PayloadTooLarge(f"the translated file has more than {max_bytes} bytes")
+
+
+def full(free_in_s: float) -> Overloaded:
+    """The error of a file that does not fit, until one that is not fetched is forgotten."""
+    return Overloaded(
+        "too many translated files were not downloaded yet", retry_after_s=max(1.0, free_in_s)
+    )
+
+
+def forgotten() -> UnknownRoute:
+    """The error of a name without a file."""
+    return UnknownRoute("no such file: translated files are kept for minutes only")

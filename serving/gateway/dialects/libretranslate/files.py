@@ -22,7 +22,7 @@ from serving.gateway.dialects.libretranslate.bodies import (
     validated,
 )
 from serving.gateway.dialects.libretranslate.documentation import described, documented, form_of
-from serving.gateway.dialects.libretranslate.downloads import Downloads
+from serving.gateway.dialects.libretranslate.downloads import Downloads, DownloadStore
 from serving.gateway.dialects.libretranslate.errors import error_response
 from serving.gateway.dialects.libretranslate.exchange import answered, bounded
 from serving.gateway.dialects.libretranslate.identification import Identifier
@@ -60,7 +60,7 @@ class FileDialect:
     """
 
     def __init__(
-        self, keys: Keys, identifier: Identifier, downloads: Downloads | None = None
+        self, keys: Keys, identifier: Identifier, downloads: DownloadStore | None = None
     ) -> None:
         self._keys, self._identifier = keys, identifier
         self._downloads = downloads or Downloads()

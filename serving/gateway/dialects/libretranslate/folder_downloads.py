@@ -1,0 +1,121 @@
+"""Translated files in a folder that several workers share; any of them answers for each file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from serving.gateway.dialects.libretranslate.downloads import (
+    LIFETIME_S,
+    MAX_BYTES,
+    check_size,
+    forgotten,
+    full,
+    new_key,
+    own_name,
+)
+
+_KEY = re.compile(r"[\w-]{43}\.[\w.-]{1,200}", re.ASCII)
+"""What `new_key` makes: a name of one file, whatever a client asks for."""
+
+
+class FolderDownloads:
+    """Files by name, as `Downloads` keeps them in memory.
+
+    A file's time of change says when it was translated. Its size counts from before its content is
+    written, so that workers that add files at the same moment see each other's.
+
+    Args:
+        folder: Empty at the start; closed to other users.
+        max_bytes: Of all files together.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self, folder: Path, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._max_bytes, self._clock = max_bytes, clock
+        self._waiting, self._fetched = folder / "waiting", folder / "fetched"
+        for part in (self._waiting, self._fetched):
+            part.mkdir(exist_ok=True)
+
+    def put(self, name: str, content: bytes) -> str:
+        """Keep a file; the name under which it is fetched.
+
+        Raises:
+            Overloaded: too many files were not fetched yet.
+            PayloadTooLarge: the file alone is larger than the limit.
+        """
+        check_size(content, self._max_bytes)
+        self.forget()
+        key = new_key(name)
+        file = self._waiting / key
+        try:
+            self._write(file, content)
+        except OSError:  # the disk is full
+            file.unlink(missing_ok=True)
+            raise full(1.0) from None
+        return key
+
+    def _write(self, file: Path, content: bytes) -> None:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as opened:
+            os.posix_fallocate(descriptor, 0, max(1, len(content)))
+            self._make_room(file)
+            opened.write(content)
+            opened.truncate(len(content))
+        os.utime(file, (self._clock(), self._clock()))
+
+    def _make_room(self, new: Path) -> None:
+        """Drop fetched files, the oldest first, until all fit.
+
+        Raises:
+            Overloaded: they do not.
+        """
+        fetched = sorted(_sizes(self._fetched), key=lambda found: found[2])
+        waiting = list(_sizes(self._waiting))
+        excess = sum(size for _, size, _ in (*fetched, *waiting)) - self._max_bytes
+        for file, size, _ in fetched:
+            if excess <= 0:
+                return
+            file.unlink(missing_ok=True)
+            excess -= size
+        if excess > 0:
+            new.unlink(missing_ok=True)
+            first_s = min((since for file, _, since in waiting if file != new), default=0.0)
+            raise full(first_s + LIFETIME_S - self._clock())
+
+    def get(self, key: str) -> tuple[str, bytes]:
+        """A file's own name and its bytes.
+
+        Raises:
+            UnknownRoute: there is none, or no more.
+        """
+        self.forget()
+        if not _KEY.fullmatch(key):
+            raise forgotten()
+        with contextlib.suppress(FileNotFoundError):
+            (self._waiting / key).rename(self._fetched / key)
+        try:
+            return own_name(key), (self._fetched / key).read_bytes()
+        except FileNotFoundError:
+            raise forgotten() from None
+
+    def forget(self) -> None:
+        """Remove the files whose time is over."""
+        for part in (self._waiting, self._fetched):
+            for file, _, since_s in _sizes(part):
+                if since_s + LIFETIME_S <= self._clock():
+                    file.unlink(missing_ok=True)
+
+
+def _sizes(folder: Path) -> Iterator[tuple[Path, int, float]]:
+    """Each file, its bytes, and when it was translated."""
+    for file in list(folder.iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # another worker has just moved it
+            status = file.stat()
+            yield file, status.st_size, status.st_mtime

@@ -1,0 +1,1 @@
+"""Several processes that serve as one gateway: one address, one admission, one `/metrics`."""
