@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 
 import openai
 import pytest
 
+from serving.bundle import Limits
 from serving.errors import Overloaded
 from serving.planning.loaded_model import LoadedModel
 from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, loaded
 from tests.serving.tasks.test_chat import SECTION
+from tests.serving.tiny_models import IMAGE, image_file
 
+RED = f"data:image/png;base64,{base64.b64encode(image_file('red')).decode()}"
 HELLO = [{"role": "user", "content": "a b"}]
 PROMPT = "<s> user : a b assistant :"
 """What the fake repeats as its answer; special tokens are left out of texts."""
@@ -185,10 +189,17 @@ async def test_models_are_listed_for_openais_client(client: openai.AsyncOpenAI) 
 @pytest.mark.parametrize(
     ("content", "param", "message"),
     [
-        (None, "messages.0.content", "give a text, or a list of parts of the type text"),
-        (5, "messages.0.content", "give a text, or a list of parts of the type text"),
+        (None, "messages.0.content", "a text, or a list of parts of the types text and image_url"),
+        (5, "messages.0.content", "give a text, or a list of parts"),
         ([], "messages.0.content", "at least 1 item"),
-        ([{"type": "image_url", "text": "a"}], "messages.0.content.0.type", "should be 'text'"),
+        ([{"type": "input_audio"}], "messages.0.content.0", "'text', 'image_url'"),
+        ([{"type": "image_url", "text": "a"}], "messages.0.content.0.image_url.image_url", "equi"),
+        (
+            [{"type": "image_url", "image_url": {"url": 5}}],
+            "messages.0.content.0.image_url.image_url.url",
+            "string",
+        ),
+        ([{"type": "image_url", "image_url": {"url": "data:,"}}], "messages", "reads no images"),
     ],
 )
 async def test_content_that_is_no_text_is_refused_by_name(
@@ -258,3 +269,83 @@ async def test_formats_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(openai.UnprocessableEntityError):
         await client.chat.completions.create(model="tiny-chat", messages=HELLO, extra_body=extra)
+
+
+def picture(*words: str) -> list[dict[str, object]]:
+    """One message: an image, and words about it."""
+    parts: list[dict[str, object]] = [{"type": "text", "text": text} for text in words]
+    image = {"type": "image_url", "image_url": {"url": RED, "detail": "low"}}
+    return [{"role": "user", "content": [*parts, image]}]
+
+
+@pytest.fixture
+async def captioner(make_gateway: MakeGateway) -> AsyncIterator[openai.AsyncOpenAI]:
+    limits = Limits(max_total_tokens=16)
+    gateway = make_gateway([*models(), loaded("caption", image=IMAGE, limits=limits)])
+    async with connected(gateway) as made:
+        yield made
+
+
+async def test_a_captioner_describes_the_image_of_a_message(captioner: openai.AsyncOpenAI) -> None:
+    chat = captioner.chat.completions
+    done = await chat.create(model="tiny-caption", messages=picture())
+    (choice,) = done.choices
+    assert (choice.message.content, choice.finish_reason) == ("picture", "stop")
+    assert done.object == "chat.completion"
+    assert done.usage is not None
+    assert done.usage.completion_tokens > 0
+    done = await chat.create(
+        model="tiny-caption", messages=picture("a"), max_tokens=1, temperature=0
+    )
+    assert done.choices[0].message.content == "a picture"  # the caption begins with the words
+    assert done.choices[0].finish_reason == "length"
+
+
+async def test_a_caption_is_streamed(captioner: openai.AsyncOpenAI) -> None:
+    stream = await captioner.chat.completions.create(
+        model="tiny-caption",
+        messages=picture("a"),
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    events = [event async for event in stream]
+    choices = [event.choices[0] for event in events if event.choices]
+    assert "".join(choice.delta.content or "" for choice in choices) == "a picture"
+    assert choices[-1].finish_reason == "stop"
+    assert events[-1].usage is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": picture() + picture()}, "messages"),
+        ({"messages": [{"role": "system", "content": "a"}, *picture()]}, "messages"),
+        ({"messages": [{**picture()[0], "role": "system"}]}, "messages"),
+        ({"temperature": 0.5}, "temperature"),
+        ({"n": 2}, "n"),
+        ({"stop": "a"}, "stop"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),
+        ({"messages": picture(" ".join(["a"] * 40))}, "messages"),
+    ],
+)
+async def test_what_a_captioner_cannot_do_is_refused_by_name(
+    captioner: openai.AsyncOpenAI, fields: dict[str, object], param: str
+) -> None:
+    request = {"model": "tiny-caption", "messages": picture(), **fields}
+    with pytest.raises(openai.UnprocessableEntityError) as refused:
+        await captioner.chat.completions.create(**request)  # type: ignore[call-overload]
+    assert refused.value.param == param
+
+
+async def test_an_image_that_cannot_be_read_and_no_image_are_refused(
+    captioner: openai.AsyncOpenAI,
+) -> None:
+    broken = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+    message: list[dict[str, object]] = [{"role": "user", "content": broken}]
+    with pytest.raises(openai.APIStatusError) as refused:
+        await captioner.chat.completions.create(model="tiny-caption", messages=message)  # type: ignore[call-overload]
+    assert refused.value.status_code == 415
+    with pytest.raises(openai.NotFoundError, match="send it one image_url part") as missing:
+        await captioner.chat.completions.create(model="tiny-caption", messages=HELLO)
+    assert missing.value.code == "model_not_chat"

@@ -1,6 +1,6 @@
-"""`POST /v1/chat/completions`, for models with a chat template.
+"""`POST /v1/chat/completions`, for models with a chat template and for captioners.
 
-A model without one is answered with 404 and the code `model_not_chat`.
+A model that is neither is answered with 404 and the code `model_not_chat`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from fastapi import Request, Response
 from serving.errors import InvalidRequest, ModelNotChat
 from serving.gateway.answers import Answer, TaskRequest, Timings
 from serving.gateway.dialects.bodies import read_json
+from serving.gateway.dialects.openai.chat_images import (
+    caption_choice,
+    caption_message,
+    is_captioner,
+)
 from serving.gateway.dialects.openai.chat_messages import (
     AnswerMessage,
     ChatCompletion,
@@ -34,7 +39,9 @@ from serving.gateway.dialects.openai.common import (
 )
 from serving.gateway.dialects.whole_requests import STREAM_HEADERS, refused
 from serving.gateway.service import Service
+from serving.planning.loaded_model import LoadedModel
 from serving.planning.served_task import AnyTask
+from serving.tasks.caption import TASK as CAPTION
 from serving.tasks.chat import TASK
 from triptych.messages import Chunk, TokenLogprob
 from triptych.parameters import MAX_SCHEMA_CHARACTERS
@@ -75,17 +82,32 @@ class ChatDialect(OpenAIDialect):
     name = "chat_completions"
     summary = "Answer a conversation, in the form of OpenAI's API."
     events = "`chat.completion.chunk` events."
-    parameters = {"max_new_tokens": "max_completion_tokens", "json_schema": "response_format"}
+    parameters = {
+        "max_new_tokens": "max_completion_tokens",
+        "json_schema": "response_format",
+        "images": "messages",
+        "prompt": "messages",
+    }
 
     async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
-        """The body in the task's terms.
+        """The body in the task's terms, or as a request for a caption.
 
         Raises:
             ModelNotChat: the model is served, but for other tasks.
+            InvalidRequest: the model reads no images, or fields exclude each other.
         """
         body = await read_json(request, ChatCompletionRequest, service)
-        _check_model(body.model, service)
         usage = body.includes_usage
+        images = [image for message in body.messages for image in message.images]
+        model = next((one for one in service.catalog.models if one.name == body.model), None)
+        if model is not None and images and is_captioner(model):
+            message = caption_message(body)
+            return StreamableRequest(
+                CAPTION, message, self.path, images=images, includes_usage=usage
+            )
+        _check_model(model)
+        if images:
+            raise InvalidRequest(f"{body.model} reads no images", field="messages")
         return StreamableRequest(task, _message(body), self.path, includes_usage=usage)
 
     def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
@@ -94,16 +116,18 @@ class ChatDialect(OpenAIDialect):
         (item,) = response.data
         if item.error is not None:
             return self.render_error(refused(item.error))
-        outputs = item.alternatives or [item]
-        choices = [
-            Choice(
-                index=index,
-                message=AnswerMessage(content=output.text or ""),
-                finish_reason=output.finish_reason or "stop",
-                logprobs=_logprobs(output.logprobs),
-            )
-            for index, output in enumerate(outputs)
-        ]
+        if request.task is CAPTION:
+            choices = [caption_choice(request.message, item.text, response.usage)]
+        else:
+            choices = [
+                Choice(
+                    index=index,
+                    message=AnswerMessage(content=output.text or ""),
+                    finish_reason=output.finish_reason or "stop",
+                    logprobs=_logprobs(output.logprobs),
+                )
+                for index, output in enumerate(item.alternatives or [item])
+            ]
         completion = ChatCompletion(
             **response_fields(_PREFIX, response.model),
             choices=choices,
@@ -124,16 +148,11 @@ def _message(body: ChatCompletionRequest) -> ChatRequest:
     Raises:
         InvalidRequest: fields that exclude each other.
     """
-    if body.max_tokens is not None and body.max_completion_tokens is not None:
-        raise InvalidRequest(
-            "max_tokens is the older name of max_completion_tokens: give one of them",
-            field="max_tokens",
-        )
     if body.top_logprobs is not None and not body.logprobs:
         raise InvalidRequest("top_logprobs needs logprobs: true", field="top_logprobs")
     return ChatRequest(
         messages=[ChatMessage(role=one.role, content=one.text) for one in body.messages],
-        max_new_tokens=body.max_completion_tokens or body.max_tokens,
+        max_new_tokens=body.new_tokens,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         **_structure(body),
         **body.parameters,
@@ -161,15 +180,20 @@ def _structure(body: ChatCompletionRequest) -> dict[str, Any]:
     return given
 
 
-def _check_model(name: str, service: Service) -> None:
+def _check_model(model: LoadedModel | None) -> None:
     """Raises ModelNotChat where a served model has no chat template; others the catalog refuses."""
-    model = next((one for one in service.catalog.models if one.name == name), None)
-    if model is not None and TASK.name not in model.sections:
+    if model is None or TASK.name in model.sections:
+        return
+    if is_captioner(model):
         raise ModelNotChat(
-            f"{name} has no chat template: send prompts to /v1/completions, or choose a model "
-            f"whose tasks in /v1/models include {TASK.name}",
+            f"{model.name} has no chat template: send it one image_url part to be described",
             field="model",
         )
+    raise ModelNotChat(
+        f"{model.name} has no chat template: send prompts to /v1/completions, or choose a model "
+        f"whose tasks in /v1/models include {TASK.name}",
+        field="model",
+    )
 
 
 def _logprobs(tokens: Iterable[TokenLogprob] | None) -> ChoiceLogprobs | None:

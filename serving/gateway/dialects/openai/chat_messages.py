@@ -12,6 +12,7 @@ from pydantic import (
     model_serializer,
 )
 
+from serving.errors import InvalidRequest
 from serving.gateway.dialects.openai.common import CompletionUsage, GenerationRequest
 from serving.gateway.dialects.whole_requests import Closed, Open
 from triptych.parameters import MAX_CHOICES, NewTokens, Regex, TopLogProbs
@@ -22,10 +23,26 @@ MAX_PARTS = 64
 
 
 class TextPart(Closed):
-    """One part of a message; images and audio are not served."""
+    """Words of a message."""
 
     type: Literal["text"]
     text: str
+
+
+class ImageUrl(Closed):
+    """An image."""
+
+    url: str = Field(description="A data URI; an address, where the gateway reads those.")
+    detail: Literal["auto", "low", "high"] | None = Field(
+        default=None, description="Accepted and not used: the model's size is."
+    )
+
+
+class ImagePart(Closed):
+    """An image of a message; audio is not served."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
 
 
 def _as_parts(value: object) -> object:
@@ -33,11 +50,12 @@ def _as_parts(value: object) -> object:
     if isinstance(value, str):
         return [{"type": "text", "text": value}]
     if not isinstance(value, list):
-        raise ValueError("give a text, or a list of parts of the type text")
+        raise ValueError("give a text, or a list of parts of the types text and image_url")
     return value
 
 
-_Parts = Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS)]
+_Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+_Parts = Annotated[list[_Part], Field(min_length=1, max_length=MAX_PARTS)]
 
 
 class CompletionMessage(Closed):
@@ -48,8 +66,13 @@ class CompletionMessage(Closed):
 
     @property
     def text(self) -> str:
-        """The content as one text."""
-        return "\n".join(part.text for part in self.content)
+        """The content's words as one text."""
+        return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
+
+    @property
+    def images(self) -> list[str]:
+        """The content's images: data URIs or addresses."""
+        return [part.image_url.url for part in self.content if isinstance(part, ImagePart)]
 
 
 class PlainText(Closed):
@@ -101,6 +124,20 @@ class ChatCompletionRequest(GenerationRequest):
     response_format: ResponseFormat | None = Field(default=None, discriminator="type")
     choices: list[AllowedText] | None = Field(default=None, min_length=1, max_length=MAX_CHOICES)
     regex: Regex | None = None
+
+    @property
+    def new_tokens(self) -> int | None:
+        """Limit of the answer's tokens.
+
+        Raises:
+            InvalidRequest: both of its names are given.
+        """
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            raise InvalidRequest(
+                "max_tokens is the older name of max_completion_tokens: give one of them",
+                field="max_tokens",
+            )
+        return self.max_completion_tokens or self.max_tokens
 
     @property
     def schema_text(self) -> str | None:

@@ -1,0 +1,77 @@
+"""A chat completion about an image, as a request for a caption: for captioners.
+
+Their checkpoints have no chat template, and hold no conversation: one user message with one image,
+whose words are the first ones of the caption.
+"""
+
+from __future__ import annotations
+
+from serving.errors import InvalidRequest
+from serving.gateway.dialects.openai.chat_messages import (
+    AnswerMessage,
+    ChatCompletionRequest,
+    Choice,
+)
+from serving.planning.loaded_model import LoadedModel
+from serving.tasks.caption import TASK
+from serving.tasks.chat import TASK as CHAT
+from triptych.messages import Request, Usage
+from triptych.tasks.caption import CaptionRequest
+
+_READ = {
+    *("model", "messages", "user", "stream", "stream_options"),
+    *("max_completion_tokens", "max_tokens"),
+}
+_NEUTRAL: dict[str, object] = {
+    "n": 1,
+    "best_of": 1,
+    "temperature": 0,
+    "top_p": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "logprobs": False,
+}
+"""Values that ask for nothing which a caption lacks."""
+
+
+def is_captioner(model: LoadedModel) -> bool:
+    """Whether a model describes images, and has no chat template."""
+    return TASK.name in model.sections and CHAT.name not in model.sections
+
+
+def caption_message(body: ChatCompletionRequest) -> CaptionRequest:
+    """The request for a caption.
+
+    Raises:
+        InvalidRequest: another conversation than one image, or a parameter that captions lack.
+    """
+    (first, *others), name = body.messages, body.model
+    if others or first.role != "user" or len(first.images) != 1:
+        raise InvalidRequest(
+            f"{name} describes one image: send one user message with one image_url part",
+            field="messages",
+        )
+    for field in sorted(body.model_fields_set - _READ):
+        value = getattr(body, field)
+        if value is not None and value != _NEUTRAL.get(field):
+            raise InvalidRequest(f"{field} has no effect on captions: leave it out", field=field)
+    return CaptionRequest(
+        model=name,
+        images=first.images,
+        prompt=first.text or None,
+        num_beams=1 if body.stream else None,  # a beam search cannot stream
+        max_new_tokens=body.new_tokens,
+        stream=body.stream,
+    )
+
+
+def caption_choice(request: Request, text: str | None, usage: Usage) -> Choice:
+    """The one answer; it was cut where it has as many tokens as were allowed."""
+    assert isinstance(request, CaptionRequest)
+    limit = request.max_new_tokens
+    is_cut = limit is not None and usage.completion_tokens >= limit
+    return Choice(
+        index=0,
+        message=AnswerMessage(content=text or ""),
+        finish_reason="length" if is_cut else "stop",
+    )
