@@ -51,7 +51,8 @@ class ErrorRenderer:
         # Refusals of Starlette: paths, methods, multipart bodies.
         response = self(request.scope, _of_status(error, request))
         for name, value in (error.headers or {}).items():
-            response.headers[name] = value  # `Allow` of a 405
+            is_allow = name.lower() == "allow"
+            response.headers[name] = _methods(request, value) if is_allow else value
         return response
 
     def install(self, app: FastAPI) -> None:
@@ -64,6 +65,13 @@ class ErrorRenderer:
 
         for kind in (ServingError, ValidationError, RequestValidationError, HTTPException):
             app.add_exception_handler(kind, handle)
+
+
+def _methods(request: Request, found: str) -> str:
+    """The methods of a path, of which Starlette's refusal lists those of one route."""
+    path = getattr(request.scope.get("route"), "path", "")
+    described = request.app.openapi()["paths"].get(path, {})
+    return ", ".join(sorted({*found.split(", "), *(method.upper() for method in described)}))
 
 
 def _of_status(error: HTTPException, request: Request) -> ServingError:

@@ -22,16 +22,6 @@ _UNSUPPORTED_IMAGE = 415
 SECURITY: dict[str, Any] = {"security": [{"key": []}]}
 """`openapi_extra` of a route that requires the gateway's key."""
 _SCHEMES = {"key": {"type": "http", "scheme": "bearer"}}
-_EVENT = {
-    "type": "object",
-    "description": "A server-sent event: a `Chunk` as JSON, or `[DONE]`; `error` events have an "
-    "`ErrorResponse`.",
-    "properties": {
-        "event": {"type": "string", "enum": ["message", "error"]},
-        "data": {"type": "string"},
-    },
-    "required": ["data"],
-}
 _DESCRIPTIONS = {
     400: "The body is not what its content type says.",
     401: "No key, or the wrong one.",
@@ -60,6 +50,25 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
+def events(description: str) -> dict[str, Any]:
+    """The response 200 of a route that may stream.
+
+    Args:
+        description: Of one server-sent event.
+    """
+    event = {
+        "type": "object",
+        "description": description,
+        "properties": {
+            "event": {"type": "string", "enum": ["message", "error"]},
+            "data": {"type": "string"},
+        },
+        "required": ["data"],
+    }
+    content = {"text/event-stream": {"schema": event}}
+    return {"content": content, "description": "The response, or its events."}
+
+
 def operation(task: Task, *, has_key: bool) -> dict[str, Any]:
     """Arguments of `add_api_route` that document one task's route."""
     statuses = [*_TASK_ERRORS]
@@ -67,8 +76,10 @@ def operation(task: Task, *, has_key: bool) -> dict[str, Any]:
     statuses += [_UNSUPPORTED_IMAGE] if task.takes_images else []
     responses = errors(*statuses)
     if task.streams:
-        events = {"text/event-stream": {"schema": _EVENT}}
-        responses[200] = {"content": events, "description": "The response, or its chunks."}
+        responses[200] = events(
+            "A server-sent event: a `Chunk` as JSON, or `[DONE]`; `error` events have an "
+            "`ErrorResponse`."
+        )
     return {
         "responses": responses,
         "openapi_extra": {"requestBody": _body(task), **(SECURITY if has_key else {})},

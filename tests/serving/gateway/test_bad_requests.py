@@ -172,12 +172,20 @@ async def test_unknown_path_is_404(gateway: Gateway, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "path"), [("GET", "/v1/translate"), ("DELETE", "/v1/models"), ("POST", "/health")]
+    ("verb", "path", "allowed"),
+    [
+        ("GET", "/v1/translate", "POST"),
+        ("DELETE", "/v1/models", "GET"),
+        ("POST", "/health", "GET"),
+        ("OPTIONS", "/v1/glossaries/a", "DELETE, GET, PUT"),
+    ],
 )
-async def test_wrong_method_is_405_with_allow(gateway: Gateway, verb: str, path: str) -> None:
+async def test_wrong_method_is_405_with_all_that_are_allowed(
+    gateway: Gateway, verb: str, path: str, allowed: str
+) -> None:
     response = await gateway.http.request(verb, path)
     assert (response.status_code, error_of(response)["type"]) == (405, "method_not_allowed")
-    assert response.headers["allow"]
+    assert response.headers["allow"] == allowed
 
 
 async def test_body_is_counted_whatever_length_is_declared(make_gateway: MakeGateway) -> None:

@@ -17,7 +17,7 @@ class _Refusing(NativeDialect):
 
     def router(self, service: Service) -> APIRouter:
         async def refuse(request: Request) -> Response:
-            raise HTTPException(405, headers={"allow": "GET"})
+            raise HTTPException(405, headers={"allow": "POST", "x-reason": "none"})
 
         router = APIRouter()
         router.add_api_route("/refused", refuse, methods=["POST"])
@@ -55,7 +55,8 @@ async def test_a_refusal_keeps_its_headers(gateway: Gateway) -> None:
     app = create_app(gateway.service, gateway.readiness, [_Refusing(None)])
     async with http_client(app) as http:
         response = await http.post("/refused")
-    assert (response.status_code, response.headers["allow"]) == (405, "GET")
+    assert (response.status_code, response.headers["allow"]) == (405, "POST")
+    assert response.headers["x-reason"] == "none"
 
 
 async def test_a_bug_is_left_to_the_middleware(gateway: Gateway, monkeypatch) -> None:

@@ -26,9 +26,9 @@ ONE_OR_MANY = [
     {"type": "array", "items": {"type": "string"}, "minItems": 1},
 ]
 SINGLE = ("/embed", "/generate", "/generate_stream", "/rerank", "/similarity")
-OPERATIONS = len(TASKS) + 9 + 9 + 5 + 6
-"""`/v1/models`, liveness and readiness twice each, `/metrics`, OpenAI's three; Hugging Face's,
-and those of its servers; LibreTranslate's."""
+OPERATIONS = len(TASKS) + 9 + 4 + 9 + 5 + 6
+"""`/v1/models`, liveness and readiness twice each, `/metrics`, OpenAI's three; glossaries; Hugging
+Face's, and those of its servers; LibreTranslate's."""
 KEYED = ("/v1/", "/hf/", "/translate", "/detect", "/metrics", *SINGLE)
 """Beginnings of paths behind the key."""
 KEY = "sesame"

@@ -21,7 +21,7 @@ from serving.gateway.dialects.huggingface.error_bodies import (
     error_response,
 )
 from serving.gateway.dialects.whole_requests import first_error, refused
-from serving.gateway.openapi import SECURITY, errors
+from serving.gateway.openapi import SECURITY, errors, events
 from serving.gateway.respond import respond
 from serving.gateway.service import Service
 from serving.planning.loaded_model import LoadedModel
@@ -42,7 +42,7 @@ _MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "s
 
 
 def _refused(value: object) -> object:
-    if value not in (None, False):
+    if value is not None and value is not False:
         raise ValueError("this parameter is not served: leave it out")
     return value
 
@@ -190,11 +190,7 @@ def operation(routes: Sequence[TaskRoute], *, has_key: bool) -> dict[str, Any]:
     for response in described.values():
         response["model"] = HuggingFaceError
     if any(route.streams for route in routes):
-        events = {"schema": {"type": "string", "description": "One event a token."}}
-        described[200] = {
-            "content": {"text/event-stream": events},
-            "description": "The response, or its events.",
-        }
+        described[200] = events("One token as JSON, or an error.")
     return {
         "responses": described,
         "openapi_extra": {

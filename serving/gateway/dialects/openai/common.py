@@ -20,7 +20,7 @@ from serving.gateway.auth import Keys
 from serving.gateway.dialects.dialect import StreamRenderer
 from serving.gateway.dialects.openai.errors import CompletionErrorBody, error_body
 from serving.gateway.dialects.whole_requests import Closed, Open, refused
-from serving.gateway.openapi import SECURITY, errors
+from serving.gateway.openapi import SECURITY, errors, events
 from serving.gateway.respond import respond
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
@@ -188,11 +188,7 @@ class OpenAIDialect(ABC):
         for response in described.values():
             response["model"] = CompletionErrorBody
         if self.events is not None:
-            events = {"schema": {"type": "string", "description": self.events}}
-            described[200] = {
-                "content": {"text/event-stream": events},
-                "description": "The response, or its events.",
-            }
+            described[200] = events(self.events)
         return described
 
 
