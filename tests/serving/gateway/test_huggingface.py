@@ -356,6 +356,7 @@ async def test_stream_that_fails_raises_in_the_client(gateway: Gateway, connect:
     [
         ({"truncate": 3}, "parameters.truncate: this parameter is not served"),
         ({"watermark": True}, "parameters.watermark"),
+        ({"watermark": 0}, "parameters.watermark"),
         ({"grammar": {"type": "lark", "value": "a"}}, "parameters.grammar"),
         ({"grammar": {"type": "regex"}}, "parameters.grammar"),
         ({"decoder_input_details": True, "details": True}, "parameters.decoder_input_details"),
