@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from serving.triton import process
@@ -23,10 +25,19 @@ def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
     thread = threading.Thread(target=lambda: started.append(subprocess.Popen(command)))
     thread.start()
     thread.join()
+    await_arguments(started)
     yield started
     for each in started:
         each.kill()
         each.wait()
+
+
+def await_arguments(started: list[subprocess.Popen[bytes]]) -> None:
+    """`Popen` returns when exec closes its pipe, a moment before the kernel shows the arguments."""
+    deadline = time.monotonic() + 30
+    while not all(psutil.Process(each.pid).cmdline() for each in started):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def pids(found: list[process.Child]) -> set[int]:
