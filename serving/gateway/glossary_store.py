@@ -40,6 +40,10 @@ _OWNER = "key-"  # a key may have the name `..`
 Signature = tuple[int, ...]
 
 
+class _Damaged(InternalError):
+    """The content of a file is not what `put` wrote."""
+
+
 class GlossaryStore:
     """Glossaries by owner and name. Methods may be called from several threads.
 
@@ -129,7 +133,7 @@ class GlossaryStore:
             return GlossaryInfo(name=name, modified=modified, **json.loads(file.readline()))
 
     def delete(self, owner: str, name: str) -> GlossaryInfo:
-        """Delete a glossary; what it was.
+        """Delete a glossary; what it was, with no terms if its file is damaged.
 
         Raises:
             UnknownGlossary: there is none of that name.
@@ -137,7 +141,10 @@ class GlossaryStore:
         """
         path = self._path(owner, name)
         with _reading(path.parent), _locked(path.parent):
-            info = self.info(owner, name)
+            try:
+                info = self.info(owner, name)
+            except _Damaged:
+                info = GlossaryInfo(name=name, size=0, modified=path.stat().st_mtime)
             path.unlink()
         return info
 
@@ -254,4 +261,4 @@ def _reading(path: Path) -> Iterator[None]:
             f"the gateway cannot use its folder of glossaries: {error.strerror}"
         ) from error
     except (ValueError, TypeError, KeyError, ValidationError) as error:
-        raise InternalError(f"the glossary {path.stem!r} is damaged: put it again") from error
+        raise _Damaged(f"the glossary {path.stem!r} is damaged: put or delete it") from error

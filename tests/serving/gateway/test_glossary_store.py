@@ -104,18 +104,22 @@ def test_there_are_limits(store: GlossaryStore, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]\n[]", '{"size": 1}\n{"x"', "\0", "{}\n{}\n"])
-def test_damaged_file_is_named_and_may_be_replaced(
+def test_damaged_file_is_named_and_may_be_replaced_or_deleted(
     store: GlossaryStore, tmp_path: Path, content: str
 ) -> None:
     store.put("alice", glossary())
     store.put("alice", glossary("other"))
     (file,) = tmp_path.rglob("kitchen.json")
     file.write_text(content)
-    with pytest.raises(InternalError, match="'kitchen' is damaged: put it again"):
+    with pytest.raises(InternalError, match="'kitchen' is damaged: put or delete it"):
         store.read("alice", "kitchen")
     assert "other" in [info.name for info in store.listing("alice")]
     store.put("alice", glossary())
     assert rendering(store) == "diner"
+    file.write_text(content)
+    assert store.delete("alice", "kitchen").name == "kitchen"
+    with pytest.raises(UnknownGlossary):
+        store.read("alice", "kitchen")
 
 
 def test_a_file_is_no_folder_and_no_partial_file_is_left(tmp_path: Path) -> None:
