@@ -1,8 +1,9 @@
 """`make bench`: our engine beside CTranslate2 and `transformers`, in one run.
 
-Engines take turns, round by round, each in a process of its own with two threads; medians are
-reported. Lengths are forced, so that all do the same work; the examples' own lengths, ends and beam
-switches are a workload of their own.
+Engines take turns, round by round, each in a process of its own; medians are reported. They have
+two threads, CTranslate2 also one, and ratios are to its faster one of each cell. Lengths are
+forced, so that all do the same work; the examples' own lengths, ends and beam switches are a
+workload of their own.
 """
 
 from __future__ import annotations
@@ -18,13 +19,18 @@ from rich.console import Console
 from benchmarks.speed import machine, poisson, report, roofline, served
 from benchmarks.speed.checkpoints import bundle
 from benchmarks.speed.examples import example_work
-from benchmarks.speed.rounds import Arena, Cell, Contender
+from benchmarks.speed.rounds import THREADS, Arena, Cell, Contender
 from benchmarks.speed.work import Work, random_work
 
 CACHE = Path(__file__).parents[1] / ".cache"
 RESULTS = Path(__file__).parents[1] / "results"
 OURS = (Contender("triptych", "int8"), Contender("triptych", "fp32"))
-CTRANSLATE2 = (Contender("ctranslate2", "int8"), Contender("ctranslate2", "fp32"))
+CTRANSLATE2 = tuple(
+    Contender("ctranslate2", precision, threads)
+    for precision in ("int8", "fp32")
+    for threads in (THREADS, 1)
+)
+"""Its threads wait for each other at every operator: one is often faster than two."""
 TRANSFORMERS = (Contender("transformers", "fp32"),)
 FAST = (Contender("triptych", "int8-fast"),)
 BATCHES = (1, 8, 32)

@@ -1,6 +1,6 @@
 """The engines under test behind one face: load a model once, decode batches of ids.
 
-Each runs in a process of its own with two threads, decodes its input as one batch, and reports
+Each runs in a process of its own decodes its input as one batch, and reports
 tokens as they are generated where it can.
 """
 
@@ -16,8 +16,6 @@ import numpy as np
 from benchmarks.speed.checkpoints import bundle, checkpoint, ctranslate2_folder
 from benchmarks.speed.work import Clock, Item, Timing, Work
 
-THREADS = 2
-
 
 class Peer(Protocol):
     """One engine with one model."""
@@ -30,7 +28,7 @@ class Peer(Protocol):
 class Triptych:
     """Our engine, as the Triton backend drives it, requests submitted one by one."""
 
-    def __init__(self, name: str, precision: str, cache: Path) -> None:
+    def __init__(self, name: str, precision: str, cache: Path, threads: int) -> None:
         from serving.engine.engine import Engine
         from serving.engine.runners.ort.runner import OrtRunner
         from serving.engine.scheduler import Capacity
@@ -39,7 +37,7 @@ class Triptych:
         found = bundle(name, precision, cache)
         self._manifest = found.manifest
         capacity = Capacity(rows=128, waiting=64)
-        self._engine = Engine(OrtRunner(found, THREADS), RequestValidator(found.manifest), capacity)
+        self._engine = Engine(OrtRunner(found, threads), RequestValidator(found.manifest), capacity)
 
     def run(self, work: Work) -> Timing:
         """See `Peer.run`."""
@@ -91,7 +89,7 @@ class Triptych:
 class CTranslate2:
     """CTranslate2: `translate_batch`, or `generate_batch` for models without a source."""
 
-    def __init__(self, name: str, precision: str, cache: Path) -> None:
+    def __init__(self, name: str, precision: str, cache: Path, threads: int) -> None:
         import ctranslate2
 
         folder = str(ctranslate2_folder(name, precision, cache))
@@ -99,7 +97,7 @@ class CTranslate2:
         options = {
             "compute_type": kinds[precision],
             "inter_threads": 1,
-            "intra_threads": THREADS,
+            "intra_threads": threads,
         }
         try:
             self._translator = ctranslate2.Translator(folder, **options)
@@ -150,12 +148,12 @@ class CTranslate2:
 class Transformers:
     """`transformers`' own `generate` in float32."""
 
-    def __init__(self, name: str, precision: str, cache: Path) -> None:
+    def __init__(self, name: str, precision: str, cache: Path, threads: int) -> None:
         import torch
         import transformers
 
         assert precision == "fp32"
-        torch.set_num_threads(THREADS)
+        torch.set_num_threads(threads)
         folder = checkpoint(name, cache)
         config = transformers.AutoConfig.from_pretrained(folder)
         kind = getattr(transformers, config.architectures[0])

@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from benchmarks.speed.checkpoints import bundle
-from benchmarks.speed.engines import THREADS
 from benchmarks.speed.processes import CLIENT, Processes
+from benchmarks.speed.rounds import THREADS
 from export.examples.demo import serving
 from export.examples.texts.grammar import sentences
 from export.publish import publish, staging

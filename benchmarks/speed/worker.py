@@ -1,6 +1,6 @@
 """One engine with one model in a process of its own: a line of work in, a line of timing out.
 
-Started by the controller as `python -m benchmarks.speed.worker ENGINE PRECISION MODEL CACHE`.
+Started by the controller: `python -m benchmarks.speed.worker ENGINE PRECISION THREADS MODEL CACHE`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from benchmarks.speed.work import Timing, Work
 
 def main() -> None:
     """Answers until the pipe is closed."""
-    engine, precision, model, cache = sys.argv[1:]
+    engine, precision, threads, model, cache = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not mix with the answers
-    peer = ENGINES[engine](model, precision, Path(cache))
+    peer = ENGINES[engine](model, precision, Path(cache), int(threads))
     answers.write(Timing(peak_bytes=peak_bytes()).line() + "\n")
     answers.flush()
     for line in sys.stdin:

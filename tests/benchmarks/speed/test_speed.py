@@ -21,10 +21,10 @@ from benchmarks.speed.work import Clock, Item, Timing, Work, random_work
 from serving.triton.process import Child
 
 
-def _result(engine: str, batch: int, beams: int, *speeds: float) -> Result:
+def _result(engine: str, batch: int, beams: int, *speeds: float, threads: int = 2) -> Result:
     work = Work((Item(source=(1,)),) * batch, beams, 10)
     timings = [Timing(seconds=1.0, tokens=int(speed), cpu_seconds=2.0) for speed in speeds]
-    return Result(Cell("marian", "w", (work,)), Contender(engine, "int8"), timings)
+    return Result(Cell("marian", "w", (work,)), Contender(engine, "int8", threads), timings)
 
 
 def test_ratio_is_of_medians_and_means_are_geometric() -> None:
@@ -40,6 +40,21 @@ def test_ratio_is_of_medians_and_means_are_geometric() -> None:
     assert values["cells"] == {"marian w, greedy, batch 1": 4.0, "marian w, beam 4, batch 8": 1.0}
     assert values["geometric_mean"] == pytest.approx(2.0)
     assert (values["least"], values["greedy"]) == (1.0, pytest.approx(4.0))
+
+
+def test_ratio_is_to_the_better_number_of_threads_of_each_cell() -> None:
+    results = [
+        _result("triptych", 1, 1, 600),
+        _result("ctranslate2", 1, 1, 100),
+        _result("ctranslate2", 1, 1, 300, threads=1),
+        _result("triptych", 8, 1, 600),
+        _result("ctranslate2", 8, 1, 400),
+        _result("ctranslate2", 8, 1, 300, threads=1),
+    ]
+    rows = [report.row(result) for result in results]
+    assert len({row["engine"] for row in rows}) == 3
+    (values,) = report.comparisons(rows).values()
+    assert list(values["cells"].values()) == [2.0, 1.5]
 
 
 def test_report_is_written_with_its_picture(tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""Makes the folders that engines load, in a process that ends before anything is timed.
+
+A process that has converted a model is slower afterwards: OpenMP counts the threads of the
+conversion, finds more than cores, and CTranslate2's threads then sleep between two operators
+instead of waiting actively. `python -m benchmarks.speed.prepare MODEL CACHE ENGINE:PRECISION …`
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmarks.speed.checkpoints import bundle, checkpoint, ctranslate2_folder
+
+
+def main() -> None:
+    """Makes what is missing."""
+    model, cache, *pairs = sys.argv[1:]
+    for engine, precision in (pair.split(":") for pair in pairs):
+        prepare(engine, precision, model, Path(cache))
+
+
+def prepare(engine: str, precision: str, model: str, cache: Path) -> None:
+    """Makes what one engine loads, if it is missing."""
+    if engine == "triptych":
+        bundle(model, precision, cache)
+    elif engine == "ctranslate2":
+        ctranslate2_folder(model, precision, cache)
+    else:
+        checkpoint(model, cache)
+
+
+if __name__ == "__main__":
+    main()
