@@ -1,8 +1,7 @@
 """Makes the folders that engines load, in a process that ends before anything is timed.
 
-A process that has converted a model is slower afterwards: OpenMP counts the threads of the
-conversion, finds more than cores, and CTranslate2's threads then sleep between two operators
-instead of waiting actively. `python -m benchmarks.speed.prepare MODEL CACHE ENGINE:PRECISION …`
+CTranslate2 was up to five times slower in a process that had converted a model (the README has the
+figures). `python -m benchmarks.speed.prepare MODEL CACHE ENGINE:PRECISION …`
 """
 
 from __future__ import annotations
