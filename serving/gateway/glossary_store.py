@@ -39,9 +39,8 @@ _OWNER = "key-"  # a key may have the name `..`
 
 Signature = tuple[int, ...]
 
-
-class _Damaged(InternalError):
-    """The content of a file is not what `put` wrote."""
+_DAMAGE = (ValueError, TypeError, KeyError, ValidationError)
+"""Raised where the content of a file is not what `put` wrote."""
 
 
 class GlossaryStore:
@@ -128,9 +127,8 @@ class GlossaryStore:
             InternalError: its file is damaged.
         """
         path = self._path(owner, name)
-        with _reading(path), path.open(encoding="utf-8") as file:
-            modified = os.fstat(file.fileno()).st_mtime
-            return GlossaryInfo(name=name, modified=modified, **json.loads(file.readline()))
+        with _reading(path):
+            return _info(path)
 
     def delete(self, owner: str, name: str) -> GlossaryInfo:
         """Delete a glossary; what it was, with no terms if its file is damaged.
@@ -142,8 +140,8 @@ class GlossaryStore:
         path = self._path(owner, name)
         with _reading(path.parent), _locked(path.parent):
             try:
-                info = self.info(owner, name)
-            except _Damaged:
+                info = _info(path)
+            except _DAMAGE:
                 info = GlossaryInfo(name=name, size=0, modified=path.stat().st_mtime)
             path.unlink()
         return info
@@ -216,6 +214,12 @@ def _names(folder: Path) -> list[str]:
     return sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name[0] != ".")
 
 
+def _info(path: Path) -> GlossaryInfo:
+    with path.open(encoding="utf-8") as file:
+        modified = os.fstat(file.fileno()).st_mtime
+        return GlossaryInfo(name=path.stem, modified=modified, **json.loads(file.readline()))
+
+
 def _signature(path: Path) -> Signature:
     with _reading(path):
         found = path.stat()
@@ -260,5 +264,5 @@ def _reading(path: Path) -> Iterator[None]:
         raise InternalError(
             f"the gateway cannot use its folder of glossaries: {error.strerror}"
         ) from error
-    except (ValueError, TypeError, KeyError, ValidationError) as error:
-        raise _Damaged(f"the glossary {path.stem!r} is damaged: put or delete it") from error
+    except _DAMAGE as error:
+        raise InternalError(f"the glossary {path.stem!r} is damaged: put or delete it") from error
