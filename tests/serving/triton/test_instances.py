@@ -87,7 +87,7 @@ def test_reloads_with_a_changed_configuration_leave_triton_alive(server: TritonS
 def test_one_killed_of_two_is_replaced(server: TritonServer) -> None:
     killed = min(pids(server))
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: killed not in pids(server))
+    wait_until(lambda: server.is_missing_stubs)
     assert server.heal() == ["pair"]
     assert answers(server) == {2}
     wait_until(lambda: len(pids(server)) == 2)

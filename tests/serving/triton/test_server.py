@@ -79,7 +79,7 @@ def test_killed_stub_is_replaced_at_the_version_it_served(server: TritonServer) 
     [stub] = living_stubs(server.pid, repository)["twice"]
     assert incarnation(server, "twice") == "0"
     os.kill(stub, signal.SIGKILL)
-    wait_until(lambda: not living_stubs(cast(int, server.pid), repository))
+    wait_until(lambda: server.is_missing_stubs)
     assert server.heal() == ["twice"]
     assert server.dead_stubs == 1
     assert incarnation(server, "twice") == "1"
