@@ -1,6 +1,6 @@
 """The engines under test behind one face: load a model once, decode batches of ids.
 
-Each runs in a process of its own decodes its input as one batch, and reports
+Each runs in a process of its own, decodes its input as one batch, and reports
 tokens as they are generated where it can.
 """
 

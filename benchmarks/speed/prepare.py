@@ -1,7 +1,7 @@
 """Makes the folders that engines load, in a process that ends before anything is timed.
 
-CTranslate2 was up to five times slower in a process that had converted a model (the README has the
-figures). `python -m benchmarks.speed.prepare MODEL CACHE ENGINE:PRECISION …`
+CTranslate2's fp32 was up to five times slower in a process that had converted a model (the README
+has the figures). `python -m benchmarks.speed.prepare MODEL CACHE ENGINE:PRECISION …`
 """
 
 from __future__ import annotations

@@ -47,9 +47,9 @@ def percentile(timings: Iterable[Timing], field: str, rank: float) -> float | No
 def ratios(rows: Sequence[dict[str, Any]], ours: str, theirs: str) -> dict[str, float]:
     """Ours over theirs in tokens a second, cell by cell; of each its best number of threads."""
     speeds: dict[tuple[str, str], float] = {}
-    for row in rows:
-        key = place(row), row["contender"]
-        speeds[key] = max(row["tokens_per_second"], speeds.get(key, 0.0))
+    for each in rows:
+        key = place(each), each["contender"]
+        speeds[key] = max(each["tokens_per_second"], speeds.get(key, 0.0))
     return {
         cell: speeds[cell, ours] / speeds[cell, theirs]
         for cell in dict.fromkeys(map(place, rows))
