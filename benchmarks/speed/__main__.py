@@ -44,6 +44,8 @@ def main() -> int:
     before = machine.load()
     for model in arguments.models:
         contenders = [c for c in contenders_of(model) if arguments.only in c.label]
+        if not contenders:
+            continue
         with console.status(f"loading {model}"):
             arena = Arena(model, contenders, CACHE)
         with arena:
@@ -96,7 +98,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=24.0, help="Poisson arrivals a second")
     parser.add_argument("--only", default="", help="contenders whose name contains this")
     parser.add_argument("--output", type=Path, default=RESULTS)
-    return parser.parse_args()
+    found = parser.parse_args()
+    if not any(found.only in c.label for model in found.models for c in contenders_of(model)):
+        parser.error(f"--only {found.only}: no contender of these models has this in its name")
+    return found
 
 
 KINDS = {
