@@ -7,20 +7,23 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from export.architecture import Architecture, Graphs
 from export.calibration_set import CalibrationSet
-from export.checkpoint import Checkpoint, load
+from export.checkpoint import Checkpoint
 from export.cuda.lowering import finish_cuda, for_cuda
 from export.cuda.substitutes import substitute
 from export.device import Device
 from export.encoding.segments import check_segments
 from export.image_graphs import with_attention
 from export.int8_parity import lower_precision
+from export.load_network import load_network, network_bytes
 from export.manifest import Preprocessing, Request, build_manifest, preprocessing
+from export.memory import in_gib, needed_bytes
 from export.openvino_runtime import check_runtime, lowered
 from export.placement import choose_placement
 from export.publish import Staging, next_version, publish, staging
@@ -95,8 +98,12 @@ def _read(
     with phase(f"reading {checkpoint.folder}"):
         config = declared.configuration(checkpoint)
         prepared = preprocessing(declared, checkpoint)
-        network = declared.build(config).eval()
-        load(network, checkpoint, declared.rename(config))
+        network = load_network(
+            partial(declared.build, config),
+            checkpoint,
+            declared.rename(config),
+            request.memory_limit_bytes,
+        )
         note = set_pooling(network, checkpoint, request.pooling)
         check_segments(network, prepared.files)
         graphs = declared.graphs(network, prepared.image)
@@ -105,6 +112,8 @@ def _read(
         is_calibrated = bool(request.calibration)
         precision = request.precision if request.device is Device.CPU else Precision.FP32
         check_runtime(graphs, request.runtime, precision, is_calibrated=is_calibrated)
+    memory = in_gib(needed_bytes(network_bytes(network)))
+    console.print(f"  this export needs about {memory} of memory", soft_wrap=True)
     if note is not None:
         console.print(f"  {note}", markup=False, soft_wrap=True)
     parts = {part: request.name + suffix for part, suffix in graphs.parts.items()}

@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from export.checkpoint_files import inner_path, refuse_outer_links
 from export.rename import Rename
-from export.weight_files import INDEX, read_tensors, tensor_names
+from export.weight_files import INDEX, read_headers, read_tensors, tensor_names
 from serving.errors import CheckpointError
 
 CONFIG = "config.json"
@@ -84,6 +85,15 @@ class Checkpoint:
         for path, expected in self._weight_files().items():
             yield from read_tensors(path, expected)
 
+    def headers(self) -> Iterator[tuple[str, Tensor]]:
+        """Shape and type of every tensor, on the device `meta`, with its name.
+
+        Raises:
+            CheckpointError: a file is missing, damaged or truncated.
+        """
+        for path, expected in self._weight_files().items():
+            yield from read_headers(path, expected)
+
     def tensor_names(self) -> set[str]:
         """Names of the tensors of all weight files.
 
@@ -125,7 +135,8 @@ class Checkpoint:
             if not isinstance(weight_map, dict):
                 raise CheckpointError(f"{self.folder / INDEX} has no `weight_map`")
             for tensor, file in weight_map.items():
-                files.setdefault(self.folder / file, set()).add(tensor)  # type: ignore[union-attr]
+                path = inner_path(self.folder, str(file), INDEX)
+                files.setdefault(path, set()).add(tensor)  # type: ignore[union-attr]
             return files
         if self.has(WEIGHTS) and not self.is_open_clip:
             return {self.folder / WEIGHTS: None}
@@ -145,7 +156,8 @@ def open_checkpoint(source: str, revision: str | None = None) -> Checkpoint:
         revision: Commit on the hub; of a folder, None.
 
     Raises:
-        CheckpointError: no such folder, the hub cannot be reached, or a configuration is damaged.
+        CheckpointError: no such folder, the hub cannot be reached, a configuration is damaged, or a
+            link leads out of the folder.
     """
     folder, commit = Path(source), None
     if not folder.is_dir():
@@ -154,6 +166,7 @@ def open_checkpoint(source: str, revision: str | None = None) -> Checkpoint:
         raise CheckpointError(
             f"{source} is not a checkpoint: it has no {CONFIG} and no {OPEN_CLIP_CONFIG}"
         )
+    refuse_outer_links(folder)
     name = folder.resolve().name if commit is None else source.rsplit("/", 1)[-1]
     location = str(folder.resolve()) if commit is None else source
     return Checkpoint(folder, name, _read_config(folder), commit, location)
@@ -183,10 +196,13 @@ def _read_modules(folder: Path) -> tuple[Mapping[str, str], ...]:
     if not path.is_file():
         return ()
     try:
-        modules = json.loads(path.read_text(encoding="utf-8"))
-        return tuple({"type": str(each["type"]), "path": str(each["path"])} for each in modules)
+        listed = json.loads(path.read_text(encoding="utf-8"))
+        modules = tuple({"type": str(each["type"]), "path": str(each["path"])} for each in listed)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path} is no list of modules: {error!r}") from error
+    for module in modules:
+        inner_path(folder, module["path"], MODULES)
+    return modules
 
 
 def _files(folder: Path) -> list[Path]:
@@ -212,6 +228,8 @@ def read_json(path: Path) -> dict[str, Any]:
 def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
     """Fills a model with a checkpoint's tensors, as float32.
 
+    Of a model on the device `meta` only names, shapes and types are compared: nothing is read.
+
     Raises:
         CheckpointError: lists every missing, unexpected and misshaped tensor at once.
     """
@@ -222,7 +240,8 @@ def load(model: nn.Module, checkpoint: Checkpoint, rename: Rename) -> None:
     loaded: set[int] = set()  # tensors, by identity
     spare: list[tuple[str, str, Tensor]] = []
     problems: list[str] = []
-    for name, tensor in checkpoint.tensors():
+    is_planned = any(tensor.is_meta for tensor in wanted.values())
+    for name, tensor in checkpoint.headers() if is_planned else checkpoint.tensors():
         try:
             layout = rename.find(name)
         except KeyError:
@@ -261,6 +280,8 @@ def _place(
         return [f"misshaped: {name} {_shape(piece)}, expected {_shape(target)}"]
     if not piece.is_floating_point():
         return [f"not floating point: {name} is {piece.dtype}; quantised files are not supported"]
+    if piece.is_meta:
+        return []
     piece = piece.float()
     if piece.numel() and not all(value.isfinite() for value in piece.aminmax()):  # without a copy
         return [f"not finite: {name} holds NaN or infinity"]
@@ -288,11 +309,15 @@ def _tie(
     for ours, other in tied.items():
         if wanted[ours] is wanted[other]:
             continue
-        if id(wanted[ours]) in loaded and not torch.equal(wanted[ours], wanted[other]):
+        if id(wanted[ours]) in loaded and not _equal(wanted[ours], wanted[other]):
             continue
         tie(model, ours, other)
         done.add(id(wanted[ours]))
     return done
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return not one.is_meta and torch.equal(one, other)
 
 
 def tie(model: nn.Module, name: str, other: str) -> None:

@@ -13,6 +13,7 @@ from export.checkpoint import Checkpoint, open_checkpoint
 from export.device import Device, check_device
 from export.encoding.pooling import PoolingMode
 from export.manifest import Request, bundle_name, content_hash, tasks
+from export.memory import limit_bytes
 from export.publish import published
 from export.quantize import Precision, Runtime
 from export.registry import architecture
@@ -83,6 +84,14 @@ def export(
             "given twice."
         ),
     ] = None,
+    memory_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="GiB of memory that the export may need, by its estimate; default: nine tenths "
+            "of what is available.",
+        ),
+    ] = None,
 ) -> None:
     """Exports a checkpoint as a verified bundle that Triton can load."""
     try:
@@ -100,6 +109,7 @@ def export(
             device=device,
             pooling=pooling,
             calibration=tuple(calibration or ()),
+            memory_limit_bytes=limit_bytes(memory_limit),
         )
         _export(checkpoint, request, repository)
     except (SetupError, OSError) as error:  # a full disk, a folder that may not be written

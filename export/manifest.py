@@ -43,6 +43,8 @@ class Request:
     pooling: str | None = None
     calibration: tuple[Path, ...] = ()
     """Files and folders with the user's samples."""
+    memory_limit_bytes: int | None = None
+    """Memory that the export may need; by default any."""
 
 
 @dataclass(frozen=True)

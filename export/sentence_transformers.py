@@ -8,18 +8,20 @@ says.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import PurePosixPath
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.checkpoint import Checkpoint, load
+from export.checkpoint import Checkpoint
 from export.config_reader import ConfigReader
 from export.encoding.heads import HeadKind
 from export.encoding.network import TextModel
 from export.encoding.pooling import Pooling, PoolingMode, Projection, UnitLength
 from export.layers.activation import Activation
+from export.load_network import load_network
 from export.rename import Rename
 from export.tokenizer import SETTINGS
 from serving.bundle import Limits
@@ -203,7 +205,7 @@ def _projection(checkpoint: Checkpoint, module: Mapping[str, str], width: int) -
             f"only those of torch.nn: {', '.join(ACTIVATIONS)}"
         )
     out, bias = settings.integer("out_features"), settings.flag("bias", True)
-    projection = Projection(width, out, ACTIVATIONS[name], bias)
     folder = checkpoint.folder / PurePosixPath(module["path"])
-    load(projection, Checkpoint(folder, folder.name, settings.values), Rename({"linear": "linear"}))
-    return projection
+    own = Checkpoint(folder, folder.name, settings.values)
+    build = partial(Projection, width, out, ACTIVATIONS[name], bias)
+    return load_network(build, own, Rename({"linear": "linear"}))

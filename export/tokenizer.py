@@ -317,7 +317,7 @@ def _from_transformers(folder: Path, content_hash: str) -> bytes | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with _quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(str(folder))
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return None if backend is None else str(backend.to_str()).encode()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -13,6 +14,20 @@ from serving.errors import CheckpointError
 
 INDEX = "model.safetensors.index.json"
 _MAPPED_BYTES = 256 << 20
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
 
 
 def tensor_names(path: Path, expected: set[str] | None) -> list[str]:
@@ -33,6 +48,20 @@ def tensor_names(path: Path, expected: set[str] | None) -> list[str]:
             f"{path.name} does not hold what {INDEX} lists: {', '.join(sorted(names ^ expected))}"
         )
     return sorted(names)
+
+
+def read_headers(path: Path, expected: set[str] | None) -> Iterator[tuple[str, Tensor]]:
+    """Name, shape and type of each tensor of a file; the tensors are on the device `meta`.
+
+    Raises:
+        CheckpointError: as `tensor_names`.
+    """
+    names = tensor_names(path, expected)
+    with _reporting_damage(path), safe_open(path, framework="pt") as file:
+        for name in names:
+            part = file.get_slice(name)
+            dtype = _DTYPES.get(part.get_dtype(), torch.uint8)  # the rest are packed integers
+            yield name, torch.empty(part.get_shape(), dtype=dtype, device="meta")
 
 
 def read_tensors(path: Path, expected: set[str] | None) -> Iterator[tuple[str, Tensor]]:

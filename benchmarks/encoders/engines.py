@@ -99,7 +99,9 @@ class Prepared:
         if self._processor is None:
             from transformers import AutoImageProcessor
 
-            self._processor = AutoImageProcessor.from_pretrained(self._folder)
+            self._processor = AutoImageProcessor.from_pretrained(
+                self._folder, trust_remote_code=False
+            )
         images = [Image.open(io.BytesIO(photo)).convert("RGB") for photo in inputs]
         return {"pixel_values": self._processor(images, return_tensors="np")["pixel_values"]}
 

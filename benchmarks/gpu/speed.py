@@ -76,7 +76,9 @@ def of_transformers(name: str, batch: int, folder: Path, number: int) -> Outcome
         return _absent("transformers", name, str(error))
     if not torch.cuda.is_available():
         return _absent("transformers", name, f"torch {torch.__version__} finds no CUDA")
-    config = transformers.AutoConfig.from_pretrained(checkpoint(name, folder))
+    config = transformers.AutoConfig.from_pretrained(
+        checkpoint(name, folder), trust_remote_code=False
+    )
     kind = getattr(transformers, config.architectures[0])
     model = kind.from_pretrained(checkpoint(name, folder), dtype=torch.float16)
     model = model.to(f"cuda:{number}").eval()

@@ -155,7 +155,7 @@ class Transformers:
         assert precision == "fp32"
         torch.set_num_threads(threads)
         folder = checkpoint(name, cache)
-        config = transformers.AutoConfig.from_pretrained(folder)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         kind = getattr(transformers, config.architectures[0])
         self._model = kind.from_pretrained(folder, dtype=torch.float32).eval()
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import onnxruntime
 
 from export.architecture import Graphs
-from export.checkpoint import Checkpoint, load
+from export.checkpoint import Checkpoint
+from export.load_network import load_network
 from export.probe import Observation, Run
 from export.registry import architecture
 from export.sentence_transformers import is_sentence_folder, set_pooling
@@ -60,8 +61,8 @@ class Origin:
         checkpoint = self.require_checkpoint()
         declared = architecture(checkpoint.config.get("model_type"))
         config = declared.configuration(checkpoint)
-        network = declared.build(config).eval()
-        load(network, checkpoint, declared.rename(config))
+        build = partial(declared.build, config)
+        network = load_network(build, checkpoint, declared.rename(config))
         set_pooling(network, checkpoint, self._chosen_pooling(checkpoint))
         return declared.graphs(network, self.bundle.manifest.image)
 

@@ -91,7 +91,9 @@ def _row(answer_all: Answer, name: str) -> str:
 def answerer(folder: Path) -> Answer:
     """Answers of the folder's model in `transformers`, greedily."""
     recipe: Any = IdeficsImageProcessorPil.from_pretrained(folder)
-    processor = IdeficsProcessor(recipe, AutoTokenizer.from_pretrained(folder))
+    processor = IdeficsProcessor(
+        recipe, AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    )
     answer = partial(_answer, _model(folder), processor)
     return lambda asked: list(map(answer, asked))
 
