@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
 from serving.gateway import openapi
+from serving.gateway.api_docs import docs_routes
 from serving.gateway.dialects import huggingface, libretranslate, openai
 from serving.gateway.dialects.dialect import Routes
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
@@ -43,7 +44,9 @@ def create_app(
         further_dialects: HTTP APIs beside Triptych's own and those of other services.
         downloads: Keeps translated files; by default in memory.
     """
-    app = FastAPI(title=TITLE, summary=SUMMARY, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title=TITLE, summary=SUMMARY, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
     settings = service.settings
     native = NativeDialect(service.keys)
     owners: dict[str, Routes] = {}
@@ -61,6 +64,7 @@ def create_app(
         routes += router.routes
         app.include_router(router)
     app.include_router(system_routes(service, readiness))
+    app.include_router(docs_routes())
     app.include_router(page_routes(read_assets()) if settings.page else redirect_routes())
     render_error = ErrorRenderer(owners, native)
     render_error.install(app)

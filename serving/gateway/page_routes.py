@@ -59,20 +59,20 @@ class Asset:
     media_type: str
     etag: str
 
+    @classmethod
+    def of(cls, content: bytes, suffix: str) -> Asset:
+        """A file's content, served as its suffix says."""
+        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        return cls(content, _MEDIA_TYPES[suffix], etag)
+
 
 def read_assets(folder: Path = FOLDER) -> dict[str, Asset]:
     """The files of the page, by their path below the folder."""
     return {
-        path.relative_to(folder).as_posix(): _asset(path)
+        path.relative_to(folder).as_posix(): Asset.of(path.read_bytes(), path.suffix)
         for path in sorted(folder.rglob("*"))
         if path.suffix in _MEDIA_TYPES
     }
-
-
-def _asset(path: Path) -> Asset:
-    content = path.read_bytes()
-    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    return Asset(content, _MEDIA_TYPES[path.suffix], etag)
 
 
 def page_routes(assets: Mapping[str, Asset]) -> APIRouter:
@@ -80,13 +80,13 @@ def page_routes(assets: Mapping[str, Asset]) -> APIRouter:
     router = APIRouter()
 
     async def index(request: Request) -> Response:
-        return _response(assets[INDEX], request)
+        return respond_with_asset(assets[INDEX], request)
 
     async def asset(request: Request, name: str) -> Response:
         found = assets.get(name)
         if found is None:
             raise UnknownRoute("no such file of the page")
-        return _response(found, request)
+        return respond_with_asset(found, request)
 
     for path, endpoint in (("/", index), (ASSETS, asset)):
         router.add_api_route(path, endpoint, methods=["GET", "HEAD"], include_in_schema=False)
@@ -104,8 +104,17 @@ def redirect_routes() -> APIRouter:
     return router
 
 
-def _response(asset: Asset, request: Request) -> Response:
-    headers = _HEADERS | {"etag": asset.etag}
+def respond_with_asset(
+    asset: Asset, request: Request, policy: str = CONTENT_SECURITY_POLICY
+) -> Response:
+    """A file, or 304 where the browser has it.
+
+    Args:
+        asset: The file.
+        request: May name the version that the browser has.
+        policy: Content security policy of the page that the file belongs to.
+    """
+    headers = _HEADERS | {"etag": asset.etag, "content-security-policy": policy}
     given = request.headers.get("if-none-match", "")
     known = {etag.strip().removeprefix("W/") for etag in given.split(",")}
     if known & {asset.etag, "*"}:
