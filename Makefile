@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 REPOSITORY ?= model_repository
 CUDA_STUB ?= $(abspath .cuda-stub)
+SKIPPED := $(abspath .skipped-tests)
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 HISTORY := $(wildcard export/examples/checkpoints/history-*)
 
@@ -34,8 +35,12 @@ serve: export ## export, start Triton and the gateway, run until Ctrl-C
 
 # What starts a Triton or another process runs two files at a time, the rest on all cores.
 test: .venv/installed ## the suite that every change must pass, a real Triton included
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist worksteal -m "not integration and not full"
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile -m "integration and not full"
+	@rm -f $(SKIPPED)
+	@SKIPPED_TESTS=$(SKIPPED) OMP_NUM_THREADS=1 \
+	  $(BIN)/pytest -q -n auto --dist worksteal -m "not integration and not full"
+	@SKIPPED_TESTS=$(SKIPPED) OMP_NUM_THREADS=1 \
+	  $(BIN)/pytest -q -n 2 --dist loadfile -m "integration and not full"
+	@$(BIN)/python -m tests.skipped $(SKIPPED)
 
 test-all: .venv/installed ## all tests, more examples a property, every verb on a fresh clone
 	@OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=full $(BIN)/pytest -q -n auto --dist worksteal -m "not integration"

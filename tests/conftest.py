@@ -1,14 +1,30 @@
-"""Hypothesis profiles: how many examples each property is tested on.
+"""Hypothesis profiles, and a record of the tests that were skipped.
 
-`HYPOTHESIS_PROFILE=full` (set by `make test-all`) selects the thorough one.
+`HYPOTHESIS_PROFILE=full` (set by `make test-all`) selects the thorough profile: how many examples
+each property is tested on.
 """
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.skipped import VARIABLE, record_skips
 
 settings.register_profile(
     "quick", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("full", settings.get_profile("quick"), max_examples=400)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Record what was skipped; of parallel workers the controller has all reports."""
+    file = os.environ.get(VARIABLE)
+    if file is None or hasattr(session.config, "workerinput"):
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    reports = reporter.stats.get("skipped", []) if reporter else []
+    reasons = [report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple)]
+    record_skips(Path(file), reasons)
