@@ -1,8 +1,13 @@
-"""Documents that are ZIP archives: read within limits, written with some files replaced."""
+"""Documents that are ZIP archives: read within limits, written with some files replaced.
+
+Files that stay are copied as they are stored: unpacking and packing them again would cost whatever
+the client chose to pack them with.
+"""
 
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -11,6 +16,10 @@ from serving.documents.limits import MAX_ENTRIES, MAX_UNPACKED_BYTES, MAX_XML_BY
 from serving.errors import InvalidRequest, PayloadTooLarge
 
 _ENCRYPTED = 0x1
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+"""Office programs write no others, and these are quick to unpack."""
+_HEADER = struct.Struct("<4s22x2H")
+"""In front of a file: signature, lengths of its name and of further fields."""
 
 
 class Archive:
@@ -27,8 +36,9 @@ class Archive:
     def __init__(self, content: bytes) -> None:
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(content))
-        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
+        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, struct.error):
             raise InvalidRequest("file is damaged, or of another kind than its name says") from None
+        self._bytes = content
         entries = self._zip.infolist()
         if len(entries) > MAX_ENTRIES:
             raise PayloadTooLarge(f"file contains more than {MAX_ENTRIES} files")
@@ -36,6 +46,12 @@ class Archive:
             raise PayloadTooLarge(f"file unpacks to more than {MAX_UNPACKED_BYTES} bytes")
         if any(entry.flag_bits & _ENCRYPTED for entry in entries):
             raise InvalidRequest("file is encrypted: remove its password")
+        if any(entry.compress_type not in _METHODS for entry in entries):
+            raise InvalidRequest(
+                "file is packed in another way than office programs do: pack it again with deflate"
+            )
+        if sum(entry.compress_size for entry in entries) > len(content):
+            raise InvalidRequest("file is damaged: its parts are larger than the file")
         self.names = [entry.filename for entry in entries]
         if len(set(self.names)) < len(self.names):
             raise InvalidRequest("file is damaged: it contains two files of one name")
@@ -67,8 +83,24 @@ class Archive:
                 content = replaced.get(entry.filename)
                 kept = zipfile.ZipInfo(entry.filename, entry.date_time)
                 kept.compress_type, kept.external_attr = entry.compress_type, entry.external_attr
-                archive.writestr(kept, self._content(entry) if content is None else content)
+                if content is None:
+                    kept.CRC, kept.file_size = entry.CRC, entry.file_size
+                    _add_packed(archive, kept, self._packed(entry))
+                else:
+                    archive.writestr(kept, content)
         return target.getvalue()
+
+    def _packed(self, entry: zipfile.ZipInfo) -> bytes:
+        """A file as it is stored."""
+        begin = entry.header_offset
+        header = self._bytes[begin : begin + _HEADER.size]
+        if len(header) == _HEADER.size and header.startswith(b"PK\x03\x04"):
+            _, name, further = _HEADER.unpack(header)
+            start = begin + _HEADER.size + name + further
+            content = self._bytes[start : start + entry.compress_size]
+            if len(content) == entry.compress_size:
+                return content
+        raise InvalidRequest("file is damaged: a part of it is not where its list says")
 
     def _content(self, entry: zipfile.ZipInfo) -> bytes:
         try:
@@ -79,3 +111,16 @@ class Archive:
         if len(content) != entry.file_size:
             raise InvalidRequest("file is damaged: a part of it has another size than it says")
         return content
+
+
+def _add_packed(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, content: bytes) -> None:
+    """Add a file that is packed already.
+
+    `zipfile` has no method for that; this is what its `writestr` does, without packing.
+    """
+    assert archive.fp is not None
+    entry.header_offset, entry.compress_size = archive.fp.tell(), len(content)
+    archive.fp.write(entry.FileHeader() + content)
+    archive.filelist.append(entry)
+    archive.NameToInfo[entry.filename] = entry
+    archive.start_dir, archive._didModify = archive.fp.tell(), True  # type: ignore[attr-defined]

@@ -23,15 +23,23 @@ _OPAQUE_BLOCK = {"audio", "canvas", "math", "object", "svg", "template", "video"
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 
 
+_LONG_REFERENCE = re.compile(r"&#[0-9]{4000,};?")
+"""Of no character; Python refuses to read numbers of thousands of digits."""
+
+
 def _escaped(text: str) -> str:
     return html.escape(text, quote=False).replace("\xa0", "&nbsp;")
+
+
+def _unescaped(text: str) -> str:
+    return html.unescape(_LONG_REFERENCE.sub("\ufffd", text))
 
 
 @dataclass(frozen=True)
 class Characters:
     """How text is written in a kind of markup."""
 
-    read: Callable[[str], str] = html.unescape
+    read: Callable[[str], str] = _unescaped
     write: Callable[[str], str] = _escaped
 
 

@@ -20,6 +20,7 @@ _DROPPED = {f"{_T}soft-page-break"}
 _SPACES = f"{_T}s"
 _COUNT = f"{_T}c"
 _MOST_SPACES = 50
+_DIGITS = 9
 _WHITE = re.compile(r"[ \t\r\n]+")
 
 
@@ -53,12 +54,18 @@ def _content(element: Element) -> Iterator[Inline | str]:
         if child.tag in _CONTAINERS:
             yield Inline(child, tuple(_content(child)))
         elif child.tag == _SPACES:
-            count = child.get(_COUNT, "1")
-            yield " " * min(int(count) if count.isdecimal() else 1, _MOST_SPACES)
+            yield " " * _spaces(child.get(_COUNT, "1"))
         elif child.tag not in _DROPPED:
             yield Inline(child)
         if child.tail:
             yield _WHITE.sub(" ", child.tail)
+
+
+def _spaces(count: str) -> int:
+    """How many spaces a count stands for; Python refuses to read numbers of thousands of digits."""
+    if not count.isdecimal():
+        return 1
+    return min(int(count), _MOST_SPACES) if len(count) <= _DIGITS else _MOST_SPACES
 
 
 def _fill(parent: Element, children: Sequence[Inline | str]) -> None:

@@ -10,6 +10,7 @@ import pptx
 import pytest
 from odf import opendocument, text
 
+from serving.documents.archive import Archive
 from serving.documents.formats import read
 from serving.documents.placement import placed
 from serving.documents.segment import Document
@@ -252,3 +253,63 @@ def test_size_that_an_archive_hides_is_found() -> None:
     content[place : place + 4] = (50).to_bytes(4, "little")
     with pytest.raises(InvalidRequest, match="damaged"):
         read("a.docx", bytes(content))
+
+
+def test_files_that_stay_are_copied_as_they_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = bytes(range(256)) * 400
+    source = samples.archive_of(
+        word__document=WORD % b"<w:p><w:r><w:t>hola</w:t></w:r></w:p>", word__media=picture
+    )
+    document = read("a.docx", source)
+    unpacked: list[str] = []
+    content = Archive._content
+
+    def counted(self: Archive, entry: zipfile.ZipInfo) -> bytes:
+        unpacked.append(entry.filename)
+        return content(self, entry)
+
+    monkeypatch.setattr(Archive, "_content", counted)
+    result = document.written(document.segments)
+    assert unpacked == []
+    with (
+        zipfile.ZipFile(io.BytesIO(source)) as before,
+        zipfile.ZipFile(io.BytesIO(result)) as after,
+    ):
+        assert after.testzip() is None
+        assert after.namelist() == before.namelist()
+        for name in before.namelist():
+            kept, own = before.getinfo(name), after.getinfo(name)
+            assert (kept.compress_type, kept.date_time) == (own.compress_type, own.date_time)
+        assert after.read("word/media.xml") == picture
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_ways_of_packing_are_refused(method: int) -> None:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", method) as archive:
+        archive.writestr("word/document.xml", WORD % b"")
+    with pytest.raises(InvalidRequest, match="deflate"):
+        read("a.docx", target.getvalue())
+
+
+def test_archives_whose_files_overlap_are_refused() -> None:
+    content = bytearray(samples.archive_of(word__document=WORD % b"", word__media=b"ab" * 9000))
+    place = content.rindex(b"PK\x01\x02") + 20  # the packed size in the directory
+    content[place : place + 4] = (len(content)).to_bytes(4, "little")
+    with pytest.raises(InvalidRequest, match="larger than the file"):
+        read("a.docx", bytes(content))
+
+
+@pytest.mark.parametrize(
+    ("count", "spaces"), [("3", 3), ("9" * 5000, 50), ("1" * 20, 50), ("x", 1)]
+)
+def test_counts_of_spaces_have_any_number_of_digits(count: str, spaces: int) -> None:
+    names = 'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+    content = f'<a {names}><text:p>uno<text:s text:c="{count}"/>dos</text:p></a>'.encode()
+    (segment,) = read("a.odt", samples.archive_of(content=content)).segments
+    assert segment.text == f"uno{' ' * spaces}dos"
+
+
+def test_character_references_have_any_number_of_digits() -> None:
+    (segment,) = read("a.html", b"<p>uno &#%b; dos</p>" % (b"9" * 5000)).segments
+    assert segment.text == "uno \ufffd dos"
