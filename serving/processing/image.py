@@ -18,6 +18,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from serving.bundle import ImageSpec
 from serving.errors import PayloadTooLarge, ServingError, UnsupportedImage
+from serving.processing.jpeg import MAX_SCANS, has_too_many_scans
 
 Pixels = npt.NDArray[np.uint8]
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
@@ -25,6 +26,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 
 PILLOW_MAX_PIXELS = 89_478_485
 """Pillow warns above this limit of its own; ours must not be larger."""
+_JPEG = ("JPEG", "MPO")
+_STRIP_PIXELS = 1_000_000
+"""Composed over white at once: a whole image would be held four times."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,9 @@ def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
 
     Raises:
         PayloadTooLarge: more pixels or a longer side than `limits`, judged by the header alone.
-        UnsupportedImage: another format than `FORMATS`, or a damaged or truncated file.
+        UnsupportedImage: another format than `FORMATS`, a damaged or truncated file, or one with
+            too many scans.
+        MemoryError: decoding it takes more than the process may have.
     """
     limits = limits or ImageLimits()
     if not data:
@@ -48,6 +54,8 @@ def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
         _check_size(image.size, limits)
+        if image.format in _JPEG and has_too_many_scans(data):
+            raise UnsupportedImage(f"the image has more than {MAX_SCANS} scans: save it again")
         image.load()
         return to_rgb(_upright(image))
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -55,7 +63,7 @@ def decode_image(data: bytes, limits: ImageLimits | None = None) -> Image.Image:
     except UnidentifiedImageError:
         names = ", ".join(FORMATS)
         raise UnsupportedImage(f"not an image of these formats: {names}") from None
-    except ServingError:
+    except (ServingError, MemoryError):
         raise
     # For malformed bytes Pillow's plugins raise nearly anything (struct.error, SyntaxError, …).
     except Exception as error:
@@ -103,9 +111,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
         upper = np.asarray(image) >> 8  # of 16 or 32 bits: copied once, a large image has 200 MB
         return Image.fromarray(np.clip(upper, 0, 255, out=upper).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
-        clear = image.convert("RGBA")
-        white = Image.new("RGBA", clear.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, clear).convert("RGB")
+        return _over_white(image)
     return image.convert("RGB")
 
 
@@ -129,6 +135,18 @@ def centre_crop(
             first = round(margin / 2) if start == "nearest_even" else margin // 2
             pixels = pixels[(slice(None),) * axis + (slice(first, first + wanted),)]
     return pixels
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    """A transparent image as RGB, composed strip by strip."""
+    whole = Image.new("RGB", image.size)
+    rows = max(1, _STRIP_PIXELS // image.width)
+    for top in range(0, image.height, rows):
+        box = (0, top, image.width, min(top + rows, image.height))
+        strip = image.crop(box).convert("RGBA")
+        white = Image.new("RGBA", strip.size, (255, 255, 255, 255))
+        whole.paste(Image.alpha_composite(white, strip).convert("RGB"), box)
+    return whole
 
 
 def _centre(image: Image.Image, parts: tuple[float, float]) -> Image.Image:

@@ -14,6 +14,7 @@ from PIL import Image
 from serving.bundle import ImageSpec
 from serving.errors import PayloadTooLarge, ServingError, UnsupportedImage
 from serving.processing.image import ImageLimits, decode_image, prepare_image, to_rgb
+from serving.processing.jpeg import has_too_many_scans
 
 MEAN = STD = (0.5, 0.5, 0.5)
 EXACT = ImageSpec(resize="exact", size=(48, 40), resample=2, mean=MEAN, std=STD, rescale=1 / 255)
@@ -210,3 +211,42 @@ def test_deep_grey_is_not_widened(mode: str, largest: int) -> None:
     tracemalloc.stop()
     assert found.getpixel((1999, 999)) == (255, 255, 255)
     assert peak < 8 * deep.size + 6_000_000
+
+
+def progressive(scans: int, thumbnail: bytes = b"") -> bytes:
+    """A progressive JPEG whose last scan is repeated."""
+    data = encoded(noise(16, 16, "L"), "JPEG", progressive=True, exif=thumbnail)
+    last = data.rindex(b"\xff\xda")
+    return data[:last] + data[last:-2] * (scans - data.count(b"\xff\xda") + 1) + data[-2:]
+
+
+def test_jpeg_of_many_scans_is_refused_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert decode_image(progressive(100)).size == (16, 16)
+    data = progressive(101)
+    monkeypatch.setattr("PIL.JpegImagePlugin.JpegImageFile.load", None)
+    with pytest.raises(UnsupportedImage, match="more than 100 scans"):
+        decode_image(data)
+
+
+def test_bytes_that_look_like_scans_do_not_count() -> None:
+    comment = b"\xff\xfe" + (6002).to_bytes(2, "big") + b"\xff\xda" * 3000
+    data = encoded(noise(16, 16, "L"), "JPEG", progressive=True)
+    assert not has_too_many_scans(data[:2] + comment + data[2:] + b"\xff\xda" * 500)
+    assert has_too_many_scans(data[:2] + comment + progressive(101)[2:])
+    assert not has_too_many_scans(b"\xff\xda" * 200 + b"\xff")
+
+
+def test_transparent_image_is_composed_in_strips() -> None:
+    image = noise(1200, 2500, "RGBA")
+    composed = to_rgb(image)
+    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+    assert composed.tobytes() == Image.alpha_composite(white, image).convert("RGB").tobytes()
+
+
+def test_lack_of_memory_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(self: Image.Image) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", load)
+    with pytest.raises(MemoryError):
+        decode_image(encoded(noise(8, 8)))
