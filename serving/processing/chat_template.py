@@ -29,11 +29,14 @@ _FAILURES = (
     AttributeError,
     LookupError,
     MemoryError,
+    NameError,  # of `inf`, as Python writes 1e999
     RuntimeError,  # also of recursion without end
     TypeError,
     ValueError,
 )
 """What a template's code raises for messages that it does not expect."""
+_UNCOMPILED = (ArithmeticError, MemoryError, RecursionError, SyntaxError, ValueError)
+"""What Python raises for a template that Jinja can read."""
 _REASON_CHARACTERS = 200
 _MAX_TIME_FORM = 200
 
@@ -60,7 +63,8 @@ class ChatTemplate:
         try:
             self._environment = _environment()
             self._template = self._environment.from_string(source)
-        except (jinja2.TemplateError, RecursionError) as error:
+        # Python refuses to read a number of thousands of digits, and code that nests too deep.
+        except (jinja2.TemplateError, *_UNCOMPILED) as error:
             raise UnusableTemplate(_one_line(error)) from None
 
     def render(self, messages: Sequence[Mapping[str, str]], longest: int) -> str:

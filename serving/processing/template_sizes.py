@@ -15,8 +15,10 @@ MAX_BITS = 10_000
 """Of one number."""
 MAX_DIGITS = 300
 """That a number is rounded to."""
-_WIDE_FORMAT = re.compile(r"(%[^a-zA-Z%]*|\{[^{}]*:[^{}]*)\d{5}")
+_WIDE_FORMAT = re.compile(r"%[^a-zA-Z%(]*\d{5}|\{[^{}]*:[^{}]*\d{5}")
 """A width of five digits in a format, of `%` or of `str.format`."""
+_NAMED_FORMAT = re.compile(r"%\(")
+_WIDE_BEHIND_NAME = re.compile(r"[^a-zA-Z%]*\d{5}")
 _WIDTH_ARGUMENT = re.compile(r"\{[^{}]*:[^{}]*\{")
 """A width that is an argument of `str.format`."""
 
@@ -55,10 +57,27 @@ def check_call(budget: Budget, name: str, value: Any, args: Sequence[Any]) -> No
     elif name in _PLACES:
         check_size(_characters(budget, value) + _PLACES[name](budget, value, args) * largest)
     if name in ("format", "format_map") and isinstance(value, str):
-        if _WIDE_FORMAT.search(value):
+        if _WIDE_FORMAT.search(value) or _has_wide_names(value):
             raise SecurityError("a format has a width of more than four digits")
         if _WIDTH_ARGUMENT.search(value):
             raise SecurityError("a format has a width that is an argument")
+
+
+def _has_wide_names(text: str) -> bool:
+    """Whether a `%(name)` in a format is followed by a width of five digits.
+
+    Raises:
+        SecurityError: a name has parentheses, so that its end is not the first one.
+    """
+    for found in _NAMED_FORMAT.finditer(text):
+        end = text.find(")", found.end())
+        if end < 0:
+            return False  # the operator refuses it
+        if "(" in text[found.end() : end]:
+            raise SecurityError("a name in a format has parentheses")
+        if _WIDE_BEHIND_NAME.match(text, end + 1):
+            return True
+    return False
 
 
 def _once(budget: Budget, value: Any, args: Sequence[Any]) -> int:

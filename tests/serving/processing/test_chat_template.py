@@ -267,3 +267,28 @@ def test_lists_of_a_long_conversation_are_within_the_limits() -> None:
     messages = [{"role": "user", "content": "a word\n" * 300}] * 400
     (want,), _ = render_jinja_template([messages], chat_template=source, add_generation_prompt=True)
     assert ChatTemplate(source, {}).render(messages, 4_000_000) == want
+
+
+@pytest.mark.parametrize(
+    "form", ["%(a)999999999d", "%(a)-099999d", "%(a).99999f", "%(a(b)c)99999d"]
+)
+def test_wide_formats_with_names_are_refused_unwritten(form: str) -> None:
+    template = ChatTemplate("{{ '" + form + "' % {'a': messages | length, 'a(b)c': 1} }}", {})
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest, match="format"):
+            template.render(CHAT, 1000)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_formats_with_names_are_written() -> None:
+    template = ChatTemplate("{{ '%(a)5d|%(b)s 123456' % {'a': 3, 'b': 'x'} }}", {})
+    assert template.render(CHAT, 1000) == "    3|x 123456"
+
+
+@pytest.mark.parametrize("literal", ["9" * 150_000, "1e999999999", "0x" + "f" * 150_000])
+def test_templates_with_enormous_numbers_do_not_end_in_python_errors(literal: str) -> None:
+    with pytest.raises((UnusableTemplate, InvalidRequest)):
+        ChatTemplate("{{ " + literal + " }}", {}).render(CHAT, 1000)
