@@ -21,6 +21,8 @@ MAX_RANK = 1_000_000
 MAX_STRIDE = 4096
 MAX_CHOICES = 1000
 MAX_CHOICE_CHARACTERS = 1000
+MAX_CHOICES_CHARACTERS = 100_000
+"""Of all choices together: each is matched with the vocabulary before generation."""
 MAX_REGEX_CHARACTERS = 4096
 MAX_SCHEMA_CHARACTERS = 65_536
 
@@ -107,6 +109,12 @@ class StructureParameters(BaseModel):
         given = [self.choices, self.regex, self.json_schema]
         if sum(one is not None for one in given) > 1:
             raise ValueError("choices, regex and json_schema exclude each other: give one")
+        characters = sum(map(len, self.choices or ()))
+        if characters > MAX_CHOICES_CHARACTERS:
+            raise ValueError(
+                f"choices has {characters} characters in all, at most {MAX_CHOICES_CHARACTERS} are "
+                "taken: give fewer or shorter ones"
+            )
         return self
 
 

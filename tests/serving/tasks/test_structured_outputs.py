@@ -106,3 +106,9 @@ def test_requests_have_bounds(fields: dict[str, object]) -> None:
         GenerateRequest(prompts=["a"], **fields)
     with pytest.raises(ValidationError):
         ChatRequest(messages=[{"role": "user", "content": "a"}], **fields)
+
+
+def test_characters_of_all_choices_are_bounded() -> None:
+    GenerateRequest(prompts=["a"], choices=["x" * 1000] * 100)
+    with pytest.raises(ValidationError, match="100001 characters in all, at most 100000"):
+        GenerateRequest(prompts=["a"], choices=[*["x" * 1000] * 100, "y"])
