@@ -192,7 +192,7 @@ def _checked(terms: dict[str, str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for term, rendering in terms.items():
-        key, value = normalised(term), normalised(rendering)
+        key, value = normalised(term, "terms"), normalised(rendering, "terms")
         if not key or not value:
             raise InvalidRequest("terms holds an empty text", field="terms")
         if found.setdefault(key, value) != value:

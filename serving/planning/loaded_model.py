@@ -118,7 +118,7 @@ class LoadedModel:
         Raises:
             TooLong: names the tightest limit and the length.
         """
-        _check_characters(text, field, self._most_tokens(limits))
+        check_characters(len(text), field, self._most_tokens(limits))
         return self.tokenizer.encode(text, add_special_tokens=special)
 
     def longest_text(self, limits: TaskLimits) -> int:
@@ -170,9 +170,9 @@ class LoadedModel:
         limit = self.text_limit(limits) if is_whole else limits.max_input_tokens
         for part in (text, second):
             if part is not None:
+                check_characters(len(part), field, limit)
                 if not part.strip():
                     raise InvalidRequest(f"{field} is empty", field=field)
-                _check_characters(part, field, limit)
         encoded = self.spans.encode_text(text, second, with_offsets=with_offsets)
         if not encoded.ids:  # a tokenizer without special tokens may drop all characters
             raise InvalidRequest(f"{field} is empty: it has no tokens", field=field)
@@ -204,12 +204,18 @@ class LoadedModel:
             yield left - 1, f"{self.name} holds {left} with its output"
 
 
-def _check_characters(text: str, field: str, tokens: int) -> None:
-    """Raises TooLong for a text that is far over the limit, before it is tokenised."""
+def check_characters(length: int, field: str, tokens: int) -> None:
+    """Raises TooLong for a text that is far over the limit, before anything reads it.
+
+    Args:
+        length: Its characters.
+        field: The request's field of the text.
+        tokens: The limit.
+    """
     characters = tokens * CHARACTERS_PER_TOKEN
-    if len(text) > characters:
+    if length > characters:
         raise TooLong(
-            f"{field} has {len(text)} characters, at most {tokens} tokens "
+            f"{field} has {length} characters, at most {tokens} tokens "
             f"(never more than {characters} characters) are taken: split it",
             field=field,
         )

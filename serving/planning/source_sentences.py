@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from serving.errors import InvalidRequest, TooLong
 from serving.planning.languages import Direction
 from serving.planning.limits import TaskLimits
-from serving.planning.loaded_model import LoadedModel
+from serving.planning.loaded_model import LoadedModel, check_characters
 from serving.planning.terms import (
     TermedSentence,
     TermSpeller,
@@ -51,12 +51,24 @@ class MostTokens:
 
         return fits
 
+    def count(self, field: str) -> Callable[[str], None]:
+        """Counts the tokens of the parts of a text; raises TooLong behind those of one text."""
+        total = 0
+
+        def add(part: str) -> None:
+            nonlocal total
+            total += len(self.model.tokenizer.encode(part, add_special_tokens=False))
+            check_tokens(total, field, self.limits)
+
+        return add
+
 
 def divided(
     text: str,
     index: TermIndex | None,
     speller: TermSpeller,
     field: str,
+    limits: TaskLimits,
     most: MostTokens | None = None,
 ) -> tuple[Paragraph, list[TermedSentence]]:
     """The paragraph and its sentences, with their terms.
@@ -66,20 +78,25 @@ def divided(
         index: Finds the terms.
         speller: Writes them.
         field: The request's field of the text, for errors.
+        limits: The gateway's.
         most: The tokens that a sentence may have; longer ones are divided.
 
     Raises:
         InvalidRequest: nothing to translate, or a term that the model cannot write.
+        TooLong: more than a text may have, whatever its tokens are.
     """
-    text = text if index is None else composed(text)
-    paragraph = split_sentences(text)
+    check_characters(len(text), field, limits.max_input_tokens)
+    text = text if index is None else composed(text, field)
+    paragraph = split_sentences(text, limits.max_input_tokens)
+    check_tokens(len(paragraph.sentences), field, limits)  # each has at least one
     if not paragraph.sentences:
         raise InvalidRequest(f"{field} is empty: there is nothing to translate", field=field)
     found = [] if index is None else index.find(text)
+    check_tokens(len(found), field, limits)
     paragraph = without_cut_terms(paragraph, found)
     if most is not None:
         kept = [(term.start, term.end) for term in found]
-        paragraph = with_parts(paragraph, most.fits(1.0), kept, most.fits(PART))
+        paragraph = with_parts(paragraph, most.fits(1.0), kept, most.fits(PART), most.count(field))
     if index is None:
         return paragraph, [TermedSentence(sentence) for sentence in paragraph.sentences]
     each = zip(paragraph.sentences, terms_of_each(paragraph, found), strict=True)
@@ -112,14 +129,30 @@ def encoded_sentences(
         ids.append([*direction.before, *own, *direction.behind])
         model.check_length(len(ids[-1]), field, what=f" (sentence {len(ids)})")
         total += len(ids[-1])
-        if total > limits.max_input_tokens:
-            raise TooLong(
-                f"{field} has more than {limits.max_input_tokens} tokens "
-                f"({total} in its first {len(ids)} of {len(sentences)} sentences): "
-                "split it into several texts",
-                field=field,
-            )
+        check_tokens(
+            total,
+            field,
+            limits,
+            f" ({total} in its first {len(ids)} of {len(sentences)} sentences)",
+        )
     return ids
+
+
+def check_tokens(least: int, field: str, limits: TaskLimits, what: str = "") -> None:
+    """Raises TooLong for a text with more tokens than the gateway takes.
+
+    Args:
+        least: Tokens that it has at least.
+        field: The request's field of the text.
+        limits: The gateway's.
+        what: How they were counted, for the error.
+    """
+    if least > limits.max_input_tokens:
+        raise TooLong(
+            f"{field} has more than {limits.max_input_tokens} tokens{what}: "
+            "split it into several texts",
+            field=field,
+        )
 
 
 def target_prefixes(model: LoadedModel) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ in the translation.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -158,11 +159,17 @@ class TermSpeller:
 
 
 def without_cut_terms(paragraph: Paragraph, found: Sequence[FoundTerm]) -> Paragraph:
-    """The paragraph with sentences joined where a term goes on over their end."""
+    """The paragraph with sentences joined where a term goes on over their end.
+
+    Args:
+        found: In order; none overlaps another.
+    """
+    starts = [term.start for term in found]
     sentences, gaps = list(paragraph.sentences[:1]), list(paragraph.gaps[:1])
     end = sum(map(len, (*gaps, *sentences)))
     for sentence, gap in zip(paragraph.sentences[1:], paragraph.gaps[1:-1], strict=True):
-        if any(term.start < end < term.end for term in found):
+        before = bisect_left(starts, end)
+        if before and end < found[before - 1].end:
             sentences[-1] += gap + sentence
         else:
             sentences.append(sentence)
@@ -172,11 +179,17 @@ def without_cut_terms(paragraph: Paragraph, found: Sequence[FoundTerm]) -> Parag
 
 
 def terms_of_each(paragraph: Paragraph, found: Sequence[FoundTerm]) -> list[list[FoundTerm]]:
-    """The terms of each sentence, at their places in it."""
+    """The terms of each sentence, at their places in it.
+
+    Args:
+        found: In order; none overlaps another, or the end of a sentence.
+    """
+    starts = [term.start for term in found]
     result, place = [], len(paragraph.gaps[0])
     for sentence, gap in zip(paragraph.sentences, paragraph.gaps[1:], strict=True):
         end = place + len(sentence)
-        inside = [term for term in found if place <= term.start and term.end <= end]
+        reached = found[bisect_left(starts, place) : bisect_left(starts, end)]
+        inside = [term for term in reached if term.end <= end]
         result.append(
             [replace(one, start=one.start - place, end=one.end - place) for one in inside]
         )

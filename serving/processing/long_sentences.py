@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
 from serving.processing.sentences import Paragraph
@@ -22,24 +23,34 @@ _CLAUSES = (
 _SPACES = re.compile(r"\s+")
 
 
+def _nothing(part: str) -> None:
+    return None
+
+
 def with_parts(
-    paragraph: Paragraph, fits: Fits, kept: Iterable[Span] = (), part_fits: Fits | None = None
+    paragraph: Paragraph,
+    fits: Fits,
+    kept: Iterable[Span] = (),
+    part_fits: Fits | None = None,
+    count: Callable[[str], None] = _nothing,
 ) -> Paragraph:
     """The paragraph with parts in place of the sentences that do not fit.
 
     Args:
         paragraph: A text as its sentences.
         fits: Whether a sentence is short enough.
-        kept: Places (first character, behind the last) that are not cut.
+        kept: Places (first character, behind the last) that are not cut, in order; none overlaps
+            another.
         part_fits: Whether a part is short enough, if that is less.
+        count: Called with each part; raises where there are enough.
     """
     spans = list(kept)
     sentences, gaps = [], [paragraph.gaps[0]]
     place = len(paragraph.gaps[0])
     for sentence, gap in zip(paragraph.sentences, paragraph.gaps[1:], strict=True):
-        inside = [(start - place, end - place) for start, end in spans]
+        inside = _within(spans, place, place + len(sentence))
         whole = [(sentence, "")]
-        parts = whole if fits(sentence) else _parts(sentence, part_fits or fits, inside)
+        parts = whole if fits(sentence) else _parts(sentence, part_fits or fits, inside, count)
         for part, between in parts:
             sentences.append(part)
             gaps.append(between)
@@ -48,18 +59,28 @@ def with_parts(
     return Paragraph(tuple(sentences), tuple(gaps))
 
 
-def _parts(sentence: str, fits: Fits, kept: Sequence[Span]) -> list[tuple[str, str]]:
+def _within(spans: Sequence[Span], first: int, last: int) -> list[Span]:
+    """The spans that reach into a part of a text, at their places in it."""
+    begin = bisect_right(spans, first, key=lambda span: span[1])
+    end = bisect_left(spans, last, key=lambda span: span[0])
+    return [(start - first, stop - first) for start, stop in spans[begin:end]]
+
+
+def _parts(
+    sentence: str, fits: Fits, kept: Sequence[Span], count: Callable[[str], None]
+) -> list[tuple[str, str]]:
     """Each part and the white space behind it."""
     parts, begin = [], 0
     while not fits(rest := sentence[begin:]):
-        inside = [(start - begin, end - begin) for start, end in kept]
-        end = _cut(rest, _longest(rest, fits), inside)
+        most = _longest(rest, fits)
+        end = _cut(rest, most, _within(kept, begin, begin + most + 2))
         if end >= len(rest):
             break
         part = rest[:end].rstrip()
         following = end + len(rest[end:]) - len(rest[end:].lstrip())
         if not part or following >= len(rest):
             break
+        count(part)
         parts.append((part, rest[len(part) : following]))
         begin += following
     return [*parts, (rest, "")]
@@ -81,9 +102,9 @@ def _cut(text: str, most: int, kept: Sequence[Span]) -> int:
     """The best place to cut at, at most `most` characters from the beginning."""
     for pattern, least in (*((clause, most // 2) for clause in _CLAUSES), (_SPACES, 1)):
         ends = [match.end() for match in pattern.finditer(text, 0, most + 1)]
-        good = [end for end in ends if least <= end <= most + 1 and not _is_inside(end, kept)]
-        if good:
-            return good[-1]
+        good = (end for end in ends[::-1] if least <= end and not _is_inside(end, kept))
+        if (last := next(good, None)) is not None:
+            return last
     for start, end in kept:
         if 0 < start < most < end:
             return start

@@ -61,8 +61,13 @@ class Paragraph:
         return "".join(pieces)
 
 
-def split_sentences(text: str) -> Paragraph:
-    """A text's sentences, none of them empty; whitespace has none."""
+def split_sentences(text: str, most: int | None = None) -> Paragraph:
+    """A text's sentences, none of them empty; whitespace has none.
+
+    Args:
+        text: The text.
+        most: Sentences after which the rest of the text is one.
+    """
     body = text.strip()
     if not body:
         return Paragraph((), (text,))
@@ -77,6 +82,8 @@ def split_sentences(text: str) -> Paragraph:
         sentences.append(body[start : match.end() - len(gap)])
         gaps.append(gap)
         start = match.end()
+        if len(sentences) == most:
+            break
     sentences.append(body[start:])
     gaps.append(text[len(lead) + len(body) :])
     return Paragraph(tuple(sentences), tuple(gaps))

@@ -11,8 +11,10 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
-from serving.processing.words import joins
+from serving.errors import InvalidRequest
+from serving.processing.words import word_edges
 
 PATTERNS = {
     "urls": re.compile(r"(?:https?://|ftp://|www\.)[^\s<>\"]{1,2000}"),
@@ -27,6 +29,11 @@ PATTERNS = {
 """Kinds of text that may be copied as it is."""
 _TRAILING = ".,;:!?)]}'\"»”’"
 _SPACES = re.compile(r"\s+")
+MAX_MARKS = 30
+"""Combining marks in a row, as in Unicode's Stream-Safe Text Format (UAX #15, section 13). The time
+of composing a text grows with the square of their number."""
+MAX_COMPARISONS = 5_000_000
+"""Of places in the texts of a request with entries of its glossary."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +121,15 @@ class TermIndex:
         self._patterns = [PATTERNS[kind] for kind in PATTERNS if kind in kinds]
         own = TermTable(glossary, copied)
         self._tables = (own,) if stored is None else (own, stored)
+        self._longest_first: dict[str, tuple[int, ...]] = {}
+        self._comparisons = 0
 
     def find(self, text: str) -> list[FoundTerm]:
-        """The terms of a composed text in order; none overlaps another."""
+        """The terms of a composed text in order; none overlaps another.
+
+        Raises:
+            InvalidRequest: the texts so far have too many places where terms may begin.
+        """
         found: list[FoundTerm] = []
         every = [*self._matches(text), *self._entries(text)]
         for one in sorted(every, key=lambda one: (one.start, -one.end, not one.is_copied)):
@@ -134,13 +147,14 @@ class TermIndex:
 
     def _entries(self, text: str) -> Iterator[FoundTerm]:
         """The longest entry at each place."""
-        lowered = _lowered(text)
+        lowered, edges = _lowered(text), word_edges(text)
         for start, character in enumerate(lowered):
-            lengths = {length for table in self._tables for length in table.lengths(character)}
-            if not lengths or joins(text, start):
+            lengths = self._lengths(character)
+            if not lengths or not edges[start]:
                 continue
-            ends = (start + length for length in sorted(lengths, reverse=True))
-            inside = (end for end in ends if end <= len(text) and not joins(text, end))
+            self._count(len(lengths))
+            ends = (start + length for length in lengths)
+            inside = (end for end in ends if end <= len(text) and edges[end])
             every = (
                 table.found(text, lowered, start, end) for end in inside for table in self._tables
             )
@@ -148,15 +162,59 @@ class TermIndex:
             if longest is not None:
                 yield longest
 
+    def _lengths(self, first: str) -> tuple[int, ...]:
+        """Lengths of the terms that begin with a character, the longest first."""
+        known = self._longest_first.get(first)
+        if known is None:
+            found = {length for table in self._tables for length in table.lengths(first)}
+            known = self._longest_first[first] = tuple(sorted(found, reverse=True))
+        return known
 
-def composed(text: str) -> str:
-    """A text in composed characters, in which terms are found."""
+    def _count(self, comparisons: int) -> None:
+        self._comparisons += comparisons
+        if self._comparisons > MAX_COMPARISONS:
+            raise InvalidRequest(
+                f"finding the glossary's terms takes more than {MAX_COMPARISONS} comparisons: "
+                "send fewer texts or terms",
+                field="glossary",
+            )
+
+
+def composed(text: str, field: str = "glossary") -> str:
+    """A text in composed characters, in which terms are found.
+
+    Args:
+        text: The text.
+        field: The request's field of the text, for errors.
+
+    Raises:
+        InvalidRequest: more than `MAX_MARKS` combining marks in a row.
+    """
+    if not text.isascii() and _too_many_marks().search(text):
+        raise InvalidRequest(
+            f"{field} has more than {MAX_MARKS} combining marks in a row: remove some", field=field
+        )
     return unicodedata.normalize("NFC", text)
 
 
-def normalised(text: str) -> str:
-    """A term in composed characters, without spaces around it and with single ones inside."""
-    return _SPACES.sub(" ", composed(text)).strip()
+def normalised(text: str, field: str = "glossary") -> str:
+    """A term in composed characters, without spaces around it and with single ones inside.
+
+    Raises:
+        InvalidRequest: see `composed`.
+    """
+    return _SPACES.sub(" ", composed(text, field)).strip()
+
+
+@cache
+def _too_many_marks() -> re.Pattern[str]:
+    """More than `MAX_MARKS` characters in a row that decompose to combining marks."""
+    marks = (
+        character
+        for character in map(chr, range(0x300, 0x20000))  # there are none behind
+        if unicodedata.combining(unicodedata.normalize("NFD", character)[0])
+    )
+    return re.compile(f"[{''.join(marks)}]{{{MAX_MARKS + 1}}}")
 
 
 def _lowered(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -42,6 +43,13 @@ def joins(text: str, place: int) -> bool:
     if not 0 < place < len(text):
         return False
     return is_word_character(text[place - 1]) and is_word_character(text[place])
+
+
+def word_edges(text: str) -> list[bool]:
+    """For each place of a text, and that behind its end, whether no word goes on over it."""
+    known = {character: is_word_character(character) for character in set(text)}
+    inside = [known[character] for character in text]
+    return [True, *(not (a and b) for a, b in pairwise(inside)), True] if text else [True]
 
 
 @dataclass(frozen=True, eq=False)

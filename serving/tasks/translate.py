@@ -244,7 +244,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             field = f"texts.{number}"
             own, rest = addressed(text, direction, model)
             most = MostTokens(own, model, limits) if request.divide_long_sentences else None
-            paragraph, termed = divided(rest, index, speller, field, most)
+            paragraph, termed = divided(rest, index, speller, field, limits, most)
             read = [sentence.text for sentence in termed]
             encoded = encoded_sentences(read, own, field, model, limits)
             sentences = []

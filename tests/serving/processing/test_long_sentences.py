@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.errors import TooLong
 from serving.processing.long_sentences import with_parts
 from serving.processing.sentences import split_sentences
 
@@ -54,3 +55,37 @@ def test_nothing_is_lost_and_every_part_fits(text: str, most: int) -> None:
     for part in parts(text, most):
         assert part.strip() == part
         assert len(part) <= most or not part.isascii()
+
+
+def test_division_ends_where_there_are_enough_parts() -> None:
+    read: list[int] = []
+
+    def fits(text: str) -> bool:
+        read.append(len(text))
+        return len(text) <= 12
+
+    seen: list[str] = []
+
+    def count(part: str) -> None:
+        seen.append(part)
+        if len(seen) == 3:
+            raise TooLong("enough")
+
+    with pytest.raises(TooLong):
+        with_parts(split_sentences("uno dos tres " * 100_000), fits, count=count)
+    assert seen == ["uno dos tres"] * 3
+    assert len(read) < 100
+
+
+spans = st.lists(st.integers(0, 60), max_size=12, unique=True).map(
+    lambda places: list(zip(sorted(places)[::2], sorted(places)[1::2], strict=False))
+)
+
+
+@given(st.text(st.sampled_from("ab ,;.中"), max_size=60), st.integers(1, 12), spans)
+def test_spans_that_are_far_away_do_not_matter(
+    text: str, most: int, kept: list[tuple[int, int]]
+) -> None:
+    near = [span for span in kept if span[0] < len(text)]
+    far = [(start + 1000, end + 1000) for start, end in kept]
+    assert parts(text, most, tuple(near)) == parts(text, most, (*near, *far))

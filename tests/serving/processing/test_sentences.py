@@ -89,3 +89,9 @@ def test_long_text_splits_in_linear_time() -> None:
 
     seconds(100)
     assert seconds(20_000) < 40 * max(seconds(2_000), 0.005)
+
+
+def test_rest_behind_enough_sentences_is_one() -> None:
+    paragraph = split_sentences("  Uno. Dos. Tres. Cuatro.\n", 2)
+    assert paragraph.sentences == ("Uno.", "Dos.", "Tres. Cuatro.")
+    assert paragraph.join(paragraph.sentences) == "  Uno. Dos. Tres. Cuatro.\n"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from serving.errors import InvalidRequest
 from serving.processing.terms import PATTERNS, TermIndex, composed
-from serving.processing.words import WordEdges, is_word_character, joins
+from serving.processing.words import WordEdges, is_word_character, joins, word_edges
 
 
 def found(text: str, glossary: dict[str, str], copied: tuple[str, ...] = ()) -> list[str]:
@@ -96,3 +97,25 @@ def test_edges_of_tokens() -> None:
     edges = WordEdges.of(Tokenizer(), 8)
     assert edges.begins.tolist() == [False, True, False, False, True, False, False, False]
     assert edges.ends.tolist() == [True, True, False, False, True, False, False, False]
+
+
+@pytest.mark.parametrize("marks", ["\u0301\u0316", "\u0344", "\u0591\u05b0"])
+def test_texts_with_many_marks_in_a_row_are_refused_unread(marks: str) -> None:
+    text = "a" + marks * 100
+    with pytest.raises(InvalidRequest, match=r"texts\.0 has more than 30 combining marks"):
+        composed(text, "texts.0")
+    with pytest.raises(InvalidRequest, match="combining marks"):
+        TermIndex({text: "x"}, (), ())
+    assert composed("e\u0301" * 1000 + "ộ" * 1000) == "é" * 1000 + "ộ" * 1000
+    assert composed("a" + "\u0301" * 30) == "á" + "\u0301" * 29
+
+
+def test_comparisons_of_a_request_are_bounded() -> None:
+    index = TermIndex({"a" * n: "x" for n in range(1, 200)}, (), ())
+    with pytest.raises(InvalidRequest, match="more than 5000000 comparisons"):
+        index.find("a " * 30_000)
+
+
+@pytest.mark.parametrize("text", ["", "a", "uno dos, tres-4!", "¿qué 中文 x"])
+def test_edges_of_words_are_those_of_each_place(text: str) -> None:
+    assert word_edges(text) == [not joins(text, place) for place in range(len(text) + 1)]

@@ -119,9 +119,35 @@ def test_long_text_of_short_sentences_names_limit_and_length(translator: LoadedM
 
 
 def test_enormous_text_is_refused_unread(translator: LoadedModel) -> None:
-    with pytest.raises(TooLong, match=r"texts.0 has 10000 characters, at most 12 tokens"):
+    with pytest.raises(TooLong, match=r"texts.0 has 10000 characters, at most 30 tokens"):
         plan(translator, ["x" * 10_000])
     assert "x" * 10_000 not in translator.tokenizer.words
+
+
+def test_sentences_and_terms_are_counted_before_they_are_tokenised(
+    translator: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encode(text: str, **options: object) -> list[int]:
+        raise AssertionError("read")
+
+    monkeypatch.setattr(translator.tokenizer, "encode", encode)
+    with pytest.raises(TooLong, match="more than 30 tokens"):
+        plan(translator, ["a. " * 31])
+    with pytest.raises(TooLong, match="more than 30 tokens"):
+        plan(translator, ["{} " * 31], do_not_translate_kinds=["placeholders"])
+
+
+def test_long_sentence_is_divided_no_further_than_texts_may_be_long(
+    translator: LoadedModel,
+) -> None:
+    tokenizer, read = translator.tokenizer, []
+    encode = tokenizer.encode
+    tokenizer.encode = lambda text, **options: read.append(len(text)) or encode(text, **options)
+    with pytest.raises(TooLong, match="more than 30 tokens"):
+        plan(translator, ["dos " * 740], divide_long_sentences=True)
+    assert sum(read) < 20_000
+    with pytest.raises(TooLong, match="4000 characters"):
+        plan(translator, ["dos " * 1000], divide_long_sentences=True)
 
 
 def test_too_many_texts_are_refused(translator: LoadedModel) -> None:
