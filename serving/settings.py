@@ -66,6 +66,12 @@ class GatewaySettings(BaseSettings):
         description="Address at which a proxy publishes the gateway, with the path that it "
         "removes; for links in responses. Default: what each request was sent to.",
     )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Names under which the gateway may be requested while it listens on loopback "
+        "or needs no key, comma-separated: HOST or *.DOMAIN. Addresses, localhost, names without "
+        "dots and that of --public-url always may.",
+    )
     page: bool = Field(default=True, description="Serve a page for browsers at /.")
     max_concurrent_requests: int = Field(
         default=128, ge=1, description="Concurrent requests; more get 429."
@@ -77,6 +83,19 @@ class GatewaySettings(BaseSettings):
         default=500_000_000,
         ge=1,
         description="Pixels of the images of all concurrent requests; more get 429.",
+    )
+    max_concurrent_bytes: int = Field(
+        default=268_435_456,
+        ge=1,
+        description="Bytes of the bodies of all concurrent requests, the first 64 KB of each "
+        "excepted; more get 429.",
+    )
+    max_connections: int | None = Field(
+        default=None,
+        ge=16,
+        le=1_000_000,
+        description="Open HTTP connections of each worker; a further one replaces one that waits "
+        "for its client. Default: 2048, or what the limit on open files leaves.",
     )
     max_concurrent_sequences: int = Field(
         default=64,
@@ -144,6 +163,21 @@ class GatewaySettings(BaseSettings):
         allow_inf_nan=False,
         description="Time limit of one request, in seconds.",
     )
+    read_timeout: float = Field(
+        default=20.0,
+        gt=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Time limit of a request's header, and of each 1000 bytes a second of its "
+        "body, in seconds.",
+    )
+    write_timeout: float = Field(
+        default=30.0,
+        gt=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Time in which a client must go on reading a response, in seconds.",
+    )
     graceful_termination_timeout: float = Field(
         default=30.0,
         ge=0,
@@ -171,7 +205,7 @@ class GatewaySettings(BaseSettings):
     def _origins(cls, value: object) -> object:
         return tuple(map(ImageOrigin.parse, _parts(value))) if isinstance(value, str) else value
 
-    @field_validator("cors_allow_origin", "image_url_networks", mode="before")
+    @field_validator("allowed_hosts", "cors_allow_origin", "image_url_networks", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return _parts(value) if isinstance(value, str) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
@@ -18,6 +17,7 @@ from serving.errors import InvalidRequest, MalformedBody
 from serving.gateway.answers import TaskRequest
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.grpc_call import NAME, GrpcCall, route_of
+from serving.gateway.grpc_health import GrpcHealth
 from serving.gateway.health import Readiness
 from serving.gateway.key_gate import KeyInterceptor
 from serving.gateway.request_errors import from_validation
@@ -31,18 +31,30 @@ from triptych.conversion import from_proto, to_proto
 from triptych.glossaries import Glossary, GlossaryName, ListGlossariesRequest
 from triptych.task import IMAGES
 
-WATCH_INTERVAL_S = 2.0
+_CONNECTION_OPTIONS = (
+    ("grpc.max_concurrent_streams", 256),  # of one connection; further calls wait in the client
+    ("grpc.absolute_max_metadata_size", 65_536),
+    ("grpc.max_metadata_size", 65_536),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.keepalive_time_ms", 60_000),  # a client that has vanished is found by a ping
+    ("grpc.keepalive_timeout_ms", 20_000),
+)
 _METHODS = pb.DESCRIPTOR.services_by_name["Triptych"].methods_by_name
 
 
 def create_grpc_server(
-    service: Service, readiness: Readiness, shared_port: int | None = None
+    service: Service,
+    readiness: Readiness,
+    max_connections: int,
+    shared_port: int | None = None,
 ) -> tuple[grpc.aio.Server, int]:
     """A server that is not started yet, and the port that it will listen on.
 
     Args:
         service: Serves the tasks.
         readiness: The check behind gRPC's health.
+        max_connections: Open at once; further ones are closed.
         shared_port: Other workers listen there, too.
 
     Raises:
@@ -56,12 +68,14 @@ def create_grpc_server(
         options=(
             ("grpc.max_receive_message_length", settings.payload_limit),
             ("grpc.max_send_message_length", -1),
+            ("grpc.max_allowed_incoming_connections", max_connections),
+            *_CONNECTION_OPTIONS,
             # Otherwise a second gateway would share the port unnoticed.
             ("grpc.so_reuseport", int(shared_port is not None)),
         ),
     )
     server.add_generic_rpc_handlers((GrpcTasks(service).handlers(),))
-    health_pb2_grpc.add_HealthServicer_to_server(GrpcHealth(readiness), server)
+    health_pb2_grpc.add_HealthServicer_to_server(GrpcHealth(readiness, NAME), server)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     if shared_port is None:
@@ -183,34 +197,6 @@ class GrpcTasks:
             finally:
                 await stream.close()
         await call.end()
-
-
-class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """`grpc.health.v1` with the same readiness as `/ready`."""
-
-    def __init__(self, readiness: Readiness) -> None:
-        self._readiness = readiness
-
-    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Whether every model responds."""
-        if request.service not in ("", NAME):
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"no such service; served is {NAME}")
-        return await self._status()
-
-    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """The status now, and whenever it changes."""
-        last = None
-        while True:
-            status = await self._status()
-            if status != last:
-                yield status
-            last = status
-            await asyncio.sleep(WATCH_INTERVAL_S)
-
-    async def _status(self) -> Any:
-        status = health_pb2.HealthCheckResponse
-        is_ready = await self._readiness.problem() is None
-        return status(status=status.SERVING if is_ready else status.NOT_SERVING)
 
 
 def _unary(method: str, handler: Any) -> Any:

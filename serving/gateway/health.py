@@ -7,6 +7,7 @@ sent only to an idle model that has answered no request lately.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Awaitable, Callable
 
@@ -22,18 +23,21 @@ CANARY_TIMEOUT_S = 5.0
 FRESH_S = 10.0
 """A model that answered within this time needs no canary; a heartbeat may pause for so long."""
 
+KEEP_S = 1.0
+
 
 async def _no_stats() -> dict[str, EngineStats]:
     return {}
 
 
 class Readiness:
-    """The check behind `/ready` and gRPC health; concurrent calls run one after the other.
+    """The check behind `/ready` and gRPC health; all callers of a second share one.
 
     Args:
         service: Its models are checked.
         read_stats: Reads the engines' statistics, by model (of Triton).
         clock: Seconds.
+        keep_s: Time for which the result of a check is returned to further callers.
     """
 
     def __init__(
@@ -41,12 +45,17 @@ class Readiness:
         service: Service,
         read_stats: Callable[[], Awaitable[dict[str, EngineStats]]] = _no_stats,
         clock: Callable[[], float] = time.monotonic,
+        keep_s: float = KEEP_S,
     ) -> None:
         self._service = service
         self._read_stats = read_stats
         self._clock = clock
         self._stalls = StallDetector(clock)
-        self._lock = asyncio.Lock()
+        self._keep_s = keep_s
+        self._checking: asyncio.Task[str | None] | None = None
+        """The last check."""
+        self._checked_s = 0.0
+        """When it had ended."""
 
     async def problem(self) -> str | None:
         """Why the gateway is not ready; None when it is."""
@@ -54,12 +63,20 @@ class Readiness:
             return "the gateway is shutting down"
         if not self._service.catalog.models:
             return "no model is served: run `triptych export`"
+        is_old = self._clock() - self._checked_s >= self._keep_s
+        if self._checking is None or (self._checking.done() and is_old):
+            self._checking = asyncio.create_task(self._check(), context=contextvars.Context())
+        return await asyncio.shield(self._checking)  # of all callers: none of them ends it
+
+    async def _check(self) -> str | None:
         calls = [call for model in self._service.catalog.models for call in canaries(model)]
-        async with self._lock:
+        try:
             engines = await self._read_stats()
             self._stalls.update(engines)
             problems = await asyncio.gather(*(self._problem(call, engines) for call in calls))
-        return next((problem for problem in problems if problem), None)
+            return next((problem for problem in problems if problem), None)
+        finally:
+            self._checked_s = self._clock()
 
     async def _problem(self, canary: Call, engines: dict[str, EngineStats]) -> str | None:
         if not await self._service.execution.inference.is_ready(canary.model, canary.version):

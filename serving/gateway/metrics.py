@@ -82,12 +82,36 @@ class Metrics:
             registry=self.registry,
             buckets=_ROWS,
         )
+        self.event_loop_stalls = Counter(
+            "triptych_event_loop_stalls",
+            "Times at which the event loop stood still for more than 0.1 s.",
+            registry=self.registry,
+        )
+        self.event_loop_stalled_s = Counter(
+            "triptych_event_loop_stalled_seconds",
+            "Time for which the event loop stood still, of stalls of more than 0.1 s.",
+            registry=self.registry,
+        )
+        self._closed_connections = Counter(
+            "triptych_connections_closed",
+            "HTTP connections that the gateway ended, by what the client exceeded.",
+            ("reason",),
+            registry=self.registry,
+        )
         self.joined_calls = Counter(
             "triptych_joined_calls",
             "Calls that shared one with others.",
             ("model",),
             registry=self.registry,
         )
+
+    def closed_connection(self, reason: str) -> None:
+        """Count an HTTP connection that the gateway ended.
+
+        Args:
+            reason: A status, or what the client exceeded.
+        """
+        self._closed_connections.labels(reason).inc()
 
     def answered(self, route: str, duration_s: float, failure: str | None) -> None:
         """Count one request; `failure` is the error's wire name, or `cancelled`."""

@@ -10,19 +10,23 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 
 import grpc
-import uvicorn
 import uvloop
 
 from serving.errors import SetupError
 from serving.gateway.app import create_app
 from serving.gateway.catalog import load_catalog
+from serving.gateway.descriptors import Descriptors, divided, raise_limit
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.grpc_front import create_grpc_server
 from serving.gateway.health import Readiness
+from serving.gateway.http_protocol import Connections
+from serving.gateway.http_server import FLUSH_S, HttpServer
 from serving.gateway.inference import Inference, TritonInference
+from serving.gateway.loop_stalls import count_stalls
 from serving.gateway.metrics import Metrics
 from serving.gateway.service import Service
 from serving.gateway.stats_client import StatsClient
@@ -36,8 +40,6 @@ from serving.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
 
-_FLUSH_S = 5
-"""Time to write the responses of requests that have ended."""
 _OVERDUE_S = 20
 """After the grace period: what runs then is logged, because stopping takes half of that."""
 _COLLECT_EVERY = 10_000
@@ -102,6 +104,7 @@ async def _serve(
     Raises:
         SetupError: a port is in use, or there is no repository.
     """
+    descriptors = divided(raise_limit(), settings.max_connections)
     repository = Repository(settings.repository)
     catalog = load_catalog(repository)
     with contextlib.closing(_listener(settings, share)) as http_socket:
@@ -113,18 +116,21 @@ async def _serve(
         service = Service(catalog, inference, settings, metrics, share.counts if share else None)
         follower = VersionFollower(repository, catalog, inference.served_version)
         beside = [asyncio.create_task(follower.run())]
+        beside.append(asyncio.create_task(count_stalls(metrics)))
         stats = StatsClient(settings.triton_metrics)
         try:
             readiness = Readiness(service, stats.read)
             grpc_server, grpc_port = create_grpc_server(
-                service, readiness, share.grpc_port if share else None
+                service, readiness, descriptors.grpc_connections, share.grpc_port if share else None
             )
             await grpc_server.start()
             ports = {"http_port": http_socket.getsockname()[1], "grpc_port": grpc_port}
-            http_server = _http_server(service, readiness, share.downloads if share else None)
+            downloads = share.downloads if share else None
+            http_server = _http_server(service, readiness, downloads, descriptors)
             if on_loaded:
                 on_loaded()
             log.info("listening", extra={**ports, "models": ",".join(catalog.names)})
+            log.info("holds at most", extra=asdict(descriptors))
             if share:
                 beside.append(asyncio.create_task(share.beat(lambda: service.execution.waiting)))
             await _until_signal(service, http_server, http_socket, grpc_server, share)
@@ -143,7 +149,7 @@ def _listener(settings: GatewaySettings, share: Share | None) -> socket.socket:
 
 async def _until_signal(
     service: Service,
-    http_server: uvicorn.Server,
+    http_server: HttpServer,
     http_socket: socket.socket,
     grpc_server: grpc.aio.Server,
     share: Share | None,
@@ -171,7 +177,7 @@ async def _until_signal(
             if left := service.execution.abort_all():
                 log.warning("requests were aborted", extra={"requests": left})
         http_server.should_exit = True
-        await grpc_server.stop(_FLUSH_S)
+        await grpc_server.stop(FLUSH_S)
 
     commands = share.commanded(stopping.set, hurrying.set) if share else contextlib.nullcontext()
     with _signals(on_signal), commands:
@@ -184,27 +190,24 @@ def _log_overdue() -> None:
     log.error("still stopping; what runs: %s", "; ".join(running_tasks()))
 
 
-class _HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers, which raise the signal again once it has stopped."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 def _http_server(
-    service: Service, readiness: Readiness, downloads: DownloadStore | None
-) -> uvicorn.Server:
-    config = uvicorn.Config(
-        create_app(service, readiness, downloads=downloads),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        server_header=False,
-        timeout_graceful_shutdown=_FLUSH_S,
+    service: Service,
+    readiness: Readiness,
+    downloads: DownloadStore | None,
+    descriptors: Descriptors,
+) -> HttpServer:
+    settings = service.settings
+    app = create_app(service, readiness, downloads=downloads)
+    return HttpServer(
+        app,
+        Connections(
+            most=descriptors.http_connections,
+            read_timeout_s=settings.read_timeout,
+            write_timeout_s=settings.write_timeout,
+            most_unread_bytes=settings.payload_limit,
+            metrics=service.metrics,
+        ),
     )
-    return _HttpServer(config)
 
 
 @contextlib.contextmanager

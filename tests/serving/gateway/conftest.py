@@ -199,7 +199,7 @@ class Gateway:
         self.inference = FakeInference()
         self.settings = GatewaySettings(**settings)
         self.service = Service(Catalog(models), self.inference, self.settings, Metrics())
-        self.readiness = Readiness(self.service)
+        self.readiness = Readiness(self.service, keep_s=0)
         self.app = create_app(self.service, self.readiness)
         self.http = http_client(self.app)
 

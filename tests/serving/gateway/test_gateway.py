@@ -226,7 +226,7 @@ class TestReady:
 
     async def test_not_while_a_heartbeat_stalls(self, gateway: Gateway) -> None:
         clock, engines = Clock(), {"tiny-caption": stats_of(1)}
-        readiness = Readiness(gateway.service, lambda: reading(engines), clock)
+        readiness = Readiness(gateway.service, lambda: reading(engines), clock, keep_s=0)
         assert await readiness.problem() is None
         clock.now_s += health.FRESH_S + 1
         assert await readiness.problem() == "tiny-caption has had no heartbeat for 11 s"
@@ -235,7 +235,7 @@ class TestReady:
 
     async def test_busy_engine_with_a_heartbeat_needs_no_canary(self, gateway: Gateway) -> None:
         clock, engines = Clock(), {}
-        readiness = Readiness(gateway.service, lambda: reading(engines), clock)
+        readiness = Readiness(gateway.service, lambda: reading(engines), clock, keep_s=0)
         gateway.inference.failures["tiny-caption"] = DeadlineExceeded("hours of work before it")
         for beats in range(5):
             engines["tiny-caption"] = stats_of(beats, rows=64)
@@ -247,7 +247,7 @@ class TestReady:
 
     async def test_not_when_one_of_two_processes_hangs(self, gateway: Gateway) -> None:
         clock, engines = Clock(), {}
-        readiness = Readiness(gateway.service, lambda: reading(engines), clock)
+        readiness = Readiness(gateway.service, lambda: reading(engines), clock, keep_s=0)
         for beats in (1, 2):
             engines["tiny-caption"] = EngineStats(0, {7: {"beats": beats}, 8: {"beats": 1}})
             problem = await readiness.problem()
@@ -258,7 +258,7 @@ class TestReady:
         self, gateway: Gateway
     ) -> None:
         clock, engines = Clock(), {}
-        readiness = Readiness(gateway.service, lambda: reading(engines), clock)
+        readiness = Readiness(gateway.service, lambda: reading(engines), clock, keep_s=0)
         versions = {7: 2, 8: 3}
         for beats in (1, 2):
             figures = {7: {"beats": 1, "rows_in_use": 4}, 8: {"beats": beats}}
@@ -272,7 +272,7 @@ class TestReady:
 
     async def test_new_incarnation_resets_the_stall_detector(self, gateway: Gateway) -> None:
         clock, engines = Clock(), {"tiny-caption": stats_of(7)}
-        readiness = Readiness(gateway.service, lambda: reading(engines), clock)
+        readiness = Readiness(gateway.service, lambda: reading(engines), clock, keep_s=0)
         await readiness.problem()
         clock.now_s += health.FRESH_S + 1
         engines["tiny-caption"] = EngineStats(1, stats_of(7).processes)

@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from serving.bundle import AlignmentSpec
 from serving.errors import Overloaded, Unavailable
-from serving.gateway import grpc_front
+from serving.gateway import grpc_health
 from serving.gateway.grpc_front import NAME, create_grpc_server
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
 from tests.serving.processing.test_image import png_header
@@ -24,7 +24,7 @@ class Front:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self._server, self.port = create_grpc_server(gateway.service, gateway.readiness)
+        self._server, self.port = create_grpc_server(gateway.service, gateway.readiness, 64)
 
     async def __aenter__(self) -> "Front":
         await self._server.start()
@@ -363,7 +363,7 @@ async def test_key_is_required(make_gateway: MakeGateway) -> None:
 
 
 async def test_health_agrees_with_ready(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_front, "WATCH_INTERVAL_S", 0.05)
+    monkeypatch.setattr(grpc_health, "WATCH_INTERVAL_S", 0.05)
     stub = health_pb2_grpc.HealthStub(front.channel)
     serving = health_pb2.HealthCheckResponse
     for service in ("", NAME):
@@ -378,6 +378,34 @@ async def test_health_agrees_with_ready(front: Front, monkeypatch: pytest.Monkey
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.Check(health_pb2.HealthCheckRequest(service="other"))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_watchers_share_one_check_and_are_bounded(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_health, "WATCH_INTERVAL_S", 0.05)
+    monkeypatch.setattr(grpc_health, "MAX_WATCHERS", 20)
+    checks = 0
+    problem = front.gateway.readiness.problem
+
+    async def counted() -> str | None:
+        nonlocal checks
+        checks += 1
+        return await problem()
+
+    monkeypatch.setattr(front.gateway.readiness, "problem", counted)
+    stub = health_pb2_grpc.HealthStub(front.channel)
+    watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(20)]
+    for watch in watches:
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+    assert checks < 20
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Watch(health_pb2.HealthCheckRequest()).read()
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    front.gateway.service.execution.is_draining = True
+    for watch in watches:
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        watch.cancel()
 
 
 async def test_reflection_names_the_service(front: Front) -> None:
