@@ -26,10 +26,14 @@ async def unless_disconnected(receive: Receive, work: Awaitable[T]) -> T:
     """
     task = asyncio.current_task()
     assert task is not None
-    is_disconnected = False
+    is_disconnected = is_over = False
 
     def on_disconnect(watching: asyncio.Task[None]) -> None:
         nonlocal is_disconnected
+        if (
+            watching.cancelled() or is_over
+        ):  # is called after its removal if it was scheduled before
+            return
         watching.exception()  # reading failed: disconnected as well
         is_disconnected = True
         task.cancel()
@@ -43,6 +47,7 @@ async def unless_disconnected(receive: Receive, work: Awaitable[T]) -> T:
             raise
         raise ClientDisconnect from None
     finally:
+        is_over = True
         watching.remove_done_callback(on_disconnect)
         watching.cancel()
 
