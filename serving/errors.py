@@ -5,10 +5,13 @@ ServingError
 ├── InvalidRequest            422  INVALID_ARGUMENT    invalid_request
 │   ├── MalformedBody         400  INVALID_ARGUMENT    malformed_body
 │   ├── TooLong               422  INVALID_ARGUMENT    too_long
+│   ├── UnsupportedMediaType  415  INVALID_ARGUMENT    unsupported_media_type
 │   ├── PayloadTooLarge       413  INVALID_ARGUMENT    payload_too_large
 │   └── UnsupportedImage      415  INVALID_ARGUMENT    unsupported_image
 ├── Unauthorized              401  UNAUTHENTICATED     unauthorized
 │   └── WrongKey              403  PERMISSION_DENIED   wrong_key
+├── CrossSite                 403  PERMISSION_DENIED   cross_site
+├── UnknownHost               421  PERMISSION_DENIED   unknown_host
 ├── UnknownModel              404  NOT_FOUND           unknown_model
 │   └── ModelNotChat          404  NOT_FOUND           model_not_chat
 ├── UnknownGlossary           404  NOT_FOUND           unknown_glossary
@@ -69,6 +72,12 @@ class MalformedBody(InvalidRequest):
     wire, http_status = "malformed_body", 400
 
 
+class UnsupportedMediaType(InvalidRequest):
+    """The body has another content type than those of the path."""
+
+    wire, http_status = "unsupported_media_type", 415
+
+
 class TooLong(InvalidRequest):
     """More tokens than the model takes."""
 
@@ -97,6 +106,18 @@ class WrongKey(Unauthorized):
     """A key that is not the gateway's, in APIs that tell it from no key."""
 
     wire, http_status, grpc_status = "wrong_key", 403, "PERMISSION_DENIED"
+
+
+class CrossSite(ServingError):
+    """A page of another site sent the request."""
+
+    wire, http_status, grpc_status = "cross_site", 403, "PERMISSION_DENIED"
+
+
+class UnknownHost(ServingError):
+    """The request is for a name that is not the gateway's."""
+
+    wire, http_status, grpc_status = "unknown_host", 421, "PERMISSION_DENIED"
 
 
 class UnknownModel(ServingError):

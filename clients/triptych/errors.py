@@ -8,7 +8,7 @@ TriptychError
 ├── Timeout                no response within the client's timeout
 ├── InvalidResponse        not the protocol's: wrong address or version
 └── ApiError               the gateway answered with an error
-    ├── InvalidRequest     422, 400, 413, 415   INVALID_ARGUMENT
+    ├── InvalidRequest     422, 400, 413, 415   INVALID_ARGUMENT   (also 408, 414, 421, 431)
     ├── Unauthorized       401, 403             UNAUTHENTICATED, PERMISSION_DENIED
     ├── NotFound           404, 405             NOT_FOUND, UNIMPLEMENTED
     ├── Overloaded         429                  RESOURCE_EXHAUSTED   retried
@@ -116,7 +116,10 @@ STATUS_OF_TYPE: dict[str, int] = {
     "unknown_route": 404,
     "method_not_allowed": 405,
     "payload_too_large": 413,
+    "unsupported_media_type": 415,
     "unsupported_image": 415,
+    "cross_site": 403,
+    "unknown_host": 421,
     "invalid_request": 422,
     "too_long": 422,
     "overloaded": 429,
@@ -132,9 +135,13 @@ BY_STATUS: dict[int, type[ApiError]] = {
     403: Unauthorized,
     404: NotFound,
     405: NotFound,
+    408: InvalidRequest,
     413: InvalidRequest,
+    414: InvalidRequest,
     415: InvalidRequest,
+    421: InvalidRequest,
     422: InvalidRequest,
+    431: InvalidRequest,
     429: Overloaded,
     503: Unavailable,
     504: DeadlineExceeded,

@@ -20,6 +20,7 @@ from serving.gateway.health import Readiness
 from serving.gateway.http_errors import ErrorRenderer
 from serving.gateway.key_gate import KeyGate
 from serving.gateway.middleware import Middleware
+from serving.gateway.origin_gate import OriginGate, is_guarded
 from serving.gateway.page_routes import page_routes, read_assets, redirect_routes
 from serving.gateway.routes import system_routes
 from serving.gateway.service import Service
@@ -86,6 +87,8 @@ def create_app(
             allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["*"],
         )
+    if is_guarded(settings, has_keys=service.keys.are_required):
+        app.add_middleware(OriginGate, settings=settings, render_error=render_error)
     app.add_middleware(
         Middleware,
         metrics=service.metrics,

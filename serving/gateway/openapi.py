@@ -15,10 +15,9 @@ from triptych.messages import Chunk, ErrorResponse
 from triptych.task import IMAGES, Task
 
 _REF = "#/components/schemas/{model}"
-_TASK_ERRORS = (400, 404, 413, 422, 429, 500, 503, 504)
+_TASK_ERRORS = (400, 404, 413, 415, 422, 429, 500, 503, 504)
 _UNAUTHORIZED = 401
 _RETRYABLE = (429, 503)
-_UNSUPPORTED_IMAGE = 415
 SECURITY: dict[str, Any] = {"security": [{"key": []}]}
 """`openapi_extra` of a route that requires the gateway's key."""
 _SCHEMES = {"key": {"type": "http", "scheme": "bearer"}}
@@ -28,7 +27,7 @@ _DESCRIPTIONS = {
     403: "The wrong key.",
     404: "No such model.",
     413: "The body or an image is too large.",
-    415: "An image cannot be read.",
+    415: "The content type is not that of the path, or an image cannot be read.",
     422: "A field is not valid, or the request exceeds a limit.",
     429: "Too many requests: retry after `Retry-After` seconds.",
     500: "A bug: the log has the cause.",
@@ -73,7 +72,6 @@ def operation(task: Task, *, has_key: bool) -> dict[str, Any]:
     """Arguments of `add_api_route` that document one task's route."""
     statuses = [*_TASK_ERRORS]
     statuses += [_UNAUTHORIZED] if has_key else []
-    statuses += [_UNSUPPORTED_IMAGE] if task.takes_images else []
     responses = errors(*statuses)
     if task.streams:
         responses[200] = events(

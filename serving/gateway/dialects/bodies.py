@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import from_json
 from starlette.datastructures import FormData, UploadFile
 
-from serving.errors import InvalidRequest, MalformedBody, PayloadTooLarge
+from serving.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
 from serving.gateway.request_errors import from_validation
 from serving.gateway.service import Service
 from serving.planning.image_inputs import ImageInput
@@ -20,6 +20,7 @@ from triptych.task import IMAGES
 
 M = TypeVar("M", bound=BaseModel)
 
+JSON = "application/json"
 MULTIPART = "multipart/form-data"
 MAX_VALUES = 200_000
 """Commas and colons of a JSON body, which bound its values: pydantic reports each wrong one, and a
@@ -35,12 +36,12 @@ async def read_json(request: Request, message: type[M], service: Service) -> M:
 
     Raises:
         MalformedBody: not JSON.
+        UnsupportedMediaType: its content type is not that of JSON.
         Overloaded: the gateway is full; the body is not parsed.
         PayloadTooLarge: too many bytes or values.
         InvalidRequest: a field is not valid.
     """
-    if _is_multipart(request):
-        raise MalformedBody("this path takes application/json")
+    check_is_json(request)
     body = await request.body()
     service.execution.check()
     return await service.execution.in_pool(len(body), _validated, message, body)
@@ -52,12 +53,13 @@ async def read_message(
     """A message and its images: base64 in JSON, or files beside the other fields.
 
     Raises:
-        MalformedBody: not what its content type says, or multipart for a message without images.
+        MalformedBody: not what its content type says.
+        UnsupportedMediaType: neither JSON nor, for a message with images, multipart.
         Overloaded: the gateway is full; the body is not parsed.
         PayloadTooLarge: too many bytes or values.
         InvalidRequest: a field is not valid, or a file in a field other than `images`.
     """
-    if IMAGES not in message.model_fields or not _is_multipart(request):
+    if IMAGES not in message.model_fields or media_type(request) != MULTIPART:
         parsed = await read_json(request, message, service)
         return parsed, getattr(parsed, IMAGES, None) or ()
     await request.body()
@@ -71,6 +73,28 @@ async def read_message(
     if images or message.model_fields[IMAGES].is_required():
         fields[IMAGES] = [_PLACEHOLDER] * len(images)
     return await service.execution.in_pool(size, _from_texts, message, fields), images
+
+
+def media_type(request: Request) -> str:
+    """The body's content type without parameters; empty if there is none."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def is_json(kind: str) -> bool:
+    """Whether a content type is that of JSON."""
+    return kind == JSON or (kind.startswith("application/") and kind.endswith("+json"))
+
+
+def check_is_json(request: Request) -> None:
+    """Refuse a body that is not sent as JSON: a page of any site may send one of another type.
+
+    Raises:
+        UnsupportedMediaType: it has another content type.
+    """
+    if not is_json(media_type(request)):
+        raise UnsupportedMediaType(
+            f"this path takes JSON: send the header content-type: {JSON} (curl -H)"
+        )
 
 
 def _validated(message: type[M], body: bytes) -> M:
@@ -116,10 +140,6 @@ def _parsed(name: str, value: str | list[str]) -> Any:
 def _each_text(fields: Mapping[str, str | list[str]]) -> Iterator[str]:
     for value in fields.values():
         yield from value if isinstance(value, list) else (value,)
-
-
-def _is_multipart(request: Request) -> bool:
-    return request.headers.get("content-type", "").lower().startswith(MULTIPART)
 
 
 async def _image(part: UploadFile | str) -> ImageInput:

@@ -94,7 +94,7 @@ def glossary_routes(
         )
 
     summary = "Store a glossary, or replace the one of that name."
-    add("PUT", _ONE, put, summary, GlossaryInfo, (400, 413, 422, 429, 503))
+    add("PUT", _ONE, put, summary, GlossaryInfo, (400, 413, 415, 422, 429, 503))
     add("GET", _ONE, get, "A stored glossary with its terms.", Glossary, (422,))
     add("DELETE", _ONE, delete, "Delete a stored glossary.", GlossaryInfo, (422,))
     add("GET", _PATH, listed, "The stored glossaries, without terms.", GlossaryList, ())

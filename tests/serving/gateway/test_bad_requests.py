@@ -243,7 +243,7 @@ async def test_damaged_multipart_is_refused(gateway: Gateway, headers: dict, bod
 async def test_body_of_very_many_values_is_refused_unread(gateway: Gateway, values: bytes) -> None:
     """Each wrong value costs a kilobyte: 20 MB of them, 10 GB and a minute."""
     body = b'{%b "texts": ["a"]}' % (values.rstrip(b",") + b",")
-    response = await gateway.http.post("/v1/translate", content=body)
+    response = await gateway.http.post("/v1/translate", content=body, headers=JSON)
     assert (response.status_code, error_of(response)["type"]) == (413, "payload_too_large")
 
 
@@ -255,7 +255,29 @@ async def test_case_of_a_content_type_does_not_matter(gateway: Gateway) -> None:
 
 async def test_multipart_is_not_for_translation(gateway: Gateway) -> None:
     response = await gateway.http.post("/v1/translate", files={"texts": b"hola"})
-    assert (response.status_code, error_of(response)["type"]) == (400, "malformed_body")
+    assert (response.status_code, error_of(response)["type"]) == (415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
+async def test_json_under_another_content_type_is_415(gateway: Gateway, kind: str | None) -> None:
+    """A page of any site may make a browser send these."""
+    headers = {"content-type": kind} if kind else {}
+    for path in ("/v1/translate", "/v1/caption", "/v1/completions", "/hf/translate/tiny"):
+        response = await gateway.http.post(path, content=b'{"texts": "a"}', headers=headers)
+        assert response.status_code in (404, 415), path
+        if path.startswith("/v1/t"):
+            assert "content-type: application/json" in error_of(response)["message"]
+    assert not gateway.inference.calls
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json; charset=utf-8", "Application/JSON", "application/x+json"]
+)
+async def test_content_types_of_json(gateway: Gateway, kind: str) -> None:
+    headers = {"content-type": kind}
+    body = b'{"texts": "a"}'
+    response = await gateway.http.post("/v1/translate", content=body, headers=headers)
+    assert response.status_code == 200
 
 
 async def test_multipart_without_images_is_422(gateway: Gateway) -> None:

@@ -152,10 +152,12 @@ async def test_bad_glossaries_are_refused_and_nothing_is_stored(
 
 
 async def test_bodies_that_are_no_json_or_too_large(storing: Gateway) -> None:
+    kind = {"content-type": "application/json"}
+    assert (await storing.http.put(PATH, content=b"{}")).status_code == 415
     for body in (b"", b"a,b", b"\xef\xbb\xbf{}"):
-        assert (await storing.http.put(PATH, content=body)).status_code in (400, 422)
+        assert (await storing.http.put(PATH, content=body, headers=kind)).status_code in (400, 422)
     large = b'{"terms": {"a": "' + b"x" * 21_000_000 + b'"}}'
-    assert (await storing.http.put(PATH, content=large)).status_code == 413
+    assert (await storing.http.put(PATH, content=large, headers=kind)).status_code == 413
 
 
 async def test_keys_do_not_see_those_of_others(make_gateway: MakeGateway, tmp_path: Path) -> None:

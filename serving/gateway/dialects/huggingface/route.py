@@ -10,10 +10,17 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 from starlette.datastructures import Headers
 
-from serving.errors import MalformedBody, ServingError
+from serving.errors import ServingError, UnsupportedMediaType
 from serving.gateway.answers import Answer, TaskRequest, Timings
 from serving.gateway.auth import Keys
-from serving.gateway.dialects.bodies import MULTIPART, read_json
+from serving.gateway.dialects.bodies import (
+    JSON,
+    MULTIPART,
+    check_is_json,
+    is_json,
+    media_type,
+    read_json,
+)
 from serving.gateway.dialects.dialect import StreamRenderer
 from serving.gateway.dialects.huggingface.error_bodies import (
     PARAMETERS,
@@ -31,13 +38,10 @@ M = TypeVar("M", bound=BaseModel)
 
 PLACEHOLDER = "file"
 """Stands for an image's bytes in the task's message."""
-_JSON = "application/json"
 _RAW = "application/octet-stream"
 IMAGE_KINDS = (_RAW, "image/")
 """Beginnings of the content types of images."""
-_UNSAID = ("", "application/x-www-form-urlencoded")
-"""Content types of clients that do not say what they send; the second is curl's."""
-_STATUSES = (400, 404, 413, 422, 429, 500, 503, 504)
+_STATUSES = (400, 404, 413, 415, 422, 429, 500, 503, 504)
 _MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
 
 
@@ -129,7 +133,7 @@ class TaskRoute(ABC):
             body = self.answered(request, answer.response.data)
         except ServingError as refusal:
             return self.render_error(refusal)
-        return Response(self._adapter.dump_json(body), media_type=_JSON)
+        return Response(self._adapter.dump_json(body), media_type=JSON)
 
     def render_stream(
         self, request: TaskRequest, timings: Timings | None
@@ -163,16 +167,18 @@ async def read_image(request: Request, message: type[M], service: Service) -> M 
     The client sends an image without parameters as it is, with any content type or none.
 
     Raises:
-        MalformedBody: a form, or nothing.
+        UnsupportedMediaType: a form, or JSON under another content type.
         Overloaded: the gateway is full.
         ServingError: see `read_json`.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == MULTIPART:
-        raise MalformedBody(f"this path takes an image's bytes, or {_JSON}: send no form")
-    body = await request.body()
-    if kind == _JSON or (kind in _UNSAID and body.lstrip()[:1] == b"{"):
+    kind = media_type(request)
+    if is_json(kind):
         return await read_json(request, message, service)
+    if kind == MULTIPART:
+        raise UnsupportedMediaType(f"this path takes an image's bytes, or {JSON}: send no form")
+    body = await request.body()
+    if body.lstrip()[:1] == b"{":
+        check_is_json(request)
     service.execution.check()
     return body
 
@@ -182,10 +188,10 @@ def operation(routes: Sequence[TaskRoute], *, has_key: bool) -> dict[str, Any]:
     takes_images = any(route.takes_images for route in routes)
     references = [{"$ref": f"#/components/schemas/{route.body.__name__}"} for route in routes]
     schema = references[0] if len(references) == 1 else {"anyOf": references}
-    content: dict[str, Any] = {_JSON: {"schema": schema}}
+    content: dict[str, Any] = {JSON: {"schema": schema}}
     if takes_images:
         content[_RAW] = {"schema": {"type": "string", "format": "binary"}}
-    statuses = (*_STATUSES, *((415,) if takes_images else ()), *((401,) if has_key else ()))
+    statuses = (*_STATUSES, *((401,) if has_key else ()))
     described = errors(*statuses)
     for response in described.values():
         response["model"] = HuggingFaceError

@@ -40,7 +40,7 @@ from triptych.parameters import (
 )
 from triptych.tasks.generate import OneOrManyStops
 
-_STATUSES = (400, 404, 413, 422, 429, 500, 503, 504)
+_STATUSES = (400, 404, 413, 415, 422, 429, 500, 503, 504)
 
 
 class StreamOptions(Closed):

@@ -6,7 +6,7 @@ import { button, el } from "../dom.js";
 const HINTS = {
   401: "The key is missing or wrong.",
   413: "The request is too large.",
-  415: "An image has a format that cannot be read.",
+  415: "The file has a format that cannot be read.",
   429: "The server is busy.",
   500: "The server failed; its log has the cause.",
   503: "The server is not ready.",
