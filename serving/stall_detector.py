@@ -17,9 +17,9 @@ class StallDetector:
 
     Args:
         clock: Seconds.
-        longest_gap_s: Most time that one interval between two readings counts. The supervisor reads
-            twice a second; a longer interval means that it was itself suspended, and the engines
-            perhaps with it. Infinite for readers that poll irregularly.
+        longest_gap_s: Most time that one interval between two readings counts, more than a reader
+            needs while Triton does not respond. A longer interval means that the reader was itself
+            suspended, and the engines perhaps with it. Infinite for readers that poll irregularly.
     """
 
     def __init__(
@@ -34,6 +34,10 @@ class StallDetector:
         """Seconds without a heartbeat, by model and pid: one instance may hang beside others."""
         self.unresponsive_s = 0.0
         """Seconds without any reading at all."""
+
+    def read_s_ago(self) -> float:
+        """Seconds since the last reading."""
+        return self._clock() - self._last_reading_s
 
     def update(self, engines: Mapping[str, EngineStats] | None) -> None:
         """Take a new reading.

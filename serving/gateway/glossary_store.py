@@ -39,6 +39,7 @@ _OWNER = "key-"  # a key may have the name `..`
 
 Signature = tuple[int, ...]
 
+_PRIVATE = 0o700
 _DAMAGE = (ValueError, TypeError, KeyError, ValidationError)
 """Raised where the content of a file is not what `put` wrote."""
 
@@ -47,7 +48,7 @@ class GlossaryStore:
     """Glossaries by owner and name. Methods may be called from several threads.
 
     Args:
-        folder: Made when the first glossary is stored.
+        folder: Made when the first glossary is stored, closed to other users.
 
     Raises:
         SetupError: it is not a folder.
@@ -77,7 +78,8 @@ class GlossaryStore:
         }
         content = "".join(json.dumps(part, ensure_ascii=False) + "\n" for part in (info, terms))
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
             with _locked(path.parent):
                 if not path.exists() and len(_names(path.parent)) >= MAX_GLOSSARIES:
                     raise InvalidRequest(

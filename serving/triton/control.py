@@ -1,14 +1,20 @@
-"""Triton's repository control and metrics over HTTP: load and unload models, read the status."""
+"""Triton's repository control and metrics over HTTP: load and unload models, read the status.
+
+HTTP itself is served on a Unix socket in a folder of mode 0700. It has no port, because Triton 2.51
+dies at chunked requests (CVE-2025-23310), and its management endpoints can run code.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 from google.protobuf import json_format, text_format
@@ -16,11 +22,13 @@ from tritonclient.grpc import model_config_pb2
 
 from serving.engine_stats import EngineStats, read_engine_stats
 from serving.errors import BundleError, SetupError
+from serving.unix_http import Response, request
 
 CONFIG = "config.pbtxt"
-_SECRET_HEADER = "triptych-secret"
 _RESTRICTED = "model-repository,shared-memory,trace,logging"
-_QUICK_S = 2.0
+_UNSENDABLE_BYTES = 16384
+"""Of random data, as twice as many digits: gRPC refuses metadata of more than 16 KiB."""
+_QUICK_S = 1.0
 _TRACEBACK = "\n\nAt:\n"  # what the python backend puts behind the error of a model.py
 _GENERATOR = "autoregressive"
 _PENDING = re.compile(r"^nv_inference_pending_request_count\{.*\} (\S+)$", re.MULTILINE)
@@ -63,38 +71,37 @@ class ModelControl:
     """The control calls of one server.
 
     Args:
-        address: `host:port` of Triton's HTTP endpoint.
+        socket: Of Triton's HTTP endpoints.
         metrics_address: `host:port` of its metrics.
-        secret: Required by the server's management endpoints (`restrictions`).
         timeout_s: For one call; loading a model is one call.
     """
 
-    def __init__(self, address: str, metrics_address: str, secret: str, timeout_s: float) -> None:
-        self._metrics = f"http://{metrics_address}/metrics"
+    def __init__(self, socket: Path, metrics_address: str, timeout_s: float) -> None:
+        self._socket = socket
+        self._timeout_s = timeout_s
         # A stopping Triton waits for open connections, idle ones included.
-        self._http = httpx.Client(
-            base_url=f"http://{address}",
-            headers={_SECRET_HEADER: secret},
-            timeout=timeout_s,
+        self._metrics = httpx.Client(
+            base_url=f"http://{metrics_address}",
+            timeout=_QUICK_S,
             trust_env=False,
             limits=httpx.Limits(max_keepalive_connections=0),
         )
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._metrics.close()
 
     def is_live(self) -> bool:
         """Whether the server responds."""
         try:
-            return self._http.get("/v2/health/live", timeout=_QUICK_S).is_success
-        except httpx.HTTPError:
+            return request(self._socket, "GET", "/v2/health/live", _QUICK_S).is_success
+        except OSError:
             return False
 
     def status(self) -> ServerStatus | None:
         """The server's status, None if it does not respond."""
         try:
-            text = self._http.get(self._metrics, timeout=_QUICK_S).text
+            text = self._metrics.get("/metrics").text
         except httpx.HTTPError:
             return None
         return ServerStatus(
@@ -120,9 +127,11 @@ class ModelControl:
     def ready(self) -> dict[str, set[int]] | None:
         """The versions that Triton reports as ready, by model; None if it does not respond."""
         try:
-            response = self._http.post("/v2/repository/index", json={}, timeout=_QUICK_S)
-            entries = response.raise_for_status().json()
-        except (httpx.HTTPError, ValueError):
+            response = request(self._socket, "POST", "/v2/repository/index", _QUICK_S, b"{}")
+            entries = json.loads(response.body) if response.is_success else None
+        except (OSError, ValueError):
+            return None
+        if entries is None:
             return None
         found: dict[str, set[int]] = {}
         for entry in entries:
@@ -131,27 +140,28 @@ class ModelControl:
         return found
 
     def _change(self, model: str, verb: str, body: dict[str, Any]) -> None:
+        url = f"/v2/repository/models/{quote(model, safe='')}/{verb}"
         try:
-            answer = self._http.post(f"/v2/repository/models/{model}/{verb}", json=body)
-        except httpx.HTTPError as error:
+            answer = request(self._socket, "POST", url, self._timeout_s, json.dumps(body).encode())
+        except OSError as error:
             raise SetupError(
                 f"Triton did not respond to {verb} {model!r}: {type(error).__name__}"
             ) from error
-        if answer.is_error:
+        if not answer.is_success:
             raise SetupError(f"Triton cannot {verb} {model!r}: {_reason(answer)}")
 
 
-def restrictions(secret: str) -> list[str]:
-    """Arguments of `tritonserver` that restrict its management endpoints to callers with a secret.
+def restrictions() -> str:
+    """The argument of `tritonserver` that closes its management endpoints over gRPC to everyone.
 
     Inference, health, metadata, model configuration and statistics, which only read, stay open to
-    every client that reaches a port. Users of the same machine can read the arguments of its
-    processes, the secret among them: it protects against peers on the network.
+    every client that reaches the port. The others require a header, and users of this machine can
+    read it among the arguments of the process. So its value is longer than what gRPC accepts: no
+    client can send it, the supervisor included, which uses the socket. The value is random, so that
+    clients without access to this machine do not know it should another Triton accept more.
     """
-    return [
-        f"--http-restricted-api={_RESTRICTED}:{_SECRET_HEADER}={secret}",
-        f"--grpc-restricted-protocol={_RESTRICTED}:{_SECRET_HEADER}={secret}",
-    ]
+    value = secrets.token_hex(_UNSENDABLE_BYTES)
+    return f"--grpc-restricted-protocol={_RESTRICTED}:closed={value}"
 
 
 @dataclass(frozen=True)
@@ -235,11 +245,11 @@ def model_config(
     return fields
 
 
-def _reason(answer: httpx.Response) -> str:
+def _reason(answer: Response) -> str:
     """Triton's error message on one line."""
     try:
-        reason = answer.json()["error"]
+        reason = json.loads(answer.body)["error"]
     except (ValueError, KeyError, TypeError):
-        reason = f"HTTP {answer.status_code}"
+        reason = f"HTTP {answer.status}"
     reason = str(reason).partition(_TRACEBACK)[0]
     return " ".join(reason.split()).removesuffix(";")

@@ -1,7 +1,8 @@
 """The supervisor's control socket: how `triptych reload` and `triptych rollback` reach it.
 
-A Unix socket in the temporary folder, named after the repository, that the supervisor's user alone
-may use. Each connection carries one command and its outcomes, as JSON lines.
+A Unix socket named after the repository, in a folder that only the supervisor's user can enter; in
+an open folder another user could bind the name first. Each connection carries one command and its
+outcomes, as JSON lines.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import os
 import queue
 import socket
+import stat
 import tempfile
 import threading
 from collections.abc import Callable
@@ -30,10 +32,26 @@ _PATIENCE_S = 5.0
 """For a peer that connects and sends nothing."""
 
 
-def socket_path(repository: Path) -> Path:
-    """Where the supervisor of a repository listens."""
+def socket_paths(repository: Path) -> list[Path]:
+    """Where the supervisor of a repository may listen, the preferred path first.
+
+    `XDG_RUNTIME_DIR` comes second, for a temporary folder in which another user has taken the name:
+    it is removed when its user logs out, which a supervisor may survive.
+    """
     digest = hashlib.sha256(str(repository.resolve()).encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"triptych-{digest}.sock"
+    parents = filter(None, [tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR")])
+    return [Path(parent) / f"triptych-{os.getuid()}" / f"{digest}.sock" for parent in parents]
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether a folder is this user's and closed to others.
+
+    Raises:
+        OSError: there is none.
+    """
+    found = folder.lstat()  # a link would lead where another user decides
+    is_closed = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    return is_closed and found.st_uid == os.getuid()
 
 
 def send(repository: Path, command: Command, timeout_s: float) -> list[Outcome]:
@@ -45,7 +63,7 @@ def send(repository: Path, command: Command, timeout_s: float) -> list[Outcome]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         try:
-            connection.connect(str(socket_path(repository)))
+            connection.connect(str(_listening(repository)))
             connection.sendall(command.model_dump_json().encode() + b"\n")
             line = _line(connection)
         except (FileNotFoundError, ConnectionRefusedError):
@@ -72,7 +90,8 @@ class ControlSocket:
     """
 
     def __init__(self, repository: Path) -> None:
-        self._path = socket_path(repository)
+        self._paths = socket_paths(repository)
+        self._path: Path | None = None
         self._pending: queue.SimpleQueue[tuple[Command, socket.socket]] = queue.SimpleQueue()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.is_first = True
@@ -81,7 +100,7 @@ class ControlSocket:
 
     def close(self) -> None:
         """Stop listening; commands that have not run end without an answer."""
-        if self.is_listening:
+        if self._path is not None:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._path.unlink(missing_ok=True)
@@ -96,34 +115,30 @@ class ControlSocket:
                     connection.sendall(_OUTCOMES.dump_json(run(command)) + b"\n")
 
     def _listen(self) -> bool:
-        try:
-            self._remove_stale()
-            before = os.umask(0o177)
+        problem = "no folder for the socket: set TMPDIR"
+        for path in self._paths:
+            if _is_served(path):
+                self.is_first = False
+                problem = "another supervisor serves this repository"
+                break
+        for path in self._paths if self.is_first else ():
             try:
-                self._listener.bind(str(self._path))
-            finally:
-                os.umask(before)
-            self._listener.listen()
-        except OSError as error:
-            log.warning("reload and rollback cannot be used: %s: %s", self._path, error.strerror)
-            return False
-        threading.Thread(target=self._accept, name="control-socket", daemon=True).start()
-        return True
-
-    def _remove_stale(self) -> None:
-        """Remove the socket of a dead supervisor.
-
-        Raises:
-            OSError: another one listens there.
-        """
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            try:
-                probe.connect(str(self._path))
-            except (FileNotFoundError, ConnectionRefusedError):
-                self._path.unlink(missing_ok=True)
-                return
-        self.is_first = False
-        raise OSError(0, "another supervisor serves this repository")
+                with contextlib.suppress(FileExistsError):
+                    path.parent.mkdir(mode=0o700)
+                if not _is_private(path.parent):
+                    problem = f"{path.parent} is not a folder of this user alone (mode 0700)"
+                    continue
+                path.unlink(missing_ok=True)  # of a supervisor that was killed
+                self._listener.bind(str(path))
+                self._listener.listen()
+            except OSError as error:
+                problem = f"{path}: {error.strerror or error}"
+                continue
+            self._path = path
+            threading.Thread(target=self._accept, name="control-socket", daemon=True).start()
+            return True
+        log.warning("reload and rollback cannot be used: %s", problem)
+        return False
 
     def _accept(self) -> None:
         while True:
@@ -138,6 +153,30 @@ class ControlSocket:
                 connection.close()
             else:
                 self._pending.put((command, connection))
+
+
+def _is_served(path: Path) -> bool:
+    """Whether a supervisor listens there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            if not _is_private(path.parent):
+                return False
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _listening(repository: Path) -> Path:
+    """The socket of the repository's supervisor.
+
+    Raises:
+        FileNotFoundError: none listens.
+    """
+    for path in socket_paths(repository):
+        if _is_served(path):
+            return path
+    raise FileNotFoundError(repository)
 
 
 def _line(connection: socket.socket) -> bytes:

@@ -20,6 +20,10 @@ from serving.errors import SetupError
 
 BACKENDS = Path(__file__).parent.parent / "backends"
 STUB = "triton_python_backend_stub"
+_SECRETS = frozenset(
+    ("KEY", "KEYS", "TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "CREDENTIALS")
+)
+"""Words in names of environment variables whose values are secrets (`AWS_SECRET_ACCESS_KEY`)."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Installation:
         paths = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
         libraries = [*map(str, self.libraries), os.environ.get("LD_LIBRARY_PATH", "")]
         return {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not _is_private(name)},
             "ORT_DISABLE_TELEMETRY": "1",
             "PATH": os.pathsep.join(paths),
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
@@ -67,6 +71,15 @@ class Installation:
 
 
 _bytecode = shutil.ignore_patterns("__pycache__")
+
+
+def _is_private(name: str) -> bool:
+    """Whether an environment variable is the gateway's, or a secret by its name.
+
+    A model's code sees the server's environment. OpenTelemetry's headers may contain a secret too,
+    but Triton's exporter needs them.
+    """
+    return name.startswith("TRIPTYCH_") or not _SECRETS.isdisjoint(name.upper().split("_"))
 
 
 def find_installation(program: Path | None = None) -> Installation:

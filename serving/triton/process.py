@@ -18,15 +18,36 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_SECCOMP = 22
+_PR_SET_NO_NEW_PRIVS = 38
 _TICK_S = 0.1
+_PRIVATE_UMASK = 0o077
+_FCHMOD = {"x86_64": (0xC000003E, 91), "aarch64": (0xC00000B7, 52)}
+"""The kernel's number of the architecture, and of `fchmod` on it."""
 
 # Runs in the child between fork and exec; a `preexec_fn` would run Python in a copy of a process
 # with threads. The parent is compared because it may have died before prctl was called.
+#
+# Files are created for this user alone. For regions in /dev/shm the umask is not enough: Boost,
+# with which Triton creates them, calls `fchmod(0644)`. So a filter (seccomp(2)) makes `fchmod`
+# succeed without an effect, in Triton and in the processes of its models.
 _LAUNCHER = f"""
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, signal.SIGTERM)
+import ctypes, os, platform, signal, struct, sys
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+prctl({_PR_SET_PDEATHSIG}, signal.SIGTERM)
 if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
+os.umask({_PRIVATE_UMASK})
+LOAD, EQUAL, RETURN, ALLOW, NO_EFFECT = 0x20, 0x15, 0x06, 0x7FFF0000, 0x00050000
+architecture, fchmod = {_FCHMOD}.get(platform.machine(), (0, 0))
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in (
+    (LOAD, 0, 0, 4), (EQUAL, 0, 3, architecture), (LOAD, 0, 0, 0), (EQUAL, 0, 1, fchmod),
+    (RETURN, 0, 0, NO_EFFECT), (RETURN, 0, 0, ALLOW))))
+filter = ctypes.create_string_buffer(struct.pack("HP", 6, ctypes.addressof(program)))
+words = [ctypes.c_ulong(n) for n in ({_PR_SET_NO_NEW_PRIVS}, 1, 0, 0, 0)]
+if prctl(*words) or prctl({_PR_SET_SECCOMP}, 2, filter):
+    print("W0000 no seccomp: other users can read Triton's shared memory,",
+          os.strerror(ctypes.get_errno()), flush=True)
 os.execv(sys.argv[2], sys.argv[2:])
 """
 
@@ -47,7 +68,7 @@ def launch(
     """Start a program in a session of its own that gets SIGTERM when the calling thread ends.
 
     Its own session keeps the terminal's Ctrl-C away from it: we decide the order of stopping.
-    stdout and stderr come as one pipe.
+    What it creates is closed to other users. stdout and stderr come as one pipe.
     """
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command],

@@ -1,42 +1,62 @@
 """Files that one server creates outside its repository, named so that only ours are removed.
 
-A server keeps shared-memory files in `/dev/shm` and its backend directory in the temporary folder;
-after SIGKILL they stay. Each server therefore has its own file name prefix and a lock file that its
-processes inherit. The lock is held while any of them lives, across pid namespaces too; if a lock
-can be taken, all files with its prefix are stale.
+A server keeps shared-memory files in `/dev/shm`, and its backend directory and the socket of its
+management endpoints in a folder of the temporary folder; after SIGKILL they stay. Each server
+therefore has its own file name prefix and a lock file that its processes inherit. The lock is held
+while any of them lives, across pid namespaces too; if a lock can be taken, all files with its
+prefix are stale.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
-import uuid
 from pathlib import Path
+
+from serving.errors import SetupError
 
 SHARED_MEMORY = Path("/dev/shm")
 FAMILY = "triptych_"
+FOLDER = "run"
+SOCKET = "http"
+_LONGEST_SOCKET_PATH = 107
+"""In bytes: Linux stores 108, the last of which is zero."""
 
 
 class RuntimeFiles:
-    """The prefix, lock and backend directory of one server; held until `remove`.
+    """The prefix, lock and private folder of one server; held until `remove`.
 
     Creating one first removes the files of dead servers.
 
     Args:
         shared_memory: Where Triton's python backend keeps its regions.
-        temporary: Where the backend directory is made; None: the system's temporary folder.
+        temporary: Where the folder is made; None: the system's temporary folder.
+
+    Raises:
+        SetupError: the path of the temporary folder is too long for a socket.
     """
 
     def __init__(self, shared_memory: Path = SHARED_MEMORY, temporary: Path | None = None) -> None:
         self._folders = (shared_memory, temporary or Path(tempfile.gettempdir()))
         self._remove_stale()
-        self.prefix = f"{FAMILY}{uuid.uuid4().hex}_"
+        self.prefix = f"{FAMILY}{secrets.token_hex(8)}_"
+        folder = self._folders[1] / f"{self.prefix}{FOLDER}"
+        self.socket = folder / SOCKET
+        """Where Triton's HTTP endpoints listen."""
+        if len(os.fsencode(self.socket)) > _LONGEST_SOCKET_PATH:
+            raise SetupError(
+                f"the path of the temporary folder {self._folders[1]} is too long for a socket "
+                f"({self.socket} has more than {_LONGEST_SOCKET_PATH} bytes): set TMPDIR to a "
+                "shorter one"
+            )
         self.lock = os.open(shared_memory / f"{self.prefix}lock", os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self.lock, fcntl.LOCK_EX)
-        self.backends = self._folders[1] / f"{self.prefix}backends"
-        self.backends.mkdir(mode=0o700)
+        folder.mkdir(mode=0o700)
+        self.backends = folder / "backends"
+        self.backends.mkdir()
 
     def paths(self) -> list[Path]:
         """All files with this server's prefix, the lock included."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
 import time
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -16,9 +15,10 @@ from serving.bundle import Bundle
 from serving.errors import BundleError, SetupError
 from serving.ports import free_ports
 from serving.repository import Repository, VersionLock
+from serving.stall_detector import StallDetector
 from serving.triton import process as processes
 from serving.triton.bundle_loader import BundleLoader
-from serving.triton.control import ModelControl, ServerStatus, restrictions
+from serving.triton.control import ModelControl, ServerStatus
 from serving.triton.installation import Installation, find_installation
 from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.served import FILE, Choice, ServedVersions
@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 _LOADS_AT_ONCE = 4
 _POLL_S = 0.2
+_STATUS_PERIOD_S = 1.0
+_LONGEST_GAP_S = 5.0
+"""A longer time between two readings of the status means that this process was suspended."""
 
 
 class TritonServer:
@@ -51,6 +54,7 @@ class TritonServer:
         self._progress = progress
         self._cleanup = contextlib.ExitStack()
         self._process: ServerProcess | None = None
+        self._files: RuntimeFiles | None = None
         self._control: ModelControl | None = None
         self._ports: dict[str, int] = {}
         self._is_serving = False
@@ -75,9 +79,10 @@ class TritonServer:
         self.stop()
 
     @property
-    def http_address(self) -> str:
-        """`host:port` of KServe v2 over HTTP."""
-        return self._address("HTTP")
+    def http_socket(self) -> Path:
+        """The Unix socket of KServe v2 over HTTP, of Triton's management endpoints too."""
+        assert self._files is not None, "the server is not started"
+        return self._files.socket
 
     @property
     def grpc_address(self) -> str:
@@ -288,23 +293,16 @@ class TritonServer:
 
     def _launch(self, installation: Installation) -> None:
         settings = self.settings
-        wanted = {
-            "HTTP": settings.http_port,
-            "gRPC": settings.grpc_port,
-            "metrics": settings.metrics_port,
-        }
+        wanted = {"gRPC": settings.grpc_port, "metrics": settings.metrics_port}
         # A restart keeps the ports that were chosen: clients are connected to them.
         self._ports = free_ports(settings.host, self._ports or wanted)
-        files = RuntimeFiles()
+        files = self._files = RuntimeFiles()
         self._cleanup.callback(files.remove)
         installation.assemble(files.backends)
         self._progress(f"starting {installation.program.name}")
-        secret = secrets.token_hex()
-        arguments = command(installation, settings, self._ports, files) + restrictions(secret)
+        arguments = command(installation, settings, self._ports, files)
         self._process = ServerProcess(installation, arguments, files, self._read_log)
-        self._control = ModelControl(
-            self.http_address, self.metrics_address, secret, self.settings.ready_timeout_s
-        )
+        self._control = ModelControl(files.socket, self.metrics_address, settings.ready_timeout_s)
         self._loader.begin(self._control, (each.name for each in files.backends.iterdir()))
 
     def _await_live(self, deadline: float) -> None:
@@ -319,15 +317,15 @@ class TritonServer:
             time.sleep(0.05)
 
     def _run_all(self, loads: Sequence[Callable[[], object]]) -> list[SetupError]:
-        """Load several bundles at once, while the server lives.
+        """Load several bundles at once, while the server lives and responds.
 
         Returns:
             Why those that failed did.
 
         Raises:
-            SetupError: the server ended; it is stopped.
+            SetupError: the server ended or does not respond; it is stopped.
         """
-        failures = []
+        failures, stalls = [], StallDetector(longest_gap_s=_LONGEST_GAP_S)
         with ThreadPoolExecutor(_LOADS_AT_ONCE) as pool:
             running = {pool.submit(load) for load in loads}
             try:
@@ -340,6 +338,11 @@ class TritonServer:
                             failures.append(error)
                     if not self.is_alive:
                         raise SetupError(f"tritonserver ended while loading: {self._last_error}")
+                    if running and stalls.read_s_ago() >= _STATUS_PERIOD_S:
+                        status = self._require_control().status()
+                        stalls.update(status.engines if status else None)
+                        if stalls.unresponsive_s > self.settings.stuck_after_s:
+                            raise SetupError("tritonserver does not respond while loading")
             except BaseException as error:
                 pool.shutdown(wait=False, cancel_futures=True)
                 # The models' processes hold a dead server's connections open, so they go too. A

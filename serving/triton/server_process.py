@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from serving.triton import process as processes
+from serving.triton.control import restrictions
 from serving.triton.devices import GPU
 from serving.triton.installation import Installation
 from serving.triton.runtime_files import RuntimeFiles
@@ -102,9 +103,7 @@ def await_orphan(settings: TritonSettings) -> None:
     Its requests in flight may take `stop_timeout_s`. Call it when no living supervisor has these
     ports on this repository.
     """
-    ports = _port_arguments(
-        {"HTTP": settings.http_port, "gRPC": settings.grpc_port, "metrics": settings.metrics_port}
-    )
+    ports = _port_arguments({"gRPC": settings.grpc_port, "metrics": settings.metrics_port})
     fixed = {argument for argument in ports if not argument.endswith("=0")}
     repository = _repository_argument(settings.repository)
     until_s = time.monotonic() + settings.stop_timeout_s + _ORPHAN_S
@@ -128,17 +127,19 @@ def command(
     ports: Mapping[str, int],
     files: RuntimeFiles,
 ) -> list[str]:
-    """Program and arguments: explicit model control, no auto-completion, one listen address."""
+    """Program and arguments: explicit model control, no auto-completion, HTTP on a socket alone."""
     return [
         str(installation.program),
         _repository_argument(settings.repository),
         f"--backend-directory={files.backends}",
         "--model-control-mode=explicit",
         "--disable-auto-complete-config",
-        f"--http-address={settings.host}",
+        f"--http-address=unix:{files.socket}",
+        "--http-port=0",
         f"--grpc-address={settings.host}",
         f"--metrics-address={settings.host}",
         *_port_arguments(ports),
+        restrictions(),
         f"--exit-timeout-secs={max(1, int(settings.stop_timeout_s))}",
         f"--backend-config=python,shm-region-prefix-name={files.prefix}",
         f"--backend-config=python,stub-timeout-seconds={int(settings.ready_timeout_s)}",

@@ -14,12 +14,12 @@ from serving.triton.devices import ANY_DEVICE, ServedDevice
 class TritonSettings:
     """Frozen settings of one server; two servers in one process are two of these.
 
-    Ports given as 0 are chosen among the free ones when the server starts.
+    `host` is the address of gRPC and metrics; HTTP has a Unix socket. Ports given as 0 are chosen
+    among the free ones when the server starts.
     """
 
     repository: Path
     host: str = "127.0.0.1"
-    http_port: int = 0
     grpc_port: int = 0
     metrics_port: int = 0
     program: Path | None = None
@@ -52,8 +52,8 @@ class TritonSettings:
     others: the gateway sends one for sampled traces."""
     capacity: CapacitySettings = field(default_factory=CapacitySettings)
     """Of every generator; fields left None are taken from each model's `config.pbtxt`."""
-    max_restarts: int = 5
-    """Consecutive restarts, without a healthy minute between them, before giving up."""
+    max_failed_starts: int = 5
+    """In a row, before giving up; a server that was ready is restarted without a limit."""
 
 
 def program_from_environment() -> Path | None:

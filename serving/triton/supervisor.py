@@ -27,15 +27,21 @@ REFRESH_PERIOD_S = 2.0
 HEALTHY_AFTER_S = 60.0
 _CANARY_STEPS = 20
 """Steps that a gateway's canaries may take while a server is idle; `/ready` sends one in 10 s."""
-_LONGEST_GAP_S = 2.0
-"""A longer time between two checks means that this process was suspended itself."""
+_LONGEST_GAP_S = 5.0
+"""A longer time between two checks means that this process was suspended itself, or loaded models;
+a check of a server that does not respond takes less than two seconds."""
+_LONGEST_BACK_OFF_S = 10.0
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Keeps one started server serving: heals its models, restarts it, gives up after too many.
+    """Keeps one started server serving: heals its models, restarts it.
+
+    A server that was ready is restarted however often it ends, since a request may have ended it:
+    at once, then after 1, 2, 4, … 10 seconds, until it has been healthy for a minute. A server that
+    does not start is given up after `max_failed_starts` attempts in a row.
 
     It alone decides which version of each bundle is served; everything else follows Triton.
 
@@ -57,7 +63,10 @@ class Supervisor:
         self._refreshed_s = -math.inf
         self._clock = clock
         self._restarts = 0
+        self._failed_starts = 0
+        self._start_at_s: float | None = None
         self._steps: dict[str, float] = {}
+        self._started_s = self._busy_s = clock()
         self._reset()
 
     def run(self) -> NoReturn:
@@ -76,20 +85,28 @@ class Supervisor:
         """Check once, and repair what is broken.
 
         Raises:
-            SetupError: too many restarts without a healthy minute between them.
+            SetupError: too many starts in a row have failed.
         """
-        if self._clock() - self._started_s > HEALTHY_AFTER_S:
-            self._restarts = 0
         server, settings = self._server, self._server.settings
         if not server.is_alive:
-            log.error("tritonserver ended: %s", server.last_output)
-            self._restart("tritonserver ended")
+            self._restart_ended()
+            return
+        if self._clock() - self._started_s > HEALTHY_AFTER_S:
+            self._restarts = 0
+        status = server.status()
+        self._stalls.update(status.engines if status else None)
+        if status is None:  # further calls would wait, too
+            self._busy_s = self._clock()
+            if self._stalls.unresponsive_s > settings.stuck_after_s:
+                self._restart("tritonserver does not respond")
         elif server.is_missing_stubs and server.dead_stubs >= settings.max_dead_stubs:
             self._restart(f"{server.dead_stubs} dead stubs hold shared memory, and one more died")
         else:
             self._heal()
-            self._check_versions()
-            self._check_stalls()
+            if server.is_alive:
+                self._check_versions()
+            if server.is_alive:
+                self._check_stalls(status)
 
     def _heal(self) -> None:
         try:
@@ -97,7 +114,7 @@ class Supervisor:
         except SetupError as error:
             log.error("healing failed: %s", error)
             # Without a dead process the bundle itself is at fault: a restart would not help.
-            if not self._server.is_alive or self._server.dead_stubs:
+            if self._server.is_alive and self._server.dead_stubs:
                 self._restart(error.message)
 
     def _check_versions(self) -> None:
@@ -108,10 +125,9 @@ class Supervisor:
             self._refreshed_s = self._clock()
             self._versions.refresh()
 
-    def _check_stalls(self) -> None:
-        """Kill stalled models; restart an unresponsive server, or an idle one with dead stubs."""
-        status, stuck_after_s = self._server.status(), self._server.settings.stuck_after_s
-        self._stalls.update(status.engines if status else None)
+    def _check_stalls(self, status: ServerStatus) -> None:
+        """Kill stalled models; restart an idle server with dead stubs."""
+        stuck_after_s = self._server.settings.stuck_after_s
         for model, stalled_s in self._stalls.stalled_s.items():
             stalled = {pid for pid, seconds in stalled_s.items() if seconds > stuck_after_s}
             for pid in self._server.kill_stubs(model, stalled) if stalled else ():
@@ -121,11 +137,8 @@ class Supervisor:
                     stalled_s[pid],
                     pid,
                 )
-        if self._stalls.unresponsive_s > stuck_after_s:
-            self._restart("tritonserver does not respond")
-            return
-        if status is None or not status.is_idle or self._has_worked(status):
-            self._steps = status.steps if status else {}
+        if not status.is_idle or self._has_worked(status):
+            self._steps = status.steps
             self._busy_s = self._clock()
         is_long_idle = self._clock() - self._busy_s > self._server.settings.idle_before_restart_s
         if self._server.dead_stubs and is_long_idle:
@@ -138,17 +151,37 @@ class Supervisor:
         steps = status.steps
         return any(abs(steps[model] - self._steps.get(model, 0)) > _CANARY_STEPS for model in steps)
 
+    def _restart_ended(self) -> None:
+        """Start a server that has ended again, at once or when its back-off is over."""
+        if self._start_at_s is None:
+            log.error("tritonserver ended: %s", self._server.last_output)
+            self._server.stop(at_once=True)  # its models' processes
+            back_off_s = min(2.0 ** (self._restarts - 1), _LONGEST_BACK_OFF_S)
+            self._start_at_s = self._clock() + (back_off_s if self._restarts else 0.0)
+        if self._clock() >= self._start_at_s:
+            self._start("it ended")
+
     def _restart(self, reason: str) -> None:
-        """Stop and start; after a failed start the next check finds a dead server."""
-        if self._restarts >= self._server.settings.max_restarts:
-            raise SetupError(f"gave up after {self._restarts} restarts: {reason}")
+        self._server.stop(at_once=True)
+        self._start(reason)
+
+    def _start(self, reason: str) -> None:
+        """Start the stopped server; if that fails the next check finds that it is not alive."""
         self._restarts += 1
         log.error("restarting Triton (%d): %s", self._restarts, reason)
-        self._server.stop(at_once=True)
         try:
             self._server.start(strict=False)
         except SetupError as error:
+            self._failed_starts += 1
+            if self._failed_starts >= self._server.settings.max_failed_starts:
+                raise SetupError(
+                    f"gave up: Triton did not start {self._failed_starts} times in a row: "
+                    f"{error.message}"
+                ) from error
             log.error("Triton did not start: %s", error)
+        else:
+            self._failed_starts = 0
+        self._start_at_s = None
         self._reset()
 
     def _reset(self) -> None:

@@ -14,8 +14,7 @@ DOCKER = Path(__file__).parents[2] / "docker"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
 RESOURCES = list(yaml.safe_load_all((DOCKER / "kubernetes.yaml").read_text()))
 SERVICES = ("triton", "gateway")
-LIVENESS = {"triton": "/v2/health/live", "gateway": "/health"}
-"""As docs/operations.md defines it: the process responds."""
+PROBE = ["python3", "-m", "serving.probe"]
 
 
 def resource(kind: str, name: str) -> dict[str, Any]:
@@ -40,9 +39,12 @@ def test_both_run_the_same_command(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_health_is_liveness_in_both(name: str) -> None:
-    [url] = re.findall(r"http://127.0.0.1:\d+(/\S+)'", COMPOSE[name]["healthcheck"]["test"][-1])
-    probe = container(name)["livenessProbe"]
-    assert url == probe["httpGet"]["path"] == LIVENESS[name]
+    probe, test = container(name)["livenessProbe"], COMPOSE[name]["healthcheck"]["test"]
+    if name == "triton":
+        assert test == ["CMD", *probe["exec"]["command"]] == ["CMD", *PROBE, "--live"]
+    else:
+        [url] = re.findall(r"http://127.0.0.1:\d+(/\S+)'", test[-1])
+        assert url == probe["httpGet"]["path"] == "/health"
     assert COMPOSE[name]["healthcheck"]["retries"] == probe["failureThreshold"]
 
 
@@ -53,9 +55,12 @@ def test_liveness_leaves_the_supervisor_its_time() -> None:
 
 def test_readiness_is_the_gateways_own_and_tritons_with_a_model() -> None:
     assert container("gateway")["readinessProbe"]["httpGet"]["path"] == "/ready"
-    assert container("triton")["readinessProbe"]["exec"]["command"] == [
-        *("python3", "-m", "serving.probe")
-    ]
+    assert container("triton")["readinessProbe"]["exec"]["command"] == PROBE
+
+
+def test_tritons_http_has_no_port() -> None:
+    assert {port["containerPort"] for port in container("triton")["ports"]} == {8001, 8002}
+    assert "EXPOSE 8001 8002\n" in (DOCKER / "Dockerfile").read_text()
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -116,7 +121,7 @@ def test_tritons_ports_admit_the_gateway_alone() -> None:
     policy = resource("NetworkPolicy", "triton")["spec"]
     [rule] = policy["ingress"]
     assert rule["from"] == [{"podSelector": {"matchLabels": {"app": "gateway"}}}]
-    assert {port["port"] for port in rule["ports"]} == {8001, 8002}, "8000 is the supervisor's"
+    assert {port["port"] for port in rule["ports"]} == {8001, 8002}
     assert policy["egress"] == []
 
 

@@ -22,6 +22,7 @@ from serving.gateway.service import Service
 from serving.repository import Repository
 from serving.settings import GatewaySettings
 from serving.triton import TritonServer, TritonSettings
+from tests.serving.triton.tiny import http
 
 pytestmark = pytest.mark.integration
 
@@ -60,8 +61,9 @@ async def gateway(server: TritonServer) -> AsyncIterator[httpx.AsyncClient]:
 
 def executed(server: TritonServer, model: str) -> tuple[int, int]:
     """Requests that Triton has answered, and executions of the model."""
-    url = f"http://{server.http_address}/v2/models/{model}/stats"
-    (stats,) = httpx.get(url, trust_env=False).raise_for_status().json()["model_stats"]
+    with http(server) as client:
+        reply = client.get(f"/v2/models/{model}/stats").raise_for_status()
+    (stats,) = reply.json()["model_stats"]
     return stats["inference_stats"]["success"]["count"], stats["execution_count"]
 
 

@@ -7,10 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
-import tritonclient.http as triton
+import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from export.framing import Framing
@@ -19,6 +18,7 @@ from serving.bundle import Bundle, Graph
 from serving.bundle_reader import newest_bundle
 from serving.triton import TritonServer
 from tests.native.conftest import JOINED, PRECISIONS, STATELESS
+from tests.serving.triton.tiny import http
 
 pytestmark = [pytest.mark.full, pytest.mark.integration]
 
@@ -37,8 +37,8 @@ def _ask(server: TritonServer, model: str, feeds: Feeds, outputs: list[str]) -> 
         port.set_data_from_numpy(np.ascontiguousarray(value))
         inputs.append(port)
     wanted = [triton.InferRequestedOutput(name) for name in outputs]
-    with triton.InferenceServerClient(server.http_address, network_timeout=60) as client:
-        answer = client.infer(model, inputs, outputs=wanted)
+    with triton.InferenceServerClient(server.grpc_address) as client:
+        answer = client.infer(model, inputs, outputs=wanted, client_timeout=60)
     return {name: answer.as_numpy(name) for name in outputs}
 
 
@@ -118,8 +118,9 @@ def test_text_beyond_the_table_of_positions_is_refused_by_both(servers: Servers)
 
 def _executions(server: TritonServer, model: str) -> tuple[int, int, int]:
     """Requests, rows and executions of a model."""
-    url = f"http://{server.http_address}/v2/models/{model}/stats"
-    (stats,) = httpx.get(url, trust_env=False).raise_for_status().json()["model_stats"]
+    with http(server) as client:
+        reply = client.get(f"/v2/models/{model}/stats").raise_for_status()
+    (stats,) = reply.json()["model_stats"]
     return (
         stats["inference_stats"]["success"]["count"],
         stats["inference_count"],

@@ -1,32 +1,69 @@
-"""The readiness probe of a Triton container."""
+"""The probes of a Triton container."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from serving import probe
 from serving.triton import TritonServer, TritonSettings
+from serving.triton.control_socket import ControlSocket
 from tests.serving.triton.tiny import publish_times
 
 
+def run(*arguments: str | Path, temporary: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "serving.probe", *arguments],
+        env={**os.environ, "TMPDIR": str(temporary or tempfile.gettempdir())},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
 @pytest.mark.integration
-def test_triton_without_a_model_is_alive_and_not_ready(tmp_path: Path) -> None:
+def test_triton_without_a_model_is_alive_and_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with TritonServer(TritonSettings(tmp_path)) as server:
-        assert probe.problem(server.http_address) == "no model is loaded"
+        socket = server.http_socket
+        assert socket in Path(tempfile.gettempdir()).glob(probe.HTTP_SOCKETS)
+        assert probe.problem(socket) == "no model is loaded"
+        assert probe.death(socket) is None
         publish_times(tmp_path, "twice", 2)
         server.load("twice")
-        assert probe.problem(server.http_address) is None
-        command = [sys.executable, "-m", "serving.probe", server.http_address]
-        assert subprocess.run(command, timeout=30, check=False).returncode == 0
+        assert probe.problem(socket) is None
+        assert run(socket).returncode == run("--live", socket).returncode == 0
+        assert run().returncode == run("--live").returncode == 0
+        assert server.pid is not None
+        monkeypatch.setattr(probe, "TIMEOUT_S", 0.3)
+        os.kill(server.pid, signal.SIGSTOP)
+        assert "timed out" in (probe.death(socket) or "it lives")
+        assert "timed out" in (probe.problem(socket) or "it is ready")
 
 
-def test_no_response_is_one_line_and_exit_code_1() -> None:
-    command = [sys.executable, "-m", "serving.probe", "127.0.0.1:1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+@pytest.mark.parametrize(("flags", "word"), [((), "ready"), (("--live",), "live")])
+def test_no_response_is_one_line_and_exit_code_1(flags: tuple[str, ...], word: str) -> None:
+    done = run(*flags, "/nowhere/http")
     assert done.returncode == 1
-    assert done.stderr.startswith("not ready: no response from 127.0.0.1:1: ")
+    assert done.stderr.startswith(f"not {word}: no response from /nowhere/http: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_supervisor_without_a_server_is_alive_and_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert run("--live", temporary=tmp_path).returncode == 1
+    with contextlib.closing(ControlSocket(tmp_path)):
+        assert run("--live", temporary=tmp_path).returncode == 0
+        assert run(temporary=tmp_path).returncode == 1
+    assert run("--live", temporary=tmp_path).returncode == 1

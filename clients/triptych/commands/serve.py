@@ -61,7 +61,7 @@ def serve(
     imported("serving.triton.devices", "serve-cpu").ServedDevice.of(device)  # or refuses it
     free_ports = imported("serving.ports", "serve-cpu").free_ports
     front = free_ports(host, {"http": http_port, "grpc": grpc_port})
-    back = free_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
+    back = free_ports("127.0.0.1", {"grpc": 0, "metrics": 0})
     program = (sys.executable, "-m", "triptych")
     shared = ("--repository", str(repository))
     triton = [f"--{name}-port={port}" for name, port in back.items()]

@@ -18,10 +18,12 @@ def triton(
     repository: Annotated[
         Path, typer.Option(help="Model repository, as `triptych export` fills it.")
     ] = Path("model_repository"),
-    host: Annotated[str, typer.Option(help="Address to listen on; never a public one.")] = (
-        "127.0.0.1"
-    ),
-    http_port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    host: Annotated[
+        str, typer.Option(help="Address of gRPC and metrics; never a public one.")
+    ] = "127.0.0.1",
+    http_port: Annotated[
+        int | None, typer.Option(hidden=True, help="Ignored: HTTP has a private socket, no port.")
+    ] = None,
     grpc_port: Annotated[int, typer.Option(min=0, max=65535)] = 8001,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535)] = 8002,
     graceful_termination_timeout: Annotated[
@@ -81,10 +83,11 @@ def triton(
     triptych triton --repository model_repository
     """
     server = imported("serving.triton", "serve-cpu")
+    if http_port is not None:
+        typer.echo("--http-port is ignored: Triton's HTTP has a private socket (see D89)", err=True)
     settings = server.TritonSettings(
         repository=repository,
         host=host,
-        http_port=http_port,
         grpc_port=grpc_port,
         metrics_port=metrics_port,
         program=server.program_from_environment(),

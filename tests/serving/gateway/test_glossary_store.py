@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -44,6 +46,18 @@ def test_what_is_put_is_read_by_another_process(store: GlossaryStore, tmp_path: 
     assert store.delete("alice", "kitchen").size == 1
     with pytest.raises(UnknownGlossary):
         rendering(other)
+
+
+def test_folders_are_closed_to_other_users(store: GlossaryStore, tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        store.put("alice", Glossary(name="a", source="es", target="en", terms={"a": "b"}))
+    finally:
+        os.umask(before)
+    folder = tmp_path / "glossaries"
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, *folder.iterdir())] == [
+        *(0o700, 0o700)
+    ]
 
 
 def test_unchanged_glossary_is_read_once(store: GlossaryStore) -> None:

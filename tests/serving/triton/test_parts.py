@@ -59,7 +59,7 @@ def test_stale_runtime_files_are_removed_and_live_ones_kept(tmp_path: Path) -> N
     RuntimeFiles(memory, temporary).remove()
     assert not any(path.exists() for path in (*dead, backend.parent))
     assert region in living.paths()
-    assert living.backends in living.paths()
+    assert living.backends.parent == living.socket.parent in living.paths()
     living.remove()
     assert [path for folder in (memory, temporary) for path in folder.iterdir()] == [strange]
 

@@ -1,32 +1,26 @@
-"""Triton's management endpoints accept its supervisor and no other peer of its ports."""
+"""What others reach of a Triton server: peers of its ports, and users of its machine."""
 
 from __future__ import annotations
 
-import logging
+import os
+import shutil
+import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
+import psutil
 import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from serving.triton import TritonServer, TritonSettings
-from tests.serving.triton.tiny import answer, publish_times
+from serving.triton.runtime_files import SHARED_MEMORY
+from tests.serving.triton.tiny import answer, http, publish_times, runtime_files
 
 pytestmark = pytest.mark.integration
 
-CHANGES = (
-    "v2/repository/index",
-    "v2/repository/models/twice/unload",
-    "v2/repository/models/twice/load",
-    "v2/systemsharedmemory/region/ours/register",
-    "v2/systemsharedmemory/unregister",
-    "v2/cudasharedmemory/unregister",
-    "v2/logging",
-    "v2/trace/setting",
-    "v2/models/twice/trace/setting",
-)
 READS = (
     "v2",
     "v2/health/live",
@@ -62,19 +56,29 @@ def client(server: TritonServer) -> Iterator[triton.InferenceServerClient]:
         yield connected
 
 
-@pytest.mark.parametrize("path", CHANGES)
-@pytest.mark.parametrize("headers", [{}, {"triptych-secret": "guessed"}], ids=["none", "wrong"])
-def test_management_over_http_is_refused_without_the_secret(
-    server: TritonServer, path: str, headers: dict[str, str]
-) -> None:
-    url = f"http://{server.http_address}/{path}"
-    refused = httpx.post(url, json={}, headers=headers, trust_env=False)
-    assert refused.status_code == 403, refused.text
-    assert answer(server, "twice") == 2
+def test_http_has_no_port_and_no_other_user_can_connect(server: TritonServer) -> None:
+    connections = psutil.Process(server.pid).net_connections("tcp")
+    listening = {c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN}
+    ports = {int(a.rpartition(":")[-1]) for a in (server.grpc_address, server.metrics_address)}
+    assert listening == ports
+    connect = (
+        "import socket, sys\n"
+        "with socket.socket(socket.AF_UNIX) as one: one.connect(sys.argv[1]); print('connected')"
+    )
+    command = [sys.executable, "-c", connect, str(server.http_socket)]
+    ours = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ours.stdout == "connected\n", ours.stderr
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    command[0] = str(shutil.which("python3", path="/usr/bin"))
+    theirs = subprocess.run(
+        command, capture_output=True, text=True, timeout=30, check=False, user=65534, group=65534
+    )
+    assert "PermissionError" in theirs.stderr
 
 
 @pytest.mark.parametrize("change", GRPC_CHANGES)
-def test_management_over_grpc_is_refused_without_the_secret(
+def test_management_over_grpc_is_refused(
     server: TritonServer, client: triton.InferenceServerClient, change: str
 ) -> None:
     with pytest.raises(InferenceServerException, match="restricted"):
@@ -82,10 +86,28 @@ def test_management_over_grpc_is_refused_without_the_secret(
     assert answer(server, "twice") == 2
 
 
+def test_what_the_arguments_show_opens_nothing(
+    server: TritonServer, client: triton.InferenceServerClient
+) -> None:
+    """Every user of the machine can read them."""
+    arguments = Path(f"/proc/{server.pid}/cmdline").read_text().split("\0")
+    [restriction] = [a for a in arguments if "restricted" in a]
+    name, value = restriction.rpartition(":")[-1].split("=")
+    assert set(restriction.split("=")[1].split(":")[0].split(",")) == {
+        *("model-repository", "shared-memory", "trace", "logging")
+    }
+    for header in (name, f"triton-grpc-protocol-{name}"):
+        with pytest.raises(InferenceServerException, match="metadata size exceeds"):
+            client.get_model_repository_index(headers={header: value})
+        with pytest.raises(InferenceServerException, match="restricted"):
+            client.get_model_repository_index(headers={header: value[:7000]})
+    assert answer(server, "twice") == 2
+
+
 @pytest.mark.parametrize("path", READS)
-def test_what_clients_need_is_open_over_http(server: TritonServer, path: str) -> None:
-    url = f"http://{server.http_address}/{path}"
-    assert httpx.get(url, trust_env=False).status_code == 200
+def test_what_clients_need_is_served_over_http(server: TritonServer, path: str) -> None:
+    with http(server) as client:
+        assert client.get(path).status_code == 200
 
 
 def test_what_the_gateway_needs_is_open_over_grpc(client: triton.InferenceServerClient) -> None:
@@ -96,26 +118,33 @@ def test_what_the_gateway_needs_is_open_over_grpc(client: triton.InferenceServer
     assert client.get_model_metadata("twice").name == "twice"
 
 
-def test_supervisor_has_the_secret_and_logs_it_nowhere(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    publish_times(tmp_path, "twice", 2)
-    with caplog.at_level(logging.DEBUG), TritonServer(TritonSettings(tmp_path)) as server:
-        command = Path(f"/proc/{server.pid}/cmdline").read_text().split("\0")
-        secret = next(a for a in command if "restricted-api" in a).rpartition("=")[-1]
-        publish_times(tmp_path, "twice", 20, version=2)
-        assert server.load("twice") == 2
-        assert answer(server, "twice") == 20
-    assert len(secret) == 64
-    assert secret not in caplog.text
+def test_files_of_a_server_are_closed_to_other_users(server: TritonServer) -> None:
+    assert server.pid is not None
+    files = runtime_files(server.pid)()
+    assert any(path.parent == SHARED_MEMORY and path.stat().st_size for path in files)
+    for path in files:
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
-def test_each_server_has_a_secret_of_its_own(server: TritonServer, tmp_path: Path) -> None:
+def test_each_server_has_a_value_of_its_own(server: TritonServer, tmp_path: Path) -> None:
     publish_times(tmp_path, "other", 2)
     with TritonServer(TritonSettings(tmp_path)) as second:
         theirs, ours = (
             {a for a in Path(f"/proc/{one.pid}/cmdline").read_text().split("\0") if "restr" in a}
             for one in (second, server)
         )
-    assert len(theirs) == len(ours) == 2
+    assert len(theirs) == len(ours) == 1
     assert not theirs & ours
+
+
+def test_secrets_of_the_environment_do_not_reach_triton(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = ("TRIPTYCH_API_KEY", "TRIPTYCH_API_KEYS", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY")
+    kept = ("TOKENIZERS_PARALLELISM", "OTEL_EXPORTER_OTLP_HEADERS", "KEYBOARD")
+    for name in (*secrets, *kept):
+        monkeypatch.setenv(name, f"value-of-{name}")
+    with TritonServer(TritonSettings(tmp_path)) as server:
+        environment = Path(f"/proc/{server.pid}/environ").read_text()
+    assert all(f"value-of-{name}" in environment for name in kept)
+    assert not [name for name in secrets if f"value-of-{name}" in environment]

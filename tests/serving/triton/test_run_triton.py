@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
 
 from serving.engine_stats import read_engine_stats
 from serving.ports import free_ports
@@ -33,7 +34,9 @@ SUPERVISOR = """
 import sys
 from pathlib import Path
 from serving.triton import TritonSettings, run_triton
-sys.exit(run_triton(TritonSettings(Path(sys.argv[1]), "127.0.0.1", *map(int, sys.argv[2:]))))
+grpc_port, metrics_port = map(int, sys.argv[2:])
+settings = TritonSettings(Path(sys.argv[1]), grpc_port=grpc_port, metrics_port=metrics_port)
+sys.exit(run_triton(settings))
 """
 
 
@@ -82,8 +85,7 @@ class SupervisorProcess:
     """`run_triton` in a child process, with the pid of its server."""
 
     def __init__(self, repository: Path) -> None:
-        chosen = free_ports("127.0.0.1", {"HTTP": 0, "gRPC": 0, "metrics": 0})
-        self._http = f"http://127.0.0.1:{chosen['HTTP']}"
+        chosen = free_ports("127.0.0.1", {"gRPC": 0, "metrics": 0})
         self._grpc = f"127.0.0.1:{chosen['gRPC']}"
         self._metrics = f"http://127.0.0.1:{chosen['metrics']}/metrics"
         self._log = repository.parent / "supervisor.log"
@@ -115,10 +117,11 @@ class SupervisorProcess:
     def is_ready(self, model: str) -> bool:
         """Whether Triton has the model."""
         assert self.process.poll() is None, "run_triton ended"
-        try:
-            return httpx.get(f"{self._http}/v2/models/{model}/ready", trust_env=False).is_success
-        except httpx.TransportError:
-            return False
+        with triton.InferenceServerClient(self._grpc) as client:
+            try:
+                return bool(client.is_model_ready(model, client_timeout=5))
+            except InferenceServerException:
+                return False
 
     def wait_until_ready(self, model: str = "twice") -> None:
         wait_until(lambda: self.is_ready(model))
@@ -156,7 +159,7 @@ def test_server_of_a_killed_supervisor_is_awaited_for_its_ports(
     pid = supervisor.server()
     arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     flags = dict(argument.split("=", 1) for argument in arguments if "-port=" in argument)
-    ports = {f"{name}_port": int(flags[f"--{name}-port"]) for name in ("http", "grpc", "metrics")}
+    ports = {f"{name}_port": int(flags[f"--{name}-port"]) for name in ("grpc", "metrics")}
     await_orphan(TritonSettings(repository))
     assert "killed supervisor" not in caplog.text, "it has other ports"
     supervisor.process.kill()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -16,7 +19,7 @@ import pytest
 from serving.errors import SetupError
 from serving.triton import TritonServer, TritonSettings, process
 from serving.triton.installation import STUB, find_installation
-from serving.triton.supervisor import Supervisor
+from serving.triton.supervisor import WATCH_PERIOD_S, Supervisor
 from tests.serving.triton.tiny import (
     answer,
     incarnation,
@@ -108,14 +111,64 @@ def test_encoder_that_hangs_is_killed_and_replaced(repository: Path) -> None:
 
 @pytest.mark.integration
 def test_supervisor_restarts_a_killed_server_on_its_ports(server: TritonServer) -> None:
-    address, first = server.http_address, server.pid
+    address, first = server.grpc_address, server.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: not server.is_alive)
     Supervisor(server).check()
     assert server.pid != first
-    assert server.http_address == address
+    assert server.grpc_address == address
     assert answer(server, "twice") == 2
+
+
+@pytest.mark.integration
+def test_hung_server_is_killed_after_the_time_of_the_setting(repository: Path) -> None:
+    publish_times(repository, "twice", 2)
+    stuck_after_s = 6.0
+    with TritonServer(TritonSettings(repository, stuck_after_s=stuck_after_s)) as server:
+        supervisor, first = Supervisor(server), server.pid
+        assert first is not None
+        supervisor.check()
+        os.kill(first, signal.SIGSTOP)
+        hung_s = time.monotonic()
+        while server.pid == first:
+            server.await_loss(WATCH_PERIOD_S)
+            supervisor.check()
+        killed_s = time.monotonic() - hung_s
+        assert stuck_after_s < killed_s < stuck_after_s + 5, "a restart takes two of them"
+        assert answer(server, "twice") == 2
+
+
+@pytest.mark.integration
+def test_server_that_hangs_during_a_load_is_given_up(repository: Path) -> None:
+    publish_times(repository, "twice", 2)
+    with TritonServer(TritonSettings(repository, stuck_after_s=3)) as server:
+        publish_times(repository, "twice", 20, version=2)
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGSTOP)
+        with pytest.raises(SetupError, match="does not respond while loading"):
+            server.load("twice")
+        assert not server.is_alive
+
+
+@pytest.mark.integration
+def test_chunked_request_ends_the_server_and_not_its_supervisor(repository: Path) -> None:
+    """CVE-2025-23310, which only this user's processes can use."""
+    publish_times(repository, "twice", 2)
+    with TritonServer(TritonSettings(repository)) as server:
+        supervisor, first = Supervisor(server), server.pid
+        with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+            connection.connect(str(server.http_socket))
+            head = "POST /v2/models/twice/infer HTTP/1.1\r\nHost: a\r\n"
+            connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+            for _ in range(100):
+                connection.sendall(b"1\r\nA\r\n" * 10_000)
+            connection.sendall(b"0\r\n\r\n")
+            connection.recv(1)
+        wait_until(lambda: not server.is_alive)
+        supervisor.check()
+        assert server.pid not in (first, None)
+        assert answer(server, "twice") == 2
 
 
 @pytest.mark.integration

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
@@ -11,7 +13,7 @@ from serving.engine_stats import EngineStats
 from serving.errors import SetupError
 from serving.triton import TritonServer
 from serving.triton.control import ServerStatus
-from serving.triton.supervisor import Supervisor
+from serving.triton.supervisor import WATCH_PERIOD_S, Supervisor
 from tests.serving.triton.tiny import engine_stats
 
 
@@ -20,7 +22,7 @@ class FakeServer:
 
     def __init__(self, *, is_alive: bool = True, dead_stubs: int = 0, starts: bool = True) -> None:
         self.settings = SimpleNamespace(
-            max_dead_stubs=2, max_restarts=3, stuck_after_s=10, idle_before_restart_s=60
+            max_dead_stubs=2, max_failed_starts=3, stuck_after_s=10, idle_before_restart_s=60
         )
         self.is_alive = is_alive
         self.dead_stubs = dead_stubs
@@ -30,12 +32,18 @@ class FakeServer:
         self.engines: dict[str, EngineStats] | None = {"a": engine_stats(1)}
         self.calls: list[str] = []
         self.repository = SimpleNamespace(names=list)
+        self.wait_s: Callable[[float], None] = lambda seconds: None
+        """Called while a call waits for a server that does not respond."""
 
     def heal(self) -> list[str]:
         self.calls.append("heal")
+        if self.engines is None:
+            self.wait_s(2.0)
         return []
 
     def status(self) -> ServerStatus | None:
+        if self.engines is None:
+            self.wait_s(1.0)
         return None if self.engines is None else ServerStatus(self.engines, pending=0)
 
     def kill_stubs(self, model: str, pids: set[int]) -> set[int]:
@@ -63,6 +71,9 @@ class Clock:
     def __call__(self) -> float:
         return self.now_s
 
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
 
 def supervise(server: FakeServer, clock: Clock | None = None) -> Supervisor:
     return Supervisor(cast(TritonServer, server), clock=clock or Clock())
@@ -87,14 +98,61 @@ def test_one_dead_stub_too_many_restarts_the_server_instead_of_healing() -> None
     assert server.calls == ["stop", "start"]
 
 
-def test_supervisor_gives_up_after_restarts_in_a_row() -> None:
-    server = FakeServer(is_alive=False, starts=False)
-    supervisor = supervise(server)
-    for _ in range(3):
-        supervisor.check()
-    with pytest.raises(SetupError, match="gave up after 3 restarts"):
-        supervisor.check()
-    assert server.calls == ["stop", "start"] * 3
+def test_server_that_does_not_start_is_given_up() -> None:
+    server, clock = FakeServer(is_alive=False, starts=False), Clock()
+    with pytest.raises(SetupError, match="gave up: Triton did not start 3 times in a row: no"):
+        watch(supervise(server, clock), clock, 60)
+    assert server.calls.count("start") == 3
+
+
+def test_server_that_requests_end_again_and_again_is_never_given_up() -> None:
+    server, clock = FakeServer(), Clock()
+    supervisor = supervise(server, clock)
+    for _ in range(600):
+        server.is_alive = False  # the next request
+        watch(supervisor, clock, 1)
+    assert server.calls.count("start") > 50
+
+
+def test_restarts_of_a_crashing_server_are_ever_farther_apart() -> None:
+    server, clock = FakeServer(), Clock()
+    supervisor = supervise(server, clock)
+    starts = []
+    while len(starts) < 7:
+        server.is_alive = False
+        before = len(server.calls)
+        watch(supervisor, clock, 1)
+        starts += [clock.now_s] if "start" in server.calls[before:] else []
+    assert starts[0] == 1, "the first restart is at once"
+    assert [b - a for a, b in itertools.pairwise(starts)] == [2, 3, 5, 9, 11, 11]
+
+
+def test_healthy_minute_ends_the_back_off() -> None:
+    server, clock = FakeServer(), Clock()
+    supervisor = supervise(server, clock)
+    for _ in range(5):
+        server.is_alive = False
+        watch(supervisor, clock, 11)
+    for beats in range(62):
+        server.engines = {"a": engine_stats(beats)}
+        watch(supervisor, clock, 1)
+    server.is_alive = False
+    server.calls.clear()
+    watch(supervisor, clock, 1)
+    assert server.calls == ["stop", "start"]
+
+
+def test_failed_start_between_crashes_does_not_add_up() -> None:
+    server, clock = FakeServer(), Clock()
+    supervisor = supervise(server, clock)
+    for _ in range(10):
+        server.is_alive, server.starts = False, False
+        while server.calls[-1:] != ["start"]:
+            watch(supervisor, clock, 1)
+        server.starts = True
+        watch(supervisor, clock, 11)
+        assert server.is_alive
+        server.calls.clear()
 
 
 def test_model_without_heartbeat_is_killed() -> None:
@@ -139,6 +197,20 @@ def test_unresponsive_server_is_restarted() -> None:
     server.engines = None
     watch(supervise(server, clock), clock, 11)
     assert server.calls[-2:] == ["stop", "start"]
+
+
+def test_hung_server_is_restarted_after_the_real_time() -> None:
+    """Each call waits for its timeout: that time counts, too."""
+    server, clock = FakeServer(), Clock()
+    supervisor = supervise(server, clock)
+    supervisor.check()
+    server.engines, server.wait_s = None, clock.wait
+    hung_s = clock.now_s
+    while "start" not in server.calls:
+        clock.now_s += WATCH_PERIOD_S
+        supervisor.check()
+    assert 10 < clock.now_s - hung_s <= 10 + 2
+    assert "heal" not in server.calls[1:], "further calls wait as well"
 
 
 def test_idle_server_with_dead_stubs_is_restarted() -> None:

@@ -41,19 +41,26 @@ def publish_times(repository: Path, name: str, factor: float, **options: Any) ->
     return publish(repository, name, times(factor), CONFIG, **options)
 
 
+def http(server: TritonServer) -> httpx.Client:
+    """A client of the server's HTTP endpoints."""
+    transport = httpx.HTTPTransport(uds=str(server.http_socket))
+    return httpx.Client(transport=transport, base_url="http://triton", timeout=30)
+
+
 def answer(server: TritonServer, model: str, version: int | None = None) -> float:
     """What the model makes of 1; without a version, the newest that is loaded."""
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}]}
     which = "" if version is None else f"/versions/{version}"
-    url = f"http://{server.http_address}/v2/models/{model}{which}/infer"
-    reply = httpx.post(url, json=body, timeout=30, trust_env=False).raise_for_status().json()
+    with http(server) as client:
+        reply = client.post(f"/v2/models/{model}{which}/infer", json=body).raise_for_status().json()
     return float(reply["outputs"][0]["data"][0])
 
 
 def incarnation(server: TritonServer, model: str) -> str:
     """How often the model was healed, as a client of Triton can read it."""
-    url = f"http://{server.http_address}/v2/models/{model}/config"
-    parameters = httpx.get(url, trust_env=False).raise_for_status().json()["parameters"]
+    with http(server) as client:
+        config = client.get(f"/v2/models/{model}/config").raise_for_status().json()
+    parameters = config["parameters"]
     return str(parameters["incarnation"]["string_value"])
 
 
