@@ -12,14 +12,23 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from serving.errors import InvalidRequest, Overloaded, ServingError, Unavailable
+from serving.errors import (
+    InvalidRequest,
+    Overloaded,
+    PayloadTooLarge,
+    ServingError,
+    Unavailable,
+)
 from serving.gateway.auth import KEY, ApiKey
 from serving.gateway.counts import Counts, LocalCounts
 from triptych.task import IMAGES
 
 RETRY_AFTER_S = 1.0
+FREE_BYTES = 65_536
+"""Of each body, which are not counted: the number of connections bounds them."""
 Reserve = Callable[[int], None]
-"""Reserves that many pixels in all for a request; raises as `Admission.pixels` says."""
+"""Reserves that many pixels, or bytes, in all for a request; raises as `Admission.pixels` and
+`Admission.body` say."""
 
 
 class Admission:
@@ -32,6 +41,7 @@ class Admission:
         max_requests: Admitted at once.
         max_tokens: Input tokens of all admitted calls.
         max_pixels: Pixels of the images of all admitted requests.
+        max_bytes: Of the bodies of all requests, admitted or not, beyond `FREE_BYTES` of each.
         max_sequences: Calls running at Triton at once.
         counts: What is admitted now, by this process and by others; by default there are none.
     """
@@ -42,12 +52,14 @@ class Admission:
         max_requests: int,
         max_tokens: int,
         max_pixels: int,
+        max_bytes: int,
         max_sequences: int,
         counts: Counts | None = None,
     ) -> None:
         self._max_requests = max_requests
         self._max_tokens = max_tokens
         self._max_pixels = max_pixels
+        self._max_bytes = max_bytes
         self._counts = counts or LocalCounts()
         self._turns = self._counts.turns(max_sequences)
         self._admitted: set[asyncio.Task[Any]] = set()
@@ -216,6 +228,43 @@ class Admission:
         finally:
             self._counts.add(_name(key), pixels=-held)
 
+    @contextmanager
+    def body(self) -> Iterator[Reserve]:
+        """Reservation of the bytes of the current request's body, until the request has ended.
+
+        Raises:
+            PayloadTooLarge: more than the limit.
+            Overloaded: more than are free now, for this key or in all.
+        """
+        owner: str | None = None
+        held = 0
+
+        def hold(key: str | None, size: int) -> None:
+            nonlocal owner, held
+            if size != held or key != owner:
+                self._counts.add(key, bytes=size)
+                self._counts.add(owner, bytes=-held)
+                owner, held = key, size
+
+        def reserve(size: int) -> None:
+            key, before = KEY.get(), held
+            counted = max(0, size - FREE_BYTES)
+            hold(_name(key), counted)
+            try:
+                if counted and key is not None and (limit := key.max_concurrent_bytes) is not None:
+                    own = self._counts.of_key(key.name).bytes
+                    _check_bytes(counted, own, limit, "with this key ")
+                if counted:
+                    _check_bytes(counted, self._counts.total().bytes, self._max_bytes)
+            except ServingError:
+                hold(_name(key), before)
+                raise
+
+        try:
+            yield reserve
+        finally:
+            hold(None, 0)
+
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """One call's turn at Triton; waits for it, first come, first served."""
@@ -249,6 +298,21 @@ def _check_pixels(pixels: int, total: int, limit: int, whose: str = "") -> None:
     if total > limit:
         raise Overloaded(
             f"images of {total - pixels} pixels {whose}are being served, at most {limit} at once: "
+            "try again",
+            retry_after_s=RETRY_AFTER_S,
+        )
+
+
+def _check_bytes(size: int, total: int, limit: int, whose: str = "") -> None:
+    """Refuse bytes that are counted already in the total, if they are too many."""
+    if size > limit:
+        raise PayloadTooLarge(
+            f"the body has more than {limit + FREE_BYTES} bytes, the most that are taken {whose}"
+            "at once: send several requests"
+        )
+    if total > limit:
+        raise Overloaded(
+            f"bodies of {total - size} bytes {whose}are being served, at most {limit} at once: "
             "try again",
             retry_after_s=RETRY_AFTER_S,
         )

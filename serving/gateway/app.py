@@ -93,6 +93,7 @@ def create_app(
         Middleware,
         metrics=service.metrics,
         payload_limit=settings.payload_limit,
+        body=service.execution.body,
         render_error=render_error,
         tracer=service.tracer,
     )

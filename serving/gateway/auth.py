@@ -36,6 +36,7 @@ class ApiKey(BaseModel):
     max_concurrent_requests: int | None = Field(default=None, ge=1)
     max_concurrent_tokens: int | None = Field(default=None, ge=1)
     max_concurrent_pixels: int | None = Field(default=None, ge=1)
+    max_concurrent_bytes: int | None = Field(default=None, ge=1)
 
 
 class _File(BaseModel):

@@ -1,4 +1,4 @@
-"""What is admitted now: requests, tokens and pixels, in all and by key, and turns at Triton.
+"""What is admitted now, in all and by key: requests, tokens, pixels, bytes, and turns at Triton.
 
 A gateway of one process counts in its own memory (`LocalCounts`), one of several workers in memory
 that they share (`serving.gateway.workers.shared_counts`).
@@ -20,6 +20,7 @@ class Usage:
     requests: int = 0
     tokens: int = 0
     pixels: int = 0
+    bytes: int = 0
 
 
 class Turns(Protocol):
@@ -41,7 +42,15 @@ class Counts(Protocol):
     too much: of two processes that count at the same moment at least one sees the other.
     """
 
-    def add(self, key: str | None, *, requests: int = 0, tokens: int = 0, pixels: int = 0) -> None:
+    def add(
+        self,
+        key: str | None,
+        *,
+        requests: int = 0,
+        tokens: int = 0,
+        pixels: int = 0,
+        bytes: int = 0,
+    ) -> None:
         """Count, or take back with negative numbers.
 
         Args:
@@ -49,6 +58,7 @@ class Counts(Protocol):
             requests: To add.
             tokens: To add.
             pixels: To add.
+            bytes: To add.
         """
         ...
 
@@ -81,17 +91,27 @@ class LocalCounts:
         self._keys: dict[str, Usage] = {}
         """By name; of those that have requests."""
 
-    def add(self, key: str | None, *, requests: int = 0, tokens: int = 0, pixels: int = 0) -> None:
+    def add(
+        self,
+        key: str | None,
+        *,
+        requests: int = 0,
+        tokens: int = 0,
+        pixels: int = 0,
+        bytes: int = 0,
+    ) -> None:
         """Count, or take back."""
         self._total.requests += requests
         self._total.tokens += tokens
         self._total.pixels += pixels
+        self._total.bytes += bytes
         if key is None:
             return
         usage = self._keys.setdefault(key, Usage())
         usage.requests += requests
         usage.tokens += tokens
         usage.pixels += pixels
+        usage.bytes += bytes
         if usage == Usage():
             del self._keys[key]
 

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import replace
 from typing import TypeVar
 
@@ -81,6 +81,7 @@ class Execution:
             max_requests=settings.max_concurrent_requests,
             max_tokens=settings.max_concurrent_tokens,
             max_pixels=settings.max_concurrent_pixels,
+            max_bytes=settings.max_concurrent_bytes,
             max_sequences=settings.max_concurrent_sequences,
             counts=counts,
         )
@@ -96,6 +97,10 @@ class Execution:
     def waiting(self) -> int:
         """Calls of this process that wait to be sent to Triton."""
         return self._admission.waiting + self._joiner.waiting
+
+    def body(self) -> AbstractContextManager[Reserve]:
+        """Reservation of the bytes of a request's body (`Admission.body`)."""
+        return self._admission.body()
 
     async def in_pool(self, size: int | None, work: Callable[..., T], *arguments: object) -> T:
         """Run work off the event loop, unless it is small.

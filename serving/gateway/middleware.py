@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -13,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.errors import InternalError, InvalidRequest, PayloadTooLarge, ServingError
+from serving.gateway.admission import Reserve
 from serving.gateway.auth import KEY
 from serving.gateway.deadline import HEADER, set_timeout
 from serving.gateway.metrics import Metrics
@@ -57,6 +59,7 @@ class Middleware:
         app: The application.
         metrics: Requests are counted there.
         payload_limit: Maximum size of a body in bytes.
+        body: Reservation of the bytes of one body.
         render_error: Response of a request that failed by a bug.
         tracer: Begins the trace of each request.
     """
@@ -66,6 +69,7 @@ class Middleware:
         app: ASGIApp,
         metrics: Metrics,
         payload_limit: int,
+        body: Callable[[], AbstractContextManager[Reserve]],
         render_error: RenderError,
         tracer: Tracer,
     ) -> None:
@@ -73,6 +77,7 @@ class Middleware:
         self._tracer = tracer
         self._metrics = metrics
         self._payload_limit = payload_limit
+        self._body = body
         self._render_error = render_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,7 +92,6 @@ class Middleware:
         exchange = _Exchange(request_id(headers.get("x-request-id")), time.perf_counter(), trace)
         declared = headers.get("content-length", "")
         size = int(declared) if declared.isdecimal() else 0
-        limited = _limited(receive, self._payload_limit, size)
         sending = _observed(send, exchange)
         KEY.set(None)
         try:
@@ -95,7 +99,9 @@ class Middleware:
             if refusal is not None:
                 await self._render_error(scope, refusal)(scope, receive, sending)
                 return
-            await self._app(scope, limited, sending)
+            with self._body() as reserve:
+                limited = _limited(receive, self._payload_limit, size, reserve)
+                await self._app(scope, limited, sending)
         except ClientDisconnect:
             exchange.failure = CANCELLED
         except Exception:
@@ -151,8 +157,15 @@ def _timeout_refused(headers: Headers) -> ServingError | None:
     return None
 
 
-def _limited(receive: Receive, limit: int, declared: int) -> Receive:
-    """`receive` that refuses a body over the limit: unread if declared so, else while reading."""
+def _limited(receive: Receive, limit: int, declared: int, reserve: Reserve) -> Receive:
+    """`receive` that refuses a body over the limit: unread if declared so, else while reading.
+
+    Args:
+        receive: The request's.
+        limit: Of one body, in bytes.
+        declared: Size of the body, if the header has it.
+        reserve: Refuses what exceeds the limit of all bodies.
+    """
     received = 0
 
     def check(size: int) -> None:
@@ -163,9 +176,13 @@ def _limited(receive: Receive, limit: int, declared: int) -> Receive:
         nonlocal received
         if not received:
             check(declared)
+            reserve(declared)  # refused before it is sent
+            reserve(0)  # what has arrived counts
         message = await receive()
-        received += len(message.get("body", b""))
-        check(received)
+        if part := message.get("body"):
+            received += len(part)
+            check(received)
+            reserve(received)
         return message
 
     return limited

@@ -28,6 +28,7 @@ def key(
     max_concurrent_requests: Limit = None,
     max_concurrent_tokens: Limit = None,
     max_concurrent_pixels: Limit = None,
+    max_concurrent_bytes: Limit = None,
 ) -> int:
     """Make an API key: print it once, and add its hash to the gateway's file of keys.
 
@@ -52,6 +53,7 @@ def key(
         "max_concurrent_requests": max_concurrent_requests,
         "max_concurrent_tokens": max_concurrent_tokens,
         "max_concurrent_pixels": max_concurrent_pixels,
+        "max_concurrent_bytes": max_concurrent_bytes,
     }
     lines = [f"{field} = {value}" for field, value in entry.items() if value is not None]
     separator = "\n" if before.strip() else ""

@@ -36,6 +36,8 @@ class Field(IntEnum):
     """Since when the first one waits for a turn, in monotonic time; 0: none waits."""
     RESTARTS = 7
     """Workers started again; written by the supervisor, and kept when the slot is cleared."""
+    BYTES = 8
+    """Admitted, of bodies."""
 
 
 class KeyField(IntEnum):
@@ -46,6 +48,7 @@ class KeyField(IntEnum):
     REQUESTS = 1
     TOKENS = 2
     PIXELS = 3
+    BYTES = 4
 
 
 class Segment:

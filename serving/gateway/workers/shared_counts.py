@@ -13,6 +13,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.errors import Overloaded
 from serving.gateway.counts import Turns, Usage
 from serving.gateway.metrics import Load
 from serving.gateway.workers.segment import Field, KeyField, Segment
@@ -23,8 +24,7 @@ class SharedCounts:
     """The counts of one worker, and the sums over all.
 
     Args:
-        segment: Shared by all workers; its table of keys has one row more than requests are
-            admitted.
+        segment: Shared by all workers; its table of keys has more rows than requests are admitted.
         number: Of this worker, from 0.
     """
 
@@ -35,13 +35,22 @@ class SharedCounts:
         self._requests = segment.places(Field.REQUESTS)
         self._tokens = segment.places(Field.TOKENS)
         self._pixels = segment.places(Field.PIXELS)
+        self._bytes = segment.places(Field.BYTES)
         self._queued = segment.places(Field.QUEUED)
         self._keys = segment.keys[number]
         self._rows: dict[str, int] = {}
         """Name of a key → its row; kept while rows are left, also if the key is not in use."""
         self._barrier = threading.Lock()
 
-    def add(self, key: str | None, *, requests: int = 0, tokens: int = 0, pixels: int = 0) -> None:
+    def add(
+        self,
+        key: str | None,
+        *,
+        requests: int = 0,
+        tokens: int = 0,
+        pixels: int = 0,
+        bytes: int = 0,
+    ) -> None:
         """Count in this worker's slot, or take back."""
         if requests:
             self._words[self._requests[self._number]] += requests
@@ -49,11 +58,14 @@ class SharedCounts:
             self._words[self._tokens[self._number]] += tokens
         if pixels:
             self._words[self._pixels[self._number]] += pixels
+        if bytes:
+            self._words[self._bytes[self._number]] += bytes
         if key is not None:
             row = self._row(key)
             row[KeyField.REQUESTS] += requests
             row[KeyField.TOKENS] += tokens
             row[KeyField.PIXELS] += pixels
+            row[KeyField.BYTES] += bytes
         with self._barrier:  # POSIX: taking a semaphore synchronizes memory (XBD 4.12)
             pass
 
@@ -64,14 +76,14 @@ class SharedCounts:
             requests=sum([words[place] for place in self._requests]),
             tokens=sum([words[place] for place in self._tokens]),
             pixels=sum([words[place] for place in self._pixels]),
+            bytes=sum([words[place] for place in self._bytes]),
         )
 
     def of_key(self, name: str) -> Usage:
         """What the requests of one key use, in any worker."""
         keys = self._segment.keys
         of_it = keys[keys[:, :, KeyField.DIGEST] == _digest(name)]
-        requests, tokens, pixels = of_it[:, KeyField.REQUESTS :].sum(axis=0).tolist()
-        return Usage(requests, tokens, pixels)
+        return Usage(*of_it[:, KeyField.REQUESTS :].sum(axis=0).tolist())
 
     def load(self, queued: int) -> Load:
         """What is in use; the calls that wait in other workers are as these published them last."""
@@ -97,7 +109,10 @@ class SharedCounts:
             if len(self._rows) < len(self._keys):
                 number = len(self._rows)
             else:
-                number = self._rows.pop(next(filter(self._is_unused, self._rows)))
+                unused = next(filter(self._is_unused, self._rows), None)
+                if unused is None:
+                    raise Overloaded("too many keys are in use: try again", retry_after_s=1)
+                number = self._rows.pop(unused)
             self._rows[name] = number
             self._keys[number, KeyField.DIGEST] = _digest(name)
         row: NDArray[np.int64] = self._keys[self._rows[name]]

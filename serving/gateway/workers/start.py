@@ -19,6 +19,8 @@ DRAIN = b"d"
 ABORT = b"a"
 """End running requests now."""
 _LENGTH_BYTES = 4
+_KEYS_OF_BODIES = 1024
+"""Whose large bodies arrive at one moment."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,11 @@ class Start:
 def segment_of(settings: GatewaySettings, folder: RunFolder) -> Segment:
     """The memory that the workers of a gateway share.
 
-    A worker counts a request before it is refused, so that it has one key more than it admits.
+    A worker counts a request before it is refused, so that it has one key more than it admits; and
+    bodies of requests that it has not admitted yet.
     """
-    return Segment(folder.counts, settings.workers, settings.max_concurrent_requests + 1)
+    keys = settings.max_concurrent_requests + 1 + _KEYS_OF_BODIES
+    return Segment(folder.counts, settings.workers, keys)
 
 
 def _exactly(descriptor: int, length: int) -> bytes:

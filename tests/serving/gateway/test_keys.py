@@ -172,7 +172,9 @@ async def test_a_key_has_its_own_number_of_tokens(make_gateway: MakeGateway, fil
 
 
 async def test_tokens_are_freed_while_other_requests_of_the_key_run() -> None:
-    admission = Admission(max_requests=9, max_tokens=99, max_pixels=99, max_sequences=9)
+    admission = Admission(
+        max_requests=9, max_tokens=99, max_pixels=99, max_bytes=99, max_sequences=9
+    )
     KEY.set(ApiKey(name="alice", sha256="0" * 64, max_concurrent_tokens=6))
     with admission.request():
         for _ in range(2):

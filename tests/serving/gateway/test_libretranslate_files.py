@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import httpx
 import pytest
@@ -175,3 +176,85 @@ async def test_address_is_the_one_that_a_proxy_publishes(
     response = await send(gateway, "a.txt", b"hola")
     address = response.json()["translatedFileUrl"]
     assert address.startswith("https://example.org/lt/download_file/")
+
+
+async def test_files_of_one_key_leave_room_for_those_of_others() -> None:
+    now = [0.0]
+    kept = Downloads(max_bytes=100, clock=lambda: now[0])
+    first = kept.put("a.txt", b"a" * 30, "alice")
+    now[0] = 10.0
+    with pytest.raises(Overloaded) as refused:
+        kept.put("a.txt", b"a" * 30, "alice")
+    assert refused.value.retry_after_s == LIFETIME_S - 10
+    kept.put("b.txt", b"b" * 50, "bob")
+    kept.get(first)
+    kept.put("a.txt", b"a" * 50, "alice")
+
+
+def form(*parts: tuple[str, str], size: int = 300_000) -> tuple[bytes, dict[str, str]]:
+    """A form of these fields and then a file."""
+    lines = [
+        b'--x\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n' % (n.encode(), v.encode())
+        for n, v in parts
+    ]
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
+    body = b"".join([*lines, head, b"\n" * size, b"\r\n--x--\r\n"])
+    return body, {"content-type": "multipart/form-data; boundary=x"}
+
+
+async def chunks(body: bytes, sent: list[int]) -> Any:
+    for begin in range(0, len(body), 10_000):
+        part = body[begin : begin + 10_000]
+        sent.append(len(part))
+        yield part
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ((("source", "es"), ("target", "en"), ("api_key", KEY)), 200),
+        ((("source", "es"), ("target", "en"), ("api_key", "wrong")), 401),
+        ((("source", "es"), ("target", "en")), 401),
+        ((("source", "es" * 50_000), ("api_key", KEY)), 401),
+    ],
+    ids=["early", "wrong", "none", "late"],
+)
+async def test_large_file_needs_its_key_before_it(
+    make_gateway: MakeGateway, fields: tuple[tuple[str, str], ...], status: int
+) -> None:
+    gateway = make_gateway([translator("spanish", ("es", "en"))], api_key=KEY)
+    body, kind = form(*fields)
+    sent: list[int] = []
+    response = await gateway.http.post("/translate_file", content=chunks(body, sent), headers=kind)
+    assert response.status_code == status, response.text
+    if status == 401:
+        assert sum(sent) <= 80_000, "the rest is not read"
+        assert "api_key before it" in error_of(response)
+    headers = {"authorization": f"Bearer {KEY}", **kind}
+    late, _ = form(("source", "es"), ("target", "en"))
+    assert (await gateway.http.post("/translate_file", content=late, headers=headers)).is_success
+
+
+async def test_small_file_may_have_its_key_behind_it(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway([translator("spanish", ("es", "en"))], api_key=KEY)
+    response = await send(gateway, "a.txt", b"hola", {**FIELDS, "api_key": KEY})
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/x-www-form-urlencoded"])
+async def test_large_body_needs_its_key_in_the_header(make_gateway: MakeGateway, kind: str) -> None:
+    gateway = make_gateway([translator("spanish", ("es", "en"))], api_key=KEY)
+    fields = {"source": "es", "target": "en", "api_key": KEY, "q": "12 " * 30_000}
+    body = json.dumps(fields) if kind == "application/json" else urlencode(fields)
+    sent: list[int] = []
+    refused = await gateway.http.post(
+        "/translate", content=chunks(body.encode(), sent), headers={"content-type": kind}
+    )
+    assert (refused.status_code, "Authorization" in error_of(refused)) == (401, True)
+    assert sum(sent) <= 80_000
+    declared = await gateway.http.post("/translate", content=body, headers={"content-type": kind})
+    assert declared.status_code == 401
+    headers = {"content-type": kind, "authorization": f"Bearer {KEY}"}
+    served = await gateway.http.post("/translate", content=body, headers=headers)
+    assert served.status_code in (200, 400), "read, and refused for its length"
+    assert "key" not in served.text

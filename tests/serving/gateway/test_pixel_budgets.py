@@ -34,7 +34,7 @@ ONE = pixels_of_red()
 
 
 def admission(limit: int = 100) -> Admission:
-    return Admission(max_requests=9, max_tokens=9, max_pixels=limit, max_sequences=9)
+    return Admission(max_requests=9, max_tokens=9, max_pixels=limit, max_bytes=9, max_sequences=9)
 
 
 def key(name: str, limit: int | None) -> ApiKey:

@@ -10,18 +10,21 @@ from urllib.parse import parse_qs
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from serving.errors import InvalidRequest, MalformedBody, PayloadTooLarge, Unauthorized, WrongKey
+from serving.gateway.admission import FREE_BYTES
 from serving.gateway.auth import Keys, bearer
-from serving.gateway.dialects.bodies import MAX_VALUES, MULTIPART
+from serving.gateway.dialects.bodies import JSON, MAX_VALUES, MULTIPART, media_type
 from serving.gateway.request_errors import from_validation
 from serving.gateway.service import Service
 
 M = TypeVar("M", bound=BaseModel)
 Fields = Mapping[str, Any]
 
-JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 LIST = "q"
 """The field that a form may repeat."""
@@ -40,7 +43,87 @@ class Upload:
     content: bytes
 
 
-async def read_fields(request: Request, service: Service) -> tuple[Fields, Upload | None]:
+async def read_authorised(
+    request: Request, service: Service, keys: Keys
+) -> tuple[Fields, Upload | None]:
+    """The fields of a body by name, and the file of a multipart form; the key has been checked.
+
+    A body without a key in the header or in one of its first fields is read up to `FREE_BYTES`.
+
+    Raises:
+        Unauthorized: there is no key.
+        WrongKey: there is none that is right.
+        InvalidRequest: the body cannot be read.
+        Overloaded: the gateway is full; the body is not parsed.
+    """
+    authorization = request.headers.get("authorization")
+    if not _is_right(keys, bearer(authorization)):
+        request = await _keyless(request, keys)
+    fields, file = await _read_fields(request, service)
+    check_key(authorization, fields, keys)
+    return fields, file
+
+
+def _is_right(keys: Keys, given: str) -> bool:
+    try:
+        keys.check(given)
+    except Unauthorized:
+        return False
+    return True
+
+
+async def _keyless(request: Request, keys: Keys) -> Request:
+    """The request, once its body is known to be small, or to begin with the key.
+
+    Raises:
+        Unauthorized: neither.
+    """
+    kind = request.headers.get("content-type", "")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > FREE_BYTES and media_type(request) != MULTIPART:
+        raise _no_key(request)
+    beginning, more = b"", True
+    while more and len(beginning) <= FREE_BYTES:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        beginning += message.get("body", b"")
+        more = message.get("more_body", False)
+    if len(beginning) > FREE_BYTES and not _is_right(keys, _early_key(beginning, kind)):
+        raise _no_key(request)
+    is_read = False
+
+    async def receive() -> Message:
+        nonlocal is_read
+        if is_read:
+            return await request.receive()
+        is_read = True
+        return {"type": "http.request", "body": beginning, "more_body": more}
+
+    return Request(request.scope, receive)
+
+
+def _no_key(request: Request) -> Unauthorized:
+    kind = WrongKey if bearer(request.headers.get("authorization")) else Unauthorized
+    return kind(
+        f"no API key: a body of more than {FREE_BYTES} bytes needs Authorization: Bearer KEY, or "
+        "in a form with a file the field api_key before it"
+    )
+
+
+def _early_key(beginning: bytes, content_type: str) -> str:
+    """The key of a multipart form of which only the beginning is known; empty if there is none."""
+    boundary = parse_options_header(content_type)[1].get(b"boundary")
+    if not boundary:
+        return ""
+    for part in (b"\r\n" + beginning).split(b"\r\n--" + boundary)[1:-1]:
+        head, _, value = part.partition(b"\r\n\r\n")
+        if b'name="api_key"' in head and b"filename" not in head:
+            return value.decode("utf-8", "replace")
+    return ""
+
+
+async def _read_fields(request: Request, service: Service) -> tuple[Fields, Upload | None]:
     """The fields of a body by name, and the file of a multipart form.
 
     Raises:
@@ -48,7 +131,7 @@ async def read_fields(request: Request, service: Service) -> tuple[Fields, Uploa
         Overloaded: the gateway is full; the body is not parsed.
         PayloadTooLarge: too many bytes or values.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = media_type(request)
     most = service.settings.max_client_batch_size + _OTHER_FIELDS
     if kind == MULTIPART:
         await request.body()

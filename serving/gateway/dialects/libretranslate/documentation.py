@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from serving.gateway.dialects.bodies import MULTIPART
-from serving.gateway.dialects.libretranslate.bodies import FORM, JSON
+from serving.gateway.dialects.bodies import JSON, MULTIPART
+from serving.gateway.dialects.libretranslate.bodies import FORM
 from serving.gateway.dialects.libretranslate.errors import LibreTranslateError
 from serving.gateway.openapi import SECURITY, errors, without_null
 

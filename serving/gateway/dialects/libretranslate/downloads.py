@@ -16,7 +16,7 @@ from serving.errors import Overloaded, PayloadTooLarge, UnknownRoute
 LIFETIME_S = 900
 """After it was translated, a file is forgotten."""
 MAX_BYTES = 100_000_000
-"""Of all files together."""
+"""Of all files together; of those that one key has not fetched, the half."""
 _TOKEN_BYTES = 32
 
 
@@ -24,14 +24,15 @@ _TOKEN_BYTES = 32
 class _File:
     content: bytes
     expires_s: float
+    owner: str | None
     is_fetched: bool = False
 
 
 class DownloadStore(Protocol):
     """Files by name."""
 
-    def put(self, name: str, content: bytes) -> str:
-        """Keep a file; the name under which it is fetched."""
+    def put(self, name: str, content: bytes, owner: str | None = None) -> str:
+        """Keep a file of a key; the name under which it is fetched."""
         ...
 
     def get(self, key: str) -> tuple[str, bytes]:
@@ -53,12 +54,13 @@ class Downloads:
         self._max_bytes, self._clock = max_bytes, clock
         self._files: dict[str, _File] = {}
 
-    def put(self, name: str, content: bytes) -> str:
+    def put(self, name: str, content: bytes, owner: str | None = None) -> str:
         """Keep a file; the name under which it is fetched.
 
         Args:
             name: Of letters that a URL may have.
             content: Its bytes.
+            owner: Name of the key that translated it.
 
         Raises:
             Overloaded: too many files were not fetched yet.
@@ -66,6 +68,10 @@ class Downloads:
         """
         check_size(content, self._max_bytes)
         self._forget(self._clock())
+        if owner is not None:
+            own = [f for f in self._files.values() if f.owner == owner and not f.is_fetched]
+            if sum(len(file.content) for file in own) + len(content) > share(self._max_bytes):
+                raise full(min((f.expires_s for f in own), default=0.0) - self._clock())
         for fetched in [key for key, file in self._files.items() if file.is_fetched]:
             if self._size + len(content) > self._max_bytes:
                 del self._files[fetched]
@@ -73,7 +79,7 @@ class Downloads:
             first = min(file.expires_s for file in self._files.values())
             raise full(first - self._clock())
         key = new_key(name)
-        self._files[key] = _File(content, self._clock() + LIFETIME_S)
+        self._files[key] = _File(content, self._clock() + LIFETIME_S, owner)
         return key
 
     def get(self, key: str) -> tuple[str, bytes]:
@@ -115,6 +121,11 @@ def check_size(content: bytes, max_bytes: int) -> None:
     """
     if len(content) > max_bytes:
         raise PayloadTooLarge(f"the translated file has more than {max_bytes} bytes")
+
+
+def share(max_bytes: int) -> int:
+    """Of all files, what the files of one key may take that it has not fetched."""
+    return max_bytes // 2
 
 
 def full(free_in_s: float) -> Overloaded:

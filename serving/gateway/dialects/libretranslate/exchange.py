@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from serving.errors import DeadlineExceeded
 from serving.gateway.auth import Keys
-from serving.gateway.dialects.libretranslate.bodies import check_key, read_fields, validated
+from serving.gateway.dialects.libretranslate.bodies import read_authorised, validated
 from serving.gateway.dialects.libretranslate.messages import Body
 from serving.gateway.disconnect import unless_disconnected
 from serving.gateway.service import Service
@@ -27,8 +27,7 @@ async def read_message(request: Request, message: type[B], service: Service, key
         Unauthorized: it is not.
         InvalidRequest: the body cannot be read, or a field is not valid.
     """
-    fields, _ = await read_fields(request, service)
-    check_key(request.headers.get("authorization"), fields, keys)
+    fields, _ = await read_authorised(request, service, keys)
     return validated(message, fields)
 
 

@@ -13,12 +13,11 @@ from fastapi import APIRouter, Request, Response
 
 from serving.documents.formats import read
 from serving.errors import InvalidRequest, Overloaded, ServingError
-from serving.gateway.auth import Keys
+from serving.gateway.auth import KEY, Keys
 from serving.gateway.dialects.bodies import MULTIPART
 from serving.gateway.dialects.libretranslate.bodies import (
     Upload,
-    check_key,
-    read_fields,
+    read_authorised,
     validated,
 )
 from serving.gateway.dialects.libretranslate.documentation import described, documented, form_of
@@ -101,13 +100,14 @@ class FileDialect:
 
     def _translate_file(self, service: Service) -> Endpoint:
         async def translate_file(request: Request) -> Response:
-            fields, file = await read_fields(request, service)
-            check_key(request.headers.get("authorization"), fields, self._keys)
+            fields, file = await read_authorised(request, service, self._keys)
             body = validated(FileBody, fields)
             if file is None or file.field != FILE or not file.name:
                 raise InvalidRequest("file: Field required, as a file with a name", field=FILE)
             content, target = await bounded(request, service, self._translated(file, body, service))
-            name = self._downloads.put(_name(file.name, target), content)
+            key = KEY.get()
+            owner = key.name if key else None
+            name = self._downloads.put(_name(file.name, target), content, owner)
             base = str(service.settings.public_url or request.base_url).rstrip("/")
             url = f"{base}/download_file/{quote(name)}"
             return answered(TranslatedFile, TranslatedFile(translated_file_url=url))

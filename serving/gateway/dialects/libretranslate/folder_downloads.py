@@ -17,10 +17,13 @@ from serving.gateway.dialects.libretranslate.downloads import (
     full,
     new_key,
     own_name,
+    share,
 )
 
 _KEY = re.compile(r"[\w-]{43}\.[\w.-]{1,200}", re.ASCII)
 """What `new_key` makes: a name of one file, whatever a client asks for."""
+_OWNED_BY = "~"
+"""In the name on disk, between that of the file and that of its key."""
 
 
 class FolderDownloads:
@@ -43,8 +46,13 @@ class FolderDownloads:
         for part in (self._waiting, self._fetched):
             part.mkdir(exist_ok=True)
 
-    def put(self, name: str, content: bytes) -> str:
+    def put(self, name: str, content: bytes, owner: str | None = None) -> str:
         """Keep a file; the name under which it is fetched.
+
+        Args:
+            name: Of letters that a URL may have.
+            content: Its bytes.
+            owner: Name of the key that translated it.
 
         Raises:
             Overloaded: too many files were not fetched yet.
@@ -53,7 +61,7 @@ class FolderDownloads:
         check_size(content, self._max_bytes)
         self.forget()
         key = new_key(name)
-        file = self._waiting / key
+        file = self._waiting / f"{key}{_OWNED_BY}{owner or ''}"
         try:
             self._write(file, content)
         except OSError:  # the disk is full
@@ -76,6 +84,13 @@ class FolderDownloads:
         Raises:
             Overloaded: they do not.
         """
+        owner = _owner(new)
+        own = [
+            (size, since) for file, size, since in _sizes(self._waiting) if owner == _owner(file)
+        ]
+        if owner and sum(size for size, _ in own) > share(self._max_bytes):
+            new.unlink(missing_ok=True)
+            raise full(min(since for _, since in own) + LIFETIME_S - self._clock())
         fetched = sorted(_sizes(self._fetched), key=lambda found: found[2])
         waiting = list(_sizes(self._waiting))
         excess = sum(size for _, size, _ in (*fetched, *waiting)) - self._max_bytes
@@ -98,12 +113,13 @@ class FolderDownloads:
         self.forget()
         if not _KEY.fullmatch(key):
             raise forgotten()
-        with contextlib.suppress(FileNotFoundError):
-            (self._waiting / key).rename(self._fetched / key)
-        try:
-            return own_name(key), (self._fetched / key).read_bytes()
-        except FileNotFoundError:
-            raise forgotten() from None
+        for file in self._waiting.glob(f"{key}{_OWNED_BY}*"):
+            with contextlib.suppress(FileNotFoundError):
+                file.rename(self._fetched / file.name)
+        for file in self._fetched.glob(f"{key}{_OWNED_BY}*"):
+            with contextlib.suppress(FileNotFoundError):
+                return own_name(key), file.read_bytes()
+        raise forgotten()
 
     def forget(self) -> None:
         """Remove the files whose time is over."""
@@ -111,6 +127,10 @@ class FolderDownloads:
             for file, _, since_s in _sizes(part):
                 if since_s + LIFETIME_S <= self._clock():
                     file.unlink(missing_ok=True)
+
+
+def _owner(file: Path) -> str:
+    return file.name.rpartition(_OWNED_BY)[2]
 
 
 def _sizes(folder: Path) -> Iterator[tuple[Path, int, float]]:

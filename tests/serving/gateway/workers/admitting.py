@@ -31,6 +31,7 @@ async def run(counts: SharedCounts, kind: str, limit: int, run_s: float) -> list
         max_requests=limit if kind == "requests" else most,
         max_tokens=limit if kind == "tokens" else most,
         max_pixels=most,
+        max_bytes=most,
         max_sequences=limit if kind == "turns" else most,
         counts=counts,
     )

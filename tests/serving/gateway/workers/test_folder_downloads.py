@@ -97,3 +97,18 @@ def test_full_disk_is_an_overload(
     with pytest.raises(Overloaded):
         workers[0].put("a.txt", b"one")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_files_of_one_key_leave_room_for_those_of_others(
+    workers: tuple[FolderDownloads, FolderDownloads], clock: Clock
+) -> None:
+    one, two = workers
+    first = one.put("a.txt", b"a" * 30, "alice")
+    clock.now_s += 10
+    with pytest.raises(Overloaded) as refused:
+        two.put("a.txt", b"a" * 30, "alice")
+    assert refused.value.retry_after_s == LIFETIME_S - 10
+    bobs = two.put("b.txt", b"b" * 50, "bob")
+    assert two.get(first) == ("a.txt", b"a" * 30)
+    one.put("a.txt", b"a" * 50, "alice")
+    assert one.get(bobs) == ("b.txt", b"b" * 50)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from serving.errors import Overloaded
-from serving.gateway.admission import Admission
+from serving.gateway.admission import FREE_BYTES, Admission
 from serving.gateway.auth import KEY, ApiKey
 from serving.gateway.counts import LocalCounts, Usage
 from serving.gateway.workers.segment import Field, Segment
@@ -39,7 +39,13 @@ def segment(path: Path) -> Segment:
 
 def admission(path: Path, number: int, **limits: int) -> Admission:
     """As the worker of that number has it, with its own mapping of the memory."""
-    most = {"max_requests": 9, "max_tokens": 99, "max_pixels": 99, "max_sequences": 9}
+    most = {
+        "max_requests": 9,
+        "max_tokens": 99,
+        "max_pixels": 99,
+        "max_bytes": 99,
+        "max_sequences": 9,
+    }
     return Admission(**most | limits, counts=SharedCounts(Segment(path, 3, KEYS), number))
 
 
@@ -154,6 +160,33 @@ async def test_pixels_of_all_workers_count(path: Path) -> None:
             others(4)
     with of_key(key), one.request(), one.pixels() as reserve:
         reserve(8)
+
+
+async def test_bytes_of_all_workers_count(path: Path) -> None:
+    one, two = (admission(path, number, max_bytes=10) for number in (0, 1))
+    key = ALICE.model_copy(update={"max_concurrent_bytes": 8})
+    with one.body() as reserve:
+        reserve(FREE_BYTES + 6)
+        with pytest.raises(Overloaded, match="bodies of 6 bytes"), two.body() as others:
+            others(FREE_BYTES + 5)
+        with two.body() as others:
+            others(FREE_BYTES)
+        with of_key(key), two.body() as others:
+            others(FREE_BYTES + 4)
+    with of_key(key), one.body() as reserve:
+        reserve(FREE_BYTES + 8)
+        with pytest.raises(Overloaded, match="with this key"), two.body() as others:
+            others(FREE_BYTES + 1)
+
+
+async def test_bytes_that_arrived_before_the_key_are_those_of_the_key(path: Path) -> None:
+    counts = admission(path, 0)
+    with counts.body() as reserve:
+        reserve(FREE_BYTES + 6)
+        with of_key(ALICE):
+            reserve(FREE_BYTES + 6)
+            assert counts._counts.of_key("alice").bytes == 6
+    assert counts._counts.of_key("alice").bytes == counts._counts.total().bytes == 0
 
 
 async def test_worker_that_replaces_a_killed_one_begins_with_nothing(
