@@ -3,21 +3,34 @@ PYTHON ?= python3
 BIN := .venv/bin
 REPOSITORY ?= model_repository
 CUDA_STUB ?= $(abspath .cuda-stub)
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+TORCH := 2.13.0
+LOCKS := dev dev+bench build gateway+otlp triton-cpu triton-cpu+openvino-runtime triton-gpu
 SKIPPED := $(abspath .skipped-tests)
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 HISTORY := $(wildcard export/examples/checkpoints/history-*)
 
-.PHONY: help setup demo serve export history test test-all test-cuda-stub gpu-check test-tensorrt test-native unit check bench bench-encoders load quality fuzz soak page-images figures proto up down clean
+.PHONY: help setup lock demo serve export history test test-all test-cuda-stub gpu-check test-tensorrt test-native unit check bench bench-encoders load quality fuzz soak page-images figures proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Installed once; again when pyproject.toml changes.
-.venv/installed: pyproject.toml
+# Installed once; again when the lock file changes. torch has no hash there: the wheel for CPUs is
+# another file than PyPI's (requirements/README.md).
+.venv/installed: requirements/dev.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing into .venv (once; about a minute and 3 GB of disk)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@echo "installing into .venv (once; about two minutes and 3 GB of disk)"
+	@$(INSTALL) --require-hashes --no-deps -r $<
+	@$(INSTALL) torch==$(TORCH)
+	@$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
+
+lock: .venv/installed ## resolve requirements/*.txt again, to the newest versions that pyproject.toml allows
+	@for lock in $(LOCKS); do \
+	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
+	    --no-emit-package torch --no-annotate --no-header --output-file requirements/$$lock.txt \
+	    $$(printf ' --extra %s' $$(echo $$lock | tr + ' ')) pyproject.toml || exit 1; \
+	done
 
 setup: .venv/installed ## the environment in .venv
 
@@ -54,7 +67,7 @@ test-cuda-stub: .venv/installed ## placement, captures and copies of CUDA bundle
 
 # The parser and builder of TensorRT-RTX need no GPU. They lie in a folder of their own, never in .venv.
 .tensorrt/installed: tests/tensorrt/requirements.txt
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .tensorrt -r $<
+	@$(INSTALL) --no-deps --upgrade --target .tensorrt -r $<
 	@touch $@
 
 test-tensorrt: .venv/installed .tensorrt/installed ## TensorRT parses and builds the examples' graphs, and refuses planted faults
@@ -78,7 +91,7 @@ check: .venv/installed ## ruff, mypy, import-linter
 	@$(BIN)/lint-imports
 
 bench: .venv/installed ## side by side with CTranslate2 and transformers (BENCH="--models gpt2-124m" narrows it)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
+	@$(INSTALL) --require-hashes --no-deps -r requirements/dev+bench.txt
 	@$(BIN)/python -m benchmarks.speed $(BENCH)
 
 bench-encoders: .venv/installed ## encoders beside OpenVINO and transformers (BENCH="--served": gateway, infinity)

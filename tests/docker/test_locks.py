@@ -1,0 +1,80 @@
+"""The lock files have what the extras need, in allowed versions, each file by its hash."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests.docker.test_extras import EXTRAS, PROJECT, installed_by
+
+ROOT = Path(__file__).parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+LOCKS = re.search(r"^LOCKS := (.*)$", MAKEFILE, re.MULTILINE)[1].split()  # type: ignore[index]
+ENTRY = re.compile(
+    r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?P<rest>[^\n]*\\\n(?:[^\n]+\n?)*?)(?=^\S|\Z)", re.M
+)
+WITHOUT_HASH = {"torch"}
+each_lock = pytest.mark.parametrize("lock", LOCKS)
+
+
+def entries(lock: str) -> dict[str, tuple[Version, str]]:
+    """Package → its version, and the lines with its hashes."""
+    text = (ROOT / "requirements" / f"{lock}.txt").read_text(encoding="utf-8")
+    found = {
+        canonicalize_name(match["name"]): (Version(match["version"]), match["rest"])
+        for match in ENTRY.finditer(text)
+    }
+    assert len(found) == len(re.findall(r"^\w", text, re.MULTILINE)), "an entry is not understood"
+    return found
+
+
+@each_lock
+def test_every_entry_has_hashes_and_no_address(lock: str) -> None:
+    for name, (_, lines) in entries(lock).items():
+        assert re.findall(r"--hash=sha256:[0-9a-f]{64}\b", lines), name
+    text = (ROOT / "requirements" / f"{lock}.txt").read_text(encoding="utf-8")
+    assert "://" not in text
+    assert " @ " not in text
+    assert "-index" not in text
+
+
+@each_lock
+def test_every_requirement_is_locked_within_its_range(lock: str) -> None:
+    locked = entries(lock)
+    waiting = [*PROJECT["dependencies"], *(text for e in lock.split("+") for text in EXTRAS[e])]
+    seen: set[str] = set()
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        name = canonicalize_name(requirement.name)
+        if name == "triptych":
+            waiting += [text for e in requirement.extras - seen for text in EXTRAS[e]]
+            seen |= requirement.extras
+        elif name not in WITHOUT_HASH:
+            version, _ = locked[name]
+            assert requirement.specifier.contains(version), f"{requirement} but {version}"
+
+
+def test_what_is_installed_needs_nothing_that_is_not_locked() -> None:
+    needed = installed_by(*PROJECT["dependencies"], "triptych[dev]")
+    of_torch = {name for name in needed if name.startswith(("nvidia-c", "nvidia-n", "triton"))}
+    assert needed - of_torch - WITHOUT_HASH - set(entries("dev")) == set()
+
+
+def test_locks_agree() -> None:
+    versions: dict[str, set[Version]] = {}
+    for lock in LOCKS:
+        for name, (version, _) in entries(lock).items():
+            versions.setdefault(name, set()).add(version)
+    assert {name: found for name, found in versions.items() if len(found) > 1} == {}
+
+
+def test_the_version_of_torch_is_the_same_everywhere() -> None:
+    (declared,) = {Requirement(text).specifier for text in EXTRAS["export"] if "torch" in text}
+    made = re.search(r"^TORCH := (.*)$", MAKEFILE, re.MULTILINE)
+    assert made is not None
+    assert str(declared) == f"=={made[1]}"
