@@ -119,10 +119,12 @@ figures: export ## the figures and numbers of docs/attention.md, those of served
 proto: .venv/installed ## what follows from clients/triptych/tasks: proto, client methods, tables
 	@$(BIN)/python -m codegen
 
-up: export ## Triton and the gateway in containers, with either version of Docker Compose
-	@REPOSITORY=$(abspath $(REPOSITORY)) docker/compose.sh up --build
+up: ## Triton and the gateway in containers, with either version of Docker Compose
+	@docker/up.sh --check
+	@$(MAKE) --no-print-directory export
+	@REPOSITORY=$(abspath $(REPOSITORY)) docker/up.sh
 
-down: ## stop and remove those containers
+down: ## stop and remove those containers, TLS and monitoring too; volumes (glossaries, state) stay
 	@docker/compose.sh down
 
 clean: ## remove exported versions (configs stay)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 DOCKER = Path(__file__).parents[2] / "docker"
-TOOLS = ("sh", "dirname", "sed", "cat")
+TOOLS = ("sh", "dirname", "sed", "cat", "mktemp", "rm")
 CURRENT = '#!/bin/sh\necho "docker $*"\n'
 WITHOUT_PLUGIN = '#!/bin/sh\necho "docker: unknown command: docker compose" >&2\nexit 1\n'
 OLD = """#!/bin/sh
@@ -33,9 +34,11 @@ def install(path: Path, name: str, script: str) -> None:
     (path / name).chmod(0o755)
 
 
-def run(path: Path, *arguments: str, gpu: str = "") -> subprocess.CompletedProcess[str]:
+def run(
+    path: Path, *arguments: str, gpu: str = "", folder: Path = DOCKER
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [DOCKER / "compose.sh", *arguments],
+        [folder / "compose.sh", *arguments],
         env={**os.environ, "PATH": str(path), "GPU": gpu},
         capture_output=True,
         text=True,
@@ -74,6 +77,56 @@ def test_version_1_gets_what_it_needs(path: Path) -> None:
     for service in expected.values():
         service["volumes"][0].pop("bind", None)  # one mapping, shared by an alias
     assert yaml.safe_load(file)["services"] == expected
+
+
+@pytest.fixture
+def overridden(tmp_path: Path) -> Path:
+    """The folder of the script, with settings of one machine."""
+    folder = tmp_path / "deploy"
+    shutil.copytree(DOCKER, folder)
+    (folder / "compose.override.yaml").write_text("services: {triton: {cpus: 2}}\n")
+    return folder
+
+
+def test_settings_of_one_machine_are_read_last(path: Path, overridden: Path) -> None:
+    install(path, "docker", CURRENT)
+    files = "".join(f" -f {overridden}/compose{name}.yaml" for name in ("", ".gpu", ".override"))
+    assert run(path, "up", gpu="1", folder=overridden).stdout.endswith(f"compose{files} up\n")
+
+
+def test_settings_of_one_machine_are_read_by_version_1(path: Path, overridden: Path) -> None:
+    install(path, "docker", WITHOUT_PLUGIN)
+    install(path, "docker-compose", '#!/bin/sh\necho "$*"; cat "$6"\n')
+    command, _, file = run(path, "up", folder=overridden).stdout.partition("\n")
+    words = command.split()
+    assert words[:5] == ["-p", "docker", "--project-directory", str(overridden), "-f"]
+    assert words[6:] == ["-f", f"{overridden}/compose.override.yaml", "up"]
+    assert "create_host_path" not in file
+    assert set(yaml.safe_load(file)["services"]) == {"triton", "gateway"}
+    assert not Path(words[5]).exists()
+
+
+def test_down_needs_no_variable_and_removes_what_any_file_has_started(path: Path) -> None:
+    shown = "docker $* $API_KEY $PUBLIC_URL $GRAFANA_PASSWORD"
+    install(path, "docker", f'#!/bin/sh\necho "{shown}"\n')
+    done = run(path, "down", "--volumes")
+    names = ("", ".gpu", ".tls", ".monitoring")
+    files = "".join(f" -f {DOCKER}/compose{name}.yaml" for name in names)
+    expected = f"compose{files} down --volumes --remove-orphans none none none\n"
+    assert done.stdout.endswith(expected), done.stdout
+    required = {
+        name
+        for file in DOCKER.glob("compose*.yaml")
+        for name in re.findall(r"\$\{(\w+):?\?", file.read_text())
+    }
+    assert required == {"API_KEY", "PUBLIC_URL", "GRAFANA_PASSWORD"}
+
+
+def test_down_of_version_1(path: Path) -> None:
+    install(path, "docker-compose", OLD)
+    assert run(path, "down").stdout.startswith(
+        "docker-compose -p docker -f - down --remove-orphans "
+    )
 
 
 def test_nothing_installed_is_one_line(path: Path) -> None:

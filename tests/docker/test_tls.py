@@ -48,6 +48,12 @@ def test_compose_gives_every_variable_of_the_template() -> None:
     assert set(COMPOSE["gateway"]["environment"]) <= settings
 
 
+def test_redirect_goes_to_the_published_port() -> None:
+    given = COMPOSE["proxy"]
+    assert given["ports"][0] == "${HTTPS_PORT:-443}:8443"
+    assert given["environment"]["REDIRECT_PORT"] == "${HTTPS_PORT:+:$HTTPS_PORT}"
+
+
 def test_proxy_has_the_limits_of_the_gateway() -> None:
     given = COMPOSE["proxy"]["environment"]
     settings = GatewaySettings.model_fields
@@ -106,7 +112,9 @@ def proxy(
 
 
 @contextmanager
-def nginx(folder: Path, http: str, grpc_address: str, prefix: str = "") -> Iterator[Proxy]:
+def nginx(
+    folder: Path, http: str, grpc_address: str, prefix: str = "", resolver: str = "127.0.0.1:9"
+) -> Iterator[Proxy]:
     """The configuration as it is in the container, but for addresses and folders."""
     certificate, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
@@ -130,6 +138,8 @@ def nginx(folder: Path, http: str, grpc_address: str, prefix: str = "") -> Itera
         "MAX_BODY": "20000000",
         "TIMEOUT": "300s",
         "PREFIX": prefix,
+        "REDIRECT_PORT": f":{made.port}",
+        "RESOLVER": resolver,
     }
     (folder / "conf.d").mkdir()
     configured = VARIABLE.sub(lambda match: values[match[1]], TEMPLATE)
@@ -279,4 +289,78 @@ class TestBehindNginx:
         address = f"http://localhost:{proxy.redirect_port}/v1/models?a=b"
         answer = httpx.get(address)
         assert answer.status_code == 308
-        assert answer.headers["location"] == "https://localhost/v1/models?a=b"
+        assert answer.headers["location"] == f"{proxy.url}/v1/models?a=b"
+
+    def test_gateway_that_was_recreated_is_found(self, tmp_path: Path) -> None:
+        """Another container has another address under the same name."""
+        port = free_port()
+        with (
+            named("127.0.0.2", port) as first,
+            named("127.0.0.3", port),
+            Names("127.0.0.2") as names,
+            nginx(tmp_path, f"gateway:{port}", f"gateway:{port}", resolver=names.address) as proxy,
+            proxy.client() as client,
+        ):
+            assert client.get("/health").text == "127.0.0.2"
+            assert client.get("/v1/a%20b?c=d%2Fe").headers["path"] == "/v1/a%20b?c=d%2Fe"
+            first.shutdown()
+            first.server_close()
+            names.host = "127.0.0.3"
+            until_s = time.monotonic() + 20
+            while client.get("/health").text != "127.0.0.3":
+                assert time.monotonic() < until_s, "the new address is not used"
+                time.sleep(0.2)
+
+
+@contextmanager
+def named(host: str, port: int) -> Iterator[ThreadingHTTPServer]:
+    """A server that responds with its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", str(len(host)))
+            self.send_header("path", self.path)
+            self.end_headers()
+            self.wfile.write(host.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer((host, port), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class Names:
+    """A name server that knows one address for every name."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Names:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.sendto(b"", self._socket.getsockname())
+        self._thread.join()
+        self._socket.close()
+
+    def _run(self) -> None:
+        while True:
+            query, sender = self._socket.recvfrom(512)
+            if not query:
+                return
+            end = query.index(b"\0", 12) + 5
+            record = b"\xc0\x0c\0\x01\0\x01\0\0\0\x01\0\x04" + socket.inet_aton(self.host)
+            head = query[:2] + b"\x81\x80\0\x01\0\x01\0\0\0\0"
+            self._socket.sendto(head + query[12:end] + record, sender)

@@ -1,0 +1,163 @@
+"""`up.sh` finds what is missing before it starts, and builds what is missing or old."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+DOCKER = Path(__file__).parents[2] / "docker"
+TOOLS = (
+    *("sh", "dirname", "sed", "cat", "mktemp", "rm", "id", "find", "sort", "xargs", "sha256sum"),
+    *("cut", "sleep"),
+)
+FAKE = """#!/usr/bin/python3 -S
+import json, pathlib, sys
+state = pathlib.Path(sys.argv[0]).parent / "state.json"
+here = json.loads(state.read_text())
+words = sys.argv[1:]
+with open(state.parent / "calls", "a") as calls:
+    print(*words, file=calls)
+if words[0] == "info":
+    sys.exit(not here["daemon"])
+if words[:2] == ["buildx", "version"]:
+    sys.exit(not here["buildx"])
+if words[0] == "version":
+    print(here["version"])
+if words[:2] == ["image", "inspect"]:
+    image = here["images"].get(words[-1])
+    print(image or "")
+    sys.exit(image is None)
+if words[0] == "pull":
+    sys.exit(words[1] not in here["registry"])
+if words[0] == "build":
+    here["images"][words[words.index("-t") + 1]] = words[words.index("--label") + 1][8:]
+    state.write_text(json.dumps(here))
+"""
+
+
+@dataclass
+class Machine:
+    """A copy of the project, and a Docker that records what it is called with."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        for name in ("export", "serving", "clients"):
+            (self.root / name).mkdir(parents=True)
+            (self.root / name / "module.py").touch()
+        for name in ("pyproject.toml", "README.md"):
+            (self.root / name).touch()
+        shutil.copytree(DOCKER, self.root / "docker")
+        self.path.mkdir()
+        for tool in TOOLS:
+            (self.path / tool).symlink_to(str(shutil.which(tool)))
+        (self.path / "docker").write_text(FAKE)
+        (self.path / "docker").chmod(0o755)
+        self.set()
+
+    @property
+    def path(self) -> Path:
+        return self.root / "bin"
+
+    def set(self, **changes: object) -> None:
+        state = {
+            **{"daemon": True, "buildx": True, "version": "28.2.2", "images": {}},
+            "registry": ["python:3.11-slim-bookworm"],
+        }
+        (self.path / "state.json").write_text(json.dumps({**state, **changes}))
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        (self.path / "calls").write_text("")
+        unset = ("BASE", "GPU", "TLS", "MONITORING", "PIP_CONF", "CA_CERTIFICATES", "HTTP_PORT")
+        inherited = {name: value for name, value in os.environ.items() if name not in unset}
+        return subprocess.run(
+            [self.root / "docker" / "up.sh", *arguments],
+            env={**inherited, "PATH": str(self.path), **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def calls(self, verb: str) -> list[str]:
+        lines = (self.path / "calls").read_text().splitlines()
+        return [line for line in lines if line.split()[0] == verb or f" {verb} " in f" {line} "]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "project")
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"daemon": False}, "no Docker daemon responds"),
+        ({"buildx": False}, "Docker 28.2.2 builds with buildx, which is missing: install"),
+        ({"registry": []}, "the base image python:3.11-slim-bookworm is neither here nor"),
+    ],
+)
+def test_what_is_missing_is_found_before_anything_is_built(
+    machine: Machine, state: dict[str, object], message: str
+) -> None:
+    machine.set(**state)
+    done = machine.run("--check")
+    assert done.returncode == 1
+    assert done.stderr.startswith(message)
+    assert not machine.calls("build")
+
+
+def test_check_changes_nothing(machine: Machine) -> None:
+    done = machine.run("--check")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not machine.calls("build")
+    assert not machine.calls("up")
+
+
+def test_old_docker_needs_no_plugin(machine: Machine) -> None:
+    machine.set(buildx=False, version="20.10.24")
+    assert machine.run("--check").returncode == 0
+
+
+def test_images_are_built_once_and_again_when_their_sources_change(machine: Machine) -> None:
+    assert machine.run().returncode == 0
+    assert len(machine.calls("build")) == 2
+    [up] = machine.calls("up")
+    assert up.endswith("up --detach --no-build --wait")
+    done = machine.run()
+    assert "up: http://127.0.0.1:8080/ready" in done.stdout
+    assert not machine.calls("build")
+    assert not machine.calls("pull")
+    (machine.root / "serving" / "module.py").write_text("changed = True")
+    machine.run()
+    assert len(machine.calls("build")) == 2
+    machine.run(TRITON_EXTRAS="triton-cpu")
+    [build] = machine.calls("build")
+    assert "--target triton " in build
+    assert "TRITON_EXTRAS=triton-cpu" in build
+
+
+def test_secrets_of_a_mirror_and_settings_of_the_machine_reach_the_build(machine: Machine) -> None:
+    (machine.root / "docker" / ".env").write_text('# mine\nBASE="base:mine"\nHTTP_PORT=9000\n')
+    machine.set(registry=["base:mine"])
+    done = machine.run(PIP_CONF="/etc/pip.conf", CA_CERTIFICATES="/etc/ca.crt", HTTP_PORT="9001")
+    assert "http://127.0.0.1:9001/ready" in done.stdout, "the environment goes before the file"
+    for build in machine.calls("build"):
+        assert "--secret id=pip,src=/etc/pip.conf --secret id=ca,src=/etc/ca.crt" in build
+        assert "BASE=base:mine" in build
+
+
+def test_gpu_builds_nvidias_image_beside_the_other(machine: Machine) -> None:
+    machine.set(registry=["python:3.11-slim-bookworm", "nvidia:1"])
+    assert machine.run(GPU="1", TRITON_BASE="nvidia:1").returncode == 0
+    triton, gateway = machine.calls("build")
+    assert "-t triptych-triton-gpu " in triton
+    assert "BASE=nvidia:1" in triton
+    assert "TENSORRT=auto" in triton
+    assert "BASE=python:3.11-slim-bookworm" in gateway
