@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -139,6 +140,18 @@ class GatewaySettings(BaseSettings):
         le=PILLOW_MAX_PIXELS,
         description="Maximum number of pixels of one image.",
     )
+    work_processes: int | None = Field(
+        default=None,
+        ge=2,
+        le=256,
+        description="Processes that decode images and read documents, of all workers together, "
+        "but at least two of each. Default: one more than there are cores.",
+    )
+    work_memory: int = Field(
+        default=1_500_000_000,
+        ge=100_000_000,
+        description="Memory of one of these processes beside what it starts with, in bytes.",
+    )
     image_urls: Annotated[tuple[ImageOrigin, ...], NoDecode] = Field(
         default=(),
         description="Hosts that images may be fetched from, comma-separated: HOST or *.DOMAIN "
@@ -209,6 +222,12 @@ class GatewaySettings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return _parts(value) if isinstance(value, str) else value
+
+    @property
+    def own_processes(self) -> int:
+        """Of this worker, for work that cannot be cancelled."""
+        wanted = self.work_processes or (os.cpu_count() or 1) + 1
+        return max(2, -(-wanted // self.workers))
 
     @property
     def task_limits(self) -> TaskLimits:

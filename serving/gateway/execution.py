@@ -17,6 +17,7 @@ from typing import TypeVar
 from serving.errors import DeadlineExceeded, ServingError, Unavailable
 from serving.gateway.admission import Admission, Reserve
 from serving.gateway.answers import Answer, Timings
+from serving.gateway.auth import KEY
 from serving.gateway.call_spans import call_span
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.counts import Counts, LocalCounts
@@ -28,6 +29,8 @@ from serving.gateway.stop_reading import until_stopped
 from serving.gateway.token_latency import SequenceLatency, TokenLatency
 from serving.gateway.trace_context import TRACE
 from serving.gateway.triton_errors import NotLoaded, is_not_loaded
+from serving.isolation.pool import ProcessPool
+from serving.isolation.process import WorkLimits
 from serving.planning.calls import Call, GenerateCall, Generated, InferCall, Outcome, Result
 from serving.planning.served_task import Plan
 from serving.planning.streaming import Streaming
@@ -44,6 +47,8 @@ version that is served by now; None if there is no other."""
 INLINE_LIMIT = 4096
 """Characters, bytes or numbers: up to this size work is done on the event loop. Handing it to a
 thread and back takes longer, especially while the engine occupies the cores."""
+PROCESSOR_S = 15
+"""Processor time of one image or document; usual ones take less than one second."""
 STREAM_PRIORITY = 10
 """Priority of streams in the engine; of other requests 0."""
 
@@ -76,6 +81,9 @@ class Execution:
         self._metrics = metrics
         self._timeout_s = settings.request_timeout
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="tasks")
+        self._processes = ProcessPool(
+            settings.own_processes, WorkLimits(settings.work_memory, PROCESSOR_S)
+        )
         counts = counts or LocalCounts()
         self._admission = Admission(
             max_requests=settings.max_concurrent_requests,
@@ -114,6 +122,26 @@ class Execution:
             return work(*arguments)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, work, *arguments)
+
+    def start_processes(self) -> None:
+        """Start the processes of `in_process` in the background, before they are needed."""
+        self._processes.start()
+
+    async def in_process(self, expected_s: float, work: Callable[..., T], *arguments: object) -> T:
+        """Run work that cannot be cancelled in a process, which is killed at the deadline.
+
+        Args:
+            expected_s: Seconds that it will take, about.
+            work: A function of a module.
+            arguments: Its arguments.
+
+        Raises:
+            InvalidRequest: it takes more than it may.
+        """
+        key = KEY.get()
+        return await self._processes.run(
+            work, *arguments, expected_s=expected_s, key=key.name if key else None
+        )
 
     def check(self) -> None:
         """Refuse a request before its body is read, if it would be refused anyway.
@@ -198,7 +226,8 @@ class Execution:
         return self._admission.abort_all()
 
     async def close(self) -> None:
-        """Release threads and connections."""
+        """Release threads, processes and connections."""
+        self._processes.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         await self._joiner.close()
         await self.inference.close()

@@ -129,6 +129,7 @@ async def _serve(
             http_server = _http_server(service, readiness, downloads, descriptors)
             if on_loaded:
                 on_loaded()
+            service.execution.start_processes()
             log.info("listening", extra={**ports, "models": ",".join(catalog.names)})
             log.info("holds at most", extra=asdict(descriptors))
             if share:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
-from serving.errors import SetupError
+from serving.errors import ServingError, SetupError
 from serving.gateway.admission import Reserve
 from serving.gateway.answers import Answer, TaskRequest
 from serving.gateway.auth import Keys
@@ -22,15 +23,18 @@ from serving.gateway.inference import Inference
 from serving.gateway.metrics import Metrics
 from serving.gateway.trace_context import TRACE, Tracer
 from serving.planning.calls import Call
-from serving.planning.image_inputs import measured
+from serving.planning.image_inputs import ImageInput, measured
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.served_task import Plan
+from serving.processing.image import read_image
 from serving.settings import GatewaySettings
 from triptych.messages import ModelList
 
 _SWITCH_S = 30.0
 """For the other parts of a bundle to be loaded, and the catalog to follow."""
 _SWITCH_POLL_S = 0.1
+_S_PER_PIXEL, _S_PER_BYTE = 30e-9, 20e-9
+"""About what decoding and resizing take."""
 EXPORT_S = 2.0
 """For the last spans, when the gateway ends."""
 
@@ -127,10 +131,39 @@ class Service:
         if images:
             work = sum(len(image) for image in images if isinstance(image, str | bytes))
             images, pixels = await self.execution.in_pool(work, measured, images, self._limits)
-            reserve(pixels)
+            reserve(sum(pixels))
+            images = await self._decoded(images, pixels, model)
         prepare = request.task.prepare
         arguments = (request.message, images, model, self._limits)
         return await self.execution.in_pool(size, prepare, *arguments)
+
+    async def _decoded(
+        self, images: Sequence[ImageInput], pixels: Sequence[int], model: LoadedModel
+    ) -> Sequence[ImageInput]:
+        """Images at the model's size, or why there are none.
+
+        Args:
+            images: As bytes; others are left as they are.
+            pixels: Of each.
+            model: The model that takes them.
+        """
+        spec = model.manifest.image
+
+        async def decoded(image: ImageInput, size: int) -> ImageInput:
+            if not isinstance(image, bytes) or spec is None:
+                return image
+            expected_s = _S_PER_PIXEL * size + _S_PER_BYTE * len(image)
+            arguments = (image, self._limits.image, spec)
+            try:
+                return await self.execution.in_process(expected_s, read_image, *arguments)
+            except ServingError as error:
+                return error
+
+        if len(images) == 1:
+            return [await decoded(images[0], pixels[0])]
+        async with asyncio.TaskGroup() as group:
+            work = [group.create_task(decoded(*one)) for one in zip(images, pixels, strict=True)]
+        return [task.result() for task in work]
 
     async def _prepare_again(
         self, request: TaskRequest, before: LoadedModel, call: Call

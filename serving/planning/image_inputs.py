@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from serving.errors import InvalidRequest, ServingError, UnsupportedImage
 from serving.planning.items import attempt_each
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
-from serving.processing.image import Pixels, decode_image, pixel_count, prepare_image
+from serving.processing.image import Pixels, pixel_count, read_image
 from triptych import images as wire_images
 from triptych.task import IMAGES
 
-ImageInput = str | bytes | ServingError
-"""Base64 or a data URI, an image file's bytes, or why an image could not be fetched."""
+ImageInput = str | bytes | Pixels | ServingError
+"""Base64 or a data URI, a file's bytes, an image at the model's size, or why there is none."""
 
 
-def measured(images: Sequence[ImageInput], limits: TaskLimits) -> tuple[Sequence[ImageInput], int]:
-    """Images as bytes, or why there are none, and the pixels that are to be decoded.
+def measured(
+    images: Sequence[ImageInput], limits: TaskLimits
+) -> tuple[Sequence[ImageInput], Sequence[int]]:
+    """Images as bytes, or why there are none, and the pixels of each that are to be decoded.
 
     Too many images are left as they are: `prepare_images` refuses them.
     """
     if len(images) > limits.max_client_batch_size:
-        return images, 0
+        return images, [0] * len(images)
     files = [_read(image) for image in images]
-    counts = (pixel_count(file, limits.image) for file in files if isinstance(file, bytes))
-    return files, sum(counts)
+    return files, [
+        pixel_count(file, limits.image) if isinstance(file, bytes) else 0 for file in files
+    ]
 
 
 def prepare_images(
@@ -41,7 +46,9 @@ def prepare_images(
 
     def prepared(index: int, image: ImageInput) -> Pixels:
         try:
-            return prepare_image(decode_image(_bytes(image), limits.image), model.image)
+            if isinstance(image, np.ndarray):
+                return image
+            return read_image(_bytes(image), limits.image, model.image)
         except ServingError as error:
             error.field = f"{IMAGES}.{index}"
             raise
@@ -49,14 +56,14 @@ def prepare_images(
     return attempt_each(images, prepared)
 
 
-def _read(image: ImageInput) -> bytes | ServingError:
+def _read(image: ImageInput) -> ImageInput:
     try:
-        return _bytes(image)
+        return image if isinstance(image, np.ndarray) else _bytes(image)
     except ServingError as error:
         return error
 
 
-def _bytes(image: ImageInput) -> bytes:
+def _bytes(image: str | bytes | ServingError) -> bytes:
     if isinstance(image, ServingError):
         raise image
     if isinstance(image, bytes):

@@ -81,6 +81,15 @@ def pixel_count(data: bytes, limits: ImageLimits) -> int:
     return image.width * image.height
 
 
+def read_image(data: bytes, limits: ImageLimits, spec: ImageSpec) -> Pixels:
+    """An image file as the array that a model takes.
+
+    Raises:
+        ServingError: see `decode_image` and `prepare_image`.
+    """
+    return prepare_image(decode_image(data, limits), spec)
+
+
 def prepare_image(image: Image.Image, spec: ImageSpec) -> Pixels:
     """An RGB image as (height, width, 3) uint8, resized and cropped by the model's recipe.
 

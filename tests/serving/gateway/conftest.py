@@ -1,8 +1,10 @@
 """A gateway over an in-memory `Inference`, called through ASGI: no socket, no Triton."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 import httpx
 import numpy as np
@@ -17,6 +19,7 @@ from serving.gateway.health import Readiness
 from serving.gateway.metrics import Metrics
 from serving.gateway.service import Service
 from serving.generation import Generation
+from serving.isolation.process import Process, Slot, WorkLimits
 from serving.planning.calls import Array, GenerateCall, Generated, InferCall, Outputs
 from serving.planning.incremental_text import Tokens
 from serving.planning.loaded_model import LoadedModel
@@ -211,6 +214,46 @@ class Gateway:
     async def close(self) -> None:
         await self.http.aclose()
         await self.service.close()
+
+
+class LentSlot(Slot):
+    """A slot whose process is kept for the next gateway: each takes a second to start."""
+
+    kept: ClassVar[list[tuple[WorkLimits, Process]]] = []
+    starter: ClassVar[ThreadPoolExecutor]
+    """Its thread lives as long as the processes, which end with the one that started them."""
+    is_busy = False
+
+    def _started(self) -> Process:
+        for number, (limits, process) in enumerate(self.kept):
+            if limits == self._limits and process.is_usable:
+                del self.kept[number]
+                return process
+        return self.starter.submit(Process, self._limits).result()
+
+    def run(self, function: Callable[..., object], arguments: Sequence[object]) -> object:
+        self.is_busy = True
+        try:
+            return super().run(function, arguments)
+        finally:
+            self.is_busy = False
+
+    def close(self) -> None:
+        if self._process is not None and not self.is_busy and self._process.is_usable:
+            self.kept.append((self._limits, self._process))
+            self._process = None
+        super().close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lent_processes() -> Iterator[None]:
+    LentSlot.starter = ThreadPoolExecutor(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serving.isolation.pool.Slot", LentSlot)
+        yield
+    for _, process in LentSlot.kept:
+        process.close()
+    LentSlot.starter.shutdown()
 
 
 MakeGateway = Callable[..., Gateway]

@@ -18,6 +18,8 @@ from serving.gateway.auth import KEY, ApiKey
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 from tests.serving.gateway.test_grpc_front import Front
 from tests.serving.gateway.test_keys import entry, until
+from tests.serving.isolation.test_pool import is_gone
+from tests.serving.isolation.work import sleep
 from tests.serving.processing.test_image import png_header
 from tests.serving.tiny_models import image_file
 from triptych import triptych_pb2 as pb
@@ -157,3 +159,43 @@ async def test_grpc_and_keys(make_gateway: MakeGateway, tmp_path: Path) -> None:
         await until(lambda: gateway.inference.running == 2)
         gateway.inference.hold.set()
         assert (await first).data[0].text == (await other).data[0].text == "picture"
+
+
+def slow_picture(file: Path) -> str:
+    """A picture that `tests.serving.isolation.work.sleep` reads."""
+    return base64.b64encode(image_file("red") + b"\0" + str(file).encode()).decode()
+
+
+async def test_deadline_ends_decoding_before_its_pixels_are_free(
+    make_gateway: MakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = make_gateway(request_timeout=5, max_concurrent_pixels=ONE)
+    file = tmp_path / "pid"
+    with monkeypatch.context() as patch:
+        patch.setattr("serving.gateway.service.read_image", sleep)
+        body = {"images": [slow_picture(file)]}
+        slow = asyncio.create_task(gateway.http.post("/v1/caption", json=body))
+        await until(file.exists)
+    pid = int(file.read_text())
+    assert (await caption(gateway, 1)).status_code == 429  # while it is decoded
+    response = await slow
+    assert response.status_code == 504
+    assert is_gone(pid)
+    assert (await caption(gateway, 1)).status_code == 200
+
+
+async def test_disconnect_ends_decoding(
+    make_gateway: MakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = make_gateway(grpc_port=0, max_concurrent_pixels=ONE)
+    file = tmp_path / "pid"
+    picture = base64.b64decode(slow_picture(file))
+    async with Front(gateway) as front:
+        with monkeypatch.context() as patch:
+            patch.setattr("serving.gateway.service.read_image", sleep)
+            call = front.stub.Caption(pb.CaptionRequest(images=[picture]))
+            running = asyncio.ensure_future(call)
+            await until(file.exists)
+        running.cancel()
+        await until(lambda: is_gone(int(file.read_text())))
+    assert (await caption(gateway, 1)).status_code == 200

@@ -1,0 +1,1 @@
+"""Work that cannot be cancelled, in processes that can be ended."""
