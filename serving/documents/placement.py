@@ -19,13 +19,13 @@ from serving.documents.word_links import Links, Span, words
 Shares = npt.NDArray[np.float64]
 
 
-def placed(segment: Inline, translation: str, links: Links) -> Inline:
+def placed(segment: Inline, translation: str, links: Links | None) -> Inline:
     """The segment's markup around its translation.
 
     Args:
         segment: The source.
         translation: Of the segment's text.
-        links: Words of the translation x words of the source.
+        links: Words of the translation x words of the source; None for a plain segment.
     """
     return _Placement(segment.text, translation, links).whole(segment)
 
@@ -40,9 +40,10 @@ class _Child:
 
 
 class _Placement:
-    def __init__(self, source: str, target: str, links: Links) -> None:
-        self._source, self._target, self._links = source, target, links
+    def __init__(self, source: str, target: str, links: Links | None) -> None:
+        self._source, self._target = source, target
         self._source_words, self._target_words = words(source), words(target)
+        self._links = np.zeros((0, 0)) if links is None else links
 
     def whole(self, segment: Inline) -> Inline:
         inside = self._children(segment, 0, (0, len(self._target_words)), (0, len(self._target)))
@@ -103,6 +104,10 @@ class _Placement:
         """The words that each child takes; together all of them if the parent has no own text."""
         if not children:
             return []
+        own = [child for child in parent.children if isinstance(child, str)]
+        takes_all = not any(text.strip() for text in own)
+        if takes_all and len(children) == 1:
+            return [within]
         first, last = within
         shares = np.stack([self._share(child.start, child.end) for child in children])
         mine = self._links[first:last] @ shares.T  # words x children
@@ -116,8 +121,7 @@ class _Placement:
             if interval is not None:
                 free[slice(*interval)] = False
                 taken[index] = (first + interval[0], first + interval[1])
-        own = [child for child in parent.children if isinstance(child, str)]
-        if not any(text.strip() for text in own):
+        if takes_all:
             taken = _without_gaps(taken, within)
         return taken
 

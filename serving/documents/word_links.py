@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from triptych.tasks.translate import Alignment
+from serving.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from triptych.tasks.translate import Alignment
 
 Links = npt.NDArray[np.float64]
 """Words of the translation x words of the source; each row's sum is 1."""
@@ -17,6 +21,8 @@ Span = tuple[int, int]
 _ALONE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 """Scripts without spaces between words: each character counts as one."""
 _WORD = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+(?:['’\-][^\W{_ALONE}]+)*|[^\w\s]")
+MAX_LINKS = 25_000_000
+"""5,000 words, in both languages; a text has fewer tokens."""
 _REACH = 40
 """Characters that a token may be away from the end of the one before it."""
 _PRIOR = 0.02
@@ -29,8 +35,17 @@ def words(text: str) -> list[Span]:
 
 
 def links(source: str, target: str, alignment: Alignment | None) -> Links:
-    """Links by the model's attention; by the order of words where there is none."""
+    """Links by the model's attention; by the order of words where there is none.
+
+    Raises:
+        InvalidRequest: too many words.
+    """
     rows, columns = words(target), words(source)
+    if len(rows) * len(columns) > MAX_LINKS:
+        raise InvalidRequest(
+            f"a paragraph with markup has {len(columns)} words, its translation {len(rows)}: "
+            "divide it"
+        )
     by_order = _in_order(rows, len(target), columns, len(source))
     if alignment is None or not alignment.weights:
         return by_order
@@ -47,8 +62,14 @@ def _in_order(rows: Sequence[Span], height: int, columns: Sequence[Span], width:
         return np.zeros((len(rows), len(columns)))
     at_row = np.array([(start + end) / 2 / height for start, end in rows])
     at_column = np.array([(start + end) / 2 / width for start, end in columns])
-    away = np.abs(at_row[:, None] - at_column[None, :])
-    return _normalised(np.exp(-away * 4 * max(len(rows), len(columns))) + 1e-9)
+    found: Links = at_row[:, None] - at_column[None, :]
+    np.abs(found, out=found)  # in place: a long paragraph's take 200 MB
+    np.negative(found, out=found)
+    found *= 4
+    found *= max(len(rows), len(columns))
+    np.exp(found, out=found)
+    found += 1e-9
+    return _normalised(found)
 
 
 def _places(tokens: Sequence[str], text: str) -> list[Span | None]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from serving.documents.html import Html
 from serving.documents.placement import placed
 from serving.documents.word_links import links, words
+from serving.errors import InvalidRequest
 from triptych.tasks.translate import Alignment
 
 B = ("<b>", "</b>")
@@ -102,3 +103,26 @@ def test_tokens_are_found_in_their_words() -> None:
     assert found.shape == (3, 3)
     assert (found.argmax(axis=1) == [0, 1, 2]).all()
     np.testing.assert_allclose(found.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("uno dos", "one two"),
+        ("<b>uno dos</b>", "one two."),
+        (" <i> <b>uno</b> </i> ", "  one!  "),
+        ("<b>uno</b>", ""),
+        ("<b>uno</b>", " "),
+    ],
+)
+def test_plain_markup_is_placed_without_links(source: str, target: str) -> None:
+    (segment,) = Html(source).segments
+    assert segment.is_plain
+    assert placed(segment, target, None) == placed(
+        segment, target, links(segment.text, target, None)
+    )
+
+
+def test_links_of_very_long_paragraphs_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="has 6000 words, its translation 5000: divide it"):
+        links("a " * 6000, "b " * 5000, None)

@@ -1,6 +1,7 @@
 """A gateway over an in-memory `Inference`, called through ASGI: no socket, no Triton."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -220,15 +221,17 @@ class LentSlot(Slot):
     """A slot whose process is kept for the next gateway: each takes a second to start."""
 
     kept: ClassVar[list[tuple[WorkLimits, Process]]] = []
+    lock: ClassVar[threading.Lock] = threading.Lock()
     starter: ClassVar[ThreadPoolExecutor]
     """Its thread lives as long as the processes, which end with the one that started them."""
     is_busy = False
 
     def _started(self) -> Process:
-        for number, (limits, process) in enumerate(self.kept):
-            if limits == self._limits and process.is_usable:
-                del self.kept[number]
-                return process
+        with self.lock:
+            for number, (limits, process) in enumerate(self.kept):
+                if limits == self._limits and process.is_usable:
+                    del self.kept[number]
+                    return process
         return self.starter.submit(Process, self._limits).result()
 
     def run(self, function: Callable[..., object], arguments: Sequence[object]) -> object:

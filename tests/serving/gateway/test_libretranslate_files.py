@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -15,6 +16,8 @@ from tests.serving.documents import samples
 from tests.serving.gateway.conftest import Gateway, MakeGateway
 from tests.serving.gateway.test_libretranslate import KEY, error_of, translator
 from tests.serving.gateway.test_openapi import served
+from tests.serving.isolation.test_pool import is_gone
+from tests.serving.isolation.work import sleep
 
 FIELDS = {"source": "es", "target": "en"}
 
@@ -258,3 +261,14 @@ async def test_large_body_needs_its_key_in_the_header(make_gateway: MakeGateway,
     served = await gateway.http.post("/translate", content=body, headers=headers)
     assert served.status_code in (200, 400), "read, and refused for its length"
     assert "key" not in served.text
+
+
+async def test_deadline_ends_the_reading_of_a_file(
+    make_gateway: MakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = make_gateway([translator("spanish", ("es", "en"))], request_timeout=5)
+    monkeypatch.setattr("serving.gateway.dialects.libretranslate.files.file_passages", sleep)
+    file = tmp_path / "pid"
+    response = await send(gateway, "a.txt", b"hola\0" + str(file).encode())
+    assert response.status_code == 504
+    assert is_gone(int(file.read_text()))

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 
-from serving.documents.formats import read
+from serving.documents.passages import file_passages, translated_file
 from serving.errors import InvalidRequest, Overloaded, ServingError
 from serving.gateway.auth import KEY, Keys
 from serving.gateway.dialects.bodies import MULTIPART
@@ -36,6 +36,8 @@ _AT_ONCE = 4
 """Files that are translated at one time; a parsed one takes several times its size."""
 _MOST_WAITING = 16
 """Files that wait for a turn; more are refused."""
+_S_PER_BYTE = 1e-6
+"""About what reading a file takes."""
 _LONGEST_NAME = 100
 _UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)
 _DOWNLOAD_HEADERS = {
@@ -118,7 +120,7 @@ class FileDialect:
         self, file: Upload, body: FileBody, service: Service
     ) -> tuple[bytes, str]:
         """The translated file, and the language."""
-        in_pool = service.execution.in_pool
+        in_process = service.execution.in_process
         if self._waiting >= _MOST_WAITING:
             raise Overloaded("too many files are being translated", retry_after_s=1)
         self._waiting += 1
@@ -127,16 +129,18 @@ class FileDialect:
         finally:
             self._waiting -= 1
         try:
-            document = await in_pool(None, read, file.name, file.content)
-            segments = document.segments
-            texts = [segment.text for segment in segments]
+            arguments = (file.name, file.content)
+            expected_s = _S_PER_BYTE * len(file.content)
+            passages = await in_process(expected_s, file_passages, *arguments)
+            texts = [passage.text for passage in passages]
             translator, _ = await translator_of(
                 texts, body.source, body.target, service, self._identifier, _ROUTE, "segment"
             )
-            if translator.model is None or not segments:
+            if translator.model is None or not passages:
                 return file.content, translator.target
-            done = await translator.segments(segments)
-            return await in_pool(None, document.written, done), translator.target
+            done = await translator.passages(passages)
+            content = await in_process(2 * expected_s, translated_file, *arguments, done)
+            return content, translator.target
         finally:
             self._turns.release()
 

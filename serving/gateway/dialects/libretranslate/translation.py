@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
-from serving.documents.html import Html
-from serving.documents.limits import check_segments
+from serving.documents.passages import Passage, page_passages, translated_pages
 from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.languages import AUTO, Translators
 from serving.gateway.dialects.libretranslate.messages import Detected, TranslateBody, Translated
 from serving.gateway.dialects.libretranslate.translator import Translator
 from serving.gateway.service import Service
+
+_S_PER_CHARACTER = 1e-6
+"""About what reading HTML takes."""
 
 
 async def translated(
@@ -23,19 +24,22 @@ async def translated(
         ServingError: a language is not served, or a text cannot be translated.
     """
     texts = [body.q] if isinstance(body.q, str) else body.q
+    in_process = service.execution.in_process
+    expected_s = _S_PER_CHARACTER * sum(map(len, texts))
+    pages: list[list[Passage]] = []
+    read = texts
     if body.format == "html":
-        parse = partial(_documents, texts)
-        documents = await service.execution.in_pool(sum(map(len, texts)), parse)
-        read = [" ".join(segment.text for segment in one.segments) for one in documents]
-    else:
-        documents, read = [], texts
+        pages = await in_process(expected_s, page_passages, texts)
+        read = [" ".join(passage.text for passage in page) for page in pages]
     translator, detected = await translator_of(
-        read, body.source, body.target, service, identifier, route, "segment" if documents else "q"
+        read, body.source, body.target, service, identifier, route, "segment" if pages else "q"
     )
     further = body.alternatives or 0
     others: list[list[str]] | None
     if body.format == "html":
-        best, others = await _html(documents, translator), [[] for _ in texts] if further else None
+        done = await translator.passages([passage for page in pages for passage in page])
+        best = await in_process(2 * expected_s, translated_pages, texts, done)
+        others = [[] for _ in texts] if further else None
     else:
         found = await translator.hypotheses(texts, further)
         best = [hypotheses[0] for hypotheses in found]
@@ -51,20 +55,6 @@ async def translated(
         detected_language=None if detected is None else [detected] * len(texts),
         alternatives=others,
     )
-
-
-def _documents(texts: Sequence[str]) -> list[Html]:
-    documents = []
-    for text in texts:
-        documents.append(Html(text))
-        check_segments(sum(len(one.segments) for one in documents))
-    return documents
-
-
-async def _html(documents: Sequence[Html], translator: Translator) -> list[str]:
-    """The documents with their segments translated."""
-    found = iter(await translator.segments([s for one in documents for s in one.segments]))
-    return [one.text([next(found) for _ in one.segments]) for one in documents]
 
 
 async def translator_of(

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from serving.documents.placement import placed
-from serving.documents.segment import Inline
-from serving.documents.word_links import links
+from serving.documents.passages import Passage, TranslatedPassage
 from serving.errors import ServingError
 from serving.gateway.answers import TaskRequest
 from serving.gateway.dialects.libretranslate.errors import refused
@@ -69,24 +67,24 @@ class Translator:
                 results[place] = _distinct(item)
         return results
 
-    async def segments(self, segments: Sequence[Inline]) -> list[Inline]:
-        """Translations of segments, their markup where the words are that it enclosed.
+    async def passages(self, passages: Sequence[Passage]) -> list[TranslatedPassage] | None:
+        """Translations of passages, with alignments of those that need them; None without a model.
 
         Raises:
             ServingError: see `hypotheses`.
         """
-        texts = [segment.text for segment in segments]
         if self.model is None:
-            return list(segments)
-        plain = [place for place, one in enumerate(segments) if one.is_plain]
-        marked = [place for place, one in enumerate(segments) if not one.is_plain]
-        results = list(segments)
+            return None
+        texts = [passage.text for passage in passages]
+        plain = [place for place, one in enumerate(passages) if one.is_plain]
+        marked = [place for place, one in enumerate(passages) if not one.is_plain]
+        results = [TranslatedPassage("")] * len(passages)
         for batch in self._batches(plain):
             for place, item in await self._translated(texts, batch):
-                results[place] = _placed(segments[place], item)
+                results[place] = TranslatedPassage(item.text or "")
         for batch in _short(marked, texts, self.service.settings.max_client_batch_size):
             for place, item in await self._aligned(texts, batch):
-                results[place] = _placed(segments[place], item)
+                results[place] = TranslatedPassage(item.text or "", item.alignment)
         return results
 
     async def _aligned(self, texts: Sequence[str], batch: Sequence[int]) -> Iterable[Item]:
@@ -136,19 +134,15 @@ class Translator:
 def _short(places: Sequence[int], texts: Sequence[str], size: int) -> Iterator[Sequence[int]]:
     """Batches of at most `size` texts whose alignments are small enough for one request."""
     batch: list[int] = []
+    characters = 0
     for place in places:
-        characters = sum(len(texts[one]) for one in (*batch, place))
+        characters += len(texts[place])
         if batch and (characters > MAX_SOURCE_TOKENS or len(batch) == size):
             yield batch
-            batch = []
+            batch, characters = [], len(texts[place])
         batch.append(place)
     if batch:
         yield batch
-
-
-def _placed(segment: Inline, item: Translation) -> Inline:
-    text = item.text or ""
-    return placed(segment, text, links(segment.text, text, item.alignment))
 
 
 def _distinct(item: Translation) -> list[str]:

@@ -1,0 +1,105 @@
+"""Documents as functions of bytes, so that other processes can run them.
+
+A document is read twice, before and after its translation: what it was parsed to is not sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from serving.documents.formats import read
+from serving.documents.html import Html
+from serving.documents.limits import check_segments
+from serving.documents.placement import placed
+from serving.documents.segment import Inline
+from serving.documents.word_links import links
+
+if TYPE_CHECKING:
+    from triptych.tasks.translate import Alignment
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text of a document.
+
+    Attributes:
+        text: To be translated.
+        is_plain: Whether its markup needs no alignment.
+    """
+
+    text: str
+    is_plain: bool
+
+
+@dataclass(frozen=True)
+class TranslatedPassage:
+    """A passage in another language; with its alignment, if there is one."""
+
+    text: str
+    alignment: Alignment | None = None
+
+
+def file_passages(name: str, content: bytes) -> list[Passage]:
+    """The passages of a file.
+
+    Raises:
+        InvalidRequest: a format that is not read, or a damaged file.
+        PayloadTooLarge: more than is read.
+    """
+    return [_passage(segment) for segment in read(name, content).segments]
+
+
+def translated_file(name: str, content: bytes, found: Sequence[TranslatedPassage]) -> bytes:
+    """The file with its passages translated.
+
+    Raises:
+        InvalidRequest: a part of it is damaged.
+    """
+    document = read(name, content)
+    return document.written(_replaced(document.segments, found))
+
+
+def page_passages(texts: Sequence[str]) -> list[list[Passage]]:
+    """The passages of each HTML text.
+
+    Raises:
+        InvalidRequest: too much markup.
+        PayloadTooLarge: more than is read.
+    """
+    return [[_passage(segment) for segment in page.segments] for page in _pages(texts)]
+
+
+def translated_pages(texts: Sequence[str], found: Sequence[TranslatedPassage] | None) -> list[str]:
+    """The HTML texts with their passages translated; as they were, where there is no model."""
+    others = None if found is None else iter(found)
+    written = []
+    for page in _pages(texts):
+        own = page.segments
+        if others is not None:
+            own = _replaced(own, [next(others) for _ in own])
+        written.append(page.text(own))
+    return written
+
+
+def _pages(texts: Sequence[str]) -> list[Html]:
+    pages = []
+    for text in texts:
+        pages.append(Html(text))
+        check_segments(sum(len(page.segments) for page in pages))
+    return pages
+
+
+def _passage(segment: Inline) -> Passage:
+    return Passage(segment.text, segment.is_plain)
+
+
+def _replaced(segments: Sequence[Inline], found: Sequence[TranslatedPassage]) -> list[Inline]:
+    return [_placed(segment, one) for segment, one in zip(segments, found, strict=True)]
+
+
+def _placed(segment: Inline, found: TranslatedPassage) -> Inline:
+    if segment.is_plain:
+        return placed(segment, found.text, None)
+    return placed(segment, found.text, links(segment.text, found.text, found.alignment))
