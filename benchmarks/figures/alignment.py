@@ -1,7 +1,7 @@
 """Alignments of two translators: additive attention, and cross-attention of a Transformer.
 
 Bahdanau et al. 2015, §5.2 and figure 3 (arXiv 1409.0473). The responses are those of
-`/v1/translate` with `return_alignment`.
+`/v1/translate` with `return_attention`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Reader:
 
     def align(self, texts: Sequence[str]) -> list[tuple[str, Alignment]]:
         """Translations and their alignments."""
-        asked: dict[str, Any] = {"model": self._model, "num_beams": 1, "return_alignment": True}
+        asked: dict[str, Any] = {"model": self._model, "num_beams": 1, "return_attention": True}
         return [
             (str(item.text), item.alignment)
             for start in range(0, len(texts), _BATCH)

@@ -17,6 +17,8 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from triptych.messages import current_name
+
 Shape = Literal["one", "list", "rows", "map"]
 """A single value; a list of values; a list of lists; a mapping."""
 
@@ -50,6 +52,7 @@ class MessageField:
         default: Its default, None for required fields.
         description: One or two sentences.
         bounds: Range of one value.
+        current_name: The field that this one is an earlier name of; None for others.
     """
 
     name: str
@@ -61,6 +64,7 @@ class MessageField:
     default: Any = None
     description: str = ""
     bounds: Bounds = Bounds()
+    current_name: str | None = None
 
     @property
     def is_message(self) -> bool:
@@ -124,6 +128,7 @@ def _field(name: str, info: FieldInfo) -> MessageField:
         default=None if info.is_required() else info.get_default(call_default_factory=True),
         description=info.description or "",
         bounds=_bounds(info.metadata),
+        current_name=current_name(info),
     )
     return _typed(known, info.annotation)
 

@@ -7,9 +7,13 @@ generated from these models (`make proto`).
 
 from __future__ import annotations
 
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
+
+_CURRENT_NAME = "x-current-name"
+"""Key of a field's JSON Schema: the field that it is an earlier name of."""
 
 
 def as_list(value: object) -> object:
@@ -27,6 +31,22 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
+def earlier_name_of(name: str) -> Any:
+    """A field that requests may still use for the field `name`, which then has its value."""
+    return Field(
+        default=None,
+        description=f"Earlier name of `{name}`.",
+        json_schema_extra={"deprecated": True, _CURRENT_NAME: name},
+    )
+
+
+def current_name(info: FieldInfo) -> str | None:
+    """The name of the field that this one is an earlier name of; None for others."""
+    extra = info.json_schema_extra
+    found = extra.get(_CURRENT_NAME) if isinstance(extra, dict) else None
+    return found if isinstance(found, str) else None
+
+
 class Request(Message):
     """Base of all requests; unknown fields are refused, not ignored."""
 
@@ -36,13 +56,29 @@ class Request(Message):
         default=None, description="Model name; optional where exactly one model fits."
     )
 
+    @model_validator(mode="after")
+    def _move_earlier_names(self) -> Self:
+        """Each value that was given by an earlier name becomes that of the current one."""
+        for earlier, info in type(self).model_fields.items():
+            name = current_name(info)
+            given = None if name is None else getattr(self, earlier)
+            if name is None or given is None:
+                continue
+            if getattr(self, name) not in (None, given):
+                raise ValueError(f"{earlier} is an earlier name of {name}: give one of them")
+            self.__dict__.update({name: given, earlier: None})
+            self.model_fields_set.discard(earlier)
+            self.model_fields_set.add(name)
+        return self
+
 
 class StreamRequest(Request):
     """Base of requests whose response may be streamed."""
 
     stream: bool | None = Field(
         default=None,
-        description="Send text as server-sent events while it is generated; excludes beams.",
+        description="Send text as server-sent events while it is generated. A model that searches "
+        "with beams by default is greedy in a stream; more beams are refused.",
     )
 
 
@@ -149,6 +185,11 @@ class Chunk(Item):
     finish_reason: str | None = Field(default=None, description="stop or length.")
     logprobs: list[TokenLogprob] | None = None
     usage: Usage | None = None
+    is_greedy: bool | None = Field(
+        default=None,
+        description="In an item's last chunk: true where the most likely token was taken at each "
+        "step, in place of the beam search that is the model's default.",
+    )
 
 
 class ModelLimits(Message):

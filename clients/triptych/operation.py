@@ -65,13 +65,10 @@ def operation(task: Task, response: type[_Response], /, **given: Any) -> Operati
 def stream_operation(task: Task, /, **given: Any) -> Operation[Chunk]:
     """The streaming operation of a task.
 
-    Its beam width is set to 1, because a checkpoint may search with beams by default.
-
     Raises:
         InvalidArgument: A field is unknown or breaks its rule.
     """
-    greedy = {"num_beams": 1} if "num_beams" in task.request.model_fields else {}
-    request = _request(task, {**given, **greedy, "stream": True})
+    request = _request(task, {**given, "stream": True})
     return Operation(f"{task.verb}Stream", task.path, request, Chunk)
 
 

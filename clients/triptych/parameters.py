@@ -163,3 +163,12 @@ class GenerationParameters(BeamParameters):
     best_of: Beams | None = Field(
         default=None, description="Number of samples to draw; the best `n` are returned."
     )
+
+
+class OutputParameters(GenerationParameters):
+    """How tokens are chosen, and how many outputs are returned: tasks that may sample."""
+
+    early_stopping: bool | None = Field(
+        default=None, description="Stop a beam search at its first `num_beams` hypotheses."
+    )
+    n: Beams | None = Field(default=None, description="Number of outputs per input, best first.")

@@ -7,7 +7,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CaptionRequest(_message.Message):
-    __slots__ = ("model", "images", "prompt", "num_beams", "alternatives", "max_new_tokens", "return_attention", "stream")
+    __slots__ = ("model", "images", "prompt", "num_beams", "alternatives", "max_new_tokens", "return_attention", "stream", "length_penalty", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed", "no_repeat_ngram_size", "best_of", "early_stopping", "n")
+    class LogitBiasEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: float
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
     MODEL_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +23,21 @@ class CaptionRequest(_message.Message):
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RETURN_ATTENTION_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    MIN_P_FIELD_NUMBER: _ClassVar[int]
+    TYPICAL_P_FIELD_NUMBER: _ClassVar[int]
+    REPETITION_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    LOGIT_BIAS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    NO_REPEAT_NGRAM_SIZE_FIELD_NUMBER: _ClassVar[int]
+    BEST_OF_FIELD_NUMBER: _ClassVar[int]
+    EARLY_STOPPING_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
     model: str
     images: _containers.RepeatedScalarFieldContainer[bytes]
     prompt: str
@@ -24,7 +46,22 @@ class CaptionRequest(_message.Message):
     max_new_tokens: int
     return_attention: bool
     stream: bool
-    def __init__(self, model: _Optional[str] = ..., images: _Optional[_Iterable[bytes]] = ..., prompt: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., return_attention: bool = ..., stream: bool = ...) -> None: ...
+    length_penalty: float
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    typical_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: _containers.ScalarMap[int, float]
+    seed: int
+    no_repeat_ngram_size: int
+    best_of: int
+    early_stopping: bool
+    n: int
+    def __init__(self, model: _Optional[str] = ..., images: _Optional[_Iterable[bytes]] = ..., prompt: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., return_attention: bool = ..., stream: bool = ..., length_penalty: _Optional[float] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., seed: _Optional[int] = ..., no_repeat_ngram_size: _Optional[int] = ..., best_of: _Optional[int] = ..., early_stopping: bool = ..., n: _Optional[int] = ...) -> None: ...
 
 class CaptionResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -461,20 +498,22 @@ class GenerateResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class RerankRequest(_message.Message):
-    __slots__ = ("query", "documents", "top_n", "return_documents", "truncate", "model")
+    __slots__ = ("query", "documents", "top_n", "return_documents", "truncate", "model", "top_k")
     QUERY_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     TOP_N_FIELD_NUMBER: _ClassVar[int]
     RETURN_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
     query: _containers.RepeatedScalarFieldContainer[str]
     documents: _containers.RepeatedScalarFieldContainer[str]
     top_n: int
     return_documents: bool
     truncate: bool
     model: str
-    def __init__(self, query: _Optional[_Iterable[str]] = ..., documents: _Optional[_Iterable[str]] = ..., top_n: _Optional[int] = ..., return_documents: bool = ..., truncate: bool = ..., model: _Optional[str] = ...) -> None: ...
+    top_k: int
+    def __init__(self, query: _Optional[_Iterable[str]] = ..., documents: _Optional[_Iterable[str]] = ..., top_n: _Optional[int] = ..., return_documents: bool = ..., truncate: bool = ..., model: _Optional[str] = ..., top_k: _Optional[int] = ...) -> None: ...
 
 class RerankResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -597,7 +636,7 @@ class TaggedToken(_message.Message):
     def __init__(self, text: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., label: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
 
 class TranslateRequest(_message.Message):
-    __slots__ = ("model", "texts", "source", "target", "num_beams", "alternatives", "length_penalty", "return_alignment", "stream", "glossary", "do_not_translate", "do_not_translate_kinds", "glossary_name", "divide_long_sentences")
+    __slots__ = ("model", "texts", "source", "target", "num_beams", "alternatives", "length_penalty", "return_alignment", "stream", "glossary", "do_not_translate", "do_not_translate_kinds", "glossary_name", "divide_long_sentences", "n", "max_new_tokens", "return_attention")
     class GlossaryEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -619,6 +658,9 @@ class TranslateRequest(_message.Message):
     DO_NOT_TRANSLATE_KINDS_FIELD_NUMBER: _ClassVar[int]
     GLOSSARY_NAME_FIELD_NUMBER: _ClassVar[int]
     DIVIDE_LONG_SENTENCES_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RETURN_ATTENTION_FIELD_NUMBER: _ClassVar[int]
     model: str
     texts: _containers.RepeatedScalarFieldContainer[str]
     source: str
@@ -633,7 +675,10 @@ class TranslateRequest(_message.Message):
     do_not_translate_kinds: _containers.RepeatedScalarFieldContainer[str]
     glossary_name: str
     divide_long_sentences: bool
-    def __init__(self, model: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., length_penalty: _Optional[float] = ..., return_alignment: bool = ..., stream: bool = ..., glossary: _Optional[_Mapping[str, str]] = ..., do_not_translate: _Optional[_Iterable[str]] = ..., do_not_translate_kinds: _Optional[_Iterable[str]] = ..., glossary_name: _Optional[str] = ..., divide_long_sentences: bool = ...) -> None: ...
+    n: int
+    max_new_tokens: int
+    return_attention: bool
+    def __init__(self, model: _Optional[str] = ..., texts: _Optional[_Iterable[str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., num_beams: _Optional[int] = ..., alternatives: _Optional[int] = ..., length_penalty: _Optional[float] = ..., return_alignment: bool = ..., stream: bool = ..., glossary: _Optional[_Mapping[str, str]] = ..., do_not_translate: _Optional[_Iterable[str]] = ..., do_not_translate_kinds: _Optional[_Iterable[str]] = ..., glossary_name: _Optional[str] = ..., divide_long_sentences: bool = ..., n: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., return_attention: bool = ...) -> None: ...
 
 class TranslateResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -672,16 +717,18 @@ class Alignment(_message.Message):
     def __init__(self, source_tokens: _Optional[_Iterable[str]] = ..., target_tokens: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
 
 class ZeroShotRequest(_message.Message):
-    __slots__ = ("model", "images", "labels", "templates")
+    __slots__ = ("model", "images", "labels", "templates", "top_k")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     TEMPLATES_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
     model: str
     images: _containers.RepeatedScalarFieldContainer[bytes]
     labels: _containers.RepeatedScalarFieldContainer[str]
     templates: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, model: _Optional[str] = ..., images: _Optional[_Iterable[bytes]] = ..., labels: _Optional[_Iterable[str]] = ..., templates: _Optional[_Iterable[str]] = ...) -> None: ...
+    top_k: int
+    def __init__(self, model: _Optional[str] = ..., images: _Optional[_Iterable[bytes]] = ..., labels: _Optional[_Iterable[str]] = ..., templates: _Optional[_Iterable[str]] = ..., top_k: _Optional[int] = ...) -> None: ...
 
 class ZeroShotResponse(_message.Message):
     __slots__ = ("model", "data", "usage")
@@ -714,20 +761,22 @@ class LabelScore(_message.Message):
     def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ..., cosine: _Optional[float] = ...) -> None: ...
 
 class Chunk(_message.Message):
-    __slots__ = ("index", "error", "text", "finish_reason", "logprobs", "usage")
+    __slots__ = ("index", "error", "text", "finish_reason", "logprobs", "usage", "is_greedy")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    IS_GREEDY_FIELD_NUMBER: _ClassVar[int]
     index: int
     error: ItemError
     text: str
     finish_reason: str
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
     usage: Usage
-    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+    is_greedy: bool
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[str] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., is_greedy: bool = ...) -> None: ...
 
 class ModelList(_message.Message):
     __slots__ = ("object", "data")

@@ -150,8 +150,8 @@ def show_translation(client: Client) -> None:
 def show_alignment(client: Client) -> None:
     """Prints a French translation and the alignment of each token (Bahdanau 2015, §5.2)."""
     answer = timed(
-        "POST /v1/translate  return_alignment",
-        lambda: client.translate(AGREEMENT, model="example-en-fr", return_alignment=True),
+        "POST /v1/translate  return_attention",
+        lambda: client.translate(AGREEMENT, model="example-en-fr", return_attention=True),
     )
     item = answer.data[0]
     console.print(f"{AGREEMENT}\n[cyan]{item.text}[/cyan]")

@@ -23,9 +23,9 @@ def check_size(source_tokens: Sequence[int]) -> None:
     total = sum(source_tokens)
     if total > MAX_SOURCE_TOKENS:
         raise InvalidRequest(
-            f"the texts have {total} tokens, at most {MAX_SOURCE_TOKENS} with return_alignment: "
+            f"the texts have {total} tokens, at most {MAX_SOURCE_TOKENS} with return_attention: "
             "send several requests",
-            field="return_alignment",
+            field="return_attention",
         )
 
 

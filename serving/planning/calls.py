@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -101,6 +101,19 @@ class Generated:
     """The most likely tokens at each position of each sequence, if requested."""
     alignments: tuple[Array, ...] = ()
     """(tokens, S) float32 for each sequence, if requested."""
+
+
+def best_first(generated: Generated) -> Generated:
+    """The sequences in the order of their scores; samples arrive in the order drawn."""
+    order = sorted(
+        range(len(generated.scores)), key=lambda rank: generated.scores[rank], reverse=True
+    )
+    given: dict[str, Any] = {
+        name: tuple(values[rank] for rank in order)
+        for name in ("sequences", "scores", "finish_reasons", "log_probs", "top", "alignments")
+        if (values := getattr(generated, name))
+    }
+    return replace(generated, **given)
 
 
 def ended_early(call: GenerateCall, text: IncrementalText) -> Generated:

@@ -49,6 +49,7 @@ class ContinuationPlan(Plan):
         read: A reader of one output's tokens.
         with_structure: Whether outputs match choices, an expression or a schema.
         echoes: Index of a prompt → its echo.
+        is_greedy: The stream takes the place of a beam search that is the model's default.
     """
 
     response: type[Response[Generation]]
@@ -61,6 +62,7 @@ class ContinuationPlan(Plan):
     with_logprobs: bool
     with_structure: bool = False
     echoes: Mapping[int, Echo] = field(default_factory=dict)
+    is_greedy: bool = False
 
     def finish(self, outcomes: Sequence[Outcome]) -> Response[Generation]:
         """The outputs, best first."""
@@ -97,7 +99,7 @@ class ContinuationPlan(Plan):
             else StreamedItem((Segment(number, self.read),))
             for number in self.numbers
         ]
-        return Streaming(items, self.calls, self._logprobs)
+        return Streaming(items, self.calls, self._logprobs, is_greedy=self.is_greedy)
 
     def _continuation(self, outcome: Generated, rank: int) -> tuple[Continuation, int]:
         """One hypothesis, cut at a stop string, and the number of tokens that remain of it."""

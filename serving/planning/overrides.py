@@ -37,6 +37,9 @@ class OutputOptions:
     """Most likely tokens to return at each position; None: no log-probabilities."""
     early_stopping: bool | None = None
     stream: bool | None = None
+    widens_beam: bool = False
+    """Several sequences without a sampling parameter are those of a beam search that is wide
+    enough, and not samples."""
 
 
 def sampling_overrides(
@@ -57,7 +60,7 @@ def sampling_overrides(
     _check_caps(parameters, outputs, model, limits)
     hypotheses = outputs.n or 1
     is_sampled = _is_sampled(parameters, outputs, model.generation)
-    default_beams = _default_beams(model.generation, hypotheses)
+    default_beams = _default_beams(model.generation, outputs)
     if isinstance(parameters, StructureParameters) and parameters.structure is not None:
         default_beams = 1  # it excludes beams
     beams = 1 if is_sampled else parameters.num_beams or default_beams
@@ -121,37 +124,39 @@ def beam_overrides(
     model: LoadedModel,
     *,
     num_beams: int | None,
-    alternatives: int | None,
+    n: int | None,
     stream: bool | None,
     **others: object,
 ) -> Overrides:
     """Overrides of a request that never samples.
 
-    `alternatives` widens the beam as far as needed, unless `num_beams` is given.
+    `n` widens the beam as far as needed, unless `num_beams` is given.
 
     Args:
         model: Its default beam width counts.
         num_beams: Beam width, as requested.
-        alternatives: Hypotheses to return, as requested.
+        n: Hypotheses to return, as requested.
         stream: Whether the response is streamed.
         others: Further fields of `Overrides`.
 
     Raises:
-        InvalidRequest: more alternatives than beams, or beams in a stream.
+        InvalidRequest: more hypotheses than beams, or beams in a stream.
     """
-    hypotheses = alternatives or 1
+    hypotheses = n or 1
     if num_beams is not None and hypotheses > num_beams:
         raise InvalidRequest(
-            f"alternatives is {hypotheses}, but num_beams is {num_beams}: "
-            "set num_beams to at least as many",
-            field="alternatives",
+            f"n is {hypotheses}, but num_beams is {num_beams}: set num_beams to at least as many",
+            field="n",
         )
-    beams = num_beams or max(model.generation.num_beams, hypotheses)
+    default_beams = _default_beams(
+        model.generation, OutputOptions(n, stream=stream, widens_beam=True)
+    )
+    beams = num_beams or default_beams
     if stream and beams > 1:
-        subject = "num_beams is" if num_beams else f"{model.name} searches with num_beams"
+        field = "n" if hypotheses > 1 else "num_beams"
         raise InvalidRequest(
-            f"{subject} {beams}, and a beam search cannot stream: set num_beams to 1",
-            field="num_beams",
+            f"{field} is {n or beams}, and a beam search cannot stream: set {field} to 1",
+            field=field,
         )
     fields = {"num_beams": beams, "num_return_sequences": hypotheses, **others}
     return Overrides.model_validate(fields)
@@ -171,13 +176,35 @@ def _is_sampled(
                 field="num_beams",
             )
         return False
-    several = (outputs.n or 1) > 1 and parameters.num_beams is None and defaults.num_beams == 1
-    return bool(given) or defaults.do_sample or several
+    several = (outputs.n or 1) > 1
+    if several and outputs.widens_beam:
+        return bool(given)
+    are_samples = several and parameters.num_beams is None and defaults.num_beams == 1
+    return bool(given) or defaults.do_sample or are_samples
 
 
-def _default_beams(defaults: Generation, hypotheses: int) -> int:
-    """The checkpoint's beams, at least one a hypothesis; one where it samples by default."""
-    return max(defaults.num_beams, hypotheses) if defaults.num_beams > 1 else 1
+def _default_beams(defaults: Generation, outputs: OutputOptions) -> int:
+    """The checkpoint's beams, at least one a hypothesis; one where it samples, or in a stream."""
+    hypotheses = outputs.n or 1
+    if outputs.stream and hypotheses == 1:
+        return 1
+    is_search = defaults.num_beams > 1 or outputs.widens_beam
+    return max(defaults.num_beams, hypotheses) if is_search else 1
+
+
+def is_greedy_stream(
+    model: LoadedModel, options: Overrides, *, num_beams: int | None, stream: bool | None
+) -> bool:
+    """Whether a stream takes the place of a beam search that is the model's default.
+
+    Args:
+        model: Its default beam width counts.
+        options: Of the request's calls.
+        num_beams: Beam width, as requested.
+        stream: Whether the response is streamed.
+    """
+    is_replaced = bool(stream) and num_beams is None and model.generation.num_beams > 1
+    return is_replaced and not options.do_sample
 
 
 def _check_rows(

@@ -64,6 +64,7 @@ class Streaming:
         items: In the request's order; an error for an item without calls.
         calls: Of all items.
         render_logprobs: Log-probabilities of tokens.
+        is_greedy: The stream takes the place of a beam search that is the model's default.
     """
 
     def __init__(
@@ -71,8 +72,11 @@ class Streaming:
         items: Sequence[StreamedItem | ServingError],
         calls: Sequence[GenerateCall],
         render_logprobs: RenderLogprobs = lambda tokens: None,
+        *,
+        is_greedy: bool = False,
     ) -> None:
         self._calls = calls
+        self._is_greedy = is_greedy or None
         self._render_logprobs = render_logprobs
         self._live = {
             index: _LiveItem(index, item)
@@ -158,7 +162,10 @@ class Streaming:
         if not item.is_complete:
             return self._sent(Chunk(index=item.index, text=text)) if text else []
         self._has_success = True
-        return self._last(Chunk(index=item.index, text=text, finish_reason=item.reason))
+        last = Chunk(
+            index=item.index, text=text, finish_reason=item.reason, is_greedy=self._is_greedy
+        )
+        return self._last(last)
 
     def fail(self, call: int, error: ServingError) -> list[Chunk]:
         """The end of a call without a result: its item fails, the others go on.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from serving.codec import PIXELS, PROMPT_IDS
 from serving.errors import InternalError, InvalidRequest, ServingError, TooLong
 from serving.planning.alignment import block_diagonal, weights_of
-from serving.planning.calls import Call, GenerateCall, Generated, Outcome
+from serving.planning.calls import Call, GenerateCall, Generated, Outcome, best_first
 from serving.planning.canaries import generator_canary
 from serving.planning.image_inputs import ImageInput, prepare_images
 from serving.planning.image_places import IMAGE_PROMPTS, ImagePlaces, WithImages
@@ -20,7 +20,7 @@ from serving.planning.items import attempt_each, generated_of, in_place, unwrap,
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import GENERATOR, IMAGE_RECIPE, TOKENIZER
-from serving.planning.overrides import beam_overrides
+from serving.planning.overrides import OutputOptions, is_greedy_stream, sampling_overrides
 from serving.planning.served_task import Plan, ServedTask
 from serving.planning.streaming import Segment, StreamedItem, Streaming, check_stream
 from serving.processing.detokenizer import Stripping
@@ -42,6 +42,8 @@ class CaptionPlan(Plan):
     with_alternatives: bool
     grid: tuple[int, int] | None
     """Rows and columns of patches, where attention was requested."""
+    is_greedy: bool = False
+    """The stream takes the place of a beam search that is the model's default."""
 
     def finish(self, outcomes: Sequence[Outcome]) -> CaptionResponse:
         """The captions."""
@@ -62,13 +64,14 @@ class CaptionPlan(Plan):
             else StreamedItem((Segment(number, self._read),))
             for number in self.numbers
         ]
-        return Streaming(items, self.calls)
+        return Streaming(items, self.calls, is_greedy=self.is_greedy)
 
     def _read(self) -> IncrementalText:
         return IncrementalText(self.model.tokenizer, begins_with=self.prompt_ids, trim=Stripping())
 
     def _caption(self, index: int, generated: Generated) -> Caption:
         decode = self.model.tokenizer.decode
+        generated = best_first(generated)
         hypotheses = [
             Alternative(text=decode([*self.prompt_ids, *sequence]).strip(), score=score)
             for sequence, score in zip(generated.sequences, generated.scores, strict=True)
@@ -115,23 +118,20 @@ class CaptionTask(ServedTask[CaptionRequest, WithImages]):
         """One call for each readable image.
 
         Raises:
-            InvalidRequest: too many images, more alternatives than beams.
+            InvalidRequest: too many images, mutually exclusive fields.
             TooLong: the prompt leaves no room for a caption.
             ServingError: no image can be read; the first one's error.
         """
-        options = beam_overrides(
-            model,
-            num_beams=request.num_beams,
-            alternatives=request.alternatives,
+        check_stream(request.stream, return_attention=request.return_attention)
+        outputs = OutputOptions(
+            n=request.n,
+            early_stopping=request.early_stopping,
             stream=request.stream,
-            max_new_tokens=request.max_new_tokens,
-            return_alignment=request.return_attention or None,
+            widens_beam=True,
         )
-        check_stream(
-            request.stream,
-            alternatives=request.alternatives,
-            return_attention=request.return_attention,
-        )
+        options = sampling_overrides(request, outputs, model, limits)
+        if request.return_attention:
+            options = options.model_copy(update={"return_alignment": True})
         grid = _grid(model) if request.return_attention else None
         places = self.section_of(model).images
         prompt_ids = _prompt_ids(_laid_out(request.prompt or "", places), model, limits)
@@ -144,12 +144,25 @@ class CaptionTask(ServedTask[CaptionRequest, WithImages]):
             return len(calls) - 1
 
         numbers = attempt_each(prepare_images(images, model, limits), numbered)
-        alternatives = request.alternatives is not None
-        return CaptionPlan(model, tuple(prompt_ids), numbers, tuple(calls), alternatives, grid)
+        return CaptionPlan(
+            model,
+            tuple(prompt_ids),
+            numbers,
+            tuple(calls),
+            with_alternatives=request.n is not None,
+            grid=grid,
+            is_greedy=is_greedy_stream(
+                model, options, num_beams=request.num_beams, stream=request.stream
+            ),
+        )
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:
         """One token."""
         return [generator_canary(model)]
+
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+        """Outputs."""
+        return {"max_best_of": limits.max_best_of}
 
 
 def _grid(model: LoadedModel) -> tuple[int, int]:

@@ -17,7 +17,12 @@ from serving.planning.incremental_text import IncrementalText
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import GENERATOR, TOKENIZER
-from serving.planning.overrides import OutputOptions, sampling_overrides, structured
+from serving.planning.overrides import (
+    OutputOptions,
+    is_greedy_stream,
+    sampling_overrides,
+    structured,
+)
 from serving.planning.served_task import Section, ServedTask
 from serving.processing.chat_template import ChatTemplate
 from triptych.tasks import chat as declared
@@ -85,6 +90,9 @@ class Chat(ServedTask[ChatRequest, ChatSection]):
             with_alternatives=request.n is not None,
             with_logprobs=request.logprobs is not None,
             with_structure=request.structure is not None,
+            is_greedy=is_greedy_stream(
+                model, options, num_beams=request.num_beams, stream=request.stream
+            ),
         )
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:

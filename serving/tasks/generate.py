@@ -20,7 +20,12 @@ from serving.planning.items import attempt_each
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import GENERATOR, TOKENIZER
-from serving.planning.overrides import OutputOptions, sampling_overrides, structured
+from serving.planning.overrides import (
+    OutputOptions,
+    is_greedy_stream,
+    sampling_overrides,
+    structured,
+)
 from serving.planning.served_task import ServedTask
 from serving.processing.detokenizer import LeadingSpace
 from triptych.task import IMAGES
@@ -105,6 +110,9 @@ class Generate(ServedTask[GenerateRequest, WithImages]):
             with_logprobs=request.logprobs is not None,
             with_structure=request.structure is not None,
             echoes=echoes,
+            is_greedy=is_greedy_stream(
+                model, options, num_beams=request.num_beams, stream=request.stream
+            ),
         )
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:

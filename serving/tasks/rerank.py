@@ -94,7 +94,7 @@ class RerankPlan(Plan):
             for position, each in enumerate(documents)
             if isinstance(each, ServingError)
         ]
-        return [*good[: self.request.top_n], *failed]
+        return [*good[: self.request.top_k], *failed]
 
     def _text(self, position: int) -> str | None:
         return self.request.documents[position] if self.request.return_documents else None

@@ -28,7 +28,7 @@ from serving.planning.languages import (
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.planning.needs import GENERATOR, TOKENIZER
-from serving.planning.overrides import beam_overrides
+from serving.planning.overrides import beam_overrides, is_greedy_stream
 from serving.planning.served_task import Plan, Section, ServedTask
 from serving.planning.source_sentences import (
     MostTokens,
@@ -128,6 +128,8 @@ class TranslatePlan(Plan):
     calls: tuple[GenerateCall, ...]
     with_alternatives: bool
     with_alignment: bool
+    is_greedy: bool = False
+    """The stream takes the place of a beam search that is the model's default."""
 
     def finish(self, outcomes: Sequence[Outcome]) -> TranslateResponse:
         """The translations."""
@@ -142,7 +144,8 @@ class TranslatePlan(Plan):
 
     def streaming(self) -> Streaming:
         """Sentences in order: plain ones as they are generated, those with terms when complete."""
-        return Streaming([self._streamed(text) for text in self.texts], self.calls)
+        items = [self._streamed(text) for text in self.texts]
+        return Streaming(items, self.calls, is_greedy=self.is_greedy)
 
     def _streamed(self, text: Text | ServingError) -> StreamedItem | ServingError:
         if isinstance(text, ServingError):
@@ -215,28 +218,25 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         """One call for each sentence.
 
         Raises:
-            InvalidRequest: too many texts, more alternatives than beams, unknown target language.
+            InvalidRequest: too many texts, more translations than beams, unknown target language.
             ServingError: no text can be translated; the first one's error.
         """
         limits.check_batch(len(request.texts), "texts")
         direction = self._direction(request, model)
+        check_stream(request.stream, return_attention=request.return_attention)
         options = beam_overrides(
             model,
             num_beams=request.num_beams,
-            alternatives=request.alternatives,
+            n=request.n,
             stream=request.stream,
             forced_bos_token_id=direction.forced_bos_token_id,
             length_penalty=request.length_penalty,
-            return_alignment=request.return_alignment or None,
+            max_new_tokens=request.max_new_tokens,
+            return_alignment=request.return_attention or None,
         )
-        if request.return_alignment:
-            model.alignment("tokens", "return_alignment")
+        if request.return_attention:
+            model.alignment("tokens", "return_attention")
         index = _index(request)
-        check_stream(
-            request.stream,
-            alternatives=request.alternatives,
-            return_alignment=options.return_alignment,
-        )
         calls: list[GenerateCall] = []
         speller = TermSpeller(model, aligns(model))
 
@@ -260,15 +260,18 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             return Text(paragraph, tuple(sentences))
 
         texts = attempt_each(request.texts, planned)
-        if request.return_alignment:
+        if request.return_attention:
             read = [one for text in texts if isinstance(text, Text) for one in text.sentences]
             check_size([calls[sentence.call].tokens for sentence in read])
         return TranslatePlan(
             model,
             texts,
             tuple(calls),
-            with_alternatives=request.alternatives is not None,
-            with_alignment=bool(request.return_alignment),
+            with_alternatives=request.n is not None,
+            with_alignment=bool(request.return_attention),
+            is_greedy=is_greedy_stream(
+                model, options, num_beams=request.num_beams, stream=request.stream
+            ),
         )
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:

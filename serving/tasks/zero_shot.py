@@ -64,6 +64,7 @@ class ZeroShotPlan(Plan):
     texts: EmbeddedTexts
     images: tuple[Row | ServingError, ...]
     calls: tuple[InferCall, ...]
+    top_k: int | None = None
 
     def finish(self, outcomes: Sequence[Outcome]) -> ZeroShotResponse:
         """The labels of each image; new text embeddings enter the cache.
@@ -101,7 +102,7 @@ class ZeroShotPlan(Plan):
         scores = self.section.scores(cosines)
         return [
             LabelScore(label=self.labels[i], score=float(scores[i]), cosine=float(cosines[i]))
-            for i in np.argsort(-cosines, kind="stable")
+            for i in np.argsort(-cosines, kind="stable")[: self.top_k]
         ]
 
 
@@ -142,6 +143,7 @@ class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
             texts,
             rows,
             tuple(embedding.calls),
+            request.top_k,
         )
 
     def canary(self, model: LoadedModel) -> Iterable[Call]:

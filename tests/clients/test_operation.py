@@ -39,10 +39,10 @@ def test_one_string_stands_for_a_list_of_one() -> None:
     assert fields == {"images": ["cG5n"], "labels": ["x"], "templates": ["a {}"]}
 
 
-def test_stream_is_greedy() -> None:
+def test_stream_is_the_request_of_anybody() -> None:
     made = stream_operation(GENERATE, prompts="a")
     assert made.method == "GenerateStream"
-    assert made.request == GENERATE.request(prompts=["a"], num_beams=1, stream=True)
+    assert made.request == GENERATE.request(prompts=["a"], stream=True)
 
 
 def test_empty_map_is_left_out() -> None:

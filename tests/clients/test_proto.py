@@ -20,6 +20,7 @@ from triptych.parameters import MAX_BEAMS
 from triptych.tasks import TASKS
 from triptych.tasks.caption import Attention, Caption, CaptionRequest, CaptionResponse
 from triptych.tasks.generate import Example, GenerateRequest, GenerateResponse
+from triptych.tasks.rerank import RerankRequest
 from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
 from triptych.tasks.zero_shot import Classification, LabelScore, ZeroShotRequest, ZeroShotResponse
 
@@ -142,13 +143,13 @@ CHOSEN = messages.TokenLogprob(
 )
 FULL = [
     TranslateRequest(
-        model="m", texts=["a", "ñ"], source="es", target="en", num_beams=4, alternatives=2,
-        length_penalty=0.1, return_alignment=True, stream=False,
+        model="m", texts=["a", "ñ"], source="es", target="en", num_beams=4, n=2,
+        length_penalty=0.1, return_attention=True, max_new_tokens=9, stream=False,
     ),
     TranslateRequest(texts=["a"]),
     CaptionRequest(
-        images=["aGVsbG8="], prompt="a", num_beams=2, alternatives=1, max_new_tokens=9,
-        return_attention=False, stream=True,
+        images=["aGVsbG8="], prompt="a", num_beams=2, n=1, max_new_tokens=9,
+        return_attention=False, stream=True, top_p=0.5, seed=7, logit_bias={7: 1.5},
     ),
     GenerateRequest(
         model="m", prompts=["a", "b\n"], instruction="", max_new_tokens=7, temperature=0.0,
@@ -316,3 +317,12 @@ FIRST_VERSION = [
 @pytest.mark.parametrize(("message", "old"), FIRST_VERSION, ids=lambda x: type(x).__name__)
 def test_bytes_of_the_first_version_are_read(message: BaseModel, old: str) -> None:
     assert from_proto(TWINS[type(message)].FromString(bytes.fromhex(old)), type(message)) == message
+
+
+def test_an_earlier_name_keeps_its_number_and_is_read_as_the_current_one() -> None:
+    """What a client that knows the earlier names only sends: the numbers are the published ones."""
+    sent = b"\x12\x01a\x30\x03\x40\x01"  # 2: "a", 6: 3, 8: true
+    request = from_proto(pb.TranslateRequest.FromString(sent), TranslateRequest)
+    assert request == TranslateRequest(texts=["a"], n=3, return_attention=True)
+    ranked = pb.RerankRequest(query=["a"], documents=["b"], top_n=2)
+    assert from_proto(ranked, RerankRequest).top_k == 2

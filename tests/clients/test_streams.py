@@ -100,7 +100,7 @@ def connect(request: pytest.FixtureRequest) -> Callable[..., Streams]:
 def test_chunks_arrive_as_they_were_sent(connect: Any) -> None:
     gateway = Gateway(streaming(sent(*CHUNKS), DONE))
     assert connect(gateway)("generate_stream", ["Hi", "Bye"]) == CHUNKS
-    assert gateway.body == {"prompts": ["Hi", "Bye"], "num_beams": 1, "stream": True}
+    assert gateway.body == {"prompts": ["Hi", "Bye"], "stream": True}
     assert str(gateway.requests[0].url) == f"{URL}/v1/generate"
 
 
@@ -108,7 +108,7 @@ def test_chunks_may_cut_events_anywhere(connect: Any) -> None:
     body = sent(Chunk(index=0, text="ñ\u2028🙂"), *CHUNKS) + DONE
     gateway = Gateway(streaming(*(bytes([byte]) for byte in body.encode())))
     assert connect(gateway)("translate_stream", "a")[0].text == "ñ\u2028🙂"
-    assert gateway.body == {"texts": ["a"], "num_beams": 1, "stream": True}
+    assert gateway.body == {"texts": ["a"], "stream": True}
 
 
 def test_comments_and_unknown_fields_are_ignored(connect: Any) -> None:
@@ -129,7 +129,7 @@ def test_every_field_is_sent(connect: Any) -> None:
     )
     assert gateway.body == {
         "prompts": ["a"], "instruction": "Do", "examples": [{"input": "x", "output": "y"}],
-        "stop": ["\n"], "logit_bias": {"5": -1.0}, "temperature": 0.5, "num_beams": 1,
+        "stop": ["\n"], "logit_bias": {"5": -1.0}, "temperature": 0.5,
         "stream": True,
     }  # fmt: skip
 

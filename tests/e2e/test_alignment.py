@@ -74,12 +74,12 @@ def test_the_diagonal_turns_where_french_turns(client: Client) -> None:
         (
             "translate",
             {"texts": "hola", "return_alignment": True, "stream": True, "num_beams": 1},
-            "return_alignment",
+            "return_attention",
         ),
         (
             "translate",
             {"texts": ["gato perro. " * 20] * 20, "return_alignment": True},
-            "return_alignment",
+            "return_attention",
         ),
         ("caption", {"images": "x", "return_alignment": True}, "return_alignment"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,6 +98,47 @@ def test_captions_and_scores_are_those_of_transformers(
     assert scores == pytest.approx([score for _, score in expected], abs=SCORE_TOLERANCE)
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"num_beams": 1, "repetition_penalty": 1.7, "no_repeat_ngram_size": 2},
+        {"num_beams": 1, "repetition_penalty": 1.3, "max_new_tokens": 7},
+        {"num_beams": 3, "length_penalty": 2.0, "early_stopping": True},
+        {"num_beams": 3, "length_penalty": -1.0, "repetition_penalty": 1.5},
+    ],
+)
+def test_captions_take_the_rules_of_transformers(
+    client: Client, pictures: list[Image.Image], rules: dict[str, Any]
+) -> None:
+    expected = [text for text, _ in caption_with_transformers(pictures, **rules)]
+    data = client.caption([as_png(picture) for picture in pictures], **rules).data
+    assert [item.text for item in data] == expected
+
+
+def test_sampled_captions_depend_on_the_seed_alone(
+    client: Client, grpc_client: GrpcClient, pictures: list[Image.Image]
+) -> None:
+    files = [as_png(picture) for picture in pictures]
+    drawn = client.caption(files, temperature=3.0, top_p=0.95, seed=7, n=3)
+    same(drawn, grpc_client.caption(files, temperature=3.0, top_p=0.95, seed=7, n=3))
+    other = client.caption(files, temperature=3.0, top_p=0.95, seed=8, n=3)
+    assert [item.text for item in drawn.data] != [item.text for item in other.data]
+    for item in drawn.data:
+        scores = [one.score for one in item.alternatives or ()]
+        assert scores == sorted(scores, reverse=True)
+        assert len(scores) == 3
+    greedy = [item.text for item in client.caption(files, num_beams=1).data]
+    assert [item.text for item in client.caption(files, top_k=1).data] == greedy
+
+
+def test_new_tokens_bound_translations_as_in_transformers(
+    client: Client, spanish: list[str]
+) -> None:
+    expected = translate_with_transformers(spanish[:6], 4, max_new_tokens=5)
+    data = client.translate(spanish[:6], num_beams=4, max_new_tokens=5).data
+    assert [item.text for item in data] == [text for text, _ in expected]
+
+
 def test_zero_shot_probabilities_are_those_of_transformers(client: Client) -> None:
     for question in questions(6, seed=3):
         data = client.zero_shot(as_png(question.picture), question.labels).data[0]
@@ -134,26 +176,30 @@ def rounded(value: object) -> object:
     return [rounded(entry) for entry in value] if isinstance(value, list) else value
 
 
-def translate_with_transformers(texts: list[str], num_beams: int) -> list[tuple[str, float]]:
+def translate_with_transformers(
+    texts: list[str], num_beams: int, **rules: Any
+) -> list[tuple[str, float]]:
     """Each text on its own, so that padding cannot matter."""
     folder = CHECKPOINTS / "example-es-en"
     tokenizer = MarianTokenizer.from_pretrained(folder)
     model = MarianMTModel.from_pretrained(folder, dtype=torch.float32).eval()
     return [
-        generated(model, tokenizer.decode, num_beams, **tokenizer(text, return_tensors="pt"))
+        generated(model, tokenizer.decode, num_beams, rules, **tokenizer(text, return_tensors="pt"))
         for text in texts
     ]
 
 
 def caption_with_transformers(
-    pictures: list[Image.Image], num_beams: int
+    pictures: list[Image.Image], num_beams: int, **rules: Any
 ) -> list[tuple[str, float]]:
     """Each picture on its own."""
     folder = CHECKPOINTS / "example-captioner"
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     model = VisionEncoderDecoderModel.from_pretrained(folder, dtype=torch.float32).eval()
     return [
-        generated(model, tokenizer.decode, num_beams, pixel_values=pixel_values(folder, picture))
+        generated(
+            model, tokenizer.decode, num_beams, rules, pixel_values=pixel_values(folder, picture)
+        )
         for picture in pictures
     ]
 
@@ -185,12 +231,14 @@ def generated(
     model: MarianMTModel | VisionEncoderDecoderModel,
     decode: Callable[..., str],
     num_beams: int,
+    rules: dict[str, Any],
     **inputs: torch.Tensor,
 ) -> tuple[str, float]:
     """The best hypothesis and its score as `docs/architecture.md` defines it."""
     with torch.no_grad():
         found = model.generate(
             **inputs,
+            **rules,
             num_beams=num_beams,
             do_sample=False,
             return_dict_in_generate=True,

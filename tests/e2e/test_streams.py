@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
@@ -59,6 +62,30 @@ def test_streamed_translations_are_the_whole_ones(
     assert texts(list(grpc_client.translate_stream(spanish, **FROM_SPANISH))) == texts(pieces)
 
 
+def test_a_stream_of_a_model_with_beams_is_greedy_everywhere(
+    stack: Stack, client: Client, grpc_client: GrpcClient, spanish: list[str]
+) -> None:
+    """A raw request, the clients and the command send the same and read the same."""
+    text = spanish[0]
+    greedy = client.translate(text, num_beams=1, **FROM_SPANISH).data[0].text
+    body = {"texts": text, "stream": True, **FROM_SPANISH}
+    raw = httpx.post(f"{stack.url}/v1/translate", json=body, timeout=30).text.split("\n\n")
+    command = [
+        *(str(Path(sys.executable).with_name("triptych")), "translate", text, "--stream"),
+        *("--json", "--url", stack.url, "--model", FROM_SPANISH["model"]),
+    ]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    streams = [
+        [Chunk.model_validate_json(event.removeprefix("data: ")) for event in raw[:-2]],
+        list(client.translate_stream(text, **FROM_SPANISH)),
+        list(grpc_client.translate_stream(text, **FROM_SPANISH)),
+        [Chunk.model_validate_json(line) for line in printed.stdout.splitlines()],
+    ]
+    for chunks in streams:
+        assert "".join(chunk.text for chunk in chunks) == greedy
+        assert [chunk.is_greedy for chunk in chunks[-2:]] == [None, True]
+
+
 def test_streamed_captions_are_the_whole_ones(
     client: Client, grpc_client: GrpcClient, pictures: list[Image.Image]
 ) -> None:
@@ -108,10 +135,10 @@ def test_events_are_what_the_page_says(stack: Stack) -> None:
     pieces = [json.loads(event.removeprefix("data: ")) for event in events]
     assert pieces[0]["error"]["field"] == "texts.1"
     assert "".join(piece["text"] for piece in pieces[1:]) == "the world is not enough"
-    assert set(pieces[-1]) == {"index", "text", "finish_reason", "usage"}
+    assert set(pieces[-1]) == {"index", "text", "finish_reason", "usage", "is_greedy"}
 
 
-@pytest.mark.parametrize("fields", [{}, {"num_beams": 4}, {"num_beams": 1, "alternatives": 1}])
+@pytest.mark.parametrize("fields", [{"num_beams": 4}, {"alternatives": 2}, {"n": 2}])
 def test_what_cannot_stream_is_refused_before_anything_is_sent(stack: Stack, fields: dict) -> None:
     body = {"texts": WORLD, "stream": True, **FROM_SPANISH, **fields}
     answer = httpx.post(f"{stack.url}/v1/translate", json=body, timeout=30)

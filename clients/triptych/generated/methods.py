@@ -40,21 +40,54 @@ class BlockingMethods(BlockingClient):
         images: Image | Iterable[Image],
         *,
         prompt: str | None = None,
-        num_beams: int | None = None,
         alternatives: int | None = None,
-        max_new_tokens: int | None = None,
         return_attention: bool | None = None,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        no_repeat_ngram_size: int | None = None,
+        best_of: int | None = None,
+        early_stopping: bool | None = None,
+        n: int | None = None,
         model: str | None = None,
     ) -> CaptionResponse:
         """Describe images in words.
 
+        Parameters mean what they mean in `generate`: tokens are sampled when a sampling parameter
+        is given. Without one, several captions of an image (`n`) are the best of a beam search.
+
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             prompt: First words of the caption.
-            num_beams: Beam width; the checkpoint's own by default.
-            alternatives: Number of captions per image, best first.
-            max_new_tokens: Maximum number of generated tokens, the end token included.
+            alternatives: Earlier name of `n`.
             return_attention: Return the attention of each token over the image patches.
+            num_beams: Beam width; the checkpoint's own by default.
+            length_penalty: Scores of hypotheses are divided by their length to this power.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            temperature: Sampling temperature; 0 chooses the most likely token.
+            top_k: Sample from this many most likely tokens; 0: from all.
+            top_p: Nucleus sampling: cumulative probability to keep.
+            min_p: Keep tokens with at least this fraction of the most likely one's probability.
+            typical_p: Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.
+            repetition_penalty: Divides the logits of tokens in prompt and output; 1: no penalty.
+            presence_penalty: Subtracted once from the logit of each generated token.
+            frequency_penalty: Subtracted from a token's logit once per occurrence.
+            logit_bias: Token id to the number added to its logit.
+            seed: Sampling seed; the same seed gives the same tokens.
+            no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            best_of: Number of samples to draw; the best `n` are returned.
+            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
+            n: Number of outputs per input, best first.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -69,10 +102,25 @@ class BlockingMethods(BlockingClient):
                 CaptionResponse,
                 images=images,
                 prompt=prompt,
-                num_beams=num_beams,
                 alternatives=alternatives,
-                max_new_tokens=max_new_tokens,
                 return_attention=return_attention,
+                num_beams=num_beams,
+                length_penalty=length_penalty,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                repetition_penalty=repetition_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                logit_bias=logit_bias,
+                seed=seed,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                best_of=best_of,
+                early_stopping=early_stopping,
+                n=n,
                 model=model,
             )
         )
@@ -83,6 +131,17 @@ class BlockingMethods(BlockingClient):
         *,
         prompt: str | None = None,
         max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        no_repeat_ngram_size: int | None = None,
         model: str | None = None,
     ) -> Generator[Chunk, None, None]:
         """As `caption`, in chunks of text while it is generated.
@@ -94,6 +153,17 @@ class BlockingMethods(BlockingClient):
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             prompt: First words of the caption.
             max_new_tokens: Maximum number of generated tokens, the end token included.
+            temperature: Sampling temperature; 0 chooses the most likely token.
+            top_k: Sample from this many most likely tokens; 0: from all.
+            top_p: Nucleus sampling: cumulative probability to keep.
+            min_p: Keep tokens with at least this fraction of the most likely one's probability.
+            typical_p: Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.
+            repetition_penalty: Divides the logits of tokens in prompt and output; 1: no penalty.
+            presence_penalty: Subtracted once from the logit of each generated token.
+            frequency_penalty: Subtracted from a token's logit once per occurrence.
+            logit_bias: Token id to the number added to its logit.
+            seed: Sampling seed; the same seed gives the same tokens.
+            no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -104,7 +174,22 @@ class BlockingMethods(BlockingClient):
         """
         return self.stream(
             stream_operation(
-                CAPTION, images=images, prompt=prompt, max_new_tokens=max_new_tokens, model=model
+                CAPTION,
+                images=images,
+                prompt=prompt,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                repetition_penalty=repetition_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                logit_bias=logit_bias,
+                seed=seed,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                model=model,
             )
         )
 
@@ -112,8 +197,6 @@ class BlockingMethods(BlockingClient):
         self,
         messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
         *,
-        early_stopping: bool | None = None,
-        n: int | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
         num_beams: int | None = None,
@@ -131,6 +214,8 @@ class BlockingMethods(BlockingClient):
         seed: int | None = None,
         no_repeat_ngram_size: int | None = None,
         best_of: int | None = None,
+        early_stopping: bool | None = None,
+        n: int | None = None,
         choices: str | Iterable[str] | None = None,
         regex: str | None = None,
         json_schema: str | None = None,
@@ -144,8 +229,6 @@ class BlockingMethods(BlockingClient):
         Args:
             messages: The conversation so far, in order. Each is (role, content), a mapping of
                 these, or a text.
-            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
-            n: Number of answers, best first.
             stop: Stop strings; the answer ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
             num_beams: Beam width; the checkpoint's own by default.
@@ -163,6 +246,8 @@ class BlockingMethods(BlockingClient):
             seed: Sampling seed; the same seed gives the same tokens.
             no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
             best_of: Number of samples to draw; the best `n` are returned.
+            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
+            n: Number of outputs per input, best first.
             choices: Texts of which the output is one.
             regex: Regular expression that the whole output matches: Rust's syntax without
                 look-around.
@@ -180,8 +265,6 @@ class BlockingMethods(BlockingClient):
                 CHAT,
                 ChatResponse,
                 messages=messages,
-                early_stopping=early_stopping,
-                n=n,
                 stop=stop,
                 logprobs=logprobs,
                 num_beams=num_beams,
@@ -199,6 +282,8 @@ class BlockingMethods(BlockingClient):
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
                 best_of=best_of,
+                early_stopping=early_stopping,
+                n=n,
                 choices=choices,
                 regex=regex,
                 json_schema=json_schema,
@@ -414,8 +499,6 @@ class BlockingMethods(BlockingClient):
         images: Image | Iterable[Image] | None = None,
         instruction: str | None = None,
         examples: Iterable[tuple[str, str]] | None = None,
-        early_stopping: bool | None = None,
-        n: int | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
         echo: bool | None = None,
@@ -434,6 +517,8 @@ class BlockingMethods(BlockingClient):
         seed: int | None = None,
         no_repeat_ngram_size: int | None = None,
         best_of: int | None = None,
+        early_stopping: bool | None = None,
+        n: int | None = None,
         choices: str | Iterable[str] | None = None,
         regex: str | None = None,
         json_schema: str | None = None,
@@ -454,8 +539,6 @@ class BlockingMethods(BlockingClient):
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             instruction: Task description, placed before the examples.
             examples: Solved examples, in order. Each is (input, output).
-            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
-            n: Number of outputs per prompt, best first.
             stop: Stop strings; the output ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
             echo: Return the prompt before each output, and with `logprobs` its tokens'
@@ -475,6 +558,8 @@ class BlockingMethods(BlockingClient):
             seed: Sampling seed; the same seed gives the same tokens.
             no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
             best_of: Number of samples to draw; the best `n` are returned.
+            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
+            n: Number of outputs per input, best first.
             choices: Texts of which the output is one.
             regex: Regular expression that the whole output matches: Rust's syntax without
                 look-around.
@@ -495,8 +580,6 @@ class BlockingMethods(BlockingClient):
                 images=images,
                 instruction=instruction,
                 examples=examples,
-                early_stopping=early_stopping,
-                n=n,
                 stop=stop,
                 logprobs=logprobs,
                 echo=echo,
@@ -515,6 +598,8 @@ class BlockingMethods(BlockingClient):
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
                 best_of=best_of,
+                early_stopping=early_stopping,
+                n=n,
                 choices=choices,
                 regex=regex,
                 json_schema=json_schema,
@@ -617,6 +702,7 @@ class BlockingMethods(BlockingClient):
         query: str | Iterable[str],
         documents: str | Iterable[str],
         *,
+        top_k: int | None = None,
         top_n: int | None = None,
         return_documents: bool = False,
         truncate: bool = False,
@@ -627,7 +713,8 @@ class BlockingMethods(BlockingClient):
         Args:
             query: What is looked for.
             documents: Texts to rank.
-            top_n: Return only this many, the best ones.
+            top_k: Return only this many, the best ones.
+            top_n: Earlier name of `top_k`.
             return_documents: Return the documents' texts.
             truncate: Cut pairs that are too long, the longer text first.
             model: Model name; optional where exactly one model fits.
@@ -644,6 +731,7 @@ class BlockingMethods(BlockingClient):
                 RerankResponse,
                 query=query,
                 documents=documents,
+                top_k=top_k,
                 top_n=top_n,
                 return_documents=return_documents,
                 truncate=truncate,
@@ -746,7 +834,10 @@ class BlockingMethods(BlockingClient):
         do_not_translate: str | Iterable[str] | None = None,
         do_not_translate_kinds: str | Iterable[str] | None = None,
         divide_long_sentences: bool | None = None,
+        n: int | None = None,
         alternatives: int | None = None,
+        max_new_tokens: int | None = None,
+        return_attention: bool | None = None,
         return_alignment: bool | None = None,
         num_beams: int | None = None,
         length_penalty: float | None = None,
@@ -765,8 +856,13 @@ class BlockingMethods(BlockingClient):
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
             divide_long_sentences: Translate a sentence that is longer than the model takes in
                 parts, divided at clauses or spaces, instead of refusing it.
-            alternatives: Number of translations per text, best first.
-            return_alignment: Return the attention of each token over the source tokens.
+            n: Number of translations per text, best first.
+            alternatives: Earlier name of `n`.
+            max_new_tokens: Maximum number of generated tokens of each sentence, the end token
+                included.
+            return_attention: Return the attention of each token over the source tokens, as
+                `alignment`.
+            return_alignment: Earlier name of `return_attention`.
             num_beams: Beam width; the checkpoint's own by default.
             length_penalty: Scores of hypotheses are divided by their length to this power.
             model: Model name; optional where exactly one model fits.
@@ -789,7 +885,10 @@ class BlockingMethods(BlockingClient):
                 do_not_translate=do_not_translate,
                 do_not_translate_kinds=do_not_translate_kinds,
                 divide_long_sentences=divide_long_sentences,
+                n=n,
                 alternatives=alternatives,
+                max_new_tokens=max_new_tokens,
+                return_attention=return_attention,
                 return_alignment=return_alignment,
                 num_beams=num_beams,
                 length_penalty=length_penalty,
@@ -808,6 +907,7 @@ class BlockingMethods(BlockingClient):
         do_not_translate: str | Iterable[str] | None = None,
         do_not_translate_kinds: str | Iterable[str] | None = None,
         divide_long_sentences: bool | None = None,
+        max_new_tokens: int | None = None,
         model: str | None = None,
     ) -> Generator[Chunk, None, None]:
         """As `translate`, in chunks of text while it is generated.
@@ -826,6 +926,8 @@ class BlockingMethods(BlockingClient):
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
             divide_long_sentences: Translate a sentence that is longer than the model takes in
                 parts, divided at clauses or spaces, instead of refusing it.
+            max_new_tokens: Maximum number of generated tokens of each sentence, the end token
+                included.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -845,6 +947,7 @@ class BlockingMethods(BlockingClient):
                 do_not_translate=do_not_translate,
                 do_not_translate_kinds=do_not_translate_kinds,
                 divide_long_sentences=divide_long_sentences,
+                max_new_tokens=max_new_tokens,
                 model=model,
             )
         )
@@ -855,6 +958,7 @@ class BlockingMethods(BlockingClient):
         labels: str | Iterable[str],
         *,
         templates: str | Iterable[str] | None = None,
+        top_k: int | None = None,
         model: str | None = None,
     ) -> ZeroShotResponse:
         """Classify images among labels given as text, best first.
@@ -863,6 +967,7 @@ class BlockingMethods(BlockingClient):
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             labels: Classes to choose from.
             templates: Each contains {}; several are averaged. Default: 'a photo of a {}'.
+            top_k: Return only this many labels, the best ones; scores stay those among all.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -878,6 +983,7 @@ class BlockingMethods(BlockingClient):
                 images=images,
                 labels=labels,
                 templates=templates,
+                top_k=top_k,
                 model=model,
             )
         )
@@ -891,21 +997,54 @@ class AwaitableMethods(AwaitableClient):
         images: Image | Iterable[Image],
         *,
         prompt: str | None = None,
-        num_beams: int | None = None,
         alternatives: int | None = None,
-        max_new_tokens: int | None = None,
         return_attention: bool | None = None,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        no_repeat_ngram_size: int | None = None,
+        best_of: int | None = None,
+        early_stopping: bool | None = None,
+        n: int | None = None,
         model: str | None = None,
     ) -> CaptionResponse:
         """Describe images in words.
 
+        Parameters mean what they mean in `generate`: tokens are sampled when a sampling parameter
+        is given. Without one, several captions of an image (`n`) are the best of a beam search.
+
         Args:
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             prompt: First words of the caption.
-            num_beams: Beam width; the checkpoint's own by default.
-            alternatives: Number of captions per image, best first.
-            max_new_tokens: Maximum number of generated tokens, the end token included.
+            alternatives: Earlier name of `n`.
             return_attention: Return the attention of each token over the image patches.
+            num_beams: Beam width; the checkpoint's own by default.
+            length_penalty: Scores of hypotheses are divided by their length to this power.
+            max_new_tokens: Maximum number of generated tokens, the end token included.
+            temperature: Sampling temperature; 0 chooses the most likely token.
+            top_k: Sample from this many most likely tokens; 0: from all.
+            top_p: Nucleus sampling: cumulative probability to keep.
+            min_p: Keep tokens with at least this fraction of the most likely one's probability.
+            typical_p: Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.
+            repetition_penalty: Divides the logits of tokens in prompt and output; 1: no penalty.
+            presence_penalty: Subtracted once from the logit of each generated token.
+            frequency_penalty: Subtracted from a token's logit once per occurrence.
+            logit_bias: Token id to the number added to its logit.
+            seed: Sampling seed; the same seed gives the same tokens.
+            no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
+            best_of: Number of samples to draw; the best `n` are returned.
+            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
+            n: Number of outputs per input, best first.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -920,10 +1059,25 @@ class AwaitableMethods(AwaitableClient):
                 CaptionResponse,
                 images=images,
                 prompt=prompt,
-                num_beams=num_beams,
                 alternatives=alternatives,
-                max_new_tokens=max_new_tokens,
                 return_attention=return_attention,
+                num_beams=num_beams,
+                length_penalty=length_penalty,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                repetition_penalty=repetition_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                logit_bias=logit_bias,
+                seed=seed,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                best_of=best_of,
+                early_stopping=early_stopping,
+                n=n,
                 model=model,
             )
         )
@@ -934,6 +1088,17 @@ class AwaitableMethods(AwaitableClient):
         *,
         prompt: str | None = None,
         max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        no_repeat_ngram_size: int | None = None,
         model: str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """As `caption`, in chunks of text while it is generated.
@@ -945,6 +1110,17 @@ class AwaitableMethods(AwaitableClient):
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             prompt: First words of the caption.
             max_new_tokens: Maximum number of generated tokens, the end token included.
+            temperature: Sampling temperature; 0 chooses the most likely token.
+            top_k: Sample from this many most likely tokens; 0: from all.
+            top_p: Nucleus sampling: cumulative probability to keep.
+            min_p: Keep tokens with at least this fraction of the most likely one's probability.
+            typical_p: Locally typical sampling (arXiv 2202.00666): cumulative probability to keep.
+            repetition_penalty: Divides the logits of tokens in prompt and output; 1: no penalty.
+            presence_penalty: Subtracted once from the logit of each generated token.
+            frequency_penalty: Subtracted from a token's logit once per occurrence.
+            logit_bias: Token id to the number added to its logit.
+            seed: Sampling seed; the same seed gives the same tokens.
+            no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -955,7 +1131,22 @@ class AwaitableMethods(AwaitableClient):
         """
         return self.stream(
             stream_operation(
-                CAPTION, images=images, prompt=prompt, max_new_tokens=max_new_tokens, model=model
+                CAPTION,
+                images=images,
+                prompt=prompt,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                typical_p=typical_p,
+                repetition_penalty=repetition_penalty,
+                presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+                logit_bias=logit_bias,
+                seed=seed,
+                no_repeat_ngram_size=no_repeat_ngram_size,
+                model=model,
             )
         )
 
@@ -963,8 +1154,6 @@ class AwaitableMethods(AwaitableClient):
         self,
         messages: str | Iterable[str | Mapping[str, str] | tuple[str, str]],
         *,
-        early_stopping: bool | None = None,
-        n: int | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
         num_beams: int | None = None,
@@ -982,6 +1171,8 @@ class AwaitableMethods(AwaitableClient):
         seed: int | None = None,
         no_repeat_ngram_size: int | None = None,
         best_of: int | None = None,
+        early_stopping: bool | None = None,
+        n: int | None = None,
         choices: str | Iterable[str] | None = None,
         regex: str | None = None,
         json_schema: str | None = None,
@@ -995,8 +1186,6 @@ class AwaitableMethods(AwaitableClient):
         Args:
             messages: The conversation so far, in order. Each is (role, content), a mapping of
                 these, or a text.
-            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
-            n: Number of answers, best first.
             stop: Stop strings; the answer ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
             num_beams: Beam width; the checkpoint's own by default.
@@ -1014,6 +1203,8 @@ class AwaitableMethods(AwaitableClient):
             seed: Sampling seed; the same seed gives the same tokens.
             no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
             best_of: Number of samples to draw; the best `n` are returned.
+            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
+            n: Number of outputs per input, best first.
             choices: Texts of which the output is one.
             regex: Regular expression that the whole output matches: Rust's syntax without
                 look-around.
@@ -1031,8 +1222,6 @@ class AwaitableMethods(AwaitableClient):
                 CHAT,
                 ChatResponse,
                 messages=messages,
-                early_stopping=early_stopping,
-                n=n,
                 stop=stop,
                 logprobs=logprobs,
                 num_beams=num_beams,
@@ -1050,6 +1239,8 @@ class AwaitableMethods(AwaitableClient):
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
                 best_of=best_of,
+                early_stopping=early_stopping,
+                n=n,
                 choices=choices,
                 regex=regex,
                 json_schema=json_schema,
@@ -1265,8 +1456,6 @@ class AwaitableMethods(AwaitableClient):
         images: Image | Iterable[Image] | None = None,
         instruction: str | None = None,
         examples: Iterable[tuple[str, str]] | None = None,
-        early_stopping: bool | None = None,
-        n: int | None = None,
         stop: str | Iterable[str] | None = None,
         logprobs: int | None = None,
         echo: bool | None = None,
@@ -1285,6 +1474,8 @@ class AwaitableMethods(AwaitableClient):
         seed: int | None = None,
         no_repeat_ngram_size: int | None = None,
         best_of: int | None = None,
+        early_stopping: bool | None = None,
+        n: int | None = None,
         choices: str | Iterable[str] | None = None,
         regex: str | None = None,
         json_schema: str | None = None,
@@ -1305,8 +1496,6 @@ class AwaitableMethods(AwaitableClient):
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             instruction: Task description, placed before the examples.
             examples: Solved examples, in order. Each is (input, output).
-            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
-            n: Number of outputs per prompt, best first.
             stop: Stop strings; the output ends before the first one.
             logprobs: Return log-probabilities of the tokens, and of this many most likely ones.
             echo: Return the prompt before each output, and with `logprobs` its tokens'
@@ -1326,6 +1515,8 @@ class AwaitableMethods(AwaitableClient):
             seed: Sampling seed; the same seed gives the same tokens.
             no_repeat_ngram_size: No n-gram of this size may repeat; 0: no rule.
             best_of: Number of samples to draw; the best `n` are returned.
+            early_stopping: Stop a beam search at its first `num_beams` hypotheses.
+            n: Number of outputs per input, best first.
             choices: Texts of which the output is one.
             regex: Regular expression that the whole output matches: Rust's syntax without
                 look-around.
@@ -1346,8 +1537,6 @@ class AwaitableMethods(AwaitableClient):
                 images=images,
                 instruction=instruction,
                 examples=examples,
-                early_stopping=early_stopping,
-                n=n,
                 stop=stop,
                 logprobs=logprobs,
                 echo=echo,
@@ -1366,6 +1555,8 @@ class AwaitableMethods(AwaitableClient):
                 seed=seed,
                 no_repeat_ngram_size=no_repeat_ngram_size,
                 best_of=best_of,
+                early_stopping=early_stopping,
+                n=n,
                 choices=choices,
                 regex=regex,
                 json_schema=json_schema,
@@ -1468,6 +1659,7 @@ class AwaitableMethods(AwaitableClient):
         query: str | Iterable[str],
         documents: str | Iterable[str],
         *,
+        top_k: int | None = None,
         top_n: int | None = None,
         return_documents: bool = False,
         truncate: bool = False,
@@ -1478,7 +1670,8 @@ class AwaitableMethods(AwaitableClient):
         Args:
             query: What is looked for.
             documents: Texts to rank.
-            top_n: Return only this many, the best ones.
+            top_k: Return only this many, the best ones.
+            top_n: Earlier name of `top_k`.
             return_documents: Return the documents' texts.
             truncate: Cut pairs that are too long, the longer text first.
             model: Model name; optional where exactly one model fits.
@@ -1495,6 +1688,7 @@ class AwaitableMethods(AwaitableClient):
                 RerankResponse,
                 query=query,
                 documents=documents,
+                top_k=top_k,
                 top_n=top_n,
                 return_documents=return_documents,
                 truncate=truncate,
@@ -1597,7 +1791,10 @@ class AwaitableMethods(AwaitableClient):
         do_not_translate: str | Iterable[str] | None = None,
         do_not_translate_kinds: str | Iterable[str] | None = None,
         divide_long_sentences: bool | None = None,
+        n: int | None = None,
         alternatives: int | None = None,
+        max_new_tokens: int | None = None,
+        return_attention: bool | None = None,
         return_alignment: bool | None = None,
         num_beams: int | None = None,
         length_penalty: float | None = None,
@@ -1616,8 +1813,13 @@ class AwaitableMethods(AwaitableClient):
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
             divide_long_sentences: Translate a sentence that is longer than the model takes in
                 parts, divided at clauses or spaces, instead of refusing it.
-            alternatives: Number of translations per text, best first.
-            return_alignment: Return the attention of each token over the source tokens.
+            n: Number of translations per text, best first.
+            alternatives: Earlier name of `n`.
+            max_new_tokens: Maximum number of generated tokens of each sentence, the end token
+                included.
+            return_attention: Return the attention of each token over the source tokens, as
+                `alignment`.
+            return_alignment: Earlier name of `return_attention`.
             num_beams: Beam width; the checkpoint's own by default.
             length_penalty: Scores of hypotheses are divided by their length to this power.
             model: Model name; optional where exactly one model fits.
@@ -1640,7 +1842,10 @@ class AwaitableMethods(AwaitableClient):
                 do_not_translate=do_not_translate,
                 do_not_translate_kinds=do_not_translate_kinds,
                 divide_long_sentences=divide_long_sentences,
+                n=n,
                 alternatives=alternatives,
+                max_new_tokens=max_new_tokens,
+                return_attention=return_attention,
                 return_alignment=return_alignment,
                 num_beams=num_beams,
                 length_penalty=length_penalty,
@@ -1659,6 +1864,7 @@ class AwaitableMethods(AwaitableClient):
         do_not_translate: str | Iterable[str] | None = None,
         do_not_translate_kinds: str | Iterable[str] | None = None,
         divide_long_sentences: bool | None = None,
+        max_new_tokens: int | None = None,
         model: str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """As `translate`, in chunks of text while it is generated.
@@ -1677,6 +1883,8 @@ class AwaitableMethods(AwaitableClient):
             do_not_translate_kinds: Kinds of text that are copied: urls, emails, placeholders, tags.
             divide_long_sentences: Translate a sentence that is longer than the model takes in
                 parts, divided at clauses or spaces, instead of refusing it.
+            max_new_tokens: Maximum number of generated tokens of each sentence, the end token
+                included.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1696,6 +1904,7 @@ class AwaitableMethods(AwaitableClient):
                 do_not_translate=do_not_translate,
                 do_not_translate_kinds=do_not_translate_kinds,
                 divide_long_sentences=divide_long_sentences,
+                max_new_tokens=max_new_tokens,
                 model=model,
             )
         )
@@ -1706,6 +1915,7 @@ class AwaitableMethods(AwaitableClient):
         labels: str | Iterable[str],
         *,
         templates: str | Iterable[str] | None = None,
+        top_k: int | None = None,
         model: str | None = None,
     ) -> ZeroShotResponse:
         """Classify images among labels given as text, best first.
@@ -1714,6 +1924,7 @@ class AwaitableMethods(AwaitableClient):
             images: One or many: paths, bytes, open files, Pillow images, data URIs or base64.
             labels: Classes to choose from.
             templates: Each contains {}; several are averaged. Default: 'a photo of a {}'.
+            top_k: Return only this many labels, the best ones; scores stay those among all.
             model: Model name; optional where exactly one model fits.
 
         Returns:
@@ -1729,6 +1940,7 @@ class AwaitableMethods(AwaitableClient):
                 images=images,
                 labels=labels,
                 templates=templates,
+                top_k=top_k,
                 model=model,
             )
         )

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field
 
-from triptych.messages import Alternative, Item, Message, OneOrMany, Response, StreamRequest
-from triptych.parameters import Beams
+from triptych.messages import (
+    Alternative,
+    Item,
+    Message,
+    OneOrMany,
+    Response,
+    StreamRequest,
+    earlier_name_of,
+)
+from triptych.parameters import Beams, OutputParameters
 from triptych.task import Command, Task
 
 
-class CaptionRequest(StreamRequest):
-    """Request of `caption`. As multipart, `images` are files, the other fields text."""
+class CaptionRequest(StreamRequest, OutputParameters):
+    """Request of `caption`. As multipart, `images` are files, the other fields text.
+
+    Parameters mean what they mean in `generate`: tokens are sampled when a sampling parameter is
+    given. Without one, several captions of an image (`n`) are the best of a beam search.
+    """
 
     images: OneOrMany = Field(description="Base64 or data URIs.")
     prompt: str | None = Field(default=None, description="First words of the caption.")
-    num_beams: Beams | None = Field(
-        default=None, description="Beam width; the checkpoint's own by default."
-    )
-    alternatives: Beams | None = Field(
-        default=None, description="Number of captions per image, best first."
-    )
-    max_new_tokens: Annotated[int, Field(ge=1, le=4096)] | None = Field(
-        default=None, description="Maximum number of generated tokens, the end token included."
-    )
+    alternatives: Beams | None = earlier_name_of("n")
     return_attention: bool | None = Field(
         default=None, description="Return the attention of each token over the image patches."
     )
@@ -57,11 +59,20 @@ TASK = Task(
     request=CaptionRequest,
     response=CaptionResponse,
     inputs="images",
-    not_streamed=("num_beams", "alternatives", "return_attention"),
+    not_streamed=(
+        "num_beams",
+        "length_penalty",
+        "early_stopping",
+        "n",
+        "alternatives",
+        "best_of",
+        "return_attention",
+    ),
     command=Command(
         examples=(
             "triptych caption boat.png",
-            "triptych caption *.jpg --num-beams 4 --alternatives 4",
+            "triptych caption *.jpg --num-beams 4 -n 4",
+            "triptych caption boat.png --top-p 0.9 --seed 7 -n 3",
             "triptych caption boat.png --stream",
             "curl -s https://example.org/a.png | triptych caption -",
         ),

@@ -7,12 +7,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from triptych.messages import Generation, Message, Response, StreamRequest
-from triptych.parameters import (
-    Beams,
-    GenerationParameters,
-    StructureParameters,
-    TopLogProbs,
-)
+from triptych.parameters import OutputParameters, StructureParameters, TopLogProbs
 from triptych.task import Command, Task
 from triptych.tasks.generate import OneOrManyStops
 
@@ -41,7 +36,7 @@ class ChatMessage(Message):
         return cls(role="user", content=text)
 
 
-class ChatRequest(StreamRequest, StructureParameters, GenerationParameters):
+class ChatRequest(StreamRequest, StructureParameters, OutputParameters):
     """Request of `chat`. Parameters mean what they mean in `generate`.
 
     The messages are laid out by the checkpoint's own chat template, as `transformers` does it; a
@@ -51,10 +46,6 @@ class ChatRequest(StreamRequest, StructureParameters, GenerationParameters):
     messages: list[ChatMessage] = Field(
         min_length=1, max_length=MAX_MESSAGES, description="The conversation so far, in order."
     )
-    early_stopping: bool | None = Field(
-        default=None, description="Stop a beam search at its first `num_beams` hypotheses."
-    )
-    n: Beams | None = Field(default=None, description="Number of answers, best first.")
     stop: OneOrManyStops | None = Field(
         default=None, description="Stop strings; the answer ends before the first one."
     )

@@ -9,8 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from triptych.messages import Generation, Message, OneOrMany, Response, StreamRequest, as_list
 from triptych.parameters import (
     MAX_STOPS,
-    Beams,
-    GenerationParameters,
+    OutputParameters,
     Stop,
     StructureParameters,
     TopLogProbs,
@@ -32,7 +31,7 @@ class Example(Message):
     output: str
 
 
-class GenerateRequest(StreamRequest, StructureParameters, GenerationParameters):
+class GenerateRequest(StreamRequest, StructureParameters, OutputParameters):
     """Request of `generate`. Tokens are sampled when a sampling parameter is given.
 
     With `instruction` or `examples` the prompts stand in the few-shot layout, and a line break
@@ -54,10 +53,6 @@ class GenerateRequest(StreamRequest, StructureParameters, GenerationParameters):
     examples: list[Example] | None = Field(
         default=None, max_length=MAX_EXAMPLES, description="Solved examples, in order."
     )
-    early_stopping: bool | None = Field(
-        default=None, description="Stop a beam search at its first `num_beams` hypotheses."
-    )
-    n: Beams | None = Field(default=None, description="Number of outputs per prompt, best first.")
     stop: OneOrManyStops | None = Field(
         default=None, description="Stop strings; the output ends before the first one."
     )

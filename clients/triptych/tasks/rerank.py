@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
 from pydantic import Field
 
-from triptych.messages import Item, ItemError, Message, OneOrMany, Request, Response
+from triptych.messages import (
+    Item,
+    ItemError,
+    Message,
+    OneOrMany,
+    Request,
+    Response,
+    earlier_name_of,
+)
 from triptych.rendering import separator
 from triptych.task import Command, Task
 
 MAX_DOCUMENTS = 1000
+
+Documents = Annotated[int, Field(ge=1, le=MAX_DOCUMENTS)]
 
 
 class RerankRequest(Request):
@@ -20,9 +31,10 @@ class RerankRequest(Request):
     documents: list[str] = Field(
         min_length=1, max_length=MAX_DOCUMENTS, description="Texts to rank."
     )
-    top_n: int | None = Field(
-        default=None, ge=1, le=MAX_DOCUMENTS, description="Return only this many, the best ones."
+    top_k: Documents | None = Field(
+        default=None, description="Return only this many, the best ones."
     )
+    top_n: Documents | None = earlier_name_of("top_k")
     return_documents: bool = Field(default=False, description="Return the documents' texts.")
     truncate: bool = Field(
         default=False, description="Cut pairs that are too long, the longer text first."
@@ -68,9 +80,9 @@ TASK = Task(
     command=Command(
         examples=(
             'triptych rerank "red things" --document "a red circle" --document "a blue square"',
-            'triptych rerank "red things" --documents-file texts.txt --top-n 3 --return-documents',
+            'triptych rerank "red things" --documents-file texts.txt --top-k 3 --return-documents',
         ),
-        short={"documents": "d", "top_n": "n"},
+        short={"documents": "d", "top_k": "k", "top_n": "n"},
         render=render,
     ),
     sample={"query": "{sentence}", "documents": ["a red circle", "a blue square", "a green ring"]},

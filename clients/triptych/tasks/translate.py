@@ -15,8 +15,9 @@ from triptych.messages import (
     Response,
     StreamRequest,
     as_list,
+    earlier_name_of,
 )
-from triptych.parameters import BeamParameters, Beams
+from triptych.parameters import BeamParameters, Beams, NewTokens
 from triptych.task import Command, Task
 
 MAX_TERMS = 1000
@@ -62,12 +63,19 @@ class TranslateRequest(StreamRequest, BeamParameters):
         description="Translate a sentence that is longer than the model takes in parts, divided at "
         "clauses or spaces, instead of refusing it.",
     )
-    alternatives: Beams | None = Field(
+    n: Beams | None = Field(
         default=None, description="Number of translations per text, best first."
     )
-    return_alignment: bool | None = Field(
-        default=None, description="Return the attention of each token over the source tokens."
+    alternatives: Beams | None = earlier_name_of("n")
+    max_new_tokens: NewTokens | None = Field(
+        default=None,
+        description="Maximum number of generated tokens of each sentence, the end token included.",
     )
+    return_attention: bool | None = Field(
+        default=None,
+        description="Return the attention of each token over the source tokens, as `alignment`.",
+    )
+    return_alignment: bool | None = earlier_name_of("return_attention")
 
 
 class Alignment(Message):
@@ -99,14 +107,16 @@ TASK = Task(
     inputs="texts",
     not_streamed=(
         "num_beams",
+        "n",
         "alternatives",
         "length_penalty",
+        "return_attention",
         "return_alignment",
     ),
     command=Command(
         examples=(
             'triptych translate "Hola, mundo." --source es --target en',
-            'triptych translate "Hola." --num-beams 4 --alternatives 4',
+            'triptych translate "Hola." --num-beams 4 -n 4',
             'triptych translate "Hola. Adiós." --stream',
             'echo "Hola." | triptych translate -',
             "triptych translate -f spanish.txt -o english.txt -s es -t en",

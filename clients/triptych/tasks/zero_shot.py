@@ -28,6 +28,12 @@ class ZeroShotRequest(Request):
         max_length=MAX_TEMPLATES,
         description=f"Each contains {{}}; several are averaged. Default: {DEFAULT_TEMPLATE!r}.",
     )
+    top_k: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_LABELS,
+        description="Return only this many labels, the best ones; scores stay those among all.",
+    )
 
 
 class LabelScore(Message):
@@ -51,7 +57,7 @@ class ZeroShotResponse(Response[Classification]):
 def render(
     item: Classification,
     name: str | None,
-    top: Annotated[int, Field(ge=1, description="Print only this many labels.")] | None = None,
+    top: Annotated[int, Field(ge=1, description="Earlier name of --top-k.")] | None = None,
 ) -> Iterator[str]:
     """Probability and label, one pair per line; above them the image's name among several."""
     if name is not None:
@@ -69,10 +75,10 @@ TASK = Task(
     command=Command(
         examples=(
             'triptych zero-shot boat.png --label "a boat" --label "a horse"',
-            "triptych zero-shot *.png --labels-file labels.txt --top 3",
+            "triptych zero-shot *.png --labels-file labels.txt --top-k 3",
             'triptych zero-shot boat.png -l boat -l horse --template "a drawing of a {}"',
         ),
-        short={"labels": "l"},
+        short={"labels": "l", "top_k": "k"},
         render=render,
     ),
     sample={

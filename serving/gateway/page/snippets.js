@@ -53,7 +53,6 @@ function quoted(text) {
  */
 export function python({ task, body, images }, { baseUrl, hasKey }, { input, result }) {
   const { stream, ...fields } = body;
-  if (stream) delete fields.num_beams; // the client itself sets it for streams
   const values = images.length ? { images: images.map(({ name }) => name), ...fields } : fields;
   if (images.length === 1) values.images = images[0].name;
   const given = Object.entries(values).map(([name, value]) =>

@@ -85,11 +85,11 @@ def test_an_alignment_that_a_model_lacks_is_left_out(open_page: OpenPage) -> Non
     screen.field("Text").fill("Signed in August.")
     sent: list[dict[str, object]] = []
     message = "the model returns no alignment"
-    error = {"error": {"type": "x", "message": message, "field": "return_alignment"}}
+    error = {"error": {"type": "x", "message": message, "field": "return_attention"}}
 
     def without(route: Any) -> None:
         sent.append(route.request.post_data_json)
-        if "return_alignment" in sent[-1]:
+        if "return_attention" in sent[-1]:
             route.fulfill(status=422, content_type="application/json", body=json.dumps(error))
         else:
             route.continue_()
@@ -97,9 +97,9 @@ def test_an_alignment_that_a_model_lacks_is_left_out(open_page: OpenPage) -> Non
     screen.page.route("**/v1/translate", without)
     screen.run()
     assert screen.text
-    assert "example-en-fr does not support return_alignment." in screen.answer.inner_text()
+    assert "example-en-fr does not support return_attention." in screen.answer.inner_text()
     screen.run()
-    assert ["return_alignment" in body for body in sent] == [True, False, False]
+    assert ["return_attention" in body for body in sent] == [True, False, False]
 
 
 def test_text_is_never_markup(open_page: OpenPage) -> None:

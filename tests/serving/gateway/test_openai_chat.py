@@ -321,7 +321,7 @@ async def test_a_caption_is_streamed(captioner: openai.AsyncOpenAI) -> None:
         ({"messages": picture() + picture()}, "messages"),
         ({"messages": [{"role": "system", "content": "a"}, *picture()]}, "messages"),
         ({"messages": [{**picture()[0], "role": "system"}]}, "messages"),
-        ({"temperature": 0.5}, "temperature"),
+        ({"logprobs": True}, "logprobs"),
         ({"n": 2}, "n"),
         ({"stop": "a"}, "stop"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
@@ -336,6 +336,25 @@ async def test_what_a_captioner_cannot_do_is_refused_by_name(
     with pytest.raises(openai.UnprocessableEntityError) as refused:
         await captioner.chat.completions.create(**request)  # type: ignore[call-overload]
     assert refused.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_sampled"),
+    [
+        ({"temperature": 0.7, "top_p": 0.9, "seed": 3}, True),
+        ({"temperature": 0, "top_p": 1}, False),
+    ],
+)
+async def test_parameters_of_sampling_draw_a_caption(
+    make_gateway: MakeGateway, fields: dict[str, object], is_sampled: bool
+) -> None:
+    gateway = make_gateway()
+    request = {"model": "tiny-caption", "messages": picture(), **fields}
+    response = await gateway.http.post("/v1/chat/completions", json=request)
+    assert response.status_code == 200, response.text
+    options = gateway.inference.calls[0].options
+    assert options.do_sample is is_sampled
+    assert (options.temperature, options.seed) == ((0.7, 3) if is_sampled else (None, None))
 
 
 async def test_an_image_that_cannot_be_read_and_no_image_are_refused(

@@ -84,6 +84,13 @@ def test_the_rest_reaches_the_engine() -> None:
     assert made.do_sample is False
 
 
+def test_a_stream_is_greedy_where_beams_are_the_default() -> None:
+    made = asked(BEAMS, stream=True)
+    assert (made.num_beams, made.do_sample) == (1, False)
+    assert asked(BEAMS, stream=True, temperature=0.5).do_sample is True
+    assert asked(SAMPLED, stream=True).do_sample is True
+
+
 def test_log_probabilities_are_requested_where_they_are_needed() -> None:
     assert asked().top_log_probs is None
     assert asked(logprobs=0).top_log_probs == 0
@@ -108,7 +115,7 @@ def test_log_probabilities_are_requested_where_they_are_needed() -> None:
         (GREEDY, {"stream": True, "n": 2}, "n", "a stream carries one output"),
         (GREEDY, {"stream": True, "best_of": 2}, "best_of", "a stream carries one output"),
         (GREEDY, {"stream": True, "num_beams": 2}, "num_beams", "set num_beams to 1"),
-        (BEAMS, {"stream": True}, "num_beams", "set num_beams to 1"),
+        (BEAMS, {"stream": True, "n": 2}, "n", "a stream carries one output"),
     ],
 )  # fmt: skip
 def test_mutually_exclusive_fields_are_refused_by_name(

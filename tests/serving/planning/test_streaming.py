@@ -201,8 +201,8 @@ def test_a_caption_begins_with_its_prompt(speaker: LoadedModel) -> None:
     ("fields", "field"),
     [
         ({"num_beams": 2}, "num_beams"),
-        ({}, "num_beams"),  # the checkpoint's own are two
-        ({"num_beams": 1, "alternatives": 1}, "alternatives"),
+        ({"n": 2}, "n"),
+        ({"num_beams": 1, "return_attention": True}, "return_attention"),
     ],
 )
 def test_fields_that_exclude_streams_are_refused(

@@ -6,11 +6,14 @@ import pytest
 from serving.errors import DeadlineExceeded, InvalidRequest, TooLong, UnsupportedImage
 from serving.generation import Generation
 from serving.planning.calls import Generated
+from serving.planning.incremental_text import Tokens
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks.caption import TASK, CaptionPlan
+from serving.tasks.generate import TASK as GENERATE
 from tests.serving.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
 from triptych.tasks.caption import CaptionRequest
+from triptych.tasks.generate import GenerateRequest
 
 LIMITS = TaskLimits(max_client_batch_size=3)
 
@@ -97,3 +100,84 @@ def test_alternatives_are_best_first(captioner: LoadedModel) -> None:
     red, dot = captioner.tokenizer.encode("red dot", add_special_tokens=False)
     (item,) = made.finish([Generated(((red, dot), (dot,)), (-0.5, -0.75))]).data
     assert [(a.text, a.score) for a in item.alternatives] == [("red dot", -0.5), ("dot", -0.75)]
+
+
+SAMPLING = {
+    "temperature": 0.7, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.8, "seed": 7,
+    "best_of": 3, "n": 2, "repetition_penalty": 1.5, "presence_penalty": 0.5,
+    "frequency_penalty": -0.5, "no_repeat_ngram_size": 2, "max_new_tokens": 5,
+}  # fmt: skip
+
+
+def test_parameters_reach_the_engine_as_those_of_generate(captioner: LoadedModel) -> None:
+    (call,) = plan(captioner, [image_file("red")], **SAMPLING).calls
+    generator = served(manifest("generate"), WordTokenizer())
+    asked = GenerateRequest(prompts=["a"], **SAMPLING)
+    (wanted,) = GENERATE.prepare(asked, (), generator, LIMITS).calls
+    assert call.options == wanted.options
+    assert call.options.do_sample
+
+
+def test_every_parameter_of_sampling_is_a_field_of_caption() -> None:
+    own = GenerateRequest.model_fields
+    missing = own.keys() - CaptionRequest.model_fields.keys()
+    assert missing == {
+        *("prompts", "instruction", "examples", "stop", "logprobs", "echo"),
+        *("choices", "regex", "json_schema"),
+    }
+
+
+def test_samples_are_returned_best_first_with_the_attention_of_the_best(
+    captioner: LoadedModel,
+) -> None:
+    made = plan(captioner, [image_file("red")], top_p=0.9, n=3)
+    assert made.calls[0].options.do_sample
+    red, dot = captioner.tokenizer.encode("red dot", add_special_tokens=False)
+    drawn = Generated(((red,), (dot,), (red, dot)), (-2.0, -0.5, -1.0), ("stop", "length", "stop"))
+    (item,) = made.finish([drawn]).data
+    assert [one.text for one in item.alternatives] == ["dot", "red dot", "red"]
+    assert (item.text, item.score) == ("dot", -0.5)
+
+
+def test_several_captions_without_sampling_are_beams(captioner: LoadedModel) -> None:
+    sampled = Generation(pad_token_id=0, max_new_tokens=9, do_sample=True)
+    for model in (captioner, served(manifest("caption", image=IMAGE, generation=sampled))):
+        options = plan(model, [image_file("red")], n=4).calls[0].options
+        assert (options.num_beams, options.num_return_sequences) == (4, 4)
+        assert options.do_sample is False
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"num_beams": 2, "top_p": 0.5}, "num_beams"),
+        ({"num_beams": 2, "n": 3}, "n"),
+        ({"best_of": 2, "temperature": 0}, "best_of"),
+        ({"stream": True, "num_beams": 2}, "num_beams"),
+        ({"stream": True, "n": 2}, "n"),
+        ({"stream": True, "best_of": 2}, "best_of"),
+        ({"stream": True, "return_attention": True}, "return_attention"),
+    ],
+)
+def test_what_excludes_each_other_is_named(
+    captioner: LoadedModel, fields: dict[str, object], field: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        plan(captioner, [image_file("red")], **fields)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_greedy"), [({}, True), ({"num_beams": 1}, None), ({"top_p": 0.5}, None)]
+)
+def test_a_stream_says_that_it_took_the_place_of_beams(
+    captioner: LoadedModel, fields: dict[str, object], is_greedy: bool | None
+) -> None:
+    made = plan(captioner, [image_file("red")], stream=True, **fields)
+    assert made.calls[0].options.num_beams == 1
+    (red,) = captioner.tokenizer.encode("red", add_special_tokens=False)
+    streaming = made.streaming()
+    first = streaming.add(0, Tokens((red,)))
+    (last,) = streaming.end(0, Generated(((red,),), (-1.0,), ("stop",)))
+    assert [chunk.is_greedy for chunk in first] == [None]
+    assert last.is_greedy is is_greedy

@@ -3,6 +3,7 @@ import pytest
 
 from serving.errors import InvalidRequest, Overloaded, TooLong, Unavailable
 from serving.planning.calls import Generated
+from serving.planning.incremental_text import Tokens
 from serving.planning.limits import TaskLimits
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks.translate import TASK, TranslatePlan
@@ -61,9 +62,29 @@ def test_default_beams_stay_when_they_suffice(translator: LoadedModel) -> None:
 
 
 def test_more_alternatives_than_beams_are_refused(translator: LoadedModel) -> None:
-    with pytest.raises(InvalidRequest, match="alternatives is 3, but num_beams is 2") as caught:
+    with pytest.raises(InvalidRequest, match="n is 3, but num_beams is 2") as caught:
         plan(translator, ["a"], alternatives=3, num_beams=2)
-    assert caught.value.field == "alternatives"
+    assert caught.value.field == "n"
+
+
+def test_new_tokens_bound_each_sentence(translator: LoadedModel) -> None:
+    calls = plan(translator, ["uno dos. tres"], max_new_tokens=3).calls
+    assert [call.options.max_new_tokens for call in calls] == [3, 3]
+
+
+def test_a_stream_is_greedy_where_beams_are_the_default(translator: LoadedModel) -> None:
+    for fields, is_greedy in (({}, True), ({"num_beams": 1}, None)):
+        made = plan(translator, ["uno"], stream=True, **fields)
+        assert made.calls[0].options.num_beams == 1
+        ids = tuple(made.calls[0].inputs["source_ids"].tolist())
+        streaming = made.streaming()
+        streaming.add(0, Tokens(ids))
+        (last,) = streaming.end(0, Generated((ids,), (-1.0,), ("stop",)))
+        assert last.is_greedy is is_greedy
+    for fields, field in (({"num_beams": 2}, "num_beams"), ({"n": 2}, "n")):
+        with pytest.raises(InvalidRequest, match="cannot stream") as caught:
+            plan(translator, ["uno"], stream=True, **fields)
+        assert caught.value.field == field
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t"])

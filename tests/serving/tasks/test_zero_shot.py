@@ -182,3 +182,14 @@ def test_rows_of_like_length_share_a_bucket() -> None:
         np.testing.assert_array_equal((bucket.token_ids == 7).sum(axis=1), bucket.lengths)
         assert [lengths[row] for row in bucket.rows] == bucket.lengths.tolist()
     assert len(list(buckets([[1]] * 17, pad=0, limit=None))) == 3
+
+
+def test_top_k_cuts_the_list_and_not_the_scores(classifier: LoadedModel) -> None:
+    labels = ["red thing", "blue", "very green thing"]
+    found = []
+    for top_k in (None, 2):
+        made = plan(classifier, [image_file("red")], labels, top_k=top_k)
+        (item,) = made.finish([embed(call) for call in made.calls]).data
+        found.append(item.labels)
+    assert found[1] == found[0][:2]
+    assert len(found[0]) == 3

@@ -19,7 +19,7 @@ from triptych.tasks.translate import TranslateRequest, Translation
 
 Item: TypeAlias = tuple[int, Translation]
 """A text's place among all, and its translation."""
-ALIGNMENT = "return_alignment"
+ALIGNMENT = "return_attention"
 """The field that models without alignments refuse."""
 
 
@@ -60,7 +60,7 @@ class Translator:
         beams = self.model.generation.num_beams
         asked: dict[str, Any] = {}
         if further:
-            asked = {"alternatives": further + 1, "num_beams": max(further + 1, beams)}
+            asked = {"n": further + 1, "num_beams": max(further + 1, beams)}
         places = [place for place, text in enumerate(texts) if any(map(str.isalpha, text))]
         for batch in self._batches(places):
             for place, item in await self._translated(texts, batch, **asked):
@@ -90,7 +90,7 @@ class Translator:
     async def _aligned(self, texts: Sequence[str], batch: Sequence[int]) -> Iterable[Item]:
         """Translations with alignments; without, from models that have none."""
         try:
-            return await self._translated(texts, batch, return_alignment=True)
+            return await self._translated(texts, batch, return_attention=True)
         except ServingError as error:
             if error.field != ALIGNMENT:
                 raise

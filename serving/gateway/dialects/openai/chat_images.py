@@ -12,12 +12,15 @@ from serving.gateway.dialects.openai.chat_messages import (
     ChatCompletionRequest,
     Choice,
 )
+from serving.gateway.dialects.openai.common import GenerationRequest
 from serving.planning.loaded_model import LoadedModel
 from serving.tasks.caption import TASK
 from serving.tasks.chat import TASK as CHAT
 from triptych.messages import Request, Usage
+from triptych.parameters import GenerationParameters
 from triptych.tasks.caption import CaptionRequest
 
+_SAMPLING = GenerationRequest.model_fields.keys() & GenerationParameters.model_fields.keys()
 _READ = {
     *("model", "messages", "user", "stream", "stream_options"),
     *("max_completion_tokens", "max_tokens"),
@@ -25,13 +28,12 @@ _READ = {
 _NEUTRAL: dict[str, object] = {
     "n": 1,
     "best_of": 1,
-    "temperature": 0,
     "top_p": 1,
     "presence_penalty": 0,
     "frequency_penalty": 0,
     "logprobs": False,
 }
-"""Values that ask for nothing which a caption lacks."""
+"""Values that change nothing. A caption is drawn where another parameter of sampling is given."""
 
 
 def is_captioner(model: LoadedModel) -> bool:
@@ -51,17 +53,20 @@ def caption_message(body: ChatCompletionRequest) -> CaptionRequest:
             f"{name} describes one image: send one user message with one image_url part",
             field="messages",
         )
-    for field in sorted(body.model_fields_set - _READ):
-        value = getattr(body, field)
-        if value is not None and value != _NEUTRAL.get(field):
-            raise InvalidRequest(f"{field} has no effect on captions: leave it out", field=field)
+    given = {
+        field: value
+        for field in sorted(body.model_fields_set - _READ)
+        if (value := getattr(body, field)) is not None and value != _NEUTRAL.get(field)
+    }
+    for field in given.keys() - _SAMPLING:
+        raise InvalidRequest(f"{field} has no effect on captions: leave it out", field=field)
     return CaptionRequest(
         model=name,
         images=first.images,
         prompt=first.text or None,
-        num_beams=1 if body.stream else None,  # a beam search cannot stream
         max_new_tokens=body.new_tokens,
         stream=body.stream,
+        **given,
     )
 
 

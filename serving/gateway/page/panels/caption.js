@@ -2,6 +2,7 @@
 
 import { attentionPicture, pictureImage } from "../components/attention_picture.js";
 import { checkField, fieldRow, numberField, textField } from "../components/fields.js";
+import { samplingFields } from "../components/generation_fields.js";
 import { pictureField } from "../components/picture_input.js";
 import { InputError, itemProblem } from "../components/problem.js";
 import { wordRow } from "../components/word_row.js";
@@ -17,10 +18,13 @@ function create() {
   const prompt = textField("First words", { field: "prompt" });
   const beams = numberField("Beams", { field: "num_beams", min: 1, max: 16, step: 1 });
   const tokens = numberField("Tokens at most", { field: "max_new_tokens", min: 1, step: 1 });
+  const count = numberField("Captions", { field: "n", min: 1, max: 16, step: 1, placeholder: "1" });
+  const temperature = numberField("Temperature", { field: "temperature", min: 0, max: 2, step: 0.1 });
+  const sampling = samplingFields();
 
   return {
     fields: [pictures.element, attention.element],
-    options: [prompt.element, fieldRow(beams, tokens)],
+    options: [prompt.element, fieldRow(beams, tokens, count), fieldRow(temperature, ...sampling.fields)],
     ready: pictures.ready,
     request() {
       const images = pictures.value;
@@ -31,6 +35,9 @@ function create() {
           prompt: prompt.value || null,
           num_beams: beams.value,
           max_new_tokens: tokens.value,
+          n: count.value,
+          temperature: temperature.value,
+          ...sampling.value(temperature.value !== 0),
           return_attention: attention.value || null,
         },
       };
@@ -44,7 +51,10 @@ function create() {
 function view(item, picture) {
   if (item.error) return el("article", {}, pictureImage(picture), itemProblem(item.error));
   if (!item.attention) {
-    return el("article", { class: "captioned" }, pictureImage(picture), el("p", { class: "text" }, item.text));
+    return el(
+      "article", { class: "captioned" },
+      pictureImage(picture), el("div", {}, el("p", { class: "text" }, item.text), others(item)),
+    );
   }
   const { tokens, grid, weights } = item.attention;
   const shown = words(tokens).filter(({ text }) => !isEnd(text));
@@ -65,10 +75,16 @@ function view(item, picture) {
     attended.element,
     el(
       "div", {},
-      el("p", { class: "text" }, item.text), row.element, readout,
+      el("p", { class: "text" }, item.text), others(item), row.element, readout,
       everyWord(picture, texts, lines, { rows, columns }),
     ),
   );
+}
+
+/** The captions after the best, where several were requested. */
+function others(item) {
+  const texts = (item.alternatives ?? []).slice(1).map(({ text }) => el("li", {}, text));
+  return texts.length ? el("ol", { class: "others", start: 2 }, ...texts) : null;
 }
 
 const HINT = "Point at a word, or move to it with Tab and the arrow keys; a click holds it.";

@@ -37,10 +37,11 @@ const EXAMPLES = [
 function create(shell) {
   const text = textArea("Text", { field: "texts", rows: 5, value: EXAMPLES[0].text });
   const languages = languageFields(shell);
-  const alignment = checkField("Show the alignment", { field: "return_alignment", value: true });
+  const alignment = checkField("Show the alignment", { field: "return_attention", value: true });
   const terms = termFields();
   const beams = numberField("Beams", { field: "num_beams", min: 1, max: 16, step: 1 });
-  const count = numberField("Translations", { field: "alternatives", min: 1, max: 16, step: 1, placeholder: "1" });
+  const count = numberField("Translations", { field: "n", min: 1, max: 16, step: 1, placeholder: "1" });
+  const tokens = numberField("Tokens a sentence at most", { field: "max_new_tokens", min: 1, step: 1 });
   const offered = EXAMPLES.filter(({ pair }) => shell.models.some((model) => serves(model, pair)));
   const apply = (example) => {
     text.value = example.text;
@@ -53,7 +54,7 @@ function create(shell) {
 
   return {
     fields: [text.element, languages.element, terms.element, alignment.element],
-    options: [fieldRow(beams, count)],
+    options: [fieldRow(beams, count, tokens)],
     examples: offered.map((example) => ({ label: example.label, apply: () => apply(example) })),
     request() {
       if (text.value.trim() === "") throw new InputError("write a text to translate", "texts");
@@ -65,8 +66,9 @@ function create(shell) {
           target,
           ...terms.value,
           num_beams: beams.value,
-          alternatives: count.value,
-          return_alignment: alignment.value || null,
+          n: count.value,
+          max_new_tokens: tokens.value,
+          return_attention: alignment.value || null,
         },
       };
     },
@@ -126,6 +128,6 @@ export default {
   lead: "A text in another language, and which words of the source each word came from.",
   action: "Translate",
   code: { input: "texts", result: "item.text" },
-  refusable: ["return_alignment"],
+  refusable: ["return_attention"],
   create,
 };
