@@ -33,6 +33,12 @@ from triptych.generated.summaries import SUMMARIES
 INTERRUPTED = 130
 FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
 
+USE = "Use a gateway"
+SERVE = "Serve models"
+EXPORT = "Export checkpoints"
+LEARN = "Learn: train and compare"
+"""Panels of `--help`, in this order."""
+
 
 class Commands(typer.core.TyperGroup):
     """The commands that are modules of `commands`, and one for each task.
@@ -49,11 +55,17 @@ class Commands(typer.core.TyperGroup):
         return super().get_command(ctx, cmd_name) or _task_command(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the table of commands without building those of the tasks."""
+        """Write a table for each panel, without building the commands of the tasks."""
         built = [super(Commands, self).get_command(ctx, name) for name in self.commands]
-        rows = [(command.name, command.get_short_help_str(80)) for command in built if command]
-        with formatter.section("Commands"):
-            formatter.write_dl([*rows, *SUMMARIES.items()])
+        panels: dict[str, list[tuple[str, str]]] = {panel: [] for panel in (USE, SERVE, EXPORT)}
+        panels[USE] += SUMMARIES.items()
+        for command in filter(None, built):
+            panel = str(getattr(command, "rich_help_panel", USE))  # click's own class has none
+            row = (str(command.name), command.get_short_help_str(80))
+            panels.setdefault(panel, []).append(row)
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
 
 
 def _task_command(name: str) -> Any:
@@ -77,20 +89,18 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command(add_help_option=False, context_settings=FORWARDED)(export)
-app.command(add_help_option=False, context_settings=FORWARDED)(verify)
-app.command(add_help_option=False, context_settings=FORWARDED)(catalog)
-app.command(add_help_option=False, context_settings=FORWARDED)(compare)
-app.command(add_help_option=False, context_settings=FORWARDED)(train)
-app.command()(serve)
-app.command()(triton)
-app.command(add_help_option=False, context_settings=FORWARDED)(gateway)
-app.command()(plan)
-app.command()(reload)
-app.command()(rollback)
-app.command()(models)
-app.command()(key)
-app.add_typer(glossary, name="glossary")
+for panel, own in {SERVE: (serve, triton, plan, reload, rollback, key), USE: (models,)}.items():
+    for command in own:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(glossary, name="glossary", rich_help_panel=USE)
+for panel, forwarded in {
+    SERVE: (gateway,),
+    EXPORT: (export, verify, catalog),
+    LEARN: (train, compare),
+}.items():
+    register = app.command(add_help_option=False, context_settings=FORWARDED, rich_help_panel=panel)
+    for command in forwarded:
+        register(command)
 
 
 def _print_version(wanted: bool) -> None:

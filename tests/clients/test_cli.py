@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -208,6 +209,23 @@ def test_help_has_examples(triptych, command: str) -> None:
 def test_help_names_every_command(triptych) -> None:
     result = triptych("--help")
     assert all(f"  {command} " in result.out for command in COMMANDS)
+
+
+def test_help_groups_the_commands(triptych) -> None:
+    _, *groups = re.split(r"^(?=\S.*:$)", triptych("--help").out, flags=re.MULTILINE)
+    found = {
+        group.splitlines()[0]: set(re.findall(r"^  ([\w-]+)", group, flags=re.MULTILINE))
+        for group in groups[1:]
+    }
+    assert list(found) == [
+        *("Use a gateway:", "Serve models:", "Export checkpoints:", "Learn: train and compare:")
+    ]
+    assert {"translate", "models", "glossary"} <= found["Use a gateway:"]
+    assert found["Serve models:"] == {
+        *("serve", "triton", "gateway", "plan", "reload", "rollback", "key")
+    }
+    assert {"export", "verify", "catalog"} <= found["Export checkpoints:"]
+    assert found["Learn: train and compare:"] >= {"train", "compare"}
 
 
 @pytest.mark.parametrize(
