@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from pydantic import AliasChoices, Field, HttpUrl, IPvAnyNetwork, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -14,6 +14,8 @@ from serving.planning.limits import TaskLimits
 from serving.processing.image import PILLOW_MAX_PIXELS, ImageLimits
 from triptych.parameters import MAX_BEAMS, MAX_STOPS
 
+DialectName = Literal["openai", "huggingface", "tgi", "tei", "libretranslate"]
+DIALECTS: tuple[DialectName, ...] = get_args(DialectName)
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -72,6 +74,11 @@ class GatewaySettings(BaseSettings):
         description="Names under which the gateway may be requested while it listens on loopback "
         "or needs no key, comma-separated: HOST or *.DOMAIN. Addresses, localhost, names without "
         "dots and that of --public-url always may.",
+    )
+    dialects: Annotated[tuple[DialectName, ...], NoDecode] = Field(
+        default=DIALECTS,
+        description="APIs of other services that are served beside Triptych's own, "
+        f"comma-separated, of {', '.join(DIALECTS)}; paths of the others are 404. Empty: none.",
     )
     page: bool = Field(default=True, description="Serve a page for browsers at /.")
     max_concurrent_requests: int = Field(
@@ -218,7 +225,9 @@ class GatewaySettings(BaseSettings):
     def _origins(cls, value: object) -> object:
         return tuple(map(ImageOrigin.parse, _parts(value))) if isinstance(value, str) else value
 
-    @field_validator("allowed_hosts", "cors_allow_origin", "image_url_networks", mode="before")
+    @field_validator(
+        "allowed_hosts", "cors_allow_origin", "dialects", "image_url_networks", mode="before"
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         return _parts(value) if isinstance(value, str) else value

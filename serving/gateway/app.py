@@ -24,6 +24,7 @@ from serving.gateway.origin_gate import OriginGate, is_guarded
 from serving.gateway.page_routes import page_routes, read_assets, redirect_routes
 from serving.gateway.routes import system_routes
 from serving.gateway.service import Service
+from serving.settings import DialectName
 from serving.tasks import TASKS
 from triptych.glossaries import GlossaryUpload
 
@@ -52,11 +53,16 @@ def create_app(
     native = NativeDialect(service.keys)
     owners: dict[str, Routes] = {}
     routes: list[BaseRoute] = []
+    others: dict[DialectName, Sequence[Routes]] = {
+        "openai": openai.dialects(service.keys),
+        "huggingface": huggingface.dialects(service.keys),
+        "tgi": huggingface.tgi_dialects(service.keys),
+        "tei": huggingface.tei_dialects(service.keys),
+        "libretranslate": libretranslate.dialects(service.keys, downloads),
+    }
     dialects: list[Routes] = [
         native,
-        *openai.dialects(service.keys),
-        *huggingface.dialects(service.keys),
-        *libretranslate.dialects(service.keys, downloads),
+        *(one for name, found in others.items() if name in settings.dialects for one in found),
         *further_dialects,
     ]
     for dialect in dialects:

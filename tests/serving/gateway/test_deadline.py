@@ -79,3 +79,25 @@ async def test_deadline_of_a_grpc_call_reaches_the_call(make_gateway: MakeGatewa
                 await asyncio.sleep(0.001)
     assert 0 < limits[0] <= 0.3
     assert gateway.inference.cancelled == 1
+
+
+async def test_limit_bounds_all_texts_of_a_libretranslate_request(
+    make_gateway: MakeGateway,
+) -> None:
+    """They are translated in requests of four, each of which would have the whole limit."""
+    gateway = make_gateway(max_client_batch_size=4)
+    generate = gateway.inference.generate
+
+    async def slow(call, timeout_s):
+        await asyncio.sleep(0.03)
+        return await generate(call, timeout_s)
+
+    gateway.inference.generate = slow  # type: ignore[method-assign]
+    asked = {"q": [f"uno {number}" for number in range(80)], "source": "es", "target": "en"}
+    headers = {"x-request-timeout": "0.1"}
+    began = asyncio.get_running_loop().time()
+    response = await gateway.http.post("/translate", json=asked, headers=headers)
+    assert asyncio.get_running_loop().time() - began < 0.4, "twenty batches of 0.03 s"
+    assert response.status_code == 504
+    assert "within 0.1 s" in response.json()["error"]
+    assert gateway.inference.running == 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 
 from serving.errors import ServingError, Unauthorized
@@ -15,6 +15,7 @@ from serving.gateway.app import create_app
 from serving.gateway.respond import respond
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
+from serving.settings import DIALECTS, GatewaySettings
 from serving.tasks import TASKS
 from tests.serving.gateway.conftest import Gateway, MakeGateway, http_client
 from triptych.messages import Chunk
@@ -160,3 +161,41 @@ async def test_metrics_have_the_dialects_route(gateway: Gateway) -> None:
     for name in ("request_count_total", "request_inference_duration_seconds_count"):
         assert f'triptych_{name}{{route="{ROUTE}"}} 1.0' in text
     assert 'route="/v1/generate"' not in text
+
+
+PATHS = {
+    "openai": ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"),
+    "huggingface": ("/hf/translate/tiny-translate", "/hf/tiny-translate"),
+    "tgi": ("/generate", "/generate_stream"),
+    "tei": ("/embed", "/rerank", "/similarity"),
+    "libretranslate": ("/translate", "/detect", "/translate_file"),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+async def test_a_dialect_that_is_switched_off_has_no_paths(
+    make_gateway: MakeGateway, name: str
+) -> None:
+    others = ",".join(one for one in DIALECTS if one != name)
+    gateway = make_gateway(dialects=others)
+    for one, paths in PATHS.items():
+        for path in paths:
+            response = await gateway.http.post(path, json={})
+            assert (response.status_code == 404) == (one == name), path
+    declared = (await gateway.http.get("/openapi.json")).json()["paths"]
+    assert not {path for path in PATHS[name] if path in declared}
+    assert (await gateway.http.post("/v1/translate", json={"texts": "a"})).status_code == 200
+
+
+async def test_all_dialects_are_served_by_default_and_none_where_none_is_named(
+    make_gateway: MakeGateway,
+) -> None:
+    every = (await make_gateway().http.get("/openapi.json")).json()["paths"]
+    own = (await make_gateway(dialects="").http.get("/openapi.json")).json()["paths"]
+    assert {"/translate", "/languages", "/generate", "/embed"} <= set(every) - set(own)
+    assert {"/v1/translate", "/v1/models", "/health"} <= set(own)
+
+
+def test_an_unknown_dialect_is_refused() -> None:
+    with pytest.raises(ValidationError, match="libretranslate"):
+        GatewaySettings(dialects="openai,babel")

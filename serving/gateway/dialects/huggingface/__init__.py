@@ -18,7 +18,7 @@ from serving.gateway.dialects.huggingface.first_task import FirstTaskRoute
 from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.images import CaptionRoute, ZeroShotRoute
 from serving.gateway.dialects.huggingface.route import TaskRoute
-from serving.gateway.dialects.huggingface.single_model import PATHS, RerankBody
+from serving.gateway.dialects.huggingface.single_model import TEI_PATHS, TGI_PATHS, RerankBody
 from serving.gateway.dialects.huggingface.texts import FillMaskRoute, TagRoute, TranslateRoute
 
 _ROUTES: tuple[type[TaskRoute], ...] = (
@@ -39,10 +39,20 @@ MESSAGES: tuple[type[BaseModel], ...] = (
 
 
 def dialects(keys: Keys) -> list[Dialect]:
-    """All routes, each with its own form of answers.
+    """The routes of `/hf`, each with its own form of answers.
 
     Args:
         keys: Required of every request, if there are any.
     """
     routes = [route(keys) for route in _ROUTES]
-    return [*routes, FirstTaskRoute(keys, routes), *(path(keys) for path in PATHS)]
+    return [*routes, FirstTaskRoute(keys, routes)]
+
+
+def tgi_dialects(keys: Keys) -> list[Dialect]:
+    """The paths of Text Generation Inference."""
+    return [path(keys) for path in TGI_PATHS]
+
+
+def tei_dialects(keys: Keys) -> list[Dialect]:
+    """The paths of Text Embeddings Inference."""
+    return [path(keys) for path in TEI_PATHS]

@@ -108,10 +108,5 @@ class RerankPath(TaskRoute):
         return [Rank(index=one.index, score=one.score, text=one.text) for one in item.results]
 
 
-PATHS: tuple[type[TaskRoute], ...] = (
-    EmbedPath,
-    GeneratePath,
-    GenerateStreamPath,
-    RerankPath,
-    SimilarityPath,
-)
+TGI_PATHS: tuple[type[TaskRoute], ...] = (GeneratePath, GenerateStreamPath)
+TEI_PATHS: tuple[type[TaskRoute], ...] = (EmbedPath, RerankPath, SimilarityPath)

@@ -91,7 +91,8 @@ class LibreTranslateDialect:
             texts = [body.q] if isinstance(body.q, str) else body.q
             codes = Translators.among(service.catalog.models).codes
             find = self._identifier.candidates
-            found = await service.execution.in_pool(None, find, texts, codes)
+            work = service.execution.in_pool(None, find, texts, codes)
+            found = await bounded(request, service, work)
             return answered(list[Detected], found)
 
         return detect

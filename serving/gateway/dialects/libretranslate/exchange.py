@@ -11,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from serving.errors import DeadlineExceeded
 from serving.gateway.auth import Keys
+from serving.gateway.deadline import TIMEOUT_S
 from serving.gateway.dialects.libretranslate.bodies import read_authorised, validated
 from serving.gateway.dialects.libretranslate.messages import Body
 from serving.gateway.disconnect import unless_disconnected
@@ -32,13 +33,13 @@ async def read_message(request: Request, message: type[B], service: Service, key
 
 
 async def bounded(request: Request, service: Service, work: Coroutine[Any, Any, T]) -> T:
-    """The work's result, within the time of one request.
+    """The work's result, within the time of one request: the gateway's limit, and the client's.
 
     Raises:
         DeadlineExceeded: there is none by then.
         ClientDisconnect: the client disconnected.
     """
-    limit_s = service.settings.request_timeout
+    limit_s = min(service.settings.request_timeout, TIMEOUT_S.get())
     try:
         async with asyncio.timeout(limit_s):
             return await unless_disconnected(request.receive, work)
