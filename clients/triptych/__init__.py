@@ -1,7 +1,7 @@
 """Triptych's public package: the messages of the API, the clients and the command line.
 
-Names are imported on first use: `import triptych` loads none of them, and only `GrpcClient` loads
-gRPC.
+Names are imported on first use: `import triptych` loads none of them, and only the gRPC
+clients load gRPC.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
         Unavailable,
         UnreadableImage,
     )
-    from triptych.grpc_client import GrpcClient
+    from triptych.grpc_client import AsyncGrpcClient, GrpcClient
     from triptych.images import Image
     from triptych.retries import Retries
 
 __all__ = [
     "ApiError",
     "AsyncClient",
+    "AsyncGrpcClient",
     "Client",
     "ConnectionFailed",
     "DeadlineExceeded",
@@ -56,6 +57,7 @@ __all__ = [
 
 _MODULES = {
     "AsyncClient": "client",
+    "AsyncGrpcClient": "grpc_client",
     "Client": "client",
     "GrpcClient": "grpc_client",
     "Image": "images",

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import httpx
 from httpx_sse import EventSource
 
 from triptych import http_exchange
 from triptych.base_client import Response
-from triptych.errors import InvalidArgument, TriptychError
+from triptych.errors import InvalidArgument
 from triptych.generated.methods import AwaitableMethods, BlockingMethods
 from triptych.operation import Operation
 from triptych.retries import Retries
-
-T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_TIMEOUT_S = 60.0
@@ -208,7 +205,7 @@ class AsyncClient(AwaitableMethods):
             response = await self._attempt(http_exchange.request(self._http, operation))
             return http_exchange.parsed(operation, response)
 
-        return await self._with_retries(attempt)
+        return await self._retries.run_async(attempt)
 
     async def stream(self, operation: Operation[Response]) -> AsyncGenerator[Response, None]:
         """The chunks of a streaming operation; closing the generator aborts the request.
@@ -226,7 +223,7 @@ class AsyncClient(AwaitableMethods):
                     raise http_exchange.error(response)
             return response
 
-        async with aclosing(await self._with_retries(begin)) as response:
+        async with aclosing(await self._retries.run_async(begin)) as response:
             http_exchange.check_stream(response)
             reader = http_exchange.EventReader(operation, response)
             try:
@@ -237,18 +234,6 @@ class AsyncClient(AwaitableMethods):
             except httpx.TransportError as failure:
                 raise http_exchange.transport_error(failure, response.url) from failure
             reader.check_end()
-
-    async def _with_retries(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        failed = 0
-        while True:
-            try:
-                return await attempt()
-            except TriptychError as error:
-                failed += 1
-                wait_s = self._retries.wait_s(failed, error)
-                if wait_s is None:
-                    raise
-            await asyncio.sleep(wait_s)
 
     async def _attempt(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
         try:

@@ -1,10 +1,11 @@
-"""When a request is retried, and after how long; without I/O, so that all clients share it."""
+"""When a request is retried, and after how long; all clients share it."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -63,3 +64,20 @@ class Retries:
                 if wait_s is None:
                     raise
             time.sleep(wait_s)
+
+    async def run_async(self, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
+        """See `run`.
+
+        Raises:
+            TriptychError: The error of the last attempt.
+        """
+        failed = 0
+        while True:
+            try:
+                return await attempt()
+            except TriptychError as error:
+                failed += 1
+                wait_s = self.wait_s(failed, error)
+                if wait_s is None:
+                    raise
+            await asyncio.sleep(wait_s)

@@ -1,7 +1,8 @@
-"""GrpcClient against a server in this process."""
+"""GrpcClient and AsyncGrpcClient against a server in this process."""
 
 # ruff: noqa: N802  (gRPC names its methods)
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -99,16 +100,53 @@ def served(*add: Callable[[grpc.Server], None], max_bytes: int = -1) -> Iterator
         server.stop(grace=0).wait()
 
 
+class Blocking:
+    """An `AsyncGrpcClient` with the methods of `GrpcClient`, on a loop of its own."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._client = triptych.AsyncGrpcClient(*arguments, **options)
+        self._loop = asyncio.new_event_loop()
+
+    def __enter__(self) -> "Blocking":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.run_until_complete(self._client.close())
+        self._loop.close()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._client, name)
+        if name.endswith("_stream"):
+            return lambda *given, **fields: self._chunks(method(*given, **fields))
+        return lambda *given, **fields: self._loop.run_until_complete(method(*given, **fields))
+
+    def _chunks(self, chunks: Any) -> Iterator[Any]:
+        try:
+            while True:
+                try:
+                    yield self._loop.run_until_complete(anext(chunks))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._loop.run_until_complete(chunks.aclose())
+
+
+@pytest.fixture(params=[triptych.GrpcClient, Blocking], ids=["blocking", "async"])
+def connect(request: pytest.FixtureRequest) -> Any:
+    """Makes a client of either kind."""
+    return request.param
+
+
 @pytest.fixture
 def gateway() -> FakeGateway:
     return FakeGateway()
 
 
 @pytest.fixture
-def client(gateway: FakeGateway) -> Iterator[triptych.GrpcClient]:
+def client(gateway: FakeGateway, connect: Any) -> Iterator[triptych.GrpcClient]:
     with (
         served(lambda server: add_TriptychServicer_to_server(gateway, server)) as target,
-        triptych.GrpcClient(target, api_key="s3cret", timeout=10, retries=QUICK) as client,
+        connect(target, api_key="s3cret", timeout=10, retries=QUICK) as client,
     ):
         yield client
 
@@ -129,10 +167,10 @@ def test_images_arrive_as_bytes_and_may_be_large(client: triptych.GrpcClient) ->
     assert [item.text for item in response.data] == ["5000000 bytes", "3 bytes"]
 
 
-def test_message_above_the_limit_of_grpc_is_not_retried(gateway: FakeGateway) -> None:
+def test_message_above_the_limit_of_grpc_is_not_retried(gateway: FakeGateway, connect: Any) -> None:
     with (
         served(lambda s: add_TriptychServicer_to_server(gateway, s), max_bytes=1000) as target,
-        triptych.GrpcClient(target, timeout=10) as client,
+        connect(target, timeout=10) as client,
         pytest.raises(errors.InvalidRequest, match="larger than max") as caught,
     ):
         client.caption(b"x" * 2000)
@@ -204,22 +242,22 @@ def test_invalid_request_is_not_retried(client: triptych.GrpcClient, gateway: Fa
     assert gateway.calls == 1
 
 
-def test_unreachable_gateway_is_a_failed_connection() -> None:
+def test_unreachable_gateway_is_a_failed_connection(connect: Any) -> None:
     with (
-        triptych.GrpcClient("127.0.0.1:1", timeout=5, retries=QUICK) as client,
+        connect("127.0.0.1:1", timeout=5, retries=QUICK) as client,
         pytest.raises(errors.ConnectionFailed, match=r"cannot reach 127\.0\.0\.1:1"),
     ):
         client.models()
 
 
-def test_late_response_is_a_timeout(gateway: FakeGateway) -> None:
+def test_late_response_is_a_timeout(gateway: FakeGateway, connect: Any) -> None:
     import threading
 
     release = threading.Event()
     gateway.refusals = [lambda context: bool(release.wait(10)) and None]
     with (
         served(lambda server: add_TriptychServicer_to_server(gateway, server)) as target,
-        triptych.GrpcClient(target, timeout=0.2, retries=QUICK) as client,
+        connect(target, timeout=0.2, retries=QUICK) as client,
     ):
         with pytest.raises(errors.Timeout, match="no response from"):
             client.models()
@@ -227,14 +265,14 @@ def test_late_response_is_a_timeout(gateway: FakeGateway) -> None:
     assert gateway.calls == 1
 
 
-def test_readiness_is_that_of_the_health_service() -> None:
+def test_readiness_is_that_of_the_health_service(connect: Any) -> None:
     servicer = health.HealthServicer()
     statuses = health_pb2.HealthCheckResponse
 
     def register(server: grpc.Server) -> None:
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
 
-    with served(register) as target, triptych.GrpcClient(target, timeout=10) as client:
+    with served(register) as target, connect(target, timeout=10) as client:
         assert client.health()
         assert client.ready()
         servicer.set("", statuses.NOT_SERVING)

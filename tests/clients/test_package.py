@@ -12,7 +12,7 @@ from triptych import errors
 from triptych.task import Task
 from triptych.tasks import TASKS
 
-CLIENTS = (triptych.Client, triptych.AsyncClient, triptych.GrpcClient)
+CLIENTS = (triptych.Client, triptych.AsyncClient, triptych.GrpcClient, triptych.AsyncGrpcClient)
 
 
 def test_every_public_name_is_there() -> None:
@@ -51,7 +51,7 @@ def test_each_client_has_each_method_with_the_same_parameters(client: type, name
     signature = inspect.signature(method, eval_str=True)
     assert signature.parameters == inspect.signature(reference, eval_str=True).parameters
     assert inspect.iscoroutinefunction(method) == (
-        client is triptych.AsyncClient and not name.endswith("_stream")
+        client in (triptych.AsyncClient, triptych.AsyncGrpcClient) and not name.endswith("_stream")
     )
     assert method.__doc__ == reference.__doc__
     assert all(

@@ -1,4 +1,4 @@
-"""Streams of Client, AsyncClient and GrpcClient: chunks as they arrive, errors, ends."""
+"""Streams of all clients: chunks as they arrive, errors, ends."""
 
 # ruff: noqa: N802  (gRPC names its methods)
 
@@ -13,7 +13,7 @@ import pytest
 
 import triptych
 from tests.clients.test_client import QUICK, URL, Gateway, failed
-from tests.clients.test_grpc_client import FakeGateway, abort, served
+from tests.clients.test_grpc_client import Blocking, FakeGateway, abort, served
 from triptych import errors
 from triptych import triptych_pb2 as pb
 from triptych.conversion import from_proto, to_proto
@@ -259,11 +259,17 @@ def gateway() -> StreamingGateway:
     return StreamingGateway()
 
 
+@pytest.fixture(params=[triptych.GrpcClient, Blocking], ids=["blocking", "async"])
+def connect_grpc(request: pytest.FixtureRequest) -> Any:
+    """Makes a gRPC client of either kind."""
+    return request.param
+
+
 @pytest.fixture
-def client(gateway: StreamingGateway) -> Iterator[triptych.GrpcClient]:
+def client(gateway: StreamingGateway, connect_grpc: Any) -> Iterator[triptych.GrpcClient]:
     with (
         served(lambda server: add_TriptychServicer_to_server(gateway, server)) as target,
-        triptych.GrpcClient(target, timeout=10, retries=QUICK) as client,
+        connect_grpc(target, timeout=10, retries=QUICK) as client,
     ):
         yield client
 

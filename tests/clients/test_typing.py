@@ -19,7 +19,7 @@ def blocking(client: triptych.Client | triptych.GrpcClient) -> None:
     client.generate_stream("a").close()
     reveal_type(client.models())
 
-async def awaiting(client: triptych.AsyncClient) -> None:
+async def awaiting(client: triptych.AsyncClient | triptych.AsyncGrpcClient) -> None:
     reveal_type(await client.generate("a", logit_bias={5: 1.0}))
     async for chunk in client.caption_stream("a.png"):
         reveal_type(chunk.text)
