@@ -46,9 +46,14 @@ def open_bundle(folder: Path) -> Bundle:
     """A version folder as a bundle, every file that its manifest names present in its part.
 
     Raises:
-        BundleError: the manifest is unreadable or a file is missing.
+        BundleError: the manifest is unreadable or of another bundle, or a file is missing.
     """
     manifest = read_manifest(folder)
+    if manifest.name != folder.parent.name:
+        raise BundleError(
+            f"{folder / MANIFEST} is of {manifest.name!r}, the folder is {folder.parent.name!r}: "
+            "rename the folder, or export again with --name"
+        )
     repository = folder.parent.parent
     for key, graph in manifest.graphs.items():
         part = manifest.parts.get(key, manifest.name)

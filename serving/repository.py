@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,11 @@ class Repository:
                     f"{root} is not a folder: give --repository, or run `triptych export`"
                 )
 
+    @property
+    def problem(self) -> str | None:
+        """The first reason for which something was skipped; None: nothing was."""
+        return next((f"{what}: {reason}" for what, reason in self._warned.items()), None)
+
     def names(self) -> list[str]:
         """Names of the bundles, sorted: folders that hold a manifest in at least one version."""
         folders = self._folders()
@@ -58,7 +64,7 @@ class Repository:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            self._warn(name, f"cannot read {self.root / name}: {error.strerror}")
+            self._warn(name, _unreadable(self.root / name, error))
             return []
         return sorted((int(e) for e in entries if e.isdecimal() and int(e) > 0), reverse=True)
 
@@ -86,7 +92,7 @@ class Repository:
         try:
             folders = sorted(path.name for path in self.root.iterdir() if _is_folder(path))
         except OSError as error:
-            self._warn("all bundles", f"cannot read {self.root}: {error.strerror}")
+            self._warn("all bundles", _unreadable(self.root, error))
             return []
         self._warned.pop("all bundles", None)
         return folders
@@ -140,6 +146,22 @@ def removable(folder: Path) -> Iterator[bool]:
         yield True
     finally:
         os.close(descriptor)
+
+
+def _unreadable(folder: Path, error: OSError) -> str:
+    """Why a folder cannot be read: as which user, and what permits it."""
+    reason = f"user {_name(os.geteuid())} cannot read {folder}: {error.strerror}"
+    with contextlib.suppress(OSError):
+        found = folder.stat()
+        reason += f" (mode {found.st_mode & 0o7777:04o} of {_name(found.st_uid)})"
+    return f"{reason}; permit it, as by chmod -R a+rX {folder}, and it is read within seconds"
+
+
+def _name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
 
 
 def _is_folder(path: Path) -> bool:

@@ -151,5 +151,6 @@ def load_catalog(repository: Repository) -> Catalog:
         except BundleError as error:
             log.warning("skipped %s: %s", name, error)
     if not catalog.names:
-        log.warning("%s has no complete bundle yet: run `triptych export`", repository.root)
+        problem = repository.problem or "run `triptych export`"
+        log.warning("%s has no complete bundle yet: %s", repository.root, problem)
     return catalog

@@ -38,6 +38,7 @@ class Readiness:
         read_stats: Reads the engines' statistics, by model (of Triton).
         clock: Seconds.
         keep_s: Time for which the result of a check is returned to further callers.
+        explain: Why there may be no models: what in the repository was skipped.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class Readiness:
         read_stats: Callable[[], Awaitable[dict[str, EngineStats]]] = _no_stats,
         clock: Callable[[], float] = time.monotonic,
         keep_s: float = KEEP_S,
+        explain: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._service = service
+        self._explain = explain
         self._read_stats = read_stats
         self._clock = clock
         self._stalls = StallDetector(clock)
@@ -62,7 +65,7 @@ class Readiness:
         if self._service.execution.is_draining:
             return "the gateway is shutting down"
         if not self._service.catalog.models:
-            return "no model is served: run `triptych export`"
+            return f"no model is served: {self._explain() or 'run `triptych export`'}"
         is_old = self._clock() - self._checked_s >= self._keep_s
         if self._checking is None or (self._checking.done() and is_old):
             self._checking = asyncio.create_task(self._check(), context=contextvars.Context())

@@ -119,7 +119,7 @@ async def _serve(
         beside.append(asyncio.create_task(count_stalls(metrics)))
         stats = StatsClient(settings.triton_metrics)
         try:
-            readiness = Readiness(service, stats.read)
+            readiness = Readiness(service, stats.read, explain=lambda: repository.problem)
             grpc_server, grpc_port = create_grpc_server(
                 service, readiness, descriptors.grpc_connections, share.grpc_port if share else None
             )

@@ -48,10 +48,10 @@ class Machine:
     root: Path
 
     def __post_init__(self) -> None:
-        for name in ("export", "serving", "clients"):
+        for name in ("export", "serving", "clients", "requirements"):
             (self.root / name).mkdir(parents=True)
             (self.root / name / "module.py").touch()
-        for name in ("pyproject.toml", "README.md"):
+        for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
             (self.root / name).touch()
         shutil.copytree(DOCKER, self.root / "docker")
         self.path.mkdir()
@@ -93,6 +93,15 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "project")
+
+
+def test_every_copied_file_counts_as_a_source() -> None:
+    lines = (DOCKER / "Dockerfile").read_text().splitlines()
+    copied = [line.split()[1:-1] for line in lines if line.startswith("COPY ")]
+    names = {name for words in copied if not words[0].startswith("--") for name in words}
+    script = (DOCKER / "up.sh").read_text()
+    [found] = [line.split()[1:-3] for line in script.splitlines() if "find docker/" in line]
+    assert set(found) == {"docker/Dockerfile", *names}
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,19 @@ def test_missing_repository_is_an_error(tmp_path: Path) -> None:
         Repository(tmp_path / "nowhere")
 
 
+def test_bundle_in_a_folder_of_another_name_is_refused_and_named(
+    repository: Repository, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(repository.root, "clip", None, "")
+    (repository.root / "clip").rename(repository.root / "copied")
+    assert repository.problem is None
+    assert repository.complete("copied") == []
+    assert "the folder is 'copied': rename the folder" in str(repository.problem)
+    assert str(repository.problem) in caplog.text
+    (repository.root / "copied").rename(repository.root / "clip")
+    assert [bundle.version for bundle in repository.complete("clip")] == [1]
+
+
 @pytest.fixture
 def shared_folder() -> Iterator[Path]:
     """A folder that other users can reach, unlike pytest's own."""
@@ -80,8 +93,8 @@ for _ in range(2):
 @pytest.mark.parametrize(
     ("unreadable", "found", "warned"),
     [
-        (".", "", "all bundles"),
-        ("a", "b [1]", "a: cannot read"),
+        (".", "", "all bundles: user nobody cannot read"),
+        ("a", "b [1]", "a: user nobody cannot read"),
         ("a/2", "a [1]", "a version 2: cannot read"),
         ("a/2/bundle.json", "a [1]", "a version 2: cannot read"),
     ],
@@ -102,6 +115,8 @@ def test_what_may_not_be_read_is_skipped_with_one_line(
     [warning] = [line for line in lines if line.startswith("skipped")]
     assert f"skipped {warned}" in warning
     assert "Permission denied" in warning
+    if (root / unreadable).is_dir() and unreadable != "a/2":
+        assert "(mode 0000 of root); permit it, as by chmod -R a+rX" in warning
     assert not found or lines.count(found) == 2
 
 

@@ -16,7 +16,7 @@ def plan(
     ] = None,
     *,
     repository: Annotated[
-        Path, typer.Option(help="Model repository, as `triptych export` fills it.")
+        Path, typer.Option(readable=False, help="Model repository, as `triptych export` fills it.")
     ] = Path("model_repository"),
     plans: Annotated[
         Path | None,

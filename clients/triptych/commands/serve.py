@@ -19,7 +19,7 @@ Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.
 def serve(
     *,
     repository: Annotated[
-        Path, typer.Option(help="Model repository, as `triptych export` fills it.")
+        Path, typer.Option(readable=False, help="Model repository, as `triptych export` fills it.")
     ] = Path("model_repository"),
     http_port: Port = 8080,
     grpc_port: Port = 8081,

@@ -16,7 +16,7 @@ from triptych.commands.options import Device, OtlpEndpoint
 def triton(
     *,
     repository: Annotated[
-        Path, typer.Option(help="Model repository, as `triptych export` fills it.")
+        Path, typer.Option(readable=False, help="Model repository, as `triptych export` fills it.")
     ] = Path("model_repository"),
     host: Annotated[
         str, typer.Option(help="Address of gRPC and metrics; never a public one.")

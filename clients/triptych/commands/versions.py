@@ -16,6 +16,7 @@ Repository = Annotated[
     Path,
     typer.Option(
         envvar="TRIPTYCH_REPOSITORY",
+        readable=False,
         help="Model repository of the supervisor, as its own --repository.",
     ),
 ]

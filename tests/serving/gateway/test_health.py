@@ -64,3 +64,12 @@ async def test_failed_check_is_made_again(gateway: Gateway) -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError):
             await readiness.problem()
+
+
+async def test_reason_for_having_no_model_is_given() -> None:
+    gateway = Gateway([])
+    reasons: list[str | None] = [None, "user 10001 cannot read /models"]
+    readiness = Readiness(gateway.service, explain=lambda: reasons[0])
+    assert await readiness.problem() == "no model is served: run `triptych export`"
+    reasons.pop(0)
+    assert await readiness.problem() == "no model is served: user 10001 cannot read /models"
