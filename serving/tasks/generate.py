@@ -82,6 +82,7 @@ class Generate(ServedTask[GenerateRequest, WithImages]):
 
         def numbered(index: int, prompt: str) -> int:
             field = f"prompts.{index}"
+            model.check_characters(len(header or before) + len(prompt), field, limits)
             text = fewshot.laid_out(header, prompt, field) if header else before + prompt
             stacked = None if pixels is None else pixels.stacked(index, limits)
             held = {} if stacked is None else {PIXELS: stacked}

@@ -18,7 +18,7 @@ from serving.planning.embedding_cache import Embedded, Vector
 from serving.planning.image_inputs import ImageInput
 from serving.planning.items import attempt_each, in_place, unwrap
 from serving.planning.limits import TaskLimits
-from serving.planning.loaded_model import LoadedModel
+from serving.planning.loaded_model import LoadedModel, check_characters
 from serving.planning.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
 from serving.planning.rows import Row
 from serving.planning.served_task import Plan, Section, ServedTask
@@ -130,9 +130,13 @@ class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
         templates = tuple(request.templates or [DEFAULT_TEMPLATE])
         _check(request.labels, templates)
         embedding = EmbeddingCalls(model, limits)
+        places = {template: template.count(_PLACE) for template in templates}
         for index, label in enumerate(request.labels):
             for template in templates:
-                embedding.add_text(render(template, label), f"labels.{index}", " in its template")
+                field = f"labels.{index}"
+                length = len(template) + places[template] * (len(label) - len(_PLACE))
+                check_characters(length, field, model.text_limit(limits))
+                embedding.add_text(render(template, label), field, " in its template")
         texts = embedding.batch_texts()
         rows = embedding.add_images(images)
         return ZeroShotPlan(
@@ -156,18 +160,19 @@ class ZeroShot(ServedTask[ZeroShotRequest, ZeroShotSection]):
         return {"max_labels": MAX_LABELS}
 
 
+_PLACE = "{}"
 _TOWERS = (Role.PIXELS, Role.TOKENS)
 
 
 def render(template: str, label: str) -> str:
     """A label in its template; other braces are left alone."""
-    return template.replace("{}", label)
+    return template.replace(_PLACE, label)
 
 
 def _check(labels: Sequence[str], templates: Sequence[str]) -> None:
     """Raises InvalidRequest for an empty label or a template without `{}`."""
     for index, template in enumerate(templates):
-        if "{}" not in template:
+        if _PLACE not in template:
             field = f"templates.{index}"
             raise InvalidRequest(f"{field} has no {{}} where the label belongs", field=field)
     for index, label in enumerate(labels):

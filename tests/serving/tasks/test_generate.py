@@ -358,3 +358,11 @@ def test_echo_of_a_prompt_with_images_is_its_own_text(reader: LoadedModel) -> No
     made = with_images(reader, "<image> a", images=[image_file("red")], echo=True, logprobs=0)
     assert made.echoes[0].text == "<image> a"
     assert [call.inputs["pixels"].shape[0] for call in made.calls] == [1, 1]
+
+
+def test_long_examples_are_refused_before_they_are_laid_out(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serving.planning.fewshot.laid_out", None)
+    with pytest.raises(TooLong, match=r"prompts.0 has \d+ characters, at most 16 tokens"):
+        plan(model, "dos", examples=[Example(input="uno " * 1000, output="one")])

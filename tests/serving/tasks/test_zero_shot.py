@@ -193,3 +193,11 @@ def test_top_k_cuts_the_list_and_not_the_scores(classifier: LoadedModel) -> None
         found.append(item.labels)
     assert found[1] == found[0][:2]
     assert len(found[0]) == 3
+
+
+def test_label_in_a_template_of_many_places_is_refused_unwritten(
+    classifier: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serving.tasks.zero_shot.render", None)
+    with pytest.raises(TooLong, match=r"labels.0 has 100000000 characters"):
+        plan(classifier, [image_file("red")], ["x" * 10_000], templates=["{}" * 10_000])
