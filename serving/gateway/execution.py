@@ -6,10 +6,8 @@ prepare (thread pool) → admitted by tokens → calls, each in its turn → fin
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import replace
 from typing import TypeVar
@@ -26,6 +24,7 @@ from serving.gateway.inference import Inference
 from serving.gateway.joining import Joiner
 from serving.gateway.metrics import Metrics
 from serving.gateway.stop_reading import until_stopped
+from serving.gateway.task_threads import TaskThreads
 from serving.gateway.token_latency import SequenceLatency, TokenLatency
 from serving.gateway.trace_context import TRACE
 from serving.gateway.triton_errors import NotLoaded, is_not_loaded
@@ -80,7 +79,7 @@ class Execution:
         """Model (of Triton) → monotonic time of its last result."""
         self._metrics = metrics
         self._timeout_s = settings.request_timeout
-        self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="tasks")
+        self._threads = TaskThreads()
         self._processes = ProcessPool(
             settings.own_processes, WorkLimits(settings.work_memory, PROCESSOR_S)
         )
@@ -114,14 +113,13 @@ class Execution:
         """Run work off the event loop, unless it is small.
 
         Args:
-            size: Size of the work (`INLINE_LIMIT`); None: large.
+            size: Size of the work (`INLINE_LIMIT`, `task_threads.LARGE`); None: between both.
             work: A function.
             arguments: Its arguments.
         """
         if size is not None and size <= INLINE_LIMIT:
             return work(*arguments)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, work, *arguments)
+        return await self._threads.run(size, work, *arguments)
 
     def start_processes(self) -> None:
         """Start the processes of `in_process` in the background, before they are needed."""
@@ -228,7 +226,7 @@ class Execution:
     async def close(self) -> None:
         """Release threads, processes and connections."""
         self._processes.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         await self._joiner.close()
         await self.inference.close()
 

@@ -15,6 +15,7 @@ from serving.planning.calls import Array, GenerateCall
 from serving.planning.embedding_cache import EmbeddingCache
 from serving.planning.incremental_text import IncrementalText
 from serving.planning.limits import TaskLimits
+from serving.processing.cancellation import check_abandoned
 from serving.processing.tokenizer import EncodedText, SpanTokenizer, Tokenizer
 
 CHARACTERS_PER_TOKEN = 100
@@ -118,8 +119,19 @@ class LoadedModel:
         Raises:
             TooLong: names the tightest limit and the length.
         """
-        check_characters(len(text), field, self._most_tokens(limits))
+        check_abandoned()
+        self.check_characters(len(text), field, limits)
         return self.tokenizer.encode(text, add_special_tokens=special)
+
+    def check_characters(self, length: int, field: str, limits: TaskLimits) -> None:
+        """Raises TooLong for a text that `encode` would refuse unread.
+
+        Args:
+            length: Its characters.
+            field: The request's field of the text.
+            limits: The gateway's.
+        """
+        check_characters(length, field, self._most_tokens(limits))
 
     def longest_text(self, limits: TaskLimits) -> int:
         """Characters of the longest text that `encode` reads."""
@@ -167,6 +179,7 @@ class LoadedModel:
             InvalidRequest: a text is empty.
             TooLong: names the limit and the length.
         """
+        check_abandoned()
         limit = self.text_limit(limits) if is_whole else limits.max_input_tokens
         for part in (text, second):
             if part is not None:

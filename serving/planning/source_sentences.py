@@ -16,6 +16,7 @@ from serving.planning.terms import (
     terms_of_each,
     without_cut_terms,
 )
+from serving.processing.cancellation import check_abandoned
 from serving.processing.long_sentences import Fits, with_parts
 from serving.processing.sentences import Paragraph, split_sentences
 from serving.processing.terms import TermIndex, composed
@@ -43,6 +44,7 @@ class MostTokens:
         room = int(most * share) - len(direction.before) - len(direction.behind)
 
         def fits(text: str) -> bool:
+            check_abandoned()
             read = direction.words + text
             if len(read) > model.longest_text(self.limits):
                 return False

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from serving.errors import InvalidRequest
+from serving.processing.cancellation import check_abandoned
 from serving.processing.words import word_edges
 
 PATTERNS = {
@@ -171,6 +172,7 @@ class TermIndex:
         return known
 
     def _count(self, comparisons: int) -> None:
+        check_abandoned()
         self._comparisons += comparisons
         if self._comparisons > MAX_COMPARISONS:
             raise InvalidRequest(
