@@ -299,3 +299,19 @@ async def test_markup_is_placed_by_the_models_attention(make_gateway: MakeGatewa
     assert response.json() == {"translatedText": "<p>a <b>b</b> c<p>d"}
     asked = [call.options.return_alignment for call in gateway.inference.calls]
     assert asked == [None, True]  # words without markup need no attention
+
+
+@pytest.mark.parametrize("kind", ["text", "html"])
+@pytest.mark.parametrize(
+    ("texts", "named"), [("a" * 450_000, "{}"), (["uno", "a" * 450_000], "{}.1")]
+)
+async def test_texts_of_too_many_characters_are_refused_before_any_is_read(
+    make_gateway: MakeGateway, kind: str, texts: str | list[str], named: str
+) -> None:
+    gateway = make_gateway([translator("spanish", ("es", "en"))])
+    body = {"q": texts, "source": "es", "target": "en", "format": kind}
+    response = await gateway.http.post("/translate", json=body)
+    assert response.status_code == 400
+    name = named.format("q" if kind == "text" else "segment")
+    assert error_of(response).startswith(f"{name} has 450000 characters, at most 4096 tokens")
+    assert gateway.inference.calls == []

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from serving.documents.passages import Passage, TranslatedPassage
-from serving.errors import ServingError
+from serving.errors import ServingError, TooLong
 from serving.gateway.answers import TaskRequest
-from serving.gateway.dialects.libretranslate.errors import refused
+from serving.gateway.dialects.libretranslate.errors import TEXTS, refused
 from serving.gateway.dialects.whole_requests import first_error
 from serving.gateway.service import Service
 from serving.planning.alignment import MAX_SOURCE_TOKENS
-from serving.planning.loaded_model import LoadedModel
+from serving.planning.loaded_model import LoadedModel, check_characters
 from serving.tasks.translate import TASK
 from triptych.tasks.translate import TranslateRequest, Translation
 
@@ -61,7 +61,7 @@ class Translator:
         asked: dict[str, Any] = {}
         if further:
             asked = {"n": further + 1, "num_beams": max(further + 1, beams)}
-        places = [place for place, text in enumerate(texts) if any(map(str.isalpha, text))]
+        places = await self._with_letters(texts)
         for batch in self._batches(places):
             for place, item in await self._translated(texts, batch, **asked):
                 results[place] = _distinct(item)
@@ -76,6 +76,7 @@ class Translator:
         if self.model is None:
             return None
         texts = [passage.text for passage in passages]
+        await self._with_letters(texts)
         plain = [place for place, one in enumerate(passages) if one.is_plain]
         marked = [place for place, one in enumerate(passages) if not one.is_plain]
         results = [TranslatedPassage("")] * len(passages)
@@ -86,6 +87,20 @@ class Translator:
             for place, item in await self._aligned(texts, batch):
                 results[place] = TranslatedPassage(item.text or "", item.alignment)
         return results
+
+    async def _with_letters(self, texts: Sequence[str]) -> list[int]:
+        """Places of the texts that are to be translated.
+
+        Raises:
+            InvalidRequest: one of them is far too long.
+        """
+        most = self.service.settings.max_input_tokens
+        places = range(len(texts)) if len(texts) > 1 else ()
+        size = sum(map(len, texts))
+        try:
+            return await self.service.execution.in_pool(size, _with_letters, texts, most)
+        except TooLong as error:
+            raise refused(error, self.name, places) from None
 
     async def _aligned(self, texts: Sequence[str], batch: Sequence[int]) -> Iterable[Item]:
         """Translations with alignments; without, from models that have none."""
@@ -143,6 +158,15 @@ def _short(places: Sequence[int], texts: Sequence[str], size: int) -> Iterator[S
         batch.append(place)
     if batch:
         yield batch
+
+
+def _with_letters(texts: Sequence[str], most_tokens: int) -> list[int]:
+    found = []
+    for place, text in enumerate(texts):
+        check_characters(len(text), f"{TEXTS}.{place}", most_tokens)
+        if any(map(str.isalpha, text)):
+            found.append(place)
+    return found
 
 
 def _distinct(item: Translation) -> list[str]:
