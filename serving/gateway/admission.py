@@ -62,6 +62,8 @@ class Admission:
         self._max_bytes = max_bytes
         self._counts = counts or LocalCounts()
         self._turns = self._counts.turns(max_sequences)
+        self._stream_turns = asyncio.Semaphore(max_sequences - max_sequences // 8)
+        """Streams leave some turns to others: their readers may be slow."""
         self._admitted: set[asyncio.Task[Any]] = set()
         """Those that serve a request, in this process."""
         self._idle = asyncio.Event()
@@ -277,6 +279,20 @@ class Admission:
             yield
         finally:
             self._turns.release()
+
+    @asynccontextmanager
+    async def stream_turn(self) -> AsyncIterator[None]:
+        """The turn of a call whose client reads its result while it runs."""
+        self.waiting += 1
+        try:
+            await self._stream_turns.acquire()
+        finally:
+            self.waiting -= 1
+        try:
+            async with self.turn():
+                yield
+        finally:
+            self._stream_turns.release()
 
 
 def _name(key: ApiKey | None) -> str | None:

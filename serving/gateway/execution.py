@@ -187,7 +187,7 @@ class Execution:
         async def produce(stream: ChunkStream) -> None:
             with self._admission.request(), self._admission.pixels() as reserve:
                 work = self._run_stream(prepare, reserve, route, stream, prepare_again)
-                await self._within_deadline(work)
+                await stream.finish(self._within_deadline(work))
 
         return ChunkStream(produce)
 
@@ -340,7 +340,7 @@ class Execution:
 
         async def turn(number: int) -> float:
             with call_span(plan.calls[number]) as span:
-                async with self._admission.turn():
+                async with self._admission.stream_turn():
                     turn_s = time.monotonic()
                     span.sent(turn_s)
                     timeout_s = started_s + self._limit_s() - turn_s
@@ -353,7 +353,7 @@ class Execution:
                                 span.chunk()
                             if ready and stream.timings is None:
                                 stream.timings = timings(turn_s, turn_s)
-                            stream.send(ready)
+                            await stream.send(ready)
                     return turn_s
 
         def timings(first_s: float, last_s: float) -> Timings:

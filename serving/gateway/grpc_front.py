@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from pydantic import BaseModel, ValidationError
 
-from serving.errors import InvalidRequest, MalformedBody
+from serving.errors import DeadlineExceeded, InvalidRequest, MalformedBody
 from serving.gateway.answers import TaskRequest
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.grpc_call import NAME, GrpcCall, route_of
@@ -140,17 +140,15 @@ class GrpcTasks:
 
         return answer
 
-    def _streaming(self, task: AnyTask) -> Callable[[Any, Any], AsyncIterator[Any]]:
+    def _streaming(self, task: AnyTask) -> Callable[[Any, Any], Awaitable[None]]:
         method = f"{task.declaration.verb}Stream"
 
-        async def chunks(data: bytes, context: Any) -> AsyncIterator[Any]:
+        async def chunks(data: bytes, context: Any) -> None:
             async def begin() -> ChunkStream:
                 parsed = await self._parse(data, task, method, stream=True)
                 return self._service.stream(parsed)
 
-            async with aclosing(self._send(method, begin, context)) as sent:
-                async for chunk in sent:
-                    yield chunk
+            await self._send(method, begin, context)
 
         return chunks
 
@@ -186,17 +184,34 @@ class GrpcTasks:
 
     async def _send(
         self, method: str, begin: Callable[[], Awaitable[ChunkStream]], context: Any
-    ) -> AsyncGenerator[Any, None]:
-        """A stream's chunks as protobuf; ends with the error's status if it fails."""
+    ) -> None:
+        """A stream's chunks as protobuf; ends with the error's status if it fails.
+
+        A client that does not read ends its call like one that cancels it.
+        """
+        timeout_s = self._service.settings.write_timeout
         async with GrpcCall(method, context, self._service) as call:
             stream = await begin()
             try:
                 async for chunks in stream.batches():
                     for chunk in chunks:
-                        yield to_proto(chunk)
+                        await _written(context, to_proto(chunk), timeout_s)
             finally:
                 await stream.close()
         await call.end()
+
+
+async def _written(context: Any, message: Any, timeout_s: float) -> None:
+    """Send a message of a stream.
+
+    Raises:
+        DeadlineExceeded: the client has not read those before it.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            await context.write(message)
+    except TimeoutError:
+        raise DeadlineExceeded(f"the stream was not read for {timeout_s:g} s") from None
 
 
 def _unary(method: str, handler: Any) -> Any:

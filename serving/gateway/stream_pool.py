@@ -25,6 +25,7 @@ from tritonclient.grpc.service_pb2 import (
 from tritonclient.utils import InferenceServerException
 
 from serving.codec import ABORT
+from serving.errors import Overloaded
 
 OPEN_S = 1.0
 """Time in which a stream takes new sequences."""
@@ -33,6 +34,10 @@ MAX_SEQUENCES = 8
 ABORT_TIMEOUT_S = 10.0
 """Time in which aborted sequences must end, then the stream is cancelled: the model process may be
 dead."""
+
+
+MAX_UNREAD = 2048
+"""Responses of a sequence that wait to be read; with a further one it is aborted."""
 
 
 class Stream(Protocol):
@@ -228,6 +233,7 @@ class StreamedSequence:
         Raises:
             InferenceServerException: Triton refused the request.
             RpcError: the connection broke.
+            Overloaded: too many responses were not read.
         """
         while (response := await self._responses.get()) is not None:
             if isinstance(response, Exception):
@@ -240,4 +246,8 @@ class StreamedSequence:
 
     def put(self, response: ModelInferResponse | Exception | None) -> None:
         """Add a response, an error, which is the last, or None, the end."""
-        self._responses.put_nowait(response)
+        if self._responses.qsize() < MAX_UNREAD or not isinstance(response, ModelInferResponse):
+            self._responses.put_nowait(response)
+        elif not self.is_aborted:
+            self._responses.put_nowait(Overloaded("the client reads too slowly", retry_after_s=1))
+            self.abort()
