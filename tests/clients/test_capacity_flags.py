@@ -80,3 +80,13 @@ def test_a_bad_value_is_one_line_before_anything_starts(
     assert "state_memory is '2 apples'" in error
     assert error.count("\n") == 1
     assert started == []
+
+
+def test_port_of_tritons_http_is_ignored_with_one_line(
+    started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scripts that give it go on working."""
+    assert cli.run(["triton", "--http-port", "8000", "--grpc-port", "9001"]) == 0
+    assert not hasattr(started[0], "http_port")
+    assert started[0].grpc_port == 9001
+    assert capsys.readouterr().err.count("--http-port is ignored") == 1

@@ -84,7 +84,10 @@ def triton(
     """
     server = imported("serving.triton", "serve-cpu")
     if http_port is not None:
-        typer.echo("--http-port is ignored: Triton's HTTP has a private socket (see D89)", err=True)
+        typer.echo(
+            "--http-port is ignored: Triton's HTTP has a private socket (docs/security.md)",
+            err=True,
+        )
     settings = server.TritonSettings(
         repository=repository,
         host=host,
