@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from pydantic import BaseModel, ValidationError
 
-from serving.errors import DeadlineExceeded, InvalidRequest, MalformedBody
+from serving.errors import DeadlineExceeded, InvalidRequest, MalformedBody, Unauthorized
 from serving.gateway.answers import TaskRequest
 from serving.gateway.chunk_stream import ChunkStream
 from serving.gateway.grpc_call import NAME, GrpcCall, route_of
@@ -107,19 +107,21 @@ class GrpcTasks:
             methods[verb] = _unary(verb, self._unary(task))
             if task.declaration.streams:
                 methods[f"{verb}Stream"] = _streaming(f"{verb}Stream", self._streaming(task))
-        return grpc.method_handlers_generic_handler(NAME, methods)
+        return _KeyFirst(grpc.method_handlers_generic_handler(NAME, methods), self._service)
 
     def _unary(self, task: AnyTask) -> Callable[[Any, Any], Awaitable[Any]]:
         method = task.declaration.verb
 
         async def answer(data: bytes, context: Any) -> Any:
             async def work() -> BaseModel:
-                parsed = await self._parse(data, task, method)
-                if parsed.streams:
-                    raise InvalidRequest(
-                        f"this method does not stream: call {method}Stream", field="stream"
-                    )
-                return (await self._service.answer(parsed)).response
+                with self._service.execution.body() as reserve:
+                    reserve(len(data))
+                    parsed = await self._parse(data, task, method)
+                    if parsed.streams:
+                        raise InvalidRequest(
+                            f"this method does not stream: call {method}Stream", field="stream"
+                        )
+                    return (await self._service.answer(parsed)).response
 
             return await self._respond(method, work, context)
 
@@ -199,6 +201,35 @@ class GrpcTasks:
             finally:
                 await stream.close()
         await call.end()
+
+
+class _KeyFirst(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Refuses a call without its key before its message is read.
+
+    Args:
+        handlers: Of the methods.
+        service: Has the keys.
+    """
+
+    def __init__(self, handlers: grpc.GenericRpcHandler, service: Service) -> None:
+        self._handlers, self._service = handlers, service
+
+    def service(self, handler_call_details: Any) -> Any:
+        """The handler of a method; None for those of other services."""
+        handler = self._handlers.service(handler_call_details)
+        given = dict(handler_call_details.invocation_metadata).get("authorization")
+        try:
+            self._service.keys.check_header(given)
+        except Unauthorized:
+            return handler and self._refusing(handler_call_details.method.rpartition("/")[2])
+        return handler
+
+    def _refusing(self, method: str) -> Any:
+        async def refuse(_: Any, context: Any) -> None:
+            async with GrpcCall(method, context, self._service):
+                """It refuses the call, and records it."""
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 async def _written(context: Any, message: Any, timeout_s: float) -> None:

@@ -15,7 +15,9 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from serving.errors import Unauthorized, WrongKey
 from serving.gateway.metrics import Metrics
+from serving.gateway.middleware import FAILURE
 
 MAX_HEADER_BYTES = 65_536
 """Of the header block of one request, and of a body's trailers."""
@@ -25,6 +27,8 @@ MAX_PIPELINED = 16
 """Requests of one connection that are received and not yet answered."""
 MIN_BYTES_PER_S = 1000
 """A body, or a response, that moves more slowly than this is a stalled one."""
+MAX_UNAUTHORIZED_BYTES = 1_000_000
+"""Of a body without a key that are read after the response, before the connection is closed."""
 _LINGER_S = 1.0
 """After a refusal: a client that still sends can read the response meanwhile."""
 
@@ -139,13 +143,18 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self._unparsed_bytes > MAX_HEADER_BYTES:
             self._refuse(*_header_refusal())
-        elif self._discards and self._body_bytes > self._shared.most_unread_bytes:
+        elif self._in_body and not self._is_busy and self._body_bytes > self._most_discarded:
             self._close("body")
 
     @property
-    def _discards(self) -> bool:
-        """Whether the rest of a body is read although its request has been answered."""
-        return self._in_body and not self._is_busy
+    def _most_discarded(self) -> int:
+        """Bytes of a body that are read although its request has been answered.
+
+        Many clients read no response before they have sent all of their request.
+        """
+        is_refused = self.cycle.scope.get(FAILURE) in (Unauthorized.wire, WrongKey.wire)
+        limit = self._shared.most_unread_bytes
+        return min(MAX_UNAUTHORIZED_BYTES, limit) if is_refused else limit
 
     def on_message_begin(self) -> None:
         """See `HttpToolsProtocol`."""

@@ -331,6 +331,29 @@ async def test_bug_is_internal_without_its_text(front: Front) -> None:
     assert "secret" not in body.message
 
 
+@pytest.mark.parametrize("method", ["Translate", "TranslateStream", "ListModels"])
+async def test_key_is_checked_before_the_message_is_read(
+    make_gateway: MakeGateway, method: str
+) -> None:
+    async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
+        call = front.channel.stream_stream(f"/{NAME}/{method}")()  # sends no message
+        assert await asyncio.wait_for(call.code(), 10) is grpc.StatusCode.UNAUTHENTICATED
+        assert "Bearer" in await call.details()
+        named = dict(await call.trailing_metadata())
+        assert {"x-request-id", "triptych-error-bin"} <= set(named)
+        metrics = front.gateway.service.metrics.exposition().decode()
+        assert f'route="/{NAME}/{method}",type="unauthorized"}} 1.0' in metrics
+
+
+async def test_messages_count_as_bodies(make_gateway: MakeGateway) -> None:
+    async with Front(make_gateway(grpc_port=0, max_concurrent_bytes=1000)) as front:
+        large = pb.TranslateRequest(texts=["a" * 70_000])
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await TriptychStub(front.channel).Translate(large)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "66536 bytes" in (caught.value.details() or "")
+
+
 async def test_message_beyond_the_payload_limit_is_refused(make_gateway: MakeGateway) -> None:
     async with Front(make_gateway(grpc_port=0, payload_limit=1024)) as front:
         with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -20,6 +20,7 @@ from serving.gateway.http_protocol import (
 )
 from serving.gateway.http_server import HttpServer
 from serving.gateway.metrics import Metrics
+from serving.gateway.middleware import FAILURE
 from serving.ports import listening
 
 ALIVE = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n"
@@ -36,6 +37,8 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.requests += 1
         size = 0
+        if scope["path"] == "/unread" and scope["query_string"] == b"unauthorized":
+            scope[FAILURE] = "unauthorized"
         while scope["path"] != "/unread":
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -287,6 +290,10 @@ async def test_rest_of_a_refused_body_is_read_up_to_a_limit() -> None:
     async with served(most_unread_bytes=1_000_000) as server:
         answer = await server.exchanged(head, *[b"a" * 100_000] * 100)
         assert answer == b"" or status_of(answer) == 200
+        assert server.closed("body") == 1
+    unauthorized = head.replace(b"/unread", b"/unread?unauthorized")
+    async with served(most_unread_bytes=50_000_000) as server:
+        await server.exchanged(unauthorized, *[b"a" * 100_000] * 100)
         assert server.closed("body") == 1
     small = b"POST /unread HTTP/1.1\r\ncontent-length: 500000\r\n\r\n" + b"a" * 500_000
     async with served(most_unread_bytes=1_000_000) as server:
