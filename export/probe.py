@@ -323,7 +323,7 @@ def comparable(graph: Graph, outputs: Feeds, vocabulary: int) -> Feeds:
     if tokens is None or scores is None:
         return outputs
     best, values = outputs[tokens.name], outputs[scores.name]
-    by_token = np.zeros((*best.shape[:2], vocabulary), np.float32)
+    by_token = np.zeros((*best.shape[:2], vocabulary), values.dtype)
     np.put_along_axis(by_token, best, values - values[..., -1:], axis=-1)
     return outputs | {tokens.name: by_token}
 

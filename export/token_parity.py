@@ -9,15 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.architecture import Graphs
+from export.lockstep import LockstepRunner
 from export.torch_runner import TorchRunner
 from serving.bundle import Bundle, Manifest, PromptImages, Role
 from serving.engine.decoder import decode
 from serving.engine.request import EngineRequest, Hypothesis
 from serving.engine.runners.candidates import plain_request
 from serving.engine.runners.factory import make_runner
+from serving.engine.runners.protocol import Runner
 from serving.generation import Generation
 
 SCORE_TOLERANCE = 1e-4
+"""Of a log-probability, in nats."""
 MAX_NEW_TOKENS = 24
 SOURCE_LENGTHS = (3, 11, 6, 1, 8)
 BEAMS = (1, 4)
@@ -29,13 +32,18 @@ class TokenParity:
 
     Attributes:
         compared: Hypotheses.
-        ties: Other tokens, but PyTorch scores them alike (within `SCORE_TOLERANCE`).
-        differences: One line for each that is not explained by a tie.
+        ties: Other tokens, but float64 cannot tell the candidates apart (`export/lockstep.py`).
+        onnx: Largest difference of a log-probability from float64's, in nats, in the searches that
+            were repeated because their tokens or scores differ.
+        torch: The same of PyTorch's float32.
+        differences: One line for each that is not explained so.
     """
 
     compared: int = 0
     ties: int = 0
     worst_score_difference: float = 0.0
+    onnx: float = 0.0
+    torch: float = 0.0
     differences: list[str] = field(default_factory=list)
 
 
@@ -50,11 +58,39 @@ def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
         batched = [answer.hypotheses for answer in decode(runner, requests)]
         alone = [decode(runner, [request])[0].hypotheses for request in requests]
         for how, given in (("batched", batched), ("alone", alone)):
-            for index, request in enumerate(requests):
+            search = _Search(graphs, bundle.manifest, runner, requests, is_batched=how == "batched")
+            for index in range(len(requests)):
                 place = f"{beams} beams, request {index}, {how}"
-                _compare(parity, reference, request, place, wanted[index], given[index])
+                _compare(parity, search, index, place, wanted[index], given[index])
     runner.close()
     return parity
+
+
+class _Search:
+    """The searches of a runner again, with float64 beside them; each at most once."""
+
+    def __init__(
+        self,
+        graphs: Graphs,
+        manifest: Manifest,
+        runner: Runner,
+        requests: Sequence[EngineRequest],
+        *,
+        is_batched: bool,
+    ) -> None:
+        self._graphs, self._manifest, self._runner = graphs, manifest, runner
+        self._requests, self._is_batched = requests, is_batched
+        self._repeated: dict[int, tuple[LockstepRunner, Sequence[Hypothesis]]] = {}
+
+    def repeat(self, index: int) -> tuple[LockstepRunner, Sequence[Hypothesis]]:
+        """One request's search and what it found."""
+        if index not in self._repeated:
+            lockstep = LockstepRunner(self._runner, self._graphs, self._manifest)
+            indices = range(len(self._requests)) if self._is_batched else [index]
+            answers = decode(lockstep, [self._requests[each] for each in indices])
+            for each, answer in zip(indices, answers, strict=True):
+                self._repeated[each] = lockstep, answer.hypotheses
+        return self._repeated[index]
 
 
 def teacher_forced_score(
@@ -79,25 +115,28 @@ def teacher_forced_score(
 
 def _compare(
     parity: TokenParity,
-    reference: TorchRunner,
-    request: EngineRequest,
+    search: _Search,
+    index: int,
     place: str,
     wanted: Sequence[Hypothesis],
     given: Sequence[Hypothesis],
 ) -> None:
-    for want, got in zip(wanted, given, strict=True):
+    for rank, (want, got) in enumerate(zip(wanted, given, strict=True)):
         parity.compared += 1
         difference = abs(want.score - got.score)
         if want.token_ids == got.token_ids and difference <= SCORE_TOLERANCE:
             parity.worst_score_difference = max(parity.worst_score_difference, difference)
             continue
-        forced = teacher_forced_score(reference, request, got.token_ids)
-        if want.token_ids != got.token_ids and abs(forced - want.score) <= SCORE_TOLERANCE:
-            parity.ties += 1
+        lockstep, found = search.repeat(index)
+        parity.onnx = max(parity.onnx, lockstep.served)
+        parity.torch = max(parity.torch, lockstep.torch)
+        if lockstep.is_allowed(SCORE_TOLERANCE) and found[rank].token_ids == got.token_ids:
+            parity.ties += want.token_ids != got.token_ids
             continue
         parity.differences.append(
             f"{place}: {list(got.token_ids)} ({got.score:.5f}) instead of "
-            f"{list(want.token_ids)} ({want.score:.5f})"
+            f"{list(want.token_ids)} ({want.score:.5f}); log-probabilities differ from float64's "
+            f"by {lockstep.served:.1e}, PyTorch's by {lockstep.torch:.1e}"
         )
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from export.architecture import Graphs
+from export.float64 import in_float64
 from serving.bundle import Growth, Manifest, Role, State
 from serving.engine.runners.candidates import (
     CandidateRequest,
@@ -37,11 +38,13 @@ class TorchRunner:
     Args:
         graphs: The modules, in eager form.
         manifest: For the vocabulary's size and the generation rules.
+        is_exact: Whether they compute in float64.
     """
 
-    def __init__(self, graphs: Graphs, manifest: Manifest) -> None:
+    def __init__(self, graphs: Graphs, manifest: Manifest, *, is_exact: bool = False) -> None:
         assert manifest.vocabulary_size is not None
-        self.graphs = graphs
+        self.graphs = in_float64(graphs) if is_exact else graphs
+        self._is_exact = is_exact
         self._image_positions = manifest.images.positions if manifest.images else 0
         self.vocabulary_size = manifest.vocabulary_size
         self.footprint = Footprint()
@@ -54,7 +57,7 @@ class TorchRunner:
 
     def group(self, width: int) -> Group:
         """A new, empty group."""
-        return TorchGroup(self.graphs, width, self._image_positions)
+        return TorchGroup(self.graphs, width, self._image_positions, is_exact=self._is_exact)
 
     def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> Prefill:
         """Not called: `takes_chunks` is False."""
@@ -89,9 +92,13 @@ class TorchGroup:
 
     Args:
         image_positions: Source positions of each image, where prompts hold images.
+        is_exact: Whether states are float64.
     """
 
-    def __init__(self, graphs: Graphs, width: int, image_positions: int = 0) -> None:
+    def __init__(
+        self, graphs: Graphs, width: int, image_positions: int = 0, *, is_exact: bool = False
+    ) -> None:
+        self._is_exact = is_exact
         self.width = width
         self._image_positions = image_positions
         self._emitted: NDArray[np.float32] | None = None
@@ -259,7 +266,7 @@ class TorchGroup:
     def _empty_rows(self, count: int, positions: int) -> dict[str, Tensor]:
         """Zeros for states that are no output of `admit`."""
         sizes = {"R": count, "B": count, "P": positions}
-        return {
+        empty = {
             state.name: torch.zeros(
                 [sizes[d] if isinstance(d, str) else d for d in state.shape],
                 dtype=getattr(torch, state.dtype),
@@ -267,6 +274,7 @@ class TorchGroup:
             for state in self._states
             if state.admit_output is None
         }
+        return {name: each.double() for name, each in empty.items()} if self._is_exact else empty
 
     def _call(
         self,

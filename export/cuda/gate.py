@@ -18,6 +18,7 @@ from export.architecture import Graphs
 from export.cuda.emulation import emulated
 from export.framing import Framing
 from export.int8_parity import joined, row_cosines
+from export.judge import worse
 from export.probe import Array, Observation
 from export.quantize import Precision
 from export.token_parity import BEAMS, mixed_requests, teacher_forced_score
@@ -29,7 +30,6 @@ from export.verify import (
     open_sessions,
     relative_difference,
     torch_run,
-    worse,
 )
 from serving.bundle import Bundle, Growth, Manifest
 from serving.engine.decoder import decode

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from export.int8_parity import LEAST_COSINE
+from export.judge import MULTIPLE
 from export.report.findings import Findings
 
 _SMALLEST = 1e-10
@@ -55,13 +56,20 @@ def charts(findings: Findings) -> list[Chart]:
 
 
 def _differences(findings: Findings) -> Chart:
-    outputs, title = findings.outputs, "Difference from PyTorch"
-    if not outputs:  # without a checkpoint: as the gate found it at export
-        outputs = findings.recorded.get("outputs") or {}
-        title += ", recorded at export"
-    limit = findings.tolerance
-    note = f"largest of each output, over its largest magnitude; logarithmic; {limit:.0e} allowed"
-    return _logarithmic(title, note, outputs, limit)
+    found, title = asdict(findings), "Difference from float64"
+    if not findings.outputs:  # without a checkpoint: as the gate found it at export
+        found, title = findings.recorded, f"{title}, recorded at export"
+    allowed = found.get("allowed") or {}
+    limit = max([findings.tolerance, *allowed.values()])
+    note = (
+        f"largest of each output, over its largest magnitude; logarithmic; {limit:.0e} allowed, at "
+        f"most {MULTIPLE} times PyTorch's float32 where that is above {findings.tolerance:.0e}"
+    )
+    values = dict(found.get("outputs") or {})
+    limits = {name: allowed.get(name, limit) for name in values}
+    for name, value in (found.get("pytorch") or {}).items():
+        values[f"{name}, PyTorch"], limits[f"{name}, PyTorch"] = value, math.inf
+    return _logarithmic(title, note, values, limit, limits)
 
 
 def _int8_loss(findings: Findings) -> Chart:
@@ -113,12 +121,23 @@ def _linear(
     return Chart(title, note, tuple(bars))
 
 
-def _logarithmic(title: str, note: str, values: Mapping[str, float], limit: float) -> Chart:
-    """Bars from `_SMALLEST` to ten times the limit, or to the largest value."""
+def _logarithmic(
+    title: str,
+    note: str,
+    values: Mapping[str, float],
+    limit: float,
+    limits: Mapping[str, float] | None = None,
+) -> Chart:
+    """Bars from `_SMALLEST` to ten times the limit, or to the largest value.
+
+    Args:
+        limits: Of single bars, where they differ from that of the chart.
+    """
+    limits = limits or {}
     finite = [value for value in values.values() if math.isfinite(value)]
     largest = max([10 * limit, *finite])
     bars = [
-        Bar(label, f"{value:.1e}", _share(value, largest), not value <= limit)
+        Bar(label, f"{value:.1e}", _share(value, largest), not value <= limits.get(label, limit))
         for label, value in sorted(values.items(), key=lambda item: _order(item[1]))
     ]
     return Chart(title, note, tuple(bars), _share(limit, largest))

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from export.verify import TOLERANCE, Report
+from export.judge import TOLERANCE
+from export.verify import Report
 
 
 class Status(StrEnum):
@@ -38,7 +39,9 @@ class Findings:
 
     Attributes:
         checkpoint: Where the reference was read from; None without one.
-        outputs: Graph and output → its worst difference from PyTorch, relative.
+        outputs: Graph and output → its worst difference from float64, relative.
+        pytorch: The same of PyTorch's float32.
+        allowed: Graph and output → the difference that is allowed.
         tokens: Hypotheses compared with PyTorch's: compared, ties, differences.
         int8: Graph and output → least cosine between a row and its float32 original.
         graph_bytes: Graph → size, weights included.
@@ -57,6 +60,8 @@ class Findings:
     tolerance: float = TOLERANCE
     checks: list[Check] = field(default_factory=list)
     outputs: dict[str, float] = field(default_factory=dict)
+    pytorch: dict[str, float] = field(default_factory=dict)
+    allowed: dict[str, float] = field(default_factory=dict)
     tokens: dict[str, Any] = field(default_factory=dict)
     int8: dict[str, float] = field(default_factory=dict)
     graph_bytes: dict[str, int] = field(default_factory=dict)

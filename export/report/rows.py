@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from export.int8_parity import compared_outputs, share
+from export.judge import worse
 from export.probe import Array, Feeds, Probe, Run, output_row, single_row, stateless_feeds
-from export.verify import TOLERANCE, relative_difference, worse
+from export.verify import relative_difference
 from serving.bundle import Manifest
 
 
@@ -56,15 +57,12 @@ class RowsAlone:
                 alone = self._run(key, single_row(graph, feeds, row))
                 want = {p.name: output_row(graph, feeds, p, together[p.name], row)
                         for p in graph.outputs}  # fmt: skip
-                self._compare(f"{key} row {row} without padding", want, alone, TOLERANCE)
+                self._compare(f"{key} row {row} without padding", want, alone)
 
-    def _compare(
-        self, place: str, want: Feeds, alone: Mapping[str, Array], tolerance: float | None = None
-    ) -> None:
-        tolerance = self._tolerance if tolerance is None else tolerance
+    def _compare(self, place: str, want: Feeds, alone: Mapping[str, Array]) -> None:
         for name, value in want.items():
             difference = relative_difference(value, alone[name])
             self.worst = worse(self.worst, difference)
-            if not difference <= tolerance:  # NaN must fail
+            if not difference <= self._tolerance:  # NaN must fail
                 raise Failure(f"{place}: {name} alone differs by {difference:.1e} from the batch")
         self.compared += 1

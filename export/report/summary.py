@@ -11,8 +11,9 @@ from export.verify import Report
 def summary(report: Report) -> Sequence[str]:
     """The report in lines for the console."""
     lines = [
-        f"{report.observations} comparisons, worst difference "
-        f"{report.worst_difference:.1e} of the largest value"
+        f"{report.observations} comparisons, worst difference from float64 "
+        f"{report.worst_difference:.1e} of the largest value, PyTorch's "
+        f"{max(report.pytorch.values(), default=0.0):.1e}"
     ]
     if report.tokens:
         lines.append(

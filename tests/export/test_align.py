@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from export.decoding.transformer import alignment_layer
-from export.verify import TOLERANCE, ParityError, bundle_path, verify
+from export.judge import TOLERANCE
+from export.verify import ParityError, bundle_path, verify
 from serving.bundle import Role
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.oracle import difference, target_name, transformers_inputs

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from export.judge import TOLERANCE
 from export.torch_runner import TorchRunner
-from export.verify import TOLERANCE, verify
+from export.verify import verify
 from serving.engine.runners.ort.runner import OrtRunner
 from serving.errors import CheckpointError
 from tests.export.captions import RULES, check_captions, generated, requests, unexported

@@ -91,7 +91,7 @@ def test_weights_are_freed_before_int8(
         networks.append(network)
 
     def lower_precision(*arguments: object) -> Manifest:
-        (network,) = networks
+        (network,) = (each for each in networks if not next(each.parameters()).is_meta)
         assert sum(each.untyped_storage().nbytes() for each in network.parameters()) == 0
         raise SetupError("stop here")
 
@@ -200,7 +200,7 @@ def test_failed_gate_publishes_nothing(
     monkeypatch.setattr("export.build.to_onnx", partial(_change_a_weight, build.to_onnx))
     code, output = _run(source, "--repository", tmp_path / "repository")
     assert code == 1
-    assert "ONNX differs from PyTorch" in output
+    assert "ONNX differs from the float64 network" in output
     assert list((tmp_path / "repository").iterdir()) == []
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from export.judge import TOLERANCE
 from export.registry import architecture
-from export.verify import TOLERANCE
 from serving.bundle import Role
 from tests.export.conftest import Twins
 from tests.export.oracle import difference, normalised, random_inputs

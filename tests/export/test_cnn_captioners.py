@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from export.judge import TOLERANCE
 from export.models import cnn_transformer, show_and_tell
-from export.verify import TOLERANCE
 from serving.bundle import Growth, Role
 from serving.errors import CheckpointError
 from tests.export.conftest import Twins

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from export.judge import TOLERANCE
 from export.registry import architecture
-from export.verify import TOLERANCE, verify
+from export.verify import verify
 from tests.export import faults_encoders, faults_perceiver
 from tests.export.conftest import Bundles, Twins, lowered
 

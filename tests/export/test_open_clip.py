@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from export.checkpoint import Checkpoint, load, open_checkpoint
 from export.cli import export
 from export.image import OPENAI, image_spec
+from export.judge import TOLERANCE
 from export.registry import architecture
-from export.verify import TOLERANCE
 from serving.bundle import ImageSpec
 from serving.bundle_reader import newest_bundle
 from serving.errors import CheckpointError

@@ -14,10 +14,11 @@ from onnx import numpy_helper
 from torch import nn
 
 from export.architecture import Graphs
+from export.judge import TOLERANCE
 from export.layers.attention import Attention
 from export.registry import families
 from export.twin import EXPORTED
-from export.verify import TOLERANCE, ParityError, bundle_path, verify
+from export.verify import ParityError, bundle_path, verify
 from serving.bundle import Bundle
 from tests.export import (
     faults_captioners,

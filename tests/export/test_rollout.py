@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from export.image_graphs import with_attention
+from export.judge import TOLERANCE
 from export.registry import architecture
 from export.to_onnx import to_onnx
-from export.verify import TOLERANCE
 from serving.bundle import Role
 from serving.errors import CheckpointError
 from tests.export.conftest import TwinPair, Twins

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from export.judge import TOLERANCE
 from export.registry import architecture
-from export.verify import TOLERANCE
 from serving.bundle import Role
 from serving.errors import CheckpointError
 from serving.tasks.zero_shot import ZeroShotSection

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from export.judge import TOLERANCE
 from export.registry import architecture, families
 from export.twin import EXPORTED
-from export.verify import TOLERANCE, verify
+from export.verify import verify
 from serving.errors import CheckpointError
 from tests.export.conftest import Bundles, Twins
 from tests.export.oracle import compare, difference

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
 from export.checkpoint import load, open_checkpoint
+from export.judge import TOLERANCE
 from export.models.vit_classifier import ARCHITECTURE, TWIN
-from export.verify import TOLERANCE
 from serving.bundle import ImageSpec, Role
 from serving.errors import CheckpointError
 from tests.export.conftest import Twins

@@ -89,7 +89,7 @@ def test_changed_weight_fails_against_the_checkpoint(family: str, published: Pub
     assert code == 1
     assert not report["passed"]
     assert _statuses(report)["outputs equal PyTorch's"] == "failed"
-    assert "ONNX differs from PyTorch at" in output
+    assert "ONNX differs from the float64 network at" in output
     assert 'class="bad"' in page
 
 
