@@ -72,8 +72,8 @@ def generation_defaults(
         values: The parameters, where they are not in the usual files.
 
     Raises:
-        CheckpointError: the decoder's start or padding token is nowhere given, or a value is
-            impossible.
+        CheckpointError: the start or padding token of a decoder with a source is nowhere given, or
+            a value is impossible.
     """
     values = _values(checkpoint) if values is None else values
     names = ("decoder_start_token_id", "bos_token_id") if has_source else ()
@@ -81,6 +81,7 @@ def generation_defaults(
     ends = _ids(values.get("eos_token_id"))
     pad = values.get("pad_token_id")
     pad = ends[0] if pad is None and ends else pad
+    pad = 0 if pad is None and not has_source else pad  # masked, whichever it is
     missing = "pad_token_id" if pad is None else "decoder_start_token_id"
     if pad is None or (has_source and not start):
         raise CheckpointError(

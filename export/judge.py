@@ -15,6 +15,8 @@ TOLERANCE = 1e-5
 """Relative to the largest magnitude of an output; allowed to every float32 graph."""
 MULTIPLE = 4
 """Of PyTorch's distance from float64 that is allowed, where that is more."""
+SEEDS = (1, 2, 3)
+"""Of further inputs that PyTorch's distance is taken from, before a doubtful graph is refused."""
 CEILING = 1e-2
 """Most that is allowed. A network whose float32 is farther from float64 than a quarter of it cannot
 be judged: its outputs are rounding."""
@@ -50,6 +52,11 @@ class Distance:
         if not self.place or worse(self.onnx, onnx) is not self.onnx:
             self.place = place
         self.onnx, self.torch = worse(self.onnx, onnx), worse(self.torch, torch)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether more inputs may show that PyTorch is as far away."""
+        return not self.is_allowed and self.onnx <= CEILING
 
     def refusal(self) -> str:
         """Why the graph is refused."""

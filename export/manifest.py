@@ -23,6 +23,9 @@ from serving.errors import CheckpointError
 from serving.planning.served_task import sections_of
 from serving.tasks import TASKS
 
+_OF_PROMPTS = {"generate", "chat"}
+"""Tasks of models that read nothing but prompts; where there is a source, `generation_defaults`
+requires a padding token."""
 _PARTS = ("cuda", "decoding", "encoding", "layers", "models", "tensorrt")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _LICENCE = re.compile(r"^license:\s*(\S+)\s*$", re.MULTILINE)
@@ -97,8 +100,11 @@ def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preproc
     image = image_spec(checkpoint) if architecture.size_of(config) else None
     if architecture.tokenizer is None or not architecture.reads_text(config):
         return Preprocessing(None, {}, image)
-    read = sentencepiece_pair if architecture.tokenizer == "sentencepiece_pair" else fast_tokenizer
-    tokenizer, files = read(checkpoint)
+    if architecture.tokenizer == "sentencepiece_pair":
+        tokenizer, files = sentencepiece_pair(checkpoint)
+    else:
+        needs_padding = not set(architecture.tasks) <= _OF_PROMPTS
+        tokenizer, files = fast_tokenizer(checkpoint, needs_padding=needs_padding)
     return Preprocessing(tokenizer, files, image)
 
 

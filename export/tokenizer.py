@@ -73,8 +73,14 @@ def sentencepiece_pair(checkpoint: Checkpoint) -> tuple[TokenizerSpec, Tokenizer
     return spec, contents
 
 
-def fast_tokenizer(checkpoint: Checkpoint) -> tuple[TokenizerSpec, TokenizerFiles]:
+def fast_tokenizer(
+    checkpoint: Checkpoint, *, needs_padding: bool = True
+) -> tuple[TokenizerSpec, TokenizerFiles]:
     """`tokenizer.json`, converted from older files where there is none.
+
+    Args:
+        needs_padding: Whether a padding or an end token must be there. Decoders of prompts alone
+            mask what they pad, so that any token will do; GPT-1 is published with neither.
 
     Raises:
         CheckpointError: no tokenizer, or one that has to be converted and cannot be here.
@@ -91,6 +97,8 @@ def fast_tokenizer(checkpoint: Checkpoint) -> tuple[TokenizerSpec, TokenizerFile
     }
     pad = ids["pad_token"]
     pad = ids["eos_token"] if pad is None else pad
+    if pad is None and not needs_padding:
+        pad = ids["unk_token"] or 0
     if pad is None:
         raise CheckpointError(f"{checkpoint.folder}: no padding or end token in {SETTINGS}")
     spec = TokenizerSpec(

@@ -149,14 +149,15 @@ def bundles(
             twin.prepared,
         )  # fmt: skip
         stage = made_once(
-            shared / f"bundle-{name}-{config}", lambda folder: _export(graphs, manifest, folder)
+            shared / f"bundle-{name}-{config}",
+            lambda folder: export_graphs(graphs, manifest, folder),
         )
         return Bundle(stage / manifest.name, manifest)
 
     return build
 
 
-def _export(graphs: Graphs, manifest: Manifest, stage: Path) -> None:
+def export_graphs(graphs: Graphs, manifest: Manifest, stage: Path) -> None:
     """Writes all graphs."""
     for key, lowering in graphs.lowerings.items():
         folder = stage / manifest.parts.get(key, manifest.name)
