@@ -24,7 +24,7 @@ STATELESS = (
     *("example-bert-tags", "example-clip", "example-vit"),
 )
 GENERATORS = (
-    *("example-captioner", "example-en-fr", "example-es-en", "example-gpt"),
+    *("example-captioner", "example-chat", "example-en-fr", "example-es-en", "example-gpt"),
     "example-show-attend-tell",
 )
 RECURRENT = ("history-rnn-tagger", "history-rnn-sentiment")

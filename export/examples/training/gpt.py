@@ -42,7 +42,7 @@ _BATCH = 32
 _CAPTION_SHARE = 0.3  # of sentences
 _LONGEST_PARAGRAPH = 6  # sentences
 _INITIAL_RANGE = 0.06  # GPT-2's 0.02 is for a width of 768
-_IGNORED = -100  # labels that cross entropy skips
+IGNORED = -100  # labels that cross entropy skips
 _PROGRESS_EVERY = 150  # steps
 
 
@@ -171,16 +171,13 @@ class LanguageModelling:
             self._paragraph(next(self._paragraphs)) for _ in range(_BATCH - self._lessons_per_batch)
         ]
         tokens = _padded([ids for ids, _ in rows], self._end)
-        labels = _padded([labels for _, labels in rows], _IGNORED)
+        labels = _padded([labels for _, labels in rows], IGNORED)
         start = torch.randint(0, POSITIONS - tokens.shape[1] + 1, (len(rows), 1))
         positions = start + torch.arange(tokens.shape[1])
         if step % _PROGRESS_EVERY == 0:
             self._print_accuracy()
         hidden = self._model.transformer(input_ids=tokens, position_ids=positions).last_hidden_state
-        following = labels[:, 1:]
-        is_learnt = following != _IGNORED  # logits are computed for these places only
-        logits = self._model.lm_head(hidden[:, :-1][is_learnt])
-        return nn.functional.cross_entropy(logits.float(), following[is_learnt])
+        return label_loss(hidden, self._model.lm_head, labels)
 
     def _lesson(self, lesson: Lesson) -> tuple[list[int], list[int]]:
         """Token ids, and labels for the answers."""
@@ -190,7 +187,7 @@ class LanguageModelling:
             is_answer = index % 2 == 1
             is_learnt = is_answer and (lesson.answerable[index // 2] or not self._only_answerable)
             ids += new
-            labels += new if is_learnt else [_IGNORED] * len(new)
+            labels += new if is_learnt else [IGNORED] * len(new)
         return ids[:_ROW_TOKENS], labels[:_ROW_TOKENS]
 
     def _paragraph(self, text: str) -> tuple[list[int], list[int]]:
@@ -208,6 +205,14 @@ class LanguageModelling:
             for family in FRESH
         }
         print(shares, flush=True)
+
+
+def label_loss(hidden: torch.Tensor, head: nn.Module, labels: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy of labels (B, T), each predicted at the position before it."""
+    following = labels[:, 1:]
+    is_learnt = following != IGNORED  # logits are computed for these places only
+    logits = head(hidden[:, :-1][is_learnt])
+    return nn.functional.cross_entropy(logits.float(), following[is_learnt])
 
 
 def _padded(rows: list[list[int]], value: int) -> torch.Tensor:

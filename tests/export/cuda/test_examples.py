@@ -30,6 +30,7 @@ MEASURED = {
     "example-bert-sentiment": ("sentiment",),
     "example-bert-tags": ("tags",),
     "example-captioner": ("caption, exact match",),
+    "example-chat": ("chat, right",),
     "example-clip": ("zero-shot, top-1",),
     "example-es-en": ("translation, BLEU",),
     "example-gpt": ("generation, right",),

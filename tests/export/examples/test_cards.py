@@ -6,6 +6,7 @@ import pytest
 
 from export.examples.bundles import CHECKPOINTS
 from export.examples.cards import bert as bert_card
+from export.examples.cards import chat as chat_card
 from export.examples.cards import flamingo as flamingo_card
 from export.examples.cards import gpt as gpt_card
 from export.examples.cards import model as model_card
@@ -23,6 +24,7 @@ def _of_texts(measured: str) -> Template:
 
 CARDS = {
     **dict.fromkeys(bert_card.CARDS, _of_texts(bert_card._MEASURED)),
+    "example-chat": _of_texts(chat_card._MEASURED),
     "example-clip": checkpoint_folder._CARD,
     "example-en-fr": gazette_translator._CARD,
     "example-es-en": translator._CARD,

@@ -1,9 +1,10 @@
-"""The initial heads of the example GPT-2 attend where their initialisation intends."""
+"""The initial heads of the example language models attend where their initialisation intends."""
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Tokenizer
 
+from export.examples.training.chat import OUTPUT, build_model
 from export.examples.training.induction_heads import DISTANCES, initialise_induction_heads
 
 ARROW, NEWLINE = 1, 2
@@ -60,3 +61,14 @@ def test_next_layer_attends_to_the_answer_of_the_query_word(model, head, length)
         same.append(looks[places.pop(1)].item())
         others += looks[places].tolist()
     assert sum(same) / len(same) > 4 * sum(others) / len(others)
+
+
+def test_rotary_heads_attend_to_the_word_before_and_to_what_followed_it():
+    torch.manual_seed(0)
+    model = build_model(Qwen2Tokenizer.from_pretrained(OUTPUT)).eval()
+    words = torch.randperm(900)[:60] + 100
+    with torch.no_grad():
+        ids = torch.cat([words, words])[None]
+        first, second = model.model(ids, output_attentions=True).attentions[:2]
+    assert first[0, 0].diagonal(-1).mean() > 0.95
+    assert second[0, 0].diagonal(-59)[1:].mean() > 0.5
