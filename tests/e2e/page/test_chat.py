@@ -29,3 +29,22 @@ def test_a_conversation_goes_on(open_page: OpenPage, tiny_stack: Stack) -> None:
     screen.field("Message").fill("four")
     screen.run()
     assert [turn["content"] for turn in sent[-1]["messages"]] == ["four"]
+
+
+@pytest.mark.parametrize(
+    ("example", "shown", "answer"),
+    [
+        ("What was told before", [], "Your car is red."),
+        ("Answers in Spanish", ["Answer in Spanish."], "Vives en Londres."),
+        ("What was not told", [], "You have not told me."),
+    ],
+)
+def test_examples_continue_a_conversation(
+    open_page: OpenPage, example: str, shown: list[str], answer: str
+) -> None:
+    screen = open_page("chat")
+    screen.example(example)
+    assert screen.answer.locator(".turn.system p").all_inner_texts() == shown
+    assert screen.answer.locator(".turn.user p").count() == 2
+    assert answer in screen.answer.inner_text()
+    assert "client.chat_stream(" in screen.code("Python")

@@ -6,17 +6,46 @@ import { InputError } from "../components/problem.js";
 import { streamView } from "../components/stream_view.js";
 import { button, el } from "../dom.js";
 
+const TOLD = [
+  { role: "user", content: "My name is Torsten. My car is red." },
+  { role: "assistant", content: "Nice to meet you, Torsten. I see." },
+];
+const EXAMPLES = [
+  { label: "What was told before", turns: TOLD, message: "What color is my car?" },
+  {
+    label: "Answers in Spanish",
+    system: "Answer in Spanish.",
+    turns: [
+      { role: "user", content: "I live in London." },
+      { role: "assistant", content: "Londres es muy bonito." },
+    ],
+    message: "Where do I live?",
+  },
+  { label: "What was not told", turns: TOLD, message: "Where do I live?" },
+];
+
 function create() {
   const turns = []; // {role, content}: what has been said
   const system = textArea("System message", { field: "messages", rows: 2 });
-  const message = textArea("Message", { field: "messages", rows: 3, value: "Name a colour." });
+  const message = textArea("Message", { field: "messages", rows: 3, value: "My name is Torsten. My car is red." });
   const generation = generationFields({ temperature: 0.7, tokens: 200 });
   const clear = button("Start over", () => {
-    turns.length = 0;
-    clear.hidden = true;
+    continueFrom([]);
     message.input.focus();
   }, { class: "quiet", hidden: true });
   message.element.append(clear);
+
+  function continueFrom(said) {
+    turns.splice(0, turns.length, ...said);
+    clear.hidden = turns.length === 0;
+  }
+
+  function fill(example) {
+    system.value = example.system ?? "";
+    message.value = example.message;
+    generation.set({ temperature: 0 });
+    continueFrom(example.turns);
+  }
 
   const messages = () => {
     const first = system.value.trim() ? [{ role: "system", content: system.value.trim() }] : [];
@@ -26,29 +55,29 @@ function create() {
   return {
     fields: [message.element, ...generation.fields],
     options: [system.element, ...generation.options],
+    examples: EXAMPLES.map((example) => ({ label: example.label, apply: () => fill(example) })),
     request() {
       if (message.value.trim() === "") throw new InputError("write a message", "messages");
       return { body: { messages: messages(), ...generation.value } };
     },
     stream() {
-      const asked = message.value.trim();
+      const sent = messages();
       const view = streamView([]);
-      const log = el("div", { class: "chat" }, ...turns.map(turn), turn({ role: "user", content: asked }), view.element);
+      const log = el("div", { class: "chat" }, ...sent.map(turn), view.element);
       return {
         ...view,
         element: log,
         end(isWhole) {
           view.end(isWhole);
-          turns.push({ role: "user", content: asked }, { role: "assistant", content: view.summary() });
+          continueFrom([...turns, sent.at(-1), { role: "assistant", content: view.summary() }]);
           message.value = "";
-          clear.hidden = false;
         },
       };
     },
   };
 }
 
-const SPEAKERS = { user: "You", assistant: "Model" };
+const SPEAKERS = { system: "System", user: "You", assistant: "Model" };
 
 function turn({ role, content }) {
   return el("div", { class: `turn ${role}` }, el("h4", {}, SPEAKERS[role]), el("p", {}, content));
