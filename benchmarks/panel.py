@@ -15,6 +15,7 @@ from PIL import Image
 from benchmarks.local_model import LocalModel
 from export.examples.history.asking import BATCH, as_pngs
 from export.examples.scores import gpt as score_gpt
+from export.examples.texts.dialogues import Message
 from export.examples.texts.episodes import Question
 from export.examples.texts.facts import Roles
 from serving.planning.limits import TaskLimits
@@ -87,6 +88,13 @@ class Panel:
         }
         (item,) = self._respond("example-gpt", "generate", fields).data
         return str(item.text)
+
+    def reply(self, conversations: list[Sequence[Message]]) -> list[str]:
+        """The next messages of conversations."""
+        return [
+            str(self._respond("example-chat", "chat", {"messages": list(one)}).data[0].text)
+            for one in conversations
+        ]
 
     def fill(self, texts: list[str], choices: list[str]) -> list[str]:
         """The most likely word behind the mask of each text, among the choices or of all."""

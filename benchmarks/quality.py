@@ -22,10 +22,12 @@ from benchmarks.lowered import lowered
 from benchmarks.panel import Panel, local_responses, served_responses
 from export.examples.demo import serving
 from export.examples.scores import bert as score_bert
+from export.examples.scores import chat as score_chat
 from export.examples.scores import gpt as score_gpt
 from export.examples.scores import scenes as score_scenes
 from export.examples.scores import translation as score_translation
 from export.examples.scores import vit as score_vit
+from export.examples.texts.dialogue_topics import SPANISH
 from export.examples.texts.episodes import FRESH
 from export.quantize import Precision
 from serving.bundle_reader import newest_bundle
@@ -37,6 +39,7 @@ BUNDLES = {
     "caption": "example-captioner",
     "zero-shot": "example-clip",
     "generation": "example-gpt",
+    "chat": "example-chat",
     "fill-mask": "example-bert",
     "sentiment": "example-bert-sentiment",
     "tags": "example-bert-tags",
@@ -111,6 +114,38 @@ MEASURES = (
         ),
     ),
     *map(few_shot, score_gpt.SHOTS),
+    Measure(
+        "chat, right %, withheld pairs",
+        lambda panel, count: (
+            100 * score_chat.accuracy(panel.reply, "compositional", count, score_chat.TEST_SEED)
+        ),
+    ),
+    Measure(
+        "chat, right %, withheld names",
+        lambda panel, count: (
+            100 * score_chat.accuracy(panel.reply, "held_out", count, score_chat.TEST_SEED)
+        ),
+    ),
+    Measure(
+        "chat, right %, in Spanish by the system message",
+        lambda panel, count: (
+            100
+            * score_chat.accuracy(
+                panel.reply, "compositional", count, score_chat.TEST_SEED, SPANISH
+            )
+        ),
+    ),
+    Measure(
+        "chat, facts not told: said so %",
+        lambda panel, count: 100 * score_chat.honesty(panel.reply, count, score_chat.TEST_SEED),
+    ),
+    Measure(
+        "chat, control: turns of another conversation",
+        lambda panel, count: (
+            100
+            * score_chat.swapped_accuracy(panel.reply, "compositional", count, score_chat.TEST_SEED)
+        ),
+    ),
     Measure(
         "fill-mask, right word %, compositional split",
         lambda panel, count: (

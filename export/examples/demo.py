@@ -43,6 +43,11 @@ CAPTIONS = {
 CAPTIONERS = ("example-captioner", "example-show-attend-tell")
 AGREEMENT = "The agreement on the European Economic Area was signed in August 1992."
 BINDINGS = [("dovfen", "murgav"), ("jodsax", "jodtek"), ("pofgip", "fimmig"), ("sovgav", "gimjem")]
+CONVERSATIONS = (
+    ("", "My name is Torsten. My car is red.", "What color is my car?"),
+    ("Answer in Spanish.", "I live in London.", "Where do I live?"),
+)
+"""A system message, or none, and what the user says."""
 READY_TIMEOUT_S = 120.0
 
 
@@ -60,6 +65,7 @@ def main() -> int:
         show_embeddings(client)
         show_encoders(client, PICTURES / "scene-3.png")
         show_examples(client)
+        show_chat(client)
         show_stream(client)
     console.print("stopped; `make serve` stays up")
     return 0
@@ -226,6 +232,20 @@ def show_stream(client: Client) -> None:
         lambda: list(client.generate_stream("a small red", temperature=0.7, seed=4, stop="\n")),
     )
     console.print("a small red" + "|".join(f"[cyan]{piece.text}[/cyan]" for piece in pieces), "")
+
+
+def show_chat(client: Client) -> None:
+    """Prints conversations whose second answer needs the first turn, one of them in Spanish."""
+    for system, *turns in CONVERSATIONS:
+        messages = [{"role": "system", "content": system}] if system else []
+        for said in turns:
+            messages.append({"role": "user", "content": said})
+            title = f"POST /v1/chat  {system}" if system else "POST /v1/chat"
+            answer = timed(title, partial(client.chat, messages))
+            text = str(answer.data[0].text)
+            messages.append({"role": "assistant", "content": text})
+            console.print(f"{said}\n[cyan]{text}[/cyan]")
+        console.print()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,33 +11,16 @@ import pytest
 
 from tests.docs.snippets import Session, Snippet, pages, snippets
 from tests.e2e.conftest import Stack
-from tests.e2e.text_bundles import CHAT
 
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 PAGES = list(pages(ROOT))
 NAMES = [str(page.relative_to(ROOT / "docs")) for page in PAGES]
-CONVERSATIONS = ROOT / "docs" / "endpoints" / "chat.md"
-MODELS = {"my-chat": CHAT, "my-bert": "tiny-classes"}
-"""No example has a chat template: models of the page on conversations → random ones."""
-
-Served = Callable[[Path], Stack]
-
-
-@pytest.fixture
-def served(request: pytest.FixtureRequest) -> Served:
-    """The stack that a page is about."""
-
-    def find(page: Path) -> Stack:
-        stack: Stack = request.getfixturevalue("tiny_stack" if page == CONVERSATIONS else "stack")
-        return stack
-
-    return find
 
 
 @contextmanager
-def session(page: Path, stack: Stack, folder: Path) -> Iterator[Session]:
+def session(stack: Stack, folder: Path) -> Iterator[Session]:
     """Runs snippets of a page beside the example pictures."""
     for picture in (ROOT / "export" / "examples" / "pictures").glob("scene-*"):
         shutil.copy(picture, folder)
@@ -45,15 +28,14 @@ def session(page: Path, stack: Stack, folder: Path) -> Iterator[Session]:
         "localhost:8080": stack.url.removeprefix("http://"),
         "127.0.0.1:8080": stack.url.removeprefix("http://"),
         "localhost:8081": stack.grpc_address,
-        **(MODELS if page == CONVERSATIONS else {}),
     }
     with Session(folder, replaced, {"TRIPTYCH_URL": stack.url}) as running:
         yield running
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_snippets_print_what_the_page_shows(page: Path, served: Served, tmp_path: Path) -> None:
-    with session(page, served(page), tmp_path) as running:
+def test_snippets_print_what_the_page_shows(page: Path, stack: Stack, tmp_path: Path) -> None:
+    with session(stack, tmp_path) as running:
         for snippet in snippets(page.read_text(encoding="utf-8")):
             running.check(snippet)
 
@@ -76,7 +58,7 @@ def test_planted_faults_are_found(name: str, stack: Stack, tmp_path: Path) -> No
     assert PLANTED[name][0] in text
     changed = snippets(text.replace(*PLANTED[name], 1))
     (at,) = [i for i, (a, b) in enumerate(zip(snippets(text), changed, strict=True)) if a != b]
-    with session(page, stack, tmp_path) as running, pytest.raises(AssertionError, match="line "):
+    with session(stack, tmp_path) as running, pytest.raises(AssertionError, match="line "):
         _run(running, changed, at)
 
 

@@ -13,7 +13,7 @@ from tests.fuzz.http_cases import PICTURE
 from triptych import triptych_pb2 as pb
 
 METHODS: tuple[MethodDescriptor, ...] = tuple(pb.DESCRIPTOR.services_by_name["Triptych"].methods)
-_MODELS = ("", "", "", "", "example-es-en", "example-gpt", "example-clip", "none")
+_MODELS = ("", "", "", "", "example-es-en", "example-gpt", "example-chat", "example-clip", "none")
 _TEXTS = ("El mundo.", "a small red", "a [MASK].", "", "\0", "😀" * 20, "a" * 3000, "\u202e", "es")
 _BYTES = (PICTURE, PICTURE[:99], b"", b"\xff" * 50)
 _INTEGERS = (0, 1, 2, 3, 8, -1, 2**31 - 1, -(2**31))
