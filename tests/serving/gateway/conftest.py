@@ -5,8 +5,10 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import ClassVar
+from functools import cache
+from typing import Any, ClassVar
 
+import fastapi.routing
 import httpx
 import numpy as np
 import pytest
@@ -257,6 +259,23 @@ def lent_processes() -> Iterator[None]:
     for _, process in LentSlot.kept:
         process.close()
     LentSlot.starter.shutdown()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_response_fields() -> Iterator[None]:
+    """FastAPI builds a validator for each response of each route: most of the time of a gateway.
+
+    Those of the same name and type are the same for every gateway of these tests.
+    """
+    make = cache(fastapi.routing.create_model_field)
+
+    def shared(**fields: Any) -> Any:
+        is_declared = "field_info" not in fields and isinstance(fields["type_"], type)
+        return (make if is_declared else make.__wrapped__)(**fields)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fastapi.routing, "create_model_field", shared)
+        yield
 
 
 MakeGateway = Callable[..., Gateway]
