@@ -26,6 +26,7 @@ from serving.errors import CheckpointError
 FAST_FILE = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
 SPECIAL_TOKENS = "special_tokens_map.json"
+SEGMENTS = "token_type_ids"
 MASK_TOKENS = ("[MASK]", "<mask>")
 PIECES_FILE = "sentencepiece.bpe.model"
 VOCABULARY = "vocab.json"
@@ -327,7 +328,28 @@ def _from_transformers(folder: Path, content_hash: str) -> bytes | None:
         with _quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    return None if backend is None else str(backend.to_str()).encode()
+    if backend is None:
+        return None
+    content = str(backend.to_str()).encode()
+    return content if SEGMENTS in tokenizer.model_input_names else without_segments(content)
+
+
+def without_segments(content: bytes) -> bytes:
+    """`tokenizer.json` that puts all tokens of a pair into segment 0.
+
+    `transformers` sends no segments where a tokenizer's `model_input_names` lack them, and the
+    network then takes all for 0, whatever the post-processor says.
+    """
+    tokenizer = json.loads(content)
+    processor = tokenizer.get("post_processor") or {}
+    changed = False
+    for each in (processor, *(processor.get("processors") or ())):
+        for name in ("single", "pair"):
+            for piece in each.get(name) or ():
+                for part in piece.values():
+                    changed |= part["type_id"] != 0
+                    part["type_id"] = 0
+    return json.dumps(tokenizer, ensure_ascii=False).encode() if changed else content
 
 
 @contextmanager
