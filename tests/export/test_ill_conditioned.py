@@ -31,6 +31,9 @@ GAINS = {"t5": 4.0, "gpt_neo": 6.0, "gemma2": 12.0}
 FAULTS: dict[str, Mapping[str, Fault]] = {
     name: DECODER_FAULTS.get(name) or SEQ2SEQ_FAULTS[name, EXPORTED] for name in GAINS
 }
+UNSEEN = {("t5", "another epsilon in the norms")}
+"""Not found at this gain: beside activations that large its effect is within four times PyTorch's
+rounding. The gate finds it in the twin as it is (`test_planted_faults.py`)."""
 Hot = Callable[[str], tuple[nn.Module, Bundle]]
 
 
@@ -82,7 +85,8 @@ def test_sound_graph_of_an_ill_conditioned_network_passes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "title"), [(name, title) for name in GAINS for title in FAULTS[name]]
+    ("name", "title"),
+    [(name, title) for name in GAINS for title in FAULTS[name] if (name, title) not in UNSEEN],
 )
 def test_planted_fault_in_an_ill_conditioned_network_fails(
     name: str, title: str, twins: Twins, hot: Hot
