@@ -75,6 +75,19 @@ def test_caption_shows_where_each_word_looks(open_page: OpenPage) -> None:
     assert every_word.count() == 15
 
 
+def test_captions_are_sampled(open_page: OpenPage) -> None:
+    screen = open_page("caption")
+    screen.field("Model").select_option("example-show-attend-tell")
+    screen.panel.get_by_text("Options", exact=True).click()
+    for label, value in {"Captions": "3", "Top p": "0.95", "Temperature": "2", "Seed": "7"}.items():
+        screen.field(label).fill(value)
+    screen.run()
+    assert screen.answer.locator("ol.others li").count() == 2
+    assert screen.answer.locator(".readout").count() == 1  # the attention of the best
+    python = screen.code("Python")
+    assert all(part in python for part in ("n=3", "top_p=0.95", "temperature=2", "seed=7"))
+
+
 def test_zero_shot_ranks_edited_labels(open_page: OpenPage) -> None:
     screen = open_page("zero-shot")
     screen.example("One word differs")
