@@ -39,7 +39,7 @@ def test_one_string_stands_for_a_list_of_one() -> None:
     assert fields == {"images": ["cG5n"], "labels": ["x"], "templates": ["a {}"]}
 
 
-def test_stream_is_the_request_of_anybody() -> None:
+def test_stream_sets_nothing_but_the_stream() -> None:
     made = stream_operation(GENERATE, prompts="a")
     assert made.method == "GenerateStream"
     assert made.request == GENERATE.request(prompts=["a"], stream=True)

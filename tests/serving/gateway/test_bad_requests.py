@@ -66,9 +66,7 @@ WRONG = {
     "too many texts": ("translate", {"texts": ["a"] * 33}, "texts"),
     "too many images": ("caption", {"images": [RED] * 33}, "images"),
     "empty text": ("translate", {"texts": ""}, "texts.0"),
-    "alternatives": (
-        "translate", {"texts": "a", "num_beams": 1, "alternatives": 2}, "alternatives"
-    ),
+    "alternatives": ("translate", {"texts": "a", "num_beams": 1, "alternatives": 2}, "n"),
     "image address": ("caption", {"images": "https://example.com/a.png"}, "images.0"),
 }  # fmt: skip
 

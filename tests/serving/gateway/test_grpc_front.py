@@ -152,7 +152,7 @@ async def streamed_failure(call: grpc.aio.UnaryStreamCall) -> tuple[list, tuple]
         ("GenerateStream", pb.GenerateRequest(prompts=["a"], n=2), "invalid_request", "n"),
         ("GenerateStream", pb.GenerateRequest(prompts=["a"], seed=-1), "invalid_request", "seed"),
         ("GenerateStream", pb.GenerateRequest(prompts=["a " * 50]), "too_long", "prompts.0"),
-        ("TranslateStream", pb.TranslateRequest(texts=["a"]), "invalid_request", "num_beams"),
+        ("TranslateStream", pb.TranslateRequest(texts=["a"], n=2), "invalid_request", "n"),
         (
             "CaptionStream",
             pb.CaptionRequest(images=[b"x"], num_beams=1),

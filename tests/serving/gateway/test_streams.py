@@ -237,8 +237,7 @@ class TestBeforeTheHeaders:
 
     WRONG = {
         "beams": ("translate", {"num_beams": 2}, "num_beams"),
-        "beams by default": ("translate", {"num_beams": None}, "num_beams"),
-        "alternatives": ("caption", {"alternatives": 1}, "alternatives"),
+        "alternatives": ("caption", {"alternatives": 2}, "n"),
         "n": ("generate", {"n": 2}, "n"),
         "empty": ("translate", {"texts": ""}, "texts.0"),
         "stops": ("generate", {"stop": ["a", "b", "c", "d", "e"]}, "stop"),

@@ -32,7 +32,7 @@ def attending(captioner: LoadedModel) -> LoadedModel:
 
 
 def test_sentences_attend_to_themselves_only(aligning: LoadedModel) -> None:
-    request = TranslateRequest(texts=["uno dos. tres"], return_alignment=True)
+    request = TranslateRequest(texts=["uno dos. tres"], return_attention=True)
     plan = translate.TASK.prepare(request, (), aligning, LIMITS)
     assert all(call.options.return_alignment for call in plan.calls)
     one, two = aligning.tokenizer.encode("one two", add_special_tokens=False)
@@ -56,7 +56,7 @@ def test_sentences_attend_to_themselves_only(aligning: LoadedModel) -> None:
 
 def test_alignment_is_not_computed_unless_requested(aligning: LoadedModel) -> None:
     for asked in (None, False):
-        request = TranslateRequest(texts=["uno"], return_alignment=asked)
+        request = TranslateRequest(texts=["uno"], return_attention=asked)
         plan = translate.TASK.prepare(request, (), aligning, LIMITS)
         assert plan.calls[0].options.return_alignment is None
         assert plan.finish([Generated(((1,),), (0.0,))]).data[0].alignment is None
@@ -77,10 +77,10 @@ def test_tokens_of_a_caption_attend_to_patches(attending: LoadedModel) -> None:
 def test_model_without_alignment_is_refused_by_name(
     translator: LoadedModel, captioner: LoadedModel, aligning: LoadedModel
 ) -> None:
-    texts = TranslateRequest(texts=["uno"], return_alignment=True)
+    texts = TranslateRequest(texts=["uno"], return_attention=True)
     with pytest.raises(InvalidRequest, match="tiny-translate does not return attention") as caught:
         translate.TASK.prepare(texts, (), translator, LIMITS)
-    assert caught.value.field == "return_alignment"
+    assert caught.value.field == "return_attention"
     images = CaptionRequest(images=["x"], return_attention=True)
     with pytest.raises(InvalidRequest, match="tiny-caption does not return attention") as caught:
         caption.TASK.prepare(images, [image_file("red")], captioner, LIMITS)
@@ -91,8 +91,8 @@ def test_model_without_alignment_is_refused_by_name(
 
 
 def test_streams_carry_no_alignment(aligning: LoadedModel, attending: LoadedModel) -> None:
-    texts = TranslateRequest(texts=["uno"], return_alignment=True, stream=True, num_beams=1)
-    with pytest.raises(InvalidRequest, match="stream does not carry return_alignment"):
+    texts = TranslateRequest(texts=["uno"], return_attention=True, stream=True, num_beams=1)
+    with pytest.raises(InvalidRequest, match="stream does not carry return_attention"):
         translate.TASK.prepare(texts, (), aligning, LIMITS)
     images = CaptionRequest(images=["x"], return_attention=True, stream=True, num_beams=1)
     with pytest.raises(InvalidRequest, match="stream does not carry return_attention"):
@@ -101,14 +101,14 @@ def test_streams_carry_no_alignment(aligning: LoadedModel, attending: LoadedMode
 
 def test_matrices_are_bounded(aligning: LoadedModel) -> None:
     sentences = "uno dos tres. " * 300
-    request = TranslateRequest(texts=[sentences], return_alignment=True)
+    request = TranslateRequest(texts=[sentences], return_attention=True)
     with pytest.raises(InvalidRequest, match="1200 tokens, at most 1024") as caught:
         translate.TASK.prepare(request, (), aligning, LIMITS)
-    assert caught.value.field == "return_alignment"
+    assert caught.value.field == "return_attention"
 
 
 def test_missing_alignment_is_an_internal_error(aligning: LoadedModel) -> None:
-    request = TranslateRequest(texts=["uno"], return_alignment=True)
+    request = TranslateRequest(texts=["uno"], return_attention=True)
     plan = translate.TASK.prepare(request, (), aligning, LIMITS)
     with pytest.raises(InternalError, match="returned no alignment"):
         plan.finish([Generated(((1,),), (0.0,))])
