@@ -28,3 +28,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reports = reporter.stats.get("skipped", []) if reporter else []
     reasons = [report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple)]
     record_skips(Path(file), reasons)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without integration tests where only those are run: importing takes long."""
+    wants_integration = str(config.option.markexpr).startswith("integration")
+    if wants_integration and collection_path.match("test_*.py"):
+        return "pytest.mark.integration" not in collection_path.read_text(encoding="utf-8") or None
+    return None
