@@ -13,7 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from serving.errors import Unauthorized, WrongKey
 from serving.gateway.metrics import Metrics
@@ -29,6 +33,12 @@ MIN_BYTES_PER_S = 1000
 """A body, or a response, that moves more slowly than this is a stalled one."""
 MAX_UNAUTHORIZED_BYTES = 1_000_000
 """Of a body without a key that are read after the response, before the connection is closed."""
+MOST_TINY_PARTS = 2048
+"""Parts of a body in one read whose mean size may be below `TINY_PART_BYTES`: each costs a call."""
+TINY_PART_BYTES = 8
+_DISCARD_PAUSE_S = 0.05
+"""Between two reads of a body that nothing needs: libuv reads up to 32 times before it turns to
+another connection, so that a hundred fast clients would stop the event loop for seconds."""
 _LINGER_S = 1.0
 """After a refusal: a client that still sends can read the response meanwhile."""
 
@@ -75,8 +85,8 @@ class Connections:
         if oldest is None:
             return False
         self.metrics.closed_connection("limit")
-        oldest.transport.abort()
-        del self.waiting[oldest]
+        oldest.abort()
+        self.waiting.pop(oldest, None)
         return True
 
 
@@ -91,6 +101,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def __init__(self, *, shared: Connections, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._shared = shared
+        self._running: RequestResponseCycle | None = None
         self._refusal: tuple[int, str, str] | None = None
         """Status, error type and message of the response that ends the connection."""
         self._ends_s: float | None = None
@@ -102,6 +113,8 @@ class LimitedProtocol(HttpToolsProtocol):
         """Received since a header block or a part of a body was complete."""
         self._body_bytes = 0
         """Received of the current body."""
+        self._parts = self._part_bytes = 0
+        """Parts of bodies in what was received last, and their bytes."""
         self._waits_since: tuple[float, int] = (0.0, 0)
         """Since when the client must send, and `_body_bytes` at that time."""
         self._unread_since: tuple[float, int] | None = None
@@ -124,6 +137,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._shared.waiting.pop(self, None)
+        self._disconnect()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -132,6 +146,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         self._unparsed_bytes += len(data)
+        self._parts = self._part_bytes = 0
         if self._in_body:
             self._body_bytes += len(data)
         try:
@@ -143,8 +158,20 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self._unparsed_bytes > MAX_HEADER_BYTES:
             self._refuse(*_header_refusal())
-        elif self._in_body and not self._is_busy and self._body_bytes > self._most_discarded:
+        elif self._in_body and not self._is_busy:
+            self._discard()
+
+    def _discard(self) -> None:
+        """Read the rest of a body whose request has been answered, slowly and not without end."""
+        if self._body_bytes > self._most_discarded:
             self._close("body")
+        elif not self.flow.read_paused:
+            self.flow.pause_reading()
+            self.loop.call_later(_DISCARD_PAUSE_S, self._go_on_reading)
+
+    def _go_on_reading(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
 
     @property
     def _most_discarded(self) -> int:
@@ -186,8 +213,13 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """See `HttpToolsProtocol`."""
+        """See `HttpToolsProtocol`; refuse a body in tiny parts."""
         self._unparsed_bytes = 0
+        self._parts += 1
+        self._part_bytes += len(body)
+        if self._parts > MOST_TINY_PARTS and self._part_bytes < TINY_PART_BYTES * self._parts:
+            problem = f"the body's chunks have less than {TINY_PART_BYTES} bytes: send larger ones"
+            self._raise(400, "malformed_body", problem)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -199,6 +231,10 @@ class LimitedProtocol(HttpToolsProtocol):
         else:
             self._wait_for_client()
         super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """The next request may come."""
@@ -212,7 +248,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self._ends_s is not None:
             if now_s > self._ends_s:
-                self.transport.abort()
+                self.abort()
         elif self._is_unread(now_s):
             self._close("unread")
         elif self._in_body:
@@ -262,7 +298,7 @@ class LimitedProtocol(HttpToolsProtocol):
         is_answered = self._in_body and self.cycle.response_started
         is_other = self._is_busy and (self.pipeline or not self._in_body)
         if is_answered or is_other:  # a further response would be taken for another request's
-            self.transport.abort()
+            self.abort()
             return
         if self._is_busy:
             self.cycle.disconnected = True
@@ -274,7 +310,19 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _close(self, reason: str) -> None:
         self._shared.metrics.closed_connection(reason)
+        self.abort()
+
+    def abort(self) -> None:
+        """Close the connection at once; its requests end as if the client had closed it."""
+        self._disconnect()
         self.transport.abort()
+
+    def _disconnect(self) -> None:
+        """End all requests of the connection; uvicorn ends only the one that came last."""
+        for cycle in (self._running, *(cycle for cycle, _ in self.pipeline)):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
 
 def _header_refusal() -> tuple[int, str, str]:

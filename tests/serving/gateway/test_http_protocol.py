@@ -1,13 +1,15 @@
 """What a client may send and leave unread before it has a key, over real sockets."""
 
 import asyncio
+import contextlib
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import uvloop
 from starlette.types import Receive, Scope, Send
 
 from serving.gateway import http_protocol
@@ -28,7 +30,9 @@ LARGE = 50_000_000
 
 
 class App:
-    """Reads a body and returns its size; `/large` returns many bytes, `/unread` reads nothing."""
+    """Returns the size of a body; `/large` returns many bytes, `/unread` reads nothing, `/wait`
+    waits for the client to leave.
+    """
 
     def __init__(self) -> None:
         self.requests = 0
@@ -44,6 +48,8 @@ class App:
             if message["type"] == "http.disconnect":
                 self.disconnects += 1
                 return
+            if scope["path"] == "/wait":
+                continue
             size += len(message["body"])
             if not message["more_body"]:
                 break
@@ -104,6 +110,12 @@ async def served(**limits: Any) -> AsyncIterator[Served]:
         finally:
             server.should_exit = server.force_exit = True
             await task
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not is_so():
+            await asyncio.sleep(0.005)
 
 
 def status_of(answer: bytes) -> int:
@@ -314,3 +326,61 @@ async def test_limits_of_one_request_do_not_add_up_over_a_connection() -> None:
 def test_limits_are_those_that_are_documented() -> None:
     assert (MAX_HEADER_BYTES, MAX_URL_BYTES) == (65_536, 16_384)
     assert http_protocol.MIN_BYTES_PER_S == 1000
+
+
+async def test_bodies_in_tiny_chunks_are_refused() -> None:
+    head = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with served() as gateway:
+        answer = await gateway.exchanged(head, b"1\r\na\r\n" * 100_000)
+        assert status_of(answer) == 400
+        assert "chunks" in error_of(answer)["message"]
+        larger = b"10\r\n0123456789abcdef\r\n" * 20_000 + b"0\r\n\r\n"
+        few = b"1\r\na\r\n" * 1000 + b"0\r\n\r\n"
+        for body, size in ((larger, 320_000), (few, 1000)):
+            closing = head.replace(b"host", b"connection: close\r\nhost")
+            answer = await gateway.exchanged(closing, body)
+            assert answer.endswith(b"\r\n\r\n%d" % size)
+
+
+async def test_bodies_that_nothing_reads_do_not_stop_others() -> None:
+    head = b"POST /unread HTTP/1.1\r\nhost: a\r\ncontent-length: 900000000\r\n\r\n"
+    received = 0
+
+    async def pour(gateway: Served) -> None:
+        nonlocal received
+        _, writer = await gateway.connect()
+        writer.write(head)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(bytes(100_000))
+                await writer.drain()
+                received += 100_000
+
+    async with served(most_unread_bytes=10**9) as gateway:
+        pouring = [asyncio.create_task(pour(gateway)) for _ in range(3)]
+        await asyncio.sleep(0.5)
+        for task in pouring:
+            task.cancel()
+        await asyncio.wait(pouring)
+        assert 0 < received < 100_000_000  # three sockets with their buffers, ten reads each
+
+
+def test_response_to_a_connection_that_was_just_ended_is_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def exchange() -> None:
+        async with served() as gateway:
+            await gateway.exchanged(ALIVE * MAX_PIPELINED * 3)
+
+    uvloop.run(exchange())  # its transports raise when they are written after their end
+    assert "Exception" not in caplog.text
+
+
+async def test_disconnect_ends_the_request_that_runs_before_pipelined_ones() -> None:
+    waiting = b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n"
+    async with served() as gateway:
+        _, writer = await gateway.connect()
+        writer.write(waiting + ALIVE)
+        await until(lambda: gateway.app.requests == 1)
+        writer.close()
+        await until(lambda: gateway.app.disconnects == 1)
