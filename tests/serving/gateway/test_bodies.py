@@ -1,11 +1,15 @@
 """Form fields to message fields."""
 
+import asyncio
 from typing import Annotated
 
 import pytest
 from pydantic import BaseModel, Field
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.types import Message
 
-from serving.gateway.dialects.bodies import _holds_objects, _is_list, _most_values
+from serving.gateway.dialects.bodies import _holds_objects, _is_list, _most_values, read_form
 from triptych.messages import OneOrMany
 
 
@@ -48,3 +52,32 @@ def test_lists_are_found_however_they_are_annotated(name: str, is_list: bool, mo
 def test_fields_of_objects_are_found_however_they_are_annotated() -> None:
     found = {name for name, field in Form.model_fields.items() if _holds_objects(field)}
     assert found == {"row", "rows", "weights"}
+
+
+async def test_form_that_nearly_has_its_boundary_everywhere_does_not_stop_others() -> None:
+    file = (
+        b'--b\r\ncontent-disposition: form-data; name="images"; filename="a"\r\n\r\n%s\r\n--b--\r\n'
+    )
+    body = file % (b"\r\n--b-" * 150_000)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    turns = 0
+
+    async def tick() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    ticking = asyncio.create_task(tick())
+    headers = [(b"content-type", b"multipart/form-data; boundary=b")]
+    request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
+    await request.body()
+    async with read_form(request, max_files=1, max_fields=1) as form:
+        image = form["images"]
+        assert isinstance(image, UploadFile)
+        assert await image.read() == b"\r\n--b-" * 150_000
+    ticking.cancel()
+    assert turns > 50  # one for each piece

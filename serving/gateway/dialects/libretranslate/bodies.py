@@ -18,7 +18,13 @@ from starlette.types import Message
 from serving.errors import InvalidRequest, MalformedBody, PayloadTooLarge, Unauthorized, WrongKey
 from serving.gateway.admission import FREE_BYTES
 from serving.gateway.auth import Keys, bearer
-from serving.gateway.dialects.bodies import JSON, MAX_VALUES, MULTIPART, media_type
+from serving.gateway.dialects.bodies import (
+    JSON,
+    MAX_VALUES,
+    MULTIPART,
+    media_type,
+    read_form,
+)
 from serving.gateway.request_errors import from_validation
 from serving.gateway.service import Service
 
@@ -136,7 +142,7 @@ async def _read_fields(request: Request, service: Service) -> tuple[Fields, Uplo
     if kind == MULTIPART:
         await request.body()
         service.execution.check()
-        async with request.form(max_files=1, max_fields=most) as form:
+        async with read_form(request, max_files=1, max_fields=most) as form:
             texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
             files = [
                 Upload(name, part.filename or "", await part.read())
