@@ -10,7 +10,7 @@ SKIPPED := $(abspath .skipped-tests)
 EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
 HISTORY := $(wildcard export/examples/checkpoints/history-*)
 
-.PHONY: help setup lock demo serve export history test test-all test-cuda-stub gpu-check test-tensorrt test-native unit check bench bench-encoders load quality fuzz soak page-images figures proto up down clean
+.PHONY: help setup lock demo serve export history test test-all test-cuda-stub gpu-check test-tensorrt test-native unit check bench bench-encoders load quality fuzz attack soak page-images figures proto up down clean
 
 help: ## the list of verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ quality: export ## the examples' scores in PyTorch, ONNX, int8 and through the s
 
 fuzz: export ## 100,000 odd requests over HTTP and gRPC: no crash, no leak (FUZZ="--requests 5000 --seed 7")
 	@$(BIN)/python -m tests.fuzz --repository $(REPOSITORY) $(FUZZ)
+
+attack: export ## hostile requests while another client uses the service (ATTACK="--workers 2")
+	@$(BIN)/python -m tests.attack --repository $(REPOSITORY) $(ATTACK)
 
 soak: export ## an hour of mixed load with disconnects and kills: no leak (SOAK="--minutes 10")
 	@$(BIN)/python -m tests.soak --repository $(REPOSITORY) $(SOAK)

@@ -1,0 +1,29 @@
+"""The cases, by what they send; importing them registers them."""
+
+from tests.attack.cases import (
+    bodies,
+    browsers,
+    connections,
+    documents,
+    generation,
+    images,
+    oddities,
+    rpc,
+    stores,
+    texts,
+    triton,
+)
+
+__all__ = [
+    "bodies",
+    "browsers",
+    "connections",
+    "documents",
+    "generation",
+    "images",
+    "oddities",
+    "rpc",
+    "stores",
+    "texts",
+    "triton",
+]
