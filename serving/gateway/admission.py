@@ -1,8 +1,8 @@
 """Admission control: limits on concurrent requests and tokens, and turns at Triton.
 
-A request over a limit gets 429 at once. The calls of admitted requests take turns, first come first
-served, so that a long paragraph cannot fill Triton's queue, which has no bound. During shutdown
-admitted requests may finish; those that do not are aborted.
+A request over a limit gets 429 at once. The calls of admitted requests take turns, divided
+fairly among keys, so that a long paragraph cannot fill Triton's queue, which has no bound. During
+shutdown admitted requests may finish; those that do not are aborted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from serving.errors import (
 )
 from serving.gateway.auth import KEY, ApiKey
 from serving.gateway.counts import Counts, LocalCounts
+from serving.gateway.fair_turns import FairTurns
 from triptych.task import IMAGES
 
 RETRY_AFTER_S = 1.0
@@ -61,8 +62,8 @@ class Admission:
         self._max_pixels = max_pixels
         self._max_bytes = max_bytes
         self._counts = counts or LocalCounts()
-        self._turns = self._counts.turns(max_sequences)
-        self._stream_turns = asyncio.Semaphore(max_sequences - max_sequences // 8)
+        self._turns = FairTurns(self._counts.turns(max_sequences))
+        self._stream_turns = FairTurns(asyncio.Semaphore(max_sequences - max_sequences // 8))
         """Streams leave some turns to others: their readers may be slow."""
         self._admitted: set[asyncio.Task[Any]] = set()
         """Those that serve a request, in this process."""
@@ -269,30 +270,28 @@ class Admission:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """One call's turn at Triton; waits for it, first come, first served."""
+        """One call's turn at Triton; keys have equal turns, each first come, first served."""
+        async with self._turn_of(self._turns):
+            yield
+
+    @asynccontextmanager
+    async def _turn_of(self, turns: FairTurns) -> AsyncIterator[None]:
+        key = _name(KEY.get())
         self.waiting += 1
         try:
-            await self._turns.acquire()
+            await turns.acquire(key)
         finally:
             self.waiting -= 1
         try:
             yield
         finally:
-            self._turns.release()
+            turns.release(key)
 
     @asynccontextmanager
     async def stream_turn(self) -> AsyncIterator[None]:
         """The turn of a call whose client reads its result while it runs."""
-        self.waiting += 1
-        try:
-            await self._stream_turns.acquire()
-        finally:
-            self.waiting -= 1
-        try:
-            async with self.turn():
-                yield
-        finally:
-            self._stream_turns.release()
+        async with self._turn_of(self._stream_turns), self.turn():
+            yield
 
 
 def _name(key: ApiKey | None) -> str | None:
