@@ -1,8 +1,12 @@
 """`/docs` in a browser: Swagger UI shows every operation, and asks no other host for anything."""
 
+import pytest
+
 from tests.e2e.conftest import Stack
 from tests.e2e.page.conftest import OpenPage
 from tests.e2e.page.proxy import PrefixProxy
+
+pytestmark = pytest.mark.integration
 
 
 def test_operations_are_listed_from_this_host_alone(stack: Stack, open_page: OpenPage) -> None:
