@@ -20,7 +20,7 @@ from serving.gateway.middleware import RenderError
 from serving.settings import GatewaySettings
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
-_HOST = re.compile(r"(\[(?P<address>[^]]*)\]|(?P<name>[^:[\]]*))(:\d*)?")
+_HOST = re.compile(r"(\[(?P<address>[^]]*)\]|(?P<name>[\w.-]*))(:\d*)?")
 _OWN_SITE = frozenset({"same-origin", "none"})
 """`Sec-Fetch-Site`, which no page can set, of requests by the gateway's own page or its user."""
 

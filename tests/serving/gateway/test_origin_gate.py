@@ -30,7 +30,13 @@ async def test_addresses_and_local_names_are_served(gateway: Gateway, host: str)
     "host",
     [
         *("evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example"),
-        *("127.0.0.1@evil.example", "evil.example.", "1.2.3", "[::1].evil.example"),
+        *(
+            "127.0.0.1@evil.example",
+            "evil.example.",
+            "1.2.3",
+            "evil%2eexample",
+            "[::1].evil.example",
+        ),
     ],
 )
 async def test_other_names_are_refused_on_every_path(gateway: Gateway, host: str) -> None:
