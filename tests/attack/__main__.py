@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -25,34 +25,34 @@ from tests.attack.target import Target
 
 def attack(
     cases: Iterable[Case], opened: AbstractContextManager[Target], seed: int
-) -> list[Result]:
+) -> Iterator[Result]:
     """Run cases, one after the other, against a stack of their own."""
-    results = []
     with opened as target:
         bystander = Bystander(target)
         try:
             for case in cases:
-                results.append(run_case(case, target, bystander, seed))
-                print(report.line(results[-1]), flush=True)
+                result = run_case(case, target, bystander, seed)
+                print(report.line(result), flush=True)
+                yield result
         finally:
             bystander.close()
-    return results
 
 
 def main() -> int:
     """Run; 1 if anything is wrong."""
     given = _parsed()
     chosen = [case for case in CASES.values() if not given.only or case.name in given.only]
-    results = []
+    results: list[Result] = []
     for open_stack, is_keyless in ((keyed, False), (keyless, True)):
         cases = [case for case in chosen if case.is_keyless == is_keyless]
         if not cases:
             continue
         with tempfile.TemporaryDirectory() as folder:
             opened = open_stack(given.repository, Path(folder), given.workers)
-            results += attack(cases, opened, given.seed)
-    if given.record:
-        report.write(results, given.workers)
+            for result in attack(cases, opened, given.seed):
+                results.append(result)
+                if given.record:
+                    report.write([result], given.workers)
     failed = [result for result in results if result.failures]
     print(f"{len(results)} cases, {len(failed)} failed: {', '.join(r.case.name for r in failed)}")
     return 1 if failed else 0
