@@ -37,7 +37,7 @@ def archive(files: Iterable[tuple[str, bytes]], kind: int = zipfile.ZIP_DEFLATED
     with warnings.catch_warnings(), zipfile.ZipFile(sink, "w", kind) as made:
         warnings.simplefilter("ignore")  # of equal names, which are meant
         for name, content in files:
-            made.writestr(name, content)
+            made.writestr(zipfile.ZipInfo(name), content, kind)  # without the time
     return sink.getvalue()
 
 
