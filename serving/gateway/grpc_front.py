@@ -237,12 +237,15 @@ async def _written(context: Any, message: Any, timeout_s: float) -> None:
 
     Raises:
         DeadlineExceeded: the client has not read those before it.
+        CancelledError: it has left.
     """
     try:
         async with asyncio.timeout(timeout_s):
             await context.write(message)
     except TimeoutError:
         raise DeadlineExceeded(f"the stream was not read for {timeout_s:g} s") from None
+    except grpc.aio.InternalError:  # the client left while the message was sent
+        raise asyncio.CancelledError from None
 
 
 def _unary(method: str, handler: Any) -> Any:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from serving.gateway import chunk_stream, server
+from serving.gateway.grpc_front import _written
 from serving.planning.calls import GenerateCall, Generated
 from serving.planning.incremental_text import Tokens
 from serving.ports import listening
@@ -141,3 +142,12 @@ async def test_slowly_read_stream_goes_on(running: Running) -> None:
                 break
         assert running.inference.cancelled == 0
     await until(lambda: running.inference.cancelled == 1)
+
+
+async def test_client_that_leaves_while_a_message_is_sent_cancels_the_call() -> None:
+    class Context:
+        async def write(self, _: object) -> None:
+            raise grpc.aio.InternalError('Failed "execute_batch"')
+
+    with pytest.raises(asyncio.CancelledError):
+        await _written(Context(), b"", timeout_s=5)
