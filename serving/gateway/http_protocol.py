@@ -36,9 +36,9 @@ MAX_UNAUTHORIZED_BYTES = 1_000_000
 MOST_TINY_PARTS = 2048
 """Parts of a body in one read whose mean size may be below `TINY_PART_BYTES`: each costs a call."""
 TINY_PART_BYTES = 8
-_DISCARD_PAUSE_S = 0.05
-"""Between two reads of a body that nothing needs: libuv reads up to 32 times before it turns to
-another connection, so that a hundred fast clients would stop the event loop for seconds."""
+_DISCARD_PAUSE_S = 0.02
+"""Between two reads of bodies that nothing needs, of all connections: libuv reads up to 32 times
+before it turns to another one, so that a hundred fast clients would stop the event loop."""
 _LINGER_S = 1.0
 """After a refusal: a client that still sends can read the response meanwhile."""
 
@@ -62,6 +62,8 @@ class Connections:
     metrics: Metrics
     waiting: dict[LimitedProtocol, None] = field(default_factory=dict)
     """Those that wait for their client to send, the longest first."""
+    discarding: int = 0
+    """Those that pause between two reads of a body that nothing needs."""
 
     def check(self, connections: Iterable[Any], now_s: float) -> None:
         """Close what has stalled; call it every second.
@@ -167,9 +169,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._close("body")
         elif not self.flow.read_paused:
             self.flow.pause_reading()
-            self.loop.call_later(_DISCARD_PAUSE_S, self._go_on_reading)
+            self._shared.discarding += 1
+            pause_s = _DISCARD_PAUSE_S * self._shared.discarding
+            self.loop.call_later(pause_s, self._go_on_reading)
 
     def _go_on_reading(self) -> None:
+        self._shared.discarding -= 1
         if not self.transport.is_closing():
             self.flow.resume_reading()
 

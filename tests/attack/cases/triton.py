@@ -28,7 +28,7 @@ def _ports(attack: Attack) -> list[int]:
         return []
     listening = [c for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
     for each in listening:
-        if each.laddr.ip not in ("127.0.0.1", "::1"):
+        if each.laddr.ip.removeprefix("::ffff:") not in ("127.0.0.1", "::1"):
             attack.fail(f"tritonserver listens on {each.laddr.ip}:{each.laddr.port}")
     return [each.laddr.port for each in listening]
 
