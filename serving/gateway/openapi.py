@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
@@ -109,6 +111,17 @@ def install(
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
+
+    @cache
+    def rendered() -> bytes:
+        return bytes(JSONResponse(app.openapi()).body)
+
+    async def respond(_: Request) -> Response:
+        return Response(rendered(), media_type="application/json")
+
+    others = [each for each in app.routes if getattr(each, "path", "") != app.openapi_url]
+    app.router.routes[:] = others  # FastAPI's own renders it for each request
+    app.add_route(app.openapi_url or "/openapi.json", respond, include_in_schema=False)
 
 
 def _components(messages: Iterable[type[BaseModel]]) -> dict[str, Any]:
