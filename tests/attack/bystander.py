@@ -1,7 +1,7 @@
 """Another client, in a process of its own: `/health` and small requests while an attack runs.
 
 It also calls a server of its own that does nothing. What that takes is what the machine takes,
-whoever is attacked.
+whatever is attacked.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def write_card(folder: Path, runs: str) -> str:
     scores += (
         f'\n\nFacts that were never told are answered so ("You have not told me."): {told_none}.'
     )
-    config = AutoConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     write_text_card(
         folder,
         pipeline="text-generation",

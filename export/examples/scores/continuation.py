@@ -73,8 +73,10 @@ def replier_of(model: Any, tokenizer: Any, batch: int = 50) -> chat.Reply:
 
 
 def _loaded(folder: Path) -> tuple[Any, Any]:
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    return model, AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, trust_remote_code=False
+    )
+    return model.eval(), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 @torch.inference_mode()

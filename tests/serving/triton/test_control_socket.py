@@ -19,11 +19,10 @@ from serving.triton.version_control import Command, Outcome
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
+def temporary(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(short_folder))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    return tmp_path / "tmp"
+    return short_folder
 
 
 def outcomes(commands: ControlSocket, repository: Path) -> list[Outcome]:
@@ -83,7 +82,7 @@ def test_runtime_folder_of_the_login_is_the_second_choice(
     [first] = socket_paths(tmp_path)
     first.parent.mkdir(mode=0o755)
     first.parent.chmod(0o755)
-    login = tmp_path / "login"
+    login = temporary / "login"
     login.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(login))
     with contextlib.closing(ControlSocket(tmp_path)) as commands:

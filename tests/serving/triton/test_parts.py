@@ -44,10 +44,11 @@ def test_chosen_ports_differ_and_wanted_ones_are_kept() -> None:
 # RuntimeFiles
 
 
-def test_stale_runtime_files_are_removed_and_live_ones_kept(tmp_path: Path) -> None:
-    memory, temporary = tmp_path / "shm", tmp_path / "tmp"
-    for folder in (memory, temporary):
-        folder.mkdir()
+def test_stale_runtime_files_are_removed_and_live_ones_kept(
+    tmp_path: Path, short_folder: Path
+) -> None:
+    memory, temporary = tmp_path / "shm", short_folder
+    memory.mkdir()
     living = RuntimeFiles(memory, temporary)
     region = memory / f"{living.prefix}region"
     strange = memory / "other_lock"
