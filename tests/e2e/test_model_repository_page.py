@@ -19,11 +19,10 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def test_page_is_one_program_that_runs(stack: Stack, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = psutil.Process(triton_of(stack)).cmdline()
-    ports = dict(re.findall(r"--(http|grpc)-port=(\d+)", " ".join(arguments)))
+    (port,) = re.findall(r"--grpc-port=(\d+)", " ".join(arguments))
     program = "\n".join(BLOCK.findall(PAGE.read_text(encoding="utf-8")))
     for written, actual in (
-        ("127.0.0.1:8000", f"127.0.0.1:{ports['http']}"),
-        ("127.0.0.1:8001", f"127.0.0.1:{ports['grpc']}"),
+        ("127.0.0.1:8001", f"127.0.0.1:{port}"),
         ("model_repository/", f"{stack.repository}/"),
     ):
         assert written in program

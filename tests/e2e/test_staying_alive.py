@@ -107,7 +107,8 @@ async def test_hung_model_is_not_ready_then_restarted(
 async def test_hung_encoder_is_not_ready_then_restarted(
     pictures: Path, tmp_path: Path, http: Http, part: str
 ) -> None:
-    with running(pictures, tmp_path, TRIPTYCH_STUCK_AFTER=2) as stack:
+    # Longer than the 10 s after which a heartbeat is missed: the model is not ready in between.
+    with running(pictures, tmp_path, TRIPTYCH_STUCK_AFTER=14) as stack:
         client = http(stack)
         picture = base64.b64encode(PICTURE.read_bytes()).decode()
         body = {"images": [picture], "labels": ["a circle", "a square"]}

@@ -19,7 +19,7 @@ def test_every_served_task_has_a_tab_and_nothing_comes_from_elsewhere(open_page:
     tabs = screen.page.get_by_role("tab")
     tabs.first.wait_for()
     assert tabs.all_inner_texts() == [
-        "Translate", "Caption", "Zero-shot", "Generate",
+        "Translate", "Caption", "Zero-shot", "Generate", "Chat",
         "Fill mask", "Tag", "Classify", "Embed", "Rerank", "Score",
     ]  # fmt: skip
     assert len(screen.hosts) == 1

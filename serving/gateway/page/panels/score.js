@@ -42,7 +42,8 @@ function create(shell) {
   const fits = (example) => (model) => example.fits(model, shell.fieldsOf(model));
   const offered = EXAMPLES.filter((example) => shell.models.some(fits(example)));
   const apply = async (example) => {
-    shell.choose(fits(example));
+    const isPlain = (model) => fits(example)(model) && !model.tasks.includes("chat");
+    shell.choose(shell.models.some(isPlain) ? isPlain : fits(example)); // a chat expects its template
     text.value = example.text ?? "";
     targets.value = example.targets.map((one) => [one]);
     if (readsPictures()) await pictures.choose(SCENE);
