@@ -49,6 +49,8 @@ class WeightLayout:
 
 
 Entry = str | WeightLayout | None
+Names = dict[str, Entry]
+"""Checkpoint name → ours."""
 
 
 class Rename:
@@ -114,10 +116,14 @@ class Rename:
         return {f"{theirs}{name}": _prefix(entry, ours) for name, entry in self.table.items()}
 
 
-def projections(theirs: str, ours: str) -> dict[str, Entry]:
-    """An attention's four linear layers under the names that most of `transformers` uses."""
-    names = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
-    return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in names.items()}
+def projections(theirs: str, ours: str, names: str = "q_proj k_proj v_proj out_proj") -> Names:
+    """An attention's four linear layers.
+
+    Args:
+        names: Of query, key, value and output; most of `transformers` uses the default.
+    """
+    pairs = zip(names.split(), ("query", "key", "value", "out"), strict=True)
+    return {f"{theirs}.{name}": f"{ours}.{own}" for name, own in pairs}
 
 
 def with_and_without(prefix: str, table: Mapping[str, Entry]) -> dict[str, Entry]:

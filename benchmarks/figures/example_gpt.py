@@ -15,12 +15,13 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from export.checkpoint import load, open_checkpoint
+from export.decoding.language_model import LanguageModel
 from export.examples.bundles import CHECKPOINTS
 from export.examples.demo import BINDINGS
 from export.layers.attention import CachedAttention
 from export.layers.heads import Heads, Rows
 from export.layers.scores import attention_weights, causal
-from export.models.gpt2_lm import ARCHITECTURE, LanguageModel
+from export.models.gpt2_lm import ARCHITECTURE
 
 FOLDER = CHECKPOINTS / "example-gpt"
 INSTRUCTION = "Translate into the secret code."

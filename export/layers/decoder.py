@@ -18,16 +18,18 @@ from export.layers.heads import Heads, KeyValue, Rows
 class TransformerDecoder(nn.Module):
     """Tokens, caches and, of a source, keys and values → hidden states.
 
-    A model's own class builds `blocks` and defines `embed` and `logits`.
+    A model's own class builds `blocks` and `output` and defines `embed`.
 
     Attributes:
         heads: Shape of every layer's self-attention; of its cross-attention too.
         vocabulary_size: Tokens that it scores.
+        output: Hidden states are multiplied with its rows, (V, D).
     """
 
     heads: Heads
     vocabulary_size: int
     blocks: nn.ModuleList
+    output: Tensor
 
     @property
     def layers(self) -> int:
@@ -55,7 +57,7 @@ class TransformerDecoder(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""
-        raise NotImplementedError
+        return tied_logits(hidden, self.output)
 
     def forward(
         self,
@@ -109,6 +111,16 @@ class TransformerDecoder(nn.Module):
     def project_cross_kv(self, source: Tensor) -> list[KeyValue]:
         """Encoder output (B, S, D) → each layer's cross-attention keys and values."""
         return [block.cross.project_kv(source) for block in cast(list[DecoderBlock], self.blocks)]
+
+
+def output_table(tokens: nn.Embedding, *, is_tied: bool) -> Tensor:
+    """The rows that hidden states are multiplied with: the tokens' own, or a table beside them."""
+    return tokens.weight if is_tied else nn.Parameter(torch.zeros_like(tokens.weight))
+
+
+def output_name(*, is_tied: bool) -> str:
+    """What a decoder calls the parameter of `output_table`."""
+    return "tokens.weight" if is_tied else "output"
 
 
 def tied_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

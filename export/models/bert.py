@@ -164,7 +164,7 @@ def build(config: Config) -> TextModel:
     )
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 _LEAVES = {"gamma": "weight", "beta": "bias"}
 """Norms in checkpoints that were converted from TensorFlow."""

@@ -170,7 +170,7 @@ class BertDecoder(TransformerDecoder):
         return tied_logits(self.transform(hidden), self.output, self.output_bias)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def rename(config: Config, theirs: str, ours: str, model_type: str = "bert") -> dict[str, Entry]:

@@ -131,7 +131,7 @@ class Blip(nn.Module):
         self.decoder = bert_decoder.BertDecoder(config.decoder)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 _BLOCK = "vision_model.encoder.layers.*"
 _OWN = "encoder.blocks.*"

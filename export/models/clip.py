@@ -254,7 +254,7 @@ def zero_shot_section(model: CLIP, checkpoint: Checkpoint) -> dict[str, Any]:
     return {"logit_scale": model.logit_scale.exp().item()}
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def vision_names(theirs: str, ours: str) -> dict[str, Entry]:

@@ -188,7 +188,7 @@ class ResNetTower(FixedSizeTower):
         return functional.normalize(self.pooling(x.flatten(2).transpose(1, 2)), dim=-1)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def names(theirs: str, ours: str) -> dict[str, Entry]:

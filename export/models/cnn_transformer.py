@@ -89,7 +89,7 @@ class Captioner(nn.Module):
         self.decoder = transformer.Decoder(config.transformer, embedding)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def rename(config: Config) -> Rename:

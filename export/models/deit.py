@@ -146,7 +146,7 @@ def build(config: Config) -> ImageModel:
     return ImageModel(network, pooler, None, config.classes)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def rename_network(theirs: str, ours: str) -> dict[str, Entry]:

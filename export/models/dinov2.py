@@ -173,7 +173,7 @@ def build(config: Config) -> ImageModel:
     return ImageModel(network, pool, nn.Linear(pool.width, config.classes), config.classes)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 _THEIRS, _OURS = "encoder.layer.*", "blocks.*"
 NAMES: dict[str, Entry] = {

@@ -18,22 +18,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs
-from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
-from export.decoding.transformer import language_model_graphs
+from export.decoding.language_model import DecoderConfig, language_model
 from export.layers.attention import CachedAttention
-from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.decoder import TransformerDecoder, output_table
 from export.layers.heads import Heads, KeyValue, Rows
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models import llama
-from export.rename import Entry, Rename
+from export.rename import Names
 from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
 from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -42,31 +38,13 @@ POSITIONS = 8192
 """Default of `max_position_embeddings`."""
 
 
-@dataclass(frozen=True)
-class Config:
-    """The network's part of `config.json`."""
+@dataclass(frozen=True, kw_only=True)
+class Config(DecoderConfig):
+    """The network's part of `config.json`; layers differ in window and rotary positions only."""
 
-    vocabulary_size: int
-    positions: int
-    layers: tuple[Heads, ...]
-    """Of each layer; they differ in window and rotary positions only."""
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
     logits_cap: float | None
     """Logits l become c · tanh(l / c)."""
     has_head_norms: bool
-    has_tied_output: bool
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.layers[0].model_width
-
-    @property
-    def limits(self) -> Limits:
-        """Positions bound prompt and answer together; one place is for the answer."""
-        return Limits(max_input_tokens=self.positions - 1, max_total_tokens=self.positions)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -192,9 +170,7 @@ class Gemma(TransformerDecoder):
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.blocks = nn.ModuleList(Block(config, heads) for heads in config.layers)
         self.norm = RMSNorm(config.width, config.norm_epsilon, offset=1.0)
-        self.output = self.tokens.weight
-        if not config.has_tied_output:
-            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D)."""
@@ -206,7 +182,7 @@ class Gemma(TransformerDecoder):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, D) → (R, V)."""
-        logits = tied_logits(hidden, self.output)
+        logits = super().logits(hidden)
         return logits if self.logits_cap is None else soft_capped(logits, self.logits_cap)
 
 
@@ -215,47 +191,17 @@ def soft_capped(logits: Tensor, limit: float) -> Tensor:
     return limit * (logits / limit).tanh()
 
 
-class LanguageModel(nn.Module):
-    """The decoder, under the name that every generator has for it."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.decoder = Gemma(config)
+# ----------------------------------------------------------------------------------------- names
 
 
-# ---------------------------------------------------------------------------------------- rename
-
-
-def rename(config: Config) -> Rename:
-    """`transformers`' names → ours."""
-    theirs, ours = "model.layers.*", "decoder.blocks.*"
-    table: dict[str, Entry] = {
-        "model.embed_tokens": "decoder.tokens",
-        "lm_head.weight": "decoder.tokens.weight" if config.has_tied_output else "decoder.output",
-        f"{theirs}.input_layernorm": f"{ours}.attention_norm",
-        f"{theirs}.self_attn.q_proj": f"{ours}.attention.query",
-        f"{theirs}.self_attn.k_proj": f"{ours}.attention.key",
-        f"{theirs}.self_attn.v_proj": f"{ours}.attention.value",
-        f"{theirs}.self_attn.o_proj": f"{ours}.attention.out",
-        f"{theirs}.self_attn.q_norm": f"{ours}.attention.query_norm",
-        f"{theirs}.self_attn.k_norm": f"{ours}.attention.key_norm",
+def names(config: Config) -> Names:
+    """`transformers`' names → ours: Llama's, with norms on both sides."""
+    theirs, ours = "model.layers.*", "blocks.*"
+    return llama.NAMES | {
         f"{theirs}.post_attention_layernorm": f"{ours}.attention_out_norm",
         f"{theirs}.pre_feedforward_layernorm": f"{ours}.mlp_norm",
-        f"{theirs}.mlp.gate_proj": f"{ours}.mlp.gate",
-        f"{theirs}.mlp.up_proj": f"{ours}.mlp.up",
-        f"{theirs}.mlp.down_proj": f"{ours}.mlp.down",
         f"{theirs}.post_feedforward_layernorm": f"{ours}.mlp_out_norm",
-        "model.norm": "decoder.norm",
     }
-    return Rename(table)
-
-
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
-    """`step` (R, T, P dynamic; self-attention in place)."""
-    return language_model_graphs(model.decoder)
 
 
 # ------------------------------------------------------------------------------------------ twin
@@ -305,13 +251,4 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="gemma2",
-    tasks=LANGUAGE_TASKS,
-    read_config=read_config,
-    build=LanguageModel,
-    rename=rename,
-    graphs=graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-)
+ARCHITECTURE = language_model("gemma2", read_config, Gemma, names, TWIN)

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from export.architecture import Architecture
-from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
+from export.decoding.language_model import language_model
 from export.layers.heads import Heads
 from export.layers.rotary import Rotary
 from export.layers.rotary_config import rotary_of
@@ -102,13 +101,4 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="gemma3_text",
-    tasks=LANGUAGE_TASKS,
-    read_config=read_config,
-    build=gemma2.LanguageModel,
-    rename=gemma2.rename,
-    graphs=gemma2.graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-)
+ARCHITECTURE = language_model("gemma3_text", read_config, gemma2.Gemma, gemma2.names, TWIN)

@@ -14,25 +14,20 @@ layers; there is a cache, where `transformers` computes the whole row for each t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs
-from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
-from export.decoding.transformer import language_model_graphs
+from export.decoding.language_model import DecoderConfig, language_model
 from export.layers.attention import CachedAttention
 from export.layers.blocks import DecoderBlock
-from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.decoder import TransformerDecoder, output_table
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.rename import Entry, Rename, WeightLayout
+from export.rename import Names, WeightLayout, with_and_without
 from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
 from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -41,30 +36,7 @@ _ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "si
 """Names of this family → ours: its `gelu` is the one through tanh."""
 
 
-@dataclass(frozen=True)
-class Config:
-    """The network's part of `config.json`."""
-
-    vocabulary_size: int
-    positions: int
-    layers: int
-    heads: Heads
-    activation: str
-    norm_epsilon: float
-    has_tied_output: bool
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.heads.model_width
-
-    @property
-    def limits(self) -> Limits:
-        """The position table bounds prompt and answer together; one place is for the answer."""
-        return Limits(max_input_tokens=self.positions - 1, max_total_tokens=self.positions)
-
-
-def read_config(values: Mapping[str, Any]) -> Config:
+def read_config(values: Mapping[str, Any]) -> DecoderConfig:
     """The configuration.
 
     Raises:
@@ -78,11 +50,12 @@ def read_config(values: Mapping[str, Any]) -> Config:
             f"{reader.place}: afn = {name!r} is not supported; supported are: "
             f"{', '.join(_ACTIVATIONS)}"
         )
-    return Config(
+    width = reader.integer("n_embd")
+    return DecoderConfig(
         vocabulary_size=reader.integer("vocab_size", 40478),
         positions=reader.integer("n_positions", 512),
-        layers=reader.integer("n_layer"),
-        heads=Heads(reader.integer("n_embd"), reader.integer("n_head")),
+        layers=(Heads(width, reader.integer("n_head")),) * reader.integer("n_layer"),
+        mlp_width=4 * width,
         activation=_ACTIVATIONS[name],
         norm_epsilon=reader.number("layer_norm_epsilon", 1e-5),
         has_tied_output=reader.flag("tie_word_embeddings", True),
@@ -92,11 +65,11 @@ def read_config(values: Mapping[str, Any]) -> Config:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: Config) -> DecoderBlock:
+def block(config: DecoderConfig, heads: Heads) -> DecoderBlock:
     """Causal self-attention and MLP, each followed by residual and norm."""
     return DecoderBlock(
-        CachedAttention(config.heads),
-        MLP(config.width, 4 * config.width, config.activation),
+        CachedAttention(heads),
+        MLP(config.width, config.mlp_width, config.activation),
         partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
         is_norm_first=False,
     )
@@ -108,16 +81,14 @@ def block(config: Config) -> DecoderBlock:
 class GPT(TransformerDecoder):
     """Tokens → scores of the next token."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.heads = config.layers[0]
         self.vocabulary_size = config.vocabulary_size
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
-        self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
-        self.output = self.tokens.weight
-        if not config.has_tied_output:
-            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+        self.blocks = nn.ModuleList(block(config, heads) for heads in config.layers)
+        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D): token and position."""
@@ -125,29 +96,17 @@ class GPT(TransformerDecoder):
         positions = positions.clamp(max=self.positions.num_embeddings - 1)
         return self.tokens(tokens) + self.positions(positions)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(R, D) → (R, V)."""
-        return tied_logits(hidden, self.output)
+
+# ----------------------------------------------------------------------------------------- names
 
 
-class LanguageModel(nn.Module):
-    """The decoder, under the name that every generator has for it."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.decoder = GPT(config)
-
-
-# ---------------------------------------------------------------------------------------- rename
-
-
-def rename(config: Config) -> Rename:
+def names(config: DecoderConfig) -> Names:
     """`transformers`' names → ours; OpenAI's own folder has them without `transformer.`."""
-    ours = "decoder.blocks.*"
+    ours = "blocks.*"
     fused = (f"{ours}.attention.query", f"{ours}.attention.key", f"{ours}.attention.value")
-    table: dict[str, Entry] = {
-        "tokens_embed": "decoder.tokens",
-        "positions_embed": "decoder.positions",
+    table: Names = {
+        "tokens_embed": "tokens",
+        "positions_embed": "positions",
         "position_ids": None,
         "h.*.attn.bias": None,  # a causal mask that old versions stored
         "h.*.attn.c_attn": WeightLayout(fused, is_transposed=True),
@@ -157,17 +116,7 @@ def rename(config: Config) -> Rename:
         "h.*.mlp.c_proj": WeightLayout((f"{ours}.mlp.down",), is_transposed=True),
         "h.*.ln_2": f"{ours}.mlp_norm",
     }
-    named = {f"transformer.{name}": entry for name, entry in table.items()}
-    head = "decoder.tokens.weight" if config.has_tied_output else "decoder.output"
-    return Rename(named | table | {"lm_head.weight": head})
-
-
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
-    """`step` (R, T, P dynamic; self-attention in place)."""
-    return language_model_graphs(model.decoder)
+    return with_and_without("transformer.", table)
 
 
 # ------------------------------------------------------------------------------------------ twin
@@ -194,13 +143,4 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="gpt1",
-    tasks=LANGUAGE_TASKS,
-    read_config=read_config,
-    build=LanguageModel,
-    rename=rename,
-    graphs=graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-)
+ARCHITECTURE = language_model("gpt1", read_config, GPT, names, TWIN)

@@ -15,51 +15,24 @@ Differences from `transformers`: inference only; cross-attention keys and values
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
+from export.decoding.language_model import DecoderConfig
 from export.layers.attention import CachedAttention, CrossAttention
 from export.layers.blocks import DecoderBlock
-from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.decoder import TransformerDecoder, output_name, output_table
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.rename import Entry, Rename, WeightLayout
+from export.rename import Names, Rename, WeightLayout
 
 # ---------------------------------------------------------------------------------------- config
 
 
-@dataclass(frozen=True)
-class Config:
-    """The network's part of `config.json`."""
-
-    vocabulary_size: int
-    positions: int
-    layers: int
-    heads: Heads
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
-    is_scaled_by_layer: bool
-    """Attention scores of layer i are also divided by i + 1."""
-    has_tied_output: bool
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.heads.model_width
-
-    def layer_heads(self, layer: int) -> Heads:
-        """The heads of one layer, counted from 0."""
-        if not self.is_scaled_by_layer:
-            return self.heads
-        return replace(self.heads, scale=self.heads.score_scale / (layer + 1))
-
-
-def read_config(reader: ConfigReader, *, has_cross: bool) -> Config:
+def read_config(reader: ConfigReader, *, has_cross: bool) -> DecoderConfig:
     """The configuration; what we lack is refused.
 
     Args:
@@ -69,15 +42,18 @@ def read_config(reader: ConfigReader, *, has_cross: bool) -> Config:
     reader.divisible("n_embd", "n_head")
     width = reader.integer("n_embd")
     is_scaled = reader.flag("scale_attn_weights", True)
-    return Config(
+    heads = Heads(width, reader.integer("n_head"), scale=None if is_scaled else 1.0)
+    layers = (heads,) * reader.integer("n_layer")
+    if reader.flag("scale_attn_by_inverse_layer_idx", False):  # scores are also divided by i + 1
+        scales = (heads.score_scale / (layer + 1) for layer in range(len(layers)))
+        layers = tuple(replace(heads, scale=scale) for scale in scales)
+    return DecoderConfig(
         vocabulary_size=reader.integer("vocab_size"),
         positions=reader.integer("n_positions"),
-        layers=reader.integer("n_layer"),
-        heads=Heads(width, reader.integer("n_head"), scale=None if is_scaled else 1.0),
+        layers=layers,
         mlp_width=reader.integer("n_inner", 4 * width),
         activation=reader.text("activation_function", "gelu_new"),
         norm_epsilon=reader.number("layer_norm_epsilon", 1e-5),
-        is_scaled_by_layer=reader.flag("scale_attn_by_inverse_layer_idx", False),
         has_tied_output=reader.flag("tie_word_embeddings", True),
     )
 
@@ -85,9 +61,8 @@ def read_config(reader: ConfigReader, *, has_cross: bool) -> Config:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: Config, layer: int, *, has_cross: bool) -> DecoderBlock:
+def block(config: DecoderConfig, heads: Heads, *, has_cross: bool) -> DecoderBlock:
     """Causal self-attention, cross-attention where there is a source, and MLP, behind norms."""
-    heads = config.layer_heads(layer)
     return DecoderBlock(
         CachedAttention(heads),
         MLP(config.width, config.mlp_width, config.activation),
@@ -103,18 +78,16 @@ def block(config: Config, layer: int, *, has_cross: bool) -> DecoderBlock:
 class GPT2(TransformerDecoder):
     """Tokens and, with `has_cross`, a source's keys and values → scores of the next token."""
 
-    def __init__(self, config: Config, *, has_cross: bool = False) -> None:
+    def __init__(self, config: DecoderConfig, *, has_cross: bool = False) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.heads = config.layers[0]
         self.vocabulary_size = config.vocabulary_size
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
-        blocks = (block(config, layer, has_cross=has_cross) for layer in range(config.layers))
+        blocks = (block(config, heads, has_cross=has_cross) for heads in config.layers)
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.output = self.tokens.weight
-        if not config.has_tied_output:
-            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D): token and position."""
@@ -126,26 +99,21 @@ class GPT2(TransformerDecoder):
         """(R, T, D) → (R, T, D): the norm behind the last block."""
         return self.norm(x)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(R, D) → (R, V)."""
-        return tied_logits(hidden, self.output)
 
-
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 _BLOCK = "transformer.h.*"
+_FUSED = ("query", "key", "value")
 
 
-def rename(config: Config, theirs: str, ours: str) -> dict[str, Entry]:
-    """The table below a prefix on either side."""
+def names(config: DecoderConfig) -> Names:
+    """`transformers`' names → ours, but the output's."""
     own = "blocks.*"
-    fused = (f"{own}.attention.query", f"{own}.attention.key", f"{own}.attention.value")
-    table: dict[str, Entry] = {
+    table: Names = {
         "transformer.wte": "tokens",
         "transformer.wpe": "positions",
-        "lm_head.weight": "tokens.weight" if config.has_tied_output else "output",
         f"{_BLOCK}.ln_1": f"{own}.attention_norm",
-        f"{_BLOCK}.attn.c_attn": WeightLayout(fused, is_transposed=True),
+        f"{_BLOCK}.attn.c_attn": _conv1d(*(f"{own}.attention.{part}" for part in _FUSED)),
         f"{_BLOCK}.attn.c_proj": _conv1d(f"{own}.attention.out"),
         f"{_BLOCK}.ln_cross_attn": f"{own}.cross_norm",
         f"{_BLOCK}.crossattention.q_attn": _conv1d(f"{own}.cross.query"),
@@ -158,7 +126,13 @@ def rename(config: Config, theirs: str, ours: str) -> dict[str, Entry]:
     }
     for attention in ("attn", "crossattention"):  # causal masks that old versions stored
         table |= {f"{_BLOCK}.{attention}.{mask}": None for mask in ("bias", "masked_bias")}
-    return Rename(table).prefixed(theirs, ours)
+    return table
+
+
+def rename(config: DecoderConfig, theirs: str, ours: str) -> Names:
+    """The whole table below a prefix on either side."""
+    head = {"lm_head.weight": output_name(is_tied=config.has_tied_output)}
+    return Rename({**names(config), **head}).prefixed(theirs, ours)
 
 
 def _conv1d(*targets: str) -> WeightLayout:

@@ -11,67 +11,29 @@ Differences from `transformers`: see `gpt2.py`; there is no source, so the only 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
-from export.architecture import Architecture, Graphs
-from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
-from export.decoding.transformer import language_model_graphs
+from export.decoding.language_model import DecoderConfig, language_model
 from export.models import gpt2
-from export.rename import Rename
+from export.rename import Names
 from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
 
 
-@dataclass(frozen=True)
-class Config:
+def read_config(values: Mapping[str, Any]) -> DecoderConfig:
     """The decoder is all there is."""
-
-    decoder: gpt2.Config
-
-    @property
-    def limits(self) -> Limits:
-        """The position table bounds prompt and answer together; one place is for the answer."""
-        positions = self.decoder.positions
-        return Limits(max_input_tokens=positions - 1, max_total_tokens=positions)
+    return gpt2.read_config(ConfigReader(values), has_cross=False)
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration."""
-    return Config(gpt2.read_config(ConfigReader(values), has_cross=False))
+# ----------------------------------------------------------------------------------------- names
 
 
-# --------------------------------------------------------------------------------------- network
-
-
-class LanguageModel(nn.Module):
-    """The decoder, under the name that every generator has for it."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.decoder = gpt2.GPT2(config.decoder)
-
-
-# ---------------------------------------------------------------------------------------- rename
-
-
-def rename(config: Config) -> Rename:
+def names(config: DecoderConfig) -> Names:
     """`transformers`' names → ours, with and without the prefix."""
-    table = gpt2.rename(config.decoder, "", "decoder.")
-    return Rename(table | {name.removeprefix("transformer."): ours for name, ours in table.items()})
-
-
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
-    """`step` (R, T, P dynamic; self-attention in place)."""
-    return language_model_graphs(model.decoder)
+    table = gpt2.names(config)
+    return table | {name.removeprefix("transformer."): ours for name, ours in table.items()}
 
 
 # ------------------------------------------------------------------------------------------ twin
@@ -105,13 +67,4 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="gpt2",
-    tasks=LANGUAGE_TASKS,
-    read_config=read_config,
-    build=LanguageModel,
-    rename=rename,
-    graphs=graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-)
+ARCHITECTURE = language_model("gpt2", read_config, gpt2.GPT2, names, TWIN)

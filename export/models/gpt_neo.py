@@ -13,62 +13,34 @@ Differences from `transformers`: inference only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs
-from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
-from export.decoding.transformer import language_model_graphs
+from export.decoding.language_model import DecoderConfig, language_model
 from export.layers.attention import CachedAttention
 from export.layers.blocks import DecoderBlock
-from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.decoder import TransformerDecoder, output_table
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.rename import Entry, Rename, projections
+from export.rename import Names, projections
 from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
 from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
 
-@dataclass(frozen=True)
-class Config:
-    """The network's part of `config.json`."""
-
-    vocabulary_size: int
-    positions: int
-    layers: tuple[Heads, ...]
-    """Of each layer; they differ in their window only."""
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
-    has_tied_output: bool
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.layers[0].model_width
-
-    @property
-    def limits(self) -> Limits:
-        """The position table bounds prompt and answer together; one place is for the answer."""
-        return Limits(max_input_tokens=self.positions - 1, max_total_tokens=self.positions)
-
-
-def read_config(values: Mapping[str, Any]) -> Config:
+def read_config(values: Mapping[str, Any]) -> DecoderConfig:
     """The configuration."""
     reader = ConfigReader(values)
     reader.divisible("hidden_size", "num_heads")
     width, window = reader.integer("hidden_size"), reader.integer("window_size", 256)
     heads = Heads(width, reader.integer("num_heads"), bias=False, scale=1.0)
     kinds = _attention_kinds(reader)
-    return Config(
+    return DecoderConfig(
         vocabulary_size=reader.integer("vocab_size"),
         positions=reader.integer("max_position_embeddings", 2048),
         layers=tuple(replace(heads, window=window if kind == "local" else None) for kind in kinds),
@@ -106,7 +78,7 @@ def _attention_kinds(reader: ConfigReader) -> list[str]:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: Config, heads: Heads) -> DecoderBlock:
+def block(config: DecoderConfig, heads: Heads) -> DecoderBlock:
     """Causal self-attention and MLP, behind norms."""
     return DecoderBlock(
         CachedAttention(heads),
@@ -122,7 +94,7 @@ def block(config: Config, heads: Heads) -> DecoderBlock:
 class GPTNeo(TransformerDecoder):
     """Tokens → scores of the next token."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.heads = config.layers[0]
         self.vocabulary_size = config.vocabulary_size
@@ -130,9 +102,7 @@ class GPTNeo(TransformerDecoder):
         self.positions = nn.Embedding(config.positions, config.width)
         self.blocks = nn.ModuleList(block(config, heads) for heads in config.layers)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.output = self.tokens.weight
-        if not config.has_tied_output:
-            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D): token and position."""
@@ -144,47 +114,25 @@ class GPTNeo(TransformerDecoder):
         """(R, T, D) → (R, T, D): the norm behind the last block."""
         return self.norm(x)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(R, D) → (R, V)."""
-        return tied_logits(hidden, self.output)
+
+# ----------------------------------------------------------------------------------------- names
 
 
-class LanguageModel(nn.Module):
-    """The decoder, under the name that every generator has for it."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.decoder = GPTNeo(config)
-
-
-# ---------------------------------------------------------------------------------------- rename
-
-
-def rename(config: Config) -> Rename:
+def names(config: DecoderConfig) -> Names:
     """`transformers`' names → ours."""
-    theirs, ours = "transformer.h.*", "decoder.blocks.*"
-    table: dict[str, Entry] = {
-        "transformer.wte": "decoder.tokens",
-        "transformer.wpe": "decoder.positions",
-        "lm_head.weight": "decoder.tokens.weight" if config.has_tied_output else "decoder.output",
+    theirs, ours = "transformer.h.*", "blocks.*"
+    return {
+        "transformer.wte": "tokens",
+        "transformer.wpe": "positions",
         f"{theirs}.ln_1": f"{ours}.attention_norm",
+        **projections(f"{theirs}.attn.attention", f"{ours}.attention"),
+        f"{theirs}.attn.attention.bias": None,  # causal masks that old versions stored
+        f"{theirs}.attn.attention.masked_bias": None,
         f"{theirs}.ln_2": f"{ours}.mlp_norm",
         f"{theirs}.mlp.c_fc": f"{ours}.mlp.up",
         f"{theirs}.mlp.c_proj": f"{ours}.mlp.down",
-        "transformer.ln_f": "decoder.norm",
+        "transformer.ln_f": "norm",
     }
-    table |= projections(f"{theirs}.attn.attention", f"{ours}.attention")
-    for mask in ("bias", "masked_bias"):  # causal masks that old versions stored
-        table[f"{theirs}.attn.attention.{mask}"] = None
-    return Rename(table)
-
-
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
-    """`step` (R, T, P dynamic; self-attention in place)."""
-    return language_model_graphs(model.decoder)
 
 
 # ------------------------------------------------------------------------------------------ twin
@@ -224,13 +172,4 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="gpt_neo",
-    tasks=LANGUAGE_TASKS,
-    read_config=read_config,
-    build=LanguageModel,
-    rename=rename,
-    graphs=graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-)
+ARCHITECTURE = language_model("gpt_neo", read_config, GPTNeo, names, TWIN)

@@ -180,7 +180,7 @@ class Idefics(nn.Module):
         return PromptImages(positions=self.config.image.positions, token_id=self.config.image_token)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 _LLAMA, _OWN = "model.layers.*", "decoder.blocks.*"
 _GATED, _OWN_GATED = "model.gated_cross_attn_layers.*", "decoder.gated_blocks.*"

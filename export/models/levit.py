@@ -246,7 +246,7 @@ def build(config: Config) -> ImageModel:
     return ImageModel(LeViT(config), Mean(config.widths[-1]), head, config.classes)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def _normed(theirs: str, ours: str) -> dict[str, Entry]:

@@ -20,53 +20,31 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs
-from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
-from export.decoding.transformer import language_model_graphs
+from export.decoding.language_model import DecoderConfig, language_model
 from export.layers.attention import CachedAttention
 from export.layers.blocks import DecoderBlock
-from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.decoder import TransformerDecoder, output_table
 from export.layers.heads import Heads
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.layers.rotary_config import read_rotary
-from export.rename import Entry, Rename
+from export.rename import Names, projections
 from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
 from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
 
-@dataclass(frozen=True)
-class Config:
-    """The network's part of `config.json`."""
+@dataclass(frozen=True, kw_only=True)
+class Config(DecoderConfig):
+    """The network's part of `config.json`; layers differ in window and rotary positions only."""
 
-    vocabulary_size: int
-    positions: int
-    layers: tuple[Heads, ...]
-    """Of each layer; they differ in window and rotary positions only."""
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
     has_mlp_bias: bool
     has_head_norms: bool
     """Whether each head's queries and keys are normalised before they rotate."""
-    has_tied_output: bool
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.layers[0].model_width
-
-    @property
-    def limits(self) -> Limits:
-        """Positions bound prompt and answer together; one place is for the answer."""
-        return Limits(max_input_tokens=self.positions - 1, max_total_tokens=self.positions)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -196,9 +174,7 @@ class Llama(TransformerDecoder):
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.blocks = nn.ModuleList(block(config, heads) for heads in config.layers)
         self.norm = RMSNorm(config.width, config.norm_epsilon)
-        self.output = self.tokens.weight
-        if not config.has_tied_output:
-            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D)."""
@@ -208,51 +184,29 @@ class Llama(TransformerDecoder):
         """(R, T, D) → (R, T, D): the norm behind the last block."""
         return self.norm(x)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(R, D) → (R, V)."""
-        return tied_logits(hidden, self.output)
+
+# ----------------------------------------------------------------------------------------- names
 
 
-class LanguageModel(nn.Module):
-    """The decoder, under the name that every generator has for it."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.decoder = Llama(config)
-
-
-# ---------------------------------------------------------------------------------------- rename
-
-
-def rename(config: Config) -> Rename:
-    """`transformers`' names → ours."""
-    theirs, ours = "model.layers.*", "decoder.blocks.*"
-    table: dict[str, Entry] = {
-        "model.embed_tokens": "decoder.tokens",
-        "lm_head.weight": "decoder.tokens.weight" if config.has_tied_output else "decoder.output",
-        f"{theirs}.input_layernorm": f"{ours}.attention_norm",
-        f"{theirs}.self_attn.q_proj": f"{ours}.attention.query",
-        f"{theirs}.self_attn.k_proj": f"{ours}.attention.key",
-        f"{theirs}.self_attn.v_proj": f"{ours}.attention.value",
-        f"{theirs}.self_attn.o_proj": f"{ours}.attention.out",
-        f"{theirs}.self_attn.q_norm": f"{ours}.attention.query_norm",
-        f"{theirs}.self_attn.k_norm": f"{ours}.attention.key_norm",
-        f"{theirs}.self_attn.rotary_emb.inv_freq": None,  # which old versions stored
-        f"{theirs}.post_attention_layernorm": f"{ours}.mlp_norm",
-        f"{theirs}.mlp.gate_proj": f"{ours}.mlp.gate",
-        f"{theirs}.mlp.up_proj": f"{ours}.mlp.up",
-        f"{theirs}.mlp.down_proj": f"{ours}.mlp.down",
-        "model.norm": "decoder.norm",
-    }
-    return Rename(table)
+_THEIRS, _OURS = "model.layers.*", "blocks.*"
+NAMES: Names = {
+    "model.embed_tokens": "tokens",
+    f"{_THEIRS}.input_layernorm": f"{_OURS}.attention_norm",
+    **projections(f"{_THEIRS}.self_attn", f"{_OURS}.attention", "q_proj k_proj v_proj o_proj"),
+    f"{_THEIRS}.self_attn.q_norm": f"{_OURS}.attention.query_norm",
+    f"{_THEIRS}.self_attn.k_norm": f"{_OURS}.attention.key_norm",
+    f"{_THEIRS}.post_attention_layernorm": f"{_OURS}.mlp_norm",
+    f"{_THEIRS}.mlp.gate_proj": f"{_OURS}.mlp.gate",
+    f"{_THEIRS}.mlp.up_proj": f"{_OURS}.mlp.up",
+    f"{_THEIRS}.mlp.down_proj": f"{_OURS}.mlp.down",
+    "model.norm": "norm",
+}
+"""`transformers`' names → ours."""
 
 
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
-    """`step` (R, T, P dynamic; self-attention in place)."""
-    return language_model_graphs(model.decoder)
+def names(config: Config) -> Names:
+    """The table, with the rotary frequencies that old versions stored."""
+    return {**NAMES, f"{_THEIRS}.self_attn.rotary_emb.inv_freq": None}
 
 
 # ------------------------------------------------------------------------------------------ twin
@@ -331,13 +285,4 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="llama",
-    tasks=LANGUAGE_TASKS,
-    read_config=read_config,
-    build=LanguageModel,
-    rename=rename,
-    graphs=graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-)
+ARCHITECTURE = language_model("llama", read_config, Llama, names, TWIN)

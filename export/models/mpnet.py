@@ -73,7 +73,7 @@ def build(config: Config) -> TextModel:
     return roberta.with_heads(Encoder(config), config)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def rename(config: Config) -> Rename:

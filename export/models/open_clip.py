@@ -165,7 +165,7 @@ def build(config: Config) -> CLIP:
     return CLIP(ImageTower(config.image, width), TextTower(config.text, width))
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def rename(config: Config) -> Rename:

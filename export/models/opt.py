@@ -18,21 +18,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs
-from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
-from export.decoding.transformer import language_model_graphs
+from export.decoding.language_model import DecoderConfig, language_model
 from export.layers.attention import CachedAttention
 from export.layers.blocks import DecoderBlock
-from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.decoder import TransformerDecoder, output_table
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.rename import Entry, Rename, projections
+from export.rename import Names, projections, with_and_without
 from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
 
 OFFSET = 2
 """Rows of the position table before that of position 0."""
@@ -40,32 +36,15 @@ OFFSET = 2
 # ---------------------------------------------------------------------------------------- config
 
 
-@dataclass(frozen=True)
-class Config:
+@dataclass(frozen=True, kw_only=True)
+class Config(DecoderConfig):
     """The network's part of `config.json`."""
 
-    vocabulary_size: int
-    positions: int
-    layers: int
-    heads: Heads
     embedding_width: int
     """E."""
-    mlp_width: int
-    activation: str
     is_norm_first: bool
     has_final_norm: bool
     has_norm_weights: bool
-    has_tied_output: bool
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.heads.model_width
-
-    @property
-    def limits(self) -> Limits:
-        """The position table bounds prompt and answer together; one place is for the answer."""
-        return Limits(max_input_tokens=self.positions - 1, max_total_tokens=self.positions)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -73,15 +52,16 @@ def read_config(values: Mapping[str, Any]) -> Config:
     reader = ConfigReader(values)
     reader.divisible("hidden_size", "num_attention_heads")
     width, bias = reader.integer("hidden_size"), reader.flag("enable_bias", True)
+    heads = Heads(width, reader.integer("num_attention_heads"), bias=bias, out_bias=bias)
     is_norm_first = reader.flag("do_layer_norm_before", True)
     return Config(
         vocabulary_size=reader.integer("vocab_size"),
         positions=reader.integer("max_position_embeddings", 2048),
-        layers=reader.integer("num_hidden_layers"),
-        heads=Heads(width, reader.integer("num_attention_heads"), bias=bias, out_bias=bias),
+        layers=(heads,) * reader.integer("num_hidden_layers"),
         embedding_width=reader.integer("word_embed_proj_dim", width),
         mlp_width=reader.integer("ffn_dim"),
         activation=reader.text("activation_function", "relu"),
+        norm_epsilon=1e-5,
         is_norm_first=is_norm_first,
         has_final_norm=is_norm_first and not reader.flag("_remove_final_layer_norm", False),
         has_norm_weights=reader.flag("layer_norm_elementwise_affine", True),
@@ -94,14 +74,15 @@ def read_config(values: Mapping[str, Any]) -> Config:
 
 def norm(config: Config) -> nn.LayerNorm:
     """The norm of every sub-layer."""
-    return nn.LayerNorm(config.width, elementwise_affine=config.has_norm_weights)
+    affine = config.has_norm_weights
+    return nn.LayerNorm(config.width, config.norm_epsilon, elementwise_affine=affine)
 
 
-def block(config: Config) -> DecoderBlock:
+def block(config: Config, heads: Heads) -> DecoderBlock:
     """Causal self-attention and MLP, norms in front or, in the 350M model, behind."""
     return DecoderBlock(
-        CachedAttention(config.heads),
-        MLP(config.width, config.mlp_width, config.activation, bias=config.heads.bias),
+        CachedAttention(heads),
+        MLP(config.width, config.mlp_width, config.activation, bias=heads.bias),
         partial(norm, config),
         is_norm_first=config.is_norm_first,
     )
@@ -115,7 +96,7 @@ class OPT(TransformerDecoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.heads = config.layers[0]
         self.vocabulary_size = config.vocabulary_size
         inner, width = config.embedding_width, config.width
         self.tokens = nn.Embedding(config.vocabulary_size, inner)
@@ -123,11 +104,9 @@ class OPT(TransformerDecoder):
         is_narrow = inner != width
         self.widen = nn.Linear(inner, width, bias=False) if is_narrow else nn.Identity()
         self.narrow = nn.Linear(width, inner, bias=False) if is_narrow else nn.Identity()
-        self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(block(config, heads) for heads in config.layers)
         self.norm = norm(config) if config.has_final_norm else nn.Identity()
-        self.output = self.tokens.weight
-        if not config.has_tied_output:
-            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, inner))
+        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D): token, made as wide as the model, and position."""
@@ -139,48 +118,26 @@ class OPT(TransformerDecoder):
         """(R, T, D) → (R, T, E)."""
         return self.narrow(self.norm(x))
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(R, E) → (R, V)."""
-        return tied_logits(hidden, self.output)
+
+# ----------------------------------------------------------------------------------------- names
 
 
-class LanguageModel(nn.Module):
-    """The decoder, under the name that every generator has for it."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.decoder = OPT(config)
-
-
-# ---------------------------------------------------------------------------------------- rename
-
-
-def rename(config: Config) -> Rename:
+def names(config: Config) -> Names:
     """`transformers`' names → ours; Meta's own folders have them without `model.`."""
-    theirs, ours = "decoder.layers.*", "decoder.blocks.*"
-    table: dict[str, Entry] = {
-        "decoder.embed_tokens": "decoder.tokens",
-        "decoder.embed_positions": "decoder.positions",
-        "decoder.project_in": "decoder.widen",
-        "decoder.project_out": "decoder.narrow",
-        "decoder.final_layer_norm": "decoder.norm",
+    theirs, ours = "decoder.layers.*", "blocks.*"
+    table: Names = {
+        "decoder.embed_tokens": "tokens",
+        "decoder.embed_positions": "positions",
+        "decoder.project_in": "widen",
+        "decoder.project_out": "narrow",
+        "decoder.final_layer_norm": "norm",
         f"{theirs}.self_attn_layer_norm": f"{ours}.attention_norm",
+        **projections(f"{theirs}.self_attn", f"{ours}.attention"),
+        f"{theirs}.final_layer_norm": f"{ours}.mlp_norm",
         f"{theirs}.fc1": f"{ours}.mlp.up",
         f"{theirs}.fc2": f"{ours}.mlp.down",
-        f"{theirs}.final_layer_norm": f"{ours}.mlp_norm",
     }
-    table |= projections(f"{theirs}.self_attn", f"{ours}.attention")
-    named = {f"model.{name}": entry for name, entry in table.items()}
-    head = "decoder.tokens.weight" if config.has_tied_output else "decoder.output"
-    return Rename(named | table | {"lm_head.weight": head})
-
-
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
-    """`step` (R, T, P dynamic; self-attention in place)."""
-    return language_model_graphs(model.decoder)
+    return with_and_without("model.", table)
 
 
 # ------------------------------------------------------------------------------------------ twin
@@ -223,13 +180,4 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="opt",
-    tasks=LANGUAGE_TASKS,
-    read_config=read_config,
-    build=LanguageModel,
-    rename=rename,
-    graphs=graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-)
+ARCHITECTURE = language_model("opt", read_config, OPT, names, TWIN)

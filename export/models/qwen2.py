@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from export.architecture import Architecture
-from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
+from export.decoding.language_model import language_model
 from export.layers.heads import Heads
 from export.models import llama
 from export.twin import Twin
@@ -86,13 +85,4 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="qwen2",
-    tasks=LANGUAGE_TASKS,
-    read_config=read_config,
-    build=llama.LanguageModel,
-    rename=llama.rename,
-    graphs=llama.graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-)
+ARCHITECTURE = language_model("qwen2", read_config, llama.Llama, llama.names, TWIN)

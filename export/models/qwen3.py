@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from export.architecture import Architecture
-from export.chat import LANGUAGE_TASKS
 from export.config_reader import ConfigReader
+from export.decoding.language_model import language_model
 from export.models import llama, qwen2
 from export.twin import Twin
 
@@ -66,13 +65,4 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="qwen3",
-    tasks=LANGUAGE_TASKS,
-    read_config=read_config,
-    build=llama.LanguageModel,
-    rename=llama.rename,
-    graphs=llama.graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-)
+ARCHITECTURE = language_model("qwen3", read_config, llama.Llama, llama.names, TWIN)

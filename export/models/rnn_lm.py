@@ -19,14 +19,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, no_section
+from export.architecture import Architecture, no_section
 from export.config_reader import ConfigReader
+from export.decoding.language_model import LanguageModel
 from export.decoding.recurrent import StateDecoder, recurrent_lm_graphs
 from export.layers.cells import States
 from export.layers.recurrent_config import RecurrentConfig
-from export.rename import Entry, Rename
+from export.rename import Rename
 from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
+from serving.bundle import Limits
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -71,32 +72,13 @@ class Decoder(StateDecoder):
         return self.output(hidden), after
 
 
-class LanguageModel(nn.Module):
-    """The decoder, under the name that every generator has for it."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.decoder = Decoder(config)
-
-
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def rename(config: Config) -> Rename:
     """The names of `torch.nn` → ours."""
-    names = config.tensor_names()
-    table: dict[str, Entry] = {
-        f"rnn.{theirs}": f"decoder.rnn.{ours}" for theirs, ours in names.items()
-    }
-    return Rename({"embedding": "decoder.words", "output": "decoder.output"} | table)
-
-
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: LanguageModel, image: ImageSpec | None = None) -> Graphs:
-    """`step` (R dynamic; one token a call)."""
-    return recurrent_lm_graphs(model.decoder)
+    names = {f"rnn.{name}": f"decoder.rnn.{own}" for name, own in config.tensor_names().items()}
+    return Rename({"embedding": "decoder.words", "output": "decoder.output", **names})
 
 
 # ------------------------------------------------------------------------------------------ twin
@@ -133,9 +115,9 @@ ARCHITECTURE = Architecture(
     name="rnn_lm",
     tasks={"generate": no_section},
     read_config=read_config,
-    build=LanguageModel,
+    build=lambda config: LanguageModel(Decoder(config)),
     rename=rename,
-    graphs=graphs,
+    graphs=lambda model, image: recurrent_lm_graphs(model.decoder),
     tokenizer="tokenizers",
     twin=TWIN,
 )

@@ -131,7 +131,7 @@ class Seq2Seq(nn.Module):
         self.decoder = Decoder(config, self.encoder.rnn.output_width)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def rename(config: Config) -> Rename:

@@ -94,7 +94,7 @@ def with_heads(encoder: bert.Encoder, config: bert.Config) -> TextModel:
     )
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def rename(config: Config) -> Rename:

@@ -220,7 +220,7 @@ def zero_shot_section(model: SigLIP, checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def rename(config: Config) -> Rename:

@@ -56,7 +56,7 @@ def build(config: Config) -> ImageModel:
     return ImageModel(network, Mean(width), head, config.classes)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def rename(config: Config) -> Rename:

@@ -193,7 +193,7 @@ class Transformer(nn.Module):
         self.decoder = Decoder(config, embedding)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 
 def _attention(theirs: str, ours: str) -> dict[str, Entry]:

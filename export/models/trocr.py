@@ -170,7 +170,7 @@ class TrOCR(TransformerDecoder):
         return tied_logits(hidden, self.output)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 _BLOCK = "model.decoder.layers.*"
 

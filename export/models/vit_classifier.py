@@ -81,7 +81,7 @@ def pooler(config: Config) -> Pooler:
     return Pooler(config.vit.width, config.pooler_width, config.pooler_activation)
 
 
-# ---------------------------------------------------------------------------------------- rename
+# ----------------------------------------------------------------------------------------- names
 
 POOLER: dict[str, Entry] = {"pooler.dense": "pool.dense"}
 OPTIONAL = frozenset({"pool.dense.weight", "pool.dense.bias"})
