@@ -16,7 +16,8 @@ from rich.console import Console
 
 from benchmarks.encoders import in_process, report, served
 from benchmarks.encoders.models import MODELS
-from benchmarks.speed import machine
+from benchmarks.harness import machine
+from benchmarks.harness.report import write_json
 
 CACHE = Path(__file__).parents[1] / ".cache"
 RESULTS = Path(__file__).parents[1] / "results" / "encoders.json"
@@ -49,7 +50,7 @@ def main() -> int:
         console.print(report.table([row for row in rows if row["model"] == model], section))
         about["load"] = {"before": before, "after": machine.load()}
         half = report.merged(found[section.name], section, run, about, rows)
-        report.save(found | {section.name: half}, arguments.output)
+        write_json(found | {section.name: half}, arguments.output)
     for line in report.ratio_lines(report.ratios(rows, section)):
         console.print(line)
     return 1 if any(row.get("failures") for row in rows) else 0

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.encoders.in_process import Process
+from benchmarks.encoders.in_process import compute_outputs, start
 from benchmarks.encoders.models import MODELS, Work
 from benchmarks.encoders.servers import Server
 from benchmarks.encoders.traffic import Item
@@ -42,8 +42,8 @@ def item(work: Work) -> Item:
 
 def reference(model: str, works: Sequence[Work], cache: Path) -> Vectors:
     """The vectors of `transformers`, in a process that ends afterwards."""
-    with Process(REFERENCE, model, cache) as process:
-        return [process.outputs(work)[0] for work in works]
+    with start(REFERENCE, model, cache) as process:
+        return [compute_outputs(process, work)[0] for work in works]
 
 
 def check(engine: str, server: Server, works: Sequence[Work], expected: Vectors) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import Any
 
 from rich.table import Table
 
+from benchmarks.harness import report as harness
+
 Row = dict[str, Any]
 NAMES = {
     "bert-base": "BERT-base",
@@ -136,9 +138,7 @@ def table(rows: Sequence[Row], section: Section) -> Table:
 
 def markdown(rows: Sequence[Row], section: Section) -> str:
     """The same table for the README."""
-    header, lines = cells(rows, section)
-    rule = ["---"] * len(header)
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *lines])
+    return harness.markdown(*cells(rows, section))
 
 
 def cells(rows: Sequence[Row], section: Section) -> tuple[list[str], list[list[str]]]:
@@ -204,11 +204,3 @@ def page(report: dict[str, Any]) -> str:
             lines = "\n".join(ratio_lines(ratios(part["rows"], section)))
             parts.append(f"{markdown(part['rows'], section)}\n\n{lines}")
     return "\n\n".join(parts)
-
-
-def save(report: dict[str, Any], file: Path) -> None:
-    """Written whole, or not at all."""
-    text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
-    staged = file.with_suffix(".partial")
-    staged.write_text(text, encoding="utf-8")
-    staged.replace(file)

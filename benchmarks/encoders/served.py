@@ -7,7 +7,6 @@ idle. One text or one JPEG file a request, as users send them; joining them is t
 from __future__ import annotations
 
 import itertools
-import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,8 +22,9 @@ from benchmarks.encoders import agreement
 from benchmarks.encoders.models import MODELS
 from benchmarks.encoders.servers import Server, running, summary, supports
 from benchmarks.encoders.traffic import Item, Traffic
-from benchmarks.speed.processes import CLIENT, OTHER
-from benchmarks.speed.served import Loop, closed_loop
+from benchmarks.harness.closed_loop import Loop, closed_loop
+from benchmarks.harness.processes import CLIENT, OTHER
+from benchmarks.harness.rounds import interleave
 
 ENGINES = (
     "triptych openvino-int8",
@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 
 @dataclass
-class Contender:
+class ServedSystem:
     """A running server and what it did so far."""
 
     engine: str
@@ -63,7 +63,9 @@ class Contender:
         self.server.take_failures()
         self.server.close()
 
-    def play(self, traffic: Traffic, in_flight: int, items: Iterator[Item], least_s: float) -> None:
+    def measure(
+        self, traffic: Traffic, in_flight: int, items: Iterator[Item], least_s: float
+    ) -> None:
         """One loop, long enough for each request to be answered about once while it counts."""
         wait_s = in_flight * self.slowest_s.get(traffic, 0.0)
         loop = closed_loop(
@@ -111,28 +113,28 @@ def measure(
     works = agreement.probes(model, longest)
     with console.status(f"{model}: the vectors of transformers"):
         expected = agreement.reference(model, works, cache)
-    contenders = []
+    systems = []
     with ExitStack() as stack:
         for engine in (engine for engine in engines if supports(engine, model)):
             with console.status(f"starting {engine} with {model}"):
                 server = stack.enter_context(running(engine, model, cache))
                 agreed = agreement.check(engine, server, works, expected)
             console.print(f"{model}, {engine}: {agreed}")
-            contenders.append(Contender(engine, server, agreed))
+            systems.append(ServedSystem(engine, server, agreed))
         for traffic in kinds(model, longest, titles):
             with console.status(f"{model}, {traffic.title}"):
-                take_turns(contenders, traffic, levels, rounds, least_s, console)
+                take_turns(systems, traffic, levels, rounds, least_s, console)
     return [
         {"model": model, "work": traffic.title, "in_flight": in_flight, "engine": one.engine}
         | row(one.engine, loops, one.failures[traffic, in_flight])
         | {"agreement": one.agreement}
-        for one in contenders
+        for one in systems
         for (traffic, in_flight), loops in one.loops.items()
     ]
 
 
 def take_turns(
-    contenders: Sequence[Contender],
+    systems: Sequence[ServedSystem],
     traffic: Traffic,
     levels: Sequence[int],
     rounds: int,
@@ -140,20 +142,15 @@ def take_turns(
     console: Console,
 ) -> None:
     """All levels in each round, with the servers in another order each."""
-    shuffle, items = random.Random(0), traffic.items(seed=0)
-    for one in contenders:
+    items, levels = traffic.items(seed=0), sorted(levels)
+    for one in systems:
         one.warm_up(traffic, items)
-    for _ in range(rounds):
-        for in_flight in sorted(levels):
-            order = shuffle.sample(list(contenders), len(contenders))
-            for one in order:
-                if not one.fits(traffic, in_flight):
-                    console.print(
-                        f"{one.engine}, {in_flight} in flight: over {LONGEST_WAIT_S:.0f} s"
-                    )
-                    continue
-                time.sleep(LEAST_FILL_S)  # the other server's threads stop spinning
-                one.play(traffic, in_flight, items, least_s)
+    for number, one in interleave(systems, rounds * len(levels), LEAST_FILL_S):
+        in_flight = levels[number % len(levels)]
+        if one.fits(traffic, in_flight):
+            one.measure(traffic, in_flight, items, least_s)
+        else:
+            console.print(f"{one.engine}, {in_flight} in flight: over {LONGEST_WAIT_S:.0f} s")
 
 
 def row(engine: str, loops: Sequence[Loop], failures: list[str]) -> Row:

@@ -31,7 +31,7 @@ _SPLIT = "held_out"
 
 
 @dataclass(frozen=True)
-class Data:
+class Measurements:
     """One sentence's alignment by each model, and shares over held-out sentences.
 
     Attributes:
@@ -52,13 +52,13 @@ class Data:
     ends: tuple[float, float]
 
 
-def measure(client: Client) -> Data:
+def measure(client: Client) -> Measurements:
     """Translates the two sentences, then the held-out ones."""
     french, english = Reader(client, "example-en-fr"), Reader(client, "example-es-en", words=True)
     reversed_share = score_gazette.alignment_share(french.read, _SPLIT, COUNT, only_reversed=True)
     inverted_share, _ = score_inversions.inversion_shares(english.read, _SPLIT, COUNT)
     readers = (french, english)
-    return Data(
+    return Measurements(
         french.align([AGREEMENT])[0][1],
         english.align([SPANISH])[0][1],
         reversed_share,
@@ -116,7 +116,7 @@ class Reader:
         return words.by_column(found.source_tokens, rows)
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """Both matrices, target tokens down and source tokens across."""
     figure, ((left, right),) = style.canvas(8.4, 4.4, 1, 2)
     for axis, found, title in (
@@ -129,7 +129,7 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """Shares of the words aligned right, and how sharp and how idle the rows are."""
     return {
         "example-en-fr, reversed words aligned with their own": percent(data.reversed_share),

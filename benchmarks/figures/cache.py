@@ -31,7 +31,7 @@ THREADS = 1
 
 
 @dataclass(frozen=True)
-class Data:
+class Measurements:
     """Least seconds of several runs for one more token, and how far both ways' logits differ.
 
     Attributes:
@@ -45,13 +45,13 @@ class Data:
     difference: float
 
 
-def measure(lengths: tuple[int, ...] = LENGTHS) -> Data:
+def measure(lengths: tuple[int, ...] = LENGTHS) -> Measurements:
     """Exports a random network, then times both ways in turn."""
     with tempfile.TemporaryDirectory() as folder:
         step = Step(Path(folder))
         rows = [_timed(step, length) for length in lengths]
     cached, whole, differences = zip(*rows, strict=True)
-    return Data(np.array(cached), np.array(whole), max(differences))
+    return Measurements(np.array(cached), np.array(whole), max(differences))
 
 
 class Step:
@@ -112,7 +112,7 @@ def _timed(step: Step, length: int) -> tuple[float, float, float]:
     return min(cached), min(whole), difference
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """Milliseconds by length, both axes logarithmic."""
     figure, ((axis,),) = style.canvas(4.6, 2.9)
     axis.loglog(LENGTHS, 1e3 * data.without, "o-", ms=3, color="tab:red", label="without a cache")
@@ -125,7 +125,7 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """Times at the shortest and the longest length."""
     first, last = LENGTHS[0], LENGTHS[-1]
     ratio = data.without / data.with_cache

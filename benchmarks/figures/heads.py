@@ -24,7 +24,7 @@ PREVIOUS, INDUCTION, LATE = (0, 0), (1, 0), (3, 2)
 
 
 @dataclass(frozen=True)
-class Data:
+class Measurements:
     """Weights after mask and softmax.
 
     Attributes:
@@ -43,13 +43,13 @@ class Data:
         return earlier[0] + 3
 
 
-def measure() -> Data:
+def measure() -> Measurements:
     """All heads' weights for the prompt."""
     read = read_prompt()
-    return Data(read.tokens, np.stack(read.weights))
+    return Measurements(read.tokens, np.stack(read.weights))
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """Three heads and a mean."""
     panels = {
         f"layer {layer + 1}, head {head + 1}": data.weights[layer, head]
@@ -66,7 +66,7 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """How sharply the two heads of the lookup attend, and what is left of it in the mean."""
     previous = data.weights[PREVIOUS]
     induction = data.weights[INDUCTION]

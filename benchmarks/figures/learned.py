@@ -30,7 +30,7 @@ SHOWN = ((0, 0), (2, 5))
 
 
 @dataclass(frozen=True)
-class Data:
+class Measurements:
     """Cosines of texts' positions (positions, positions), of patches (8, 8, 8, 8)."""
 
     bert: NDArray[Any]
@@ -38,12 +38,12 @@ class Data:
     vit: NDArray[Any]
 
 
-def measure() -> Data:
+def measure() -> Measurements:
     """Cosines of the committed tables, each about its mean vector."""
     bert, gpt, vit = (_table(name) for name in NAMES)
     patches = vit[1:]  # the class token has no place
     side = math.isqrt(len(patches))
-    return Data(cosines(bert), cosines(gpt), cosines(patches).reshape((side,) * 4))
+    return Measurements(cosines(bert), cosines(gpt), cosines(patches).reshape((side,) * 4))
 
 
 def _table(name: str) -> NDArray[Any]:
@@ -61,7 +61,7 @@ def cosines(vectors: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """Two matrices, and two patches' maps."""
     figure, axes = style.canvas(8.4, 2.9, 2, 3, width_ratios=(2, 2, 1))
     signed = {"cmap": "RdBu", "vmin": -1, "vmax": 1}
@@ -79,7 +79,7 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """Whether near positions are alike, and mirrored patches."""
     return {
         "example-bert, mean cosine at distance 1": f"{np.diag(data.bert, 1).mean():.2f}",

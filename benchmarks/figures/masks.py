@@ -24,7 +24,7 @@ PER_IMAGE = 3  # vectors of each image
 
 
 @dataclass(frozen=True)
-class Data:
+class Measurements:
     """Masks, (queries, keys) bool each."""
 
     padding: Tensor
@@ -35,10 +35,10 @@ class Data:
     images: Tensor
 
 
-def measure() -> Data:
+def measure() -> Measurements:
     """Small masks by the functions that the layers call."""
     positions = torch.arange(SIZE)[None]
-    return Data(
+    return Measurements(
         padding=within(torch.tensor([LENGTH]), SIZE).expand(SIZE, SIZE),
         causal=causal(positions, SIZE, None)[0],
         window=causal(positions, SIZE, WINDOW)[0],
@@ -69,7 +69,7 @@ def last_image(words: list[str], per_image: int) -> Tensor:
     return mask.bias[0, 0] == 0
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """Six masks; blue is what is seen."""
     figure, axes = style.canvas(8.4, 5.6, 2, 3)
     panels = (
@@ -101,7 +101,7 @@ def _grid(axis: Axes, rows: int, columns: int) -> None:
         axis.axvline(column - 0.5, color="lightgray", lw=0.5)
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """Shares of the pairs that are computed for nothing, of the masks drawn."""
     return {"pairs that the causal mask hides": percent(1 - float(data.causal.float().mean()))}
 

@@ -72,10 +72,10 @@ class Cache:
         return sum(layer * min(length, window or length) for window in self.windows)
 
 
-Data = dict[str, Cache]
+Measurements = dict[str, Cache]
 
 
-def measure() -> Data:
+def measure() -> Measurements:
     """The caches of the named checkpoints."""
     return {one.name: _cache(one.config) for one in listed() if one.name in NAMES}
 
@@ -95,7 +95,7 @@ def _cache(values: object) -> Cache:
     return Cache(first.count, first.groups, footprint.position, windows)
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """Bytes of a position, and of a sequence by its length."""
     figure, ((first, second),) = style.canvas(8.4, 3, 1, 2)
     rows = [
@@ -125,7 +125,7 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """KiB of a position, and what a cache of windows would save."""
     found = {
         f"{name}, KiB a position": f"{cache.position_bytes / KIB:.0f}"

@@ -29,18 +29,18 @@ SKIPPED = ("a", "on", "background")
 
 
 @dataclass(frozen=True)
-class Data:
+class Measurements:
     """By model: the words of one caption with their maps, and shares over held-out pictures."""
 
     captions: dict[str, list[TokenMap]]
     shares: dict[str, dict[str, float]]
 
 
-def measure(client: Client) -> Data:
+def measure(client: Client) -> Measurements:
     """Captions of one picture, then of the held-out ones."""
     observers = {model: Observer(client, model) for model in MODELS}
     picture = pictures.scene(PICTURE)
-    return Data(
+    return Measurements(
         {model: observer.observe([picture])[0] for model, observer in observers.items()},
         {
             model: attention_scores(observer.observe, COUNT, TEST_SEED)
@@ -73,7 +73,7 @@ def _words(item: Any) -> list[TokenMap]:
     return [TokenMap(text, grid[i]) for i, text in enumerate(texts) if text in known]
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """A row for each model, a picture for each word."""
     picture = pictures.scene(PICTURE)
     kept = {
@@ -93,7 +93,7 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """The shares of both models."""
     return {
         f"{model}, {name}": percent(share)

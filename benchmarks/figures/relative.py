@@ -19,7 +19,7 @@ REACH = 160
 
 
 @dataclass(frozen=True)
-class Data:
+class Measurements:
     """Buckets by the key's position minus the query's."""
 
     distances: NDArray[Any]
@@ -27,17 +27,17 @@ class Data:
     decoder: NDArray[Any]
 
 
-def measure() -> Data:
+def measure() -> Measurements:
     """Buckets of an encoder's and a decoder's layers."""
     distances = torch.arange(-REACH, REACH + 1)
     found = [
         RelativePositions(1, BUCKETS, FARTHEST, is_bidirectional=both).bucket(distances).numpy()
         for both in (True, False)
     ]
-    return Data(distances.numpy(), *found)
+    return Measurements(distances.numpy(), *found)
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """Two staircases, and a matrix of an encoder's buckets."""
     figure, ((first, second),) = style.canvas(8.4, 2.9, 1, 2, width_ratios=(2, 1))
     first.step(data.distances, data.encoder, where="mid", label="encoder: both directions")
@@ -57,7 +57,7 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """Where buckets stop holding one distance each, and where the last begins."""
     return {
         "distances with a bucket of their own, decoder": str(own(data.distances, data.decoder)),

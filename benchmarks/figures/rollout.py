@@ -25,7 +25,7 @@ COUNT = 200  # pictures behind the shares
 
 
 @dataclass(frozen=True)
-class Data:
+class Measurements:
     """The best class and the map of each picture, and shares over held-out pictures."""
 
     labels: list[str]
@@ -33,7 +33,7 @@ class Data:
     shares: dict[str, float]
 
 
-def measure(client: Client) -> Data:
+def measure(client: Client) -> Measurements:
     """Classifies the demo's pictures, then the held-out ones."""
 
     def classify(images: list[Image.Image]) -> list[Any]:
@@ -48,14 +48,14 @@ def measure(client: Client) -> Data:
         return [np.array(item.attention) for item in classify(images)]
 
     items = classify([pictures.scene(name) for name in PICTURES])
-    return Data(
+    return Measurements(
         [f"{item.labels[0].label}, {item.labels[0].score:.0%}" for item in items],
         [np.array(item.attention) for item in items],
         attention_shares(attend, COUNT, TEST_SEED),
     )
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """Each picture above its map."""
     figure, axes = style.canvas(8.4, 3.6, 2, len(PICTURES))
     for column, (name, label, weights) in enumerate(
@@ -67,7 +67,7 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """Where the roll-out's attention is."""
     return {name: percent(share) for name, share in data.shares.items()}
 

@@ -29,7 +29,7 @@ SCALED = "meta-llama/Llama-3.2-1B"
 
 
 @dataclass(frozen=True)
-class Data:
+class Measurements:
     """Products and wavelengths.
 
     Attributes:
@@ -43,13 +43,13 @@ class Data:
     wavelengths: dict[str, NDArray[Any]]
 
 
-def measure() -> Data:
+def measure() -> Measurements:
     """Products of heads of 64 dimensions."""
     rotary = Rotary(WIDTH, POSITIONS)
     random = torch.Generator().manual_seed(0)
     query, key = (torch.randn(WIDTH, generator=random) for _ in range(2))
     ones = torch.ones(WIDTH)
-    return Data(
+    return Measurements(
         np.stack([products(rotary, query, key, start) for start in STARTS]),
         products(rotary, ones, ones, 0) / WIDTH,
         {
@@ -80,7 +80,7 @@ def wavelengths(rotary: Rotary) -> NDArray[Any]:
     return 2 * np.pi / np.arctan2(sine[1].double(), cosine[1].double()).numpy()
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """Products by distance, of random vectors and of equal ones; wavelengths."""
     figure, ((first, second, third),) = style.canvas(8.4, 2.8, 1, 3)
     for start, row, line in zip(STARTS, data.random, ("-", "--", ":"), strict=True):
@@ -101,7 +101,7 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """How equal equal distances are, and how far the longest waves reach."""
     longest = {name: values[-1] for name, values in data.wavelengths.items()}
     difference = np.ptp(data.random, axis=0).max()

@@ -36,7 +36,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Data:
+class Measurements:
     """Measured on random vectors, and on a trained model's."""
 
     raw: Scale
@@ -45,7 +45,7 @@ class Data:
     """(layers, heads): variance of example-gpt's scaled scores over the keys that a query sees."""
 
 
-def measure() -> Data:
+def measure() -> Measurements:
     """Random queries and keys of every width, from one seed."""
     rng = np.random.default_rng(0)
     raw, scaled = [], []
@@ -55,7 +55,7 @@ def measure() -> Data:
         scores = (query @ key)[:, 0]
         raw.append(_consequences(scores))
         scaled.append(_consequences(scores * Heads(width, 1).score_scale))
-    return Data(_by_width(raw), _by_width(scaled), _trained())
+    return Measurements(_by_width(raw), _by_width(scaled), _trained())
 
 
 def _by_width(rows: list[tuple[float, float, float]]) -> Scale:
@@ -79,7 +79,7 @@ def _trained() -> NDArray[np.float64]:
     return np.array([[head[kept].var() for head in layer] for layer in read.scores])
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """Three panels over the width of a head."""
     figure, ((first, second, third),) = style.canvas(8.4, 2.6, 1, 3)
     for scale, name, colour in (
@@ -105,7 +105,7 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """At the width of the paper's heads, and over the heads of a trained model."""
     at = WIDTHS.index(LARGE)
     return {

@@ -22,20 +22,20 @@ FROM = (20, 64, 100)
 
 
 @dataclass(frozen=True)
-class Data:
+class Measurements:
     """The table (positions, width) and the products of its rows (positions, positions)."""
 
     table: NDArray[Any]
     products: NDArray[Any]
 
 
-def measure() -> Data:
+def measure() -> Measurements:
     """The paper's table of example-es-en's width."""
     table = interleaved_sinusoids(POSITIONS, WIDTH).double().numpy()
-    return Data(table, table @ table.T)
+    return Measurements(table, table @ table.T)
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """The table, and products by distance from three positions."""
     figure, ((first, second),) = style.canvas(8.4, 2.9, 1, 2)
     bar = style.matrix(first, data.table, "the table", cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
@@ -51,7 +51,7 @@ def draw(data: Data) -> Canvas:
     return figure
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """Largest product, and how far products of equal distance differ."""
     return {
         "product of a row with itself": f"{data.products[0, 0]:.1f}",

@@ -18,7 +18,7 @@ LAST = 21  # tokens shown: the last of the prompt
 
 
 @dataclass(frozen=True)
-class Data:
+class Measurements:
     """Of one head, (T, T) each."""
 
     tokens: list[str]
@@ -28,13 +28,15 @@ class Data:
     scale: float
 
 
-def measure() -> Data:
+def measure() -> Measurements:
     """The chosen head's matrices for the prompt."""
     read: Read = read_prompt()
-    return Data(read.tokens, read.scores[LAYER][HEAD], read.weights[LAYER][HEAD], read.scale)
+    return Measurements(
+        read.tokens, read.scores[LAYER][HEAD], read.weights[LAYER][HEAD], read.scale
+    )
 
 
-def draw(data: Data) -> Canvas:
+def draw(data: Measurements) -> Canvas:
     """The last rows and columns of each matrix."""
     tokens = [shown(token) for token in data.tokens[-LAST:]]
     scores = data.scores[-LAST:, -LAST:]
@@ -60,7 +62,7 @@ def shown(token: str) -> str:
     return token.replace("\n", "↵").replace(" ", "·")
 
 
-def facts(data: Data) -> Facts:
+def facts(data: Measurements) -> Facts:
     """The scale, and how far the scores reach."""
     seen = data.scores[np.tril(np.ones_like(data.scores, dtype=bool))]
     return {

@@ -17,7 +17,7 @@ from benchmarks.full_size.folders import make_checkpoint
 from benchmarks.full_size.measure import Setting, measure
 from benchmarks.full_size.results import merged, read, table
 from benchmarks.full_size.shapes import SHAPES
-from benchmarks.speed import machine
+from benchmarks.harness import machine
 
 RESULTS = Path(__file__).parents[1] / "results" / "full_size.json"
 

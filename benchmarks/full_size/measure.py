@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.speed import machine
+from benchmarks.harness import machine
 
 PHASE = re.compile(r"✓ (.+?) \((\d+\.\d) s\)")
 _INTERVAL_S = 0.05

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.full_size.measure import Measured
 from benchmarks.full_size.shapes import SHAPES
+from benchmarks.harness.report import markdown, write_json
 
 GIB = 1 << 30
 KEYS = ("name", "precision", "runtime")
@@ -39,8 +40,7 @@ def merged(path: Path, machine: Row, measured: Iterable[Measured]) -> dict[str, 
     rows = {_key(row): row for row in read(path)}
     rows |= {_key(row): row for row in map(asdict, measured)}
     content = {"machine": dict(machine), "rows": sorted(rows.values(), key=_order)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_json(content, path)
     return content
 
 
@@ -54,8 +54,7 @@ def read(path: Path) -> Sequence[Row]:
 
 def table(rows: Iterable[Row]) -> str:
     """The rows in Markdown."""
-    lines = [COLUMNS, ("---",) * len(COLUMNS), *map(_cells, rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(COLUMNS, map(_cells, rows))
 
 
 def _key(row: Row) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ others on the same card.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,8 @@ from benchmarks.gpu.bundles import EXAMPLES, FP16, FP32, example, full_size
 from benchmarks.gpu.card import Card, bandwidth
 from benchmarks.gpu.outcome import Outcome, table
 from benchmarks.gpu.placement import placement
-from benchmarks.speed import machine
+from benchmarks.harness import machine
+from benchmarks.harness.report import write_json
 from export.quantize import Precision
 from serving.bundle import Bundle
 from serving.engine.runners.cuda.installation import check_card
@@ -114,8 +114,7 @@ def write(card: Card, outcomes: Sequence[Outcome], output: Path) -> None:
     """The outcomes, the card and the machine, as JSON."""
     found: dict[str, Any] = {"card": card.name, "machine": machine.described()}
     found["outcomes"] = [each.as_json() for each in outcomes]
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(found, indent=1, default=str) + "\n", encoding="utf-8")
+    write_json(found, output)
 
 
 def _parse(given: Sequence[str] | None) -> argparse.Namespace:

@@ -13,8 +13,8 @@ import numpy as np
 from benchmarks.gpu.card import Card
 from benchmarks.gpu.outcome import Outcome
 from benchmarks.speed.checkpoints import checkpoint, ctranslate2_folder
-from benchmarks.speed.engines import words
 from benchmarks.speed.roofline import weight_bytes
+from benchmarks.speed.systems import words
 from serving.bundle import Bundle
 from serving.engine.decoder import decode
 from serving.engine.request import EngineRequest

@@ -11,28 +11,32 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks.speed import machine, poisson, report, roofline, served
+from benchmarks.harness import machine
+from benchmarks.harness.system import THREADS, System, start_systems
+from benchmarks.speed import poisson, report, roofline, served
 from benchmarks.speed.checkpoints import bundle
 from benchmarks.speed.examples import example_work
-from benchmarks.speed.rounds import THREADS, Arena, Cell, Contender
+from benchmarks.speed.prepare import prepare_all
+from benchmarks.speed.rounds import Cell, measure
 from benchmarks.speed.work import Work, random_work
 
 CACHE = Path(__file__).parents[1] / ".cache"
 RESULTS = Path(__file__).parents[1] / "results"
-OURS = (Contender("triptych", "int8"), Contender("triptych", "fp32"))
+OURS = (System("triptych", "int8"), System("triptych", "fp32"))
 CTRANSLATE2 = tuple(
-    Contender("ctranslate2", precision, threads)
+    System("ctranslate2", precision, threads)
     for precision in ("int8", "fp32")
     for threads in (THREADS, 1)
 )
 """Its int8 is mostly faster with one thread than with two."""
-TRANSFORMERS = (Contender("transformers", "fp32"),)
-FAST = (Contender("triptych", "int8-fast"),)
+TRANSFORMERS = (System("transformers", "fp32"),)
+FAST = (System("triptych", "int8-fast"),)
 BATCHES = (1, 8, 32)
 console = Console(highlight=False, width=200)
 
@@ -43,16 +47,18 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     before = machine.load()
     for model in arguments.models:
-        contenders = [c for c in contenders_of(model) if arguments.only in c.label]
-        if not contenders:
+        systems = [c for c in systems_of(model) if arguments.only in c.label]
+        if not systems:
             continue
-        with console.status(f"loading {model}"):
-            arena = Arena(model, contenders, CACHE)
-        with arena:
+        with ExitStack() as stack:
+            with console.status(f"loading {model}"):
+                prepare_all(model, systems, CACHE)
+                loading = start_systems("benchmarks.speed.systems", systems, model, CACHE)
+                processes = stack.enter_context(loading)
             for cell in cells(model, arguments.batches, arguments.beams, arguments.rounds):
                 with console.status(cell.title):
-                    rows += [report.row(result) for result in arena.play(cell)]
-                console.print(report.table(rows[-len(contenders) :]))
+                    rows += [report.row(result) for result in measure(processes, cell)]
+                console.print(report.table(rows[-len(systems) :]))
     comparisons = report.comparisons(rows)
     console.print(report.table(rows))
     console.print(report.comparison_table(comparisons))
@@ -96,11 +102,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=24.0, help="Poisson arrivals a second")
-    parser.add_argument("--only", default="", help="contenders whose name contains this")
+    parser.add_argument("--only", default="", help="systems whose name contains this")
     parser.add_argument("--output", type=Path, default=RESULTS)
     found = parser.parse_args()
-    if not any(found.only in c.label for model in found.models for c in contenders_of(model)):
-        parser.error(f"--only {found.only}: no contender of these models has this in its name")
+    if not any(found.only in c.label for model in found.models for c in systems_of(model)):
+        parser.error(f"--only {found.only}: no system of these models has this in its name")
     return found
 
 
@@ -120,7 +126,7 @@ LENGTHS = {
 VOCABULARY = 50_000
 
 
-def contenders_of(model: str) -> Sequence[Contender]:
+def systems_of(model: str) -> Sequence[System]:
     """CTranslate2 has no captioners."""
     if KINDS[model] == "caption":
         return (*OURS, *TRANSFORMERS)

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.load.arrivals import poisson_arrivals
+from benchmarks.harness.arrivals import poisson_arrivals
+from benchmarks.harness.system import THREADS
 from benchmarks.speed.checkpoints import bundle, ctranslate2_folder
-from benchmarks.speed.engines import words
-from benchmarks.speed.rounds import THREADS
+from benchmarks.speed.systems import words
 from serving.bundle import Manifest
 from serving.engine.decoder import decode
 from serving.engine.engine import Engine

@@ -6,10 +6,20 @@ has the figures). `python -m benchmarks.speed.prepare MODEL CACHE ENGINE:PRECISI
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+from benchmarks.harness.system import System
 from benchmarks.speed.checkpoints import bundle, checkpoint, ctranslate2_folder
+
+
+def prepare_all(model: str, systems: Iterable[System], cache: Path) -> None:
+    """Makes what some systems load, in another process."""
+    pairs = dict.fromkeys(f"{each.runtime}:{each.precision}" for each in systems)
+    command = [sys.executable, "-m", "benchmarks.speed.prepare", model, str(cache), *pairs]
+    subprocess.run(command, check=True)
 
 
 def main() -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
+from benchmarks.harness.plots import plot
+from benchmarks.harness.report import write_json
 from benchmarks.speed.rounds import Result
 from benchmarks.speed.work import Timing
 
@@ -19,15 +19,15 @@ OURS = "triptych"
 
 
 def row(result: Result) -> dict[str, Any]:
-    """One contender in one cell: medians over its rounds."""
+    """One system in one cell: medians over its rounds."""
     timings = result.timings
     return {
         "model": result.cell.model,
         "work": result.cell.title,
         "batch": result.cell.batch,
         "beams": result.cell.beams,
-        "engine": result.contender.label,
-        "contender": result.contender.name,
+        "engine": result.system.label,
+        "contender": result.system.name,
         "tokens_per_second": median(t.tokens_per_second for t in timings),
         "rounds": [round(t.tokens_per_second, 1) for t in timings],
         "first_ms_p50": percentile(timings, "first_ms", 50),
@@ -63,13 +63,8 @@ def place(row: dict[str, Any]) -> str:
     return f"{row['model']} {row['work']}, {search}, batch {row['batch']}"
 
 
-def geometric_mean(values: Iterable[float]) -> float:
-    """The mean for ratios."""
-    return math.exp(float(np.mean([math.log(value) for value in values])))
-
-
 def comparisons(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Our contenders against each other one, full-size models and the small examples apart."""
+    """Our systems against each other one, full-size models and the small examples apart."""
     small = [row for row in rows if row["model"].startswith("example-")]
     large = [row for row in rows if row not in small]
     return _comparisons(large) | {
@@ -94,7 +89,7 @@ def _comparisons(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Tokens a second: one line a cell, one column a contender."""
+    """Tokens a second: one line a cell, one column a system."""
     engines = list(dict.fromkeys(row["engine"] for row in rows))
     shown = Table("tokens/s (first token ms · gap p50/p99 ms)", *engines)
     for cell in dict.fromkeys(map(place, rows)):
@@ -168,37 +163,5 @@ def roofline_table(steps: Sequence[dict[str, Any]]) -> Table:
 
 def write(report: dict[str, Any], folder: Path) -> None:
     """`speed.json` and `speed.png`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(report, indent=1, ensure_ascii=False)
-    (folder / "speed.json").write_text(text + "\n", encoding="utf-8")
+    write_json(report, folder / "speed.json")
     plot(report["rows"], folder / "speed.png")
-
-
-def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Bars of tokens a second, one panel a model and search."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    panels = list(dict.fromkeys((r["model"], r["work"], r["beams"]) for r in rows))
-    engines = list(dict.fromkeys(row["engine"] for row in rows))
-    colours = dict(zip(engines, pyplot.colormaps["tab10"].colors, strict=False))
-    width = 0.85 / len(engines)
-    figure, axes = pyplot.subplots(
-        len(panels), 1, figsize=(9, 2.6 * len(panels)), squeeze=False, layout="constrained"
-    )
-    for axis, panel in zip(axes[:, 0], panels, strict=True):
-        mine = [r for r in rows if (r["model"], r["work"], r["beams"]) == panel]
-        batches = sorted({row["batch"] for row in mine})
-        for index, engine in enumerate(e for e in engines if any(r["engine"] == e for r in mine)):
-            own = {r["batch"]: r["tokens_per_second"] for r in mine if r["engine"] == engine}
-            places = [batches.index(batch) + width * index for batch in own]
-            bars = axis.bar(places, list(own.values()), width, label=engine, color=colours[engine])
-            axis.bar_label(bars, fmt="%.0f", fontsize=6)
-        axis.set_xticks([i + 0.3 for i in range(len(batches))], [f"batch {b}" for b in batches])
-        search = "greedy" if panel[2] == 1 else f"beam {panel[2]}"
-        axis.set_title(f"{panel[0]}, {panel[1]}, {search}: tokens/s", fontsize=9)
-        axis.legend(fontsize=7)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from benchmarks.speed.rounds import THREADS
+from benchmarks.harness.system import THREADS
 from serving.bundle import Bundle, Graph, Growth, Role, State
 from serving.engine.runners.ort.sessions import session_options
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -79,10 +78,6 @@ class Timing:
     def tokens_per_second(self) -> float:
         """The headline."""
         return self.tokens / self.seconds
-
-    def line(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self))
 
 
 class Clock:

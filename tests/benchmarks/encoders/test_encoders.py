@@ -23,7 +23,8 @@ from benchmarks.encoders.connection import Connection, parse_head
 from benchmarks.encoders.models import CLOSING, OPENING, Work
 from benchmarks.encoders.servers import InfinityDialect, Server, TriptychDialect, supports
 from benchmarks.encoders.traffic import MIXED_WORDS, PHOTOS, Traffic
-from benchmarks.speed.served import Loop
+from benchmarks.harness.closed_loop import Loop
+from benchmarks.harness.report import write_json
 
 INT8, FP32 = "triptych openvino-int8", "infinity torch-fp32"
 
@@ -189,9 +190,9 @@ def test_levels_last_long_enough_for_their_requests(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(served, "closed_loop", loop)
     server = Server("http://127.0.0.1:9", TriptychDialect("bert-base"))
-    one = served.Contender(INT8, server, {})
+    one = served.ServedSystem(INT8, server, {})
     for in_flight in (1, 32, 128):
-        one.play(Traffic(512), in_flight, Traffic(512).items(0), least_s=3.0)
+        one.measure(Traffic(512), in_flight, Traffic(512).items(0), least_s=3.0)
     assert lasted == [(1, 3.0, served.LEAST_FILL_S), (32, 8.0, 8.0), (128, 32.0, 32.0)]
     assert one.fits(Traffic(512), 128)
     assert not one.fits(Traffic(512), 256)
@@ -199,7 +200,7 @@ def test_levels_last_long_enough_for_their_requests(monkeypatch: pytest.MonkeyPa
 
 def test_warm_up_estimates_the_first_level_and_leaves_no_failures(url: str) -> None:
     server = Server(url, TriptychDialect("bert-base"))
-    one = served.Contender(INT8, server, {})
+    one = served.ServedSystem(INT8, server, {})
     texts = iter(["bad", "good", "good", "not sent"])
     one.warm_up(Traffic(16), texts)
     assert next(texts) == "not sent"
@@ -223,7 +224,7 @@ def test_row_has_percentiles_of_all_rounds_and_the_servers_own_cpu_time() -> Non
 def test_batches_of_too_many_tokens_are_left_out_and_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(in_process, "Process", lambda *_: pytest.fail("no engine is needed"))
+    monkeypatch.setattr(in_process, "SystemProcess", lambda *_: pytest.fail("no engine is needed"))
     from rich.console import Console
 
     cells = list(in_process.works("bert-base", [32], longest=512))
@@ -300,7 +301,7 @@ def test_report_is_saved_and_loaded_again(tmp_path: Path) -> None:
     found = report.load(file)
     assert report.page(found) == ""
     half = report.merged(found["served"], report.SERVED, "one", {}, [_row(INT8, 90)])
-    report.save(found | {"served": half}, file)
+    write_json(found | {"served": half}, file)
     assert "BERT-base, 16 tokens, 8" in report.page(report.load(file))
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.arrivals import poisson_arrivals
 from benchmarks.load.__main__ import served_routes
-from benchmarks.load.arrivals import poisson_arrivals
 from benchmarks.load.payloads import Payloads, failure
 from benchmarks.load.routes import OTHERS
 from benchmarks.load.settings import DEFAULT_TASKS, LoadSettings

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
-import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,17 +11,17 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.harness.closed_loop import Loop
+from benchmarks.harness.system import System
 from benchmarks.speed import poisson, report, roofline, served
-from benchmarks.speed.processes import part_of
-from benchmarks.speed.rounds import Cell, Contender, Result
+from benchmarks.speed.rounds import Cell, Result
 from benchmarks.speed.work import Clock, Item, Timing, Work, random_work
-from serving.triton.process import Child
 
 
 def _result(engine: str, batch: int, beams: int, *speeds: float, threads: int = 2) -> Result:
     work = Work((Item(source=(1,)),) * batch, beams, 10)
     timings = [Timing(seconds=1.0, tokens=int(speed), cpu_seconds=2.0) for speed in speeds]
-    return Result(Cell("marian", "w", (work,)), Contender(engine, "int8", threads), timings)
+    return Result(Cell("marian", "w", (work,)), System(engine, "int8", threads), timings)
 
 
 def test_ratio_is_of_medians_and_means_are_geometric() -> None:
@@ -82,60 +79,13 @@ def test_work_crosses_a_pipe_and_is_new_each_round(kind: str) -> None:
     assert Work.from_json(json.loads(json.dumps(asdict(works[0])))) == works[0]
 
 
-def test_closed_loop_keeps_a_fixed_number_in_flight() -> None:
-    gathered = threading.Barrier(3)
-
-    def ask(text: str) -> int:
-        with contextlib.suppress(threading.BrokenBarrierError):
-            gathered.wait(timeout=5)
-        gathered.abort()
-        return len(text)
-
-    loop = served.closed_loop(ask, itertools.repeat("four"), 3, counted_s=0.01, fill_s=0.0)
-    assert loop.tokens_per_second == pytest.approx(4 * loop.requests_per_second)
-    assert loop.cpu_ms["client"] >= 0
-
-
-def test_only_what_was_done_within_the_time_is_counted() -> None:
-    before, across, within = (
-        served.Answered(0.0, 1.0, 32),
-        served.Answered(1.0, 3.0, 32),
-        served.Answered(2.5, 3.5, 32),
-    )
-    loop = served.counted([before, across, within], 2.0, 4.0, {"gateway": 0.3})
-    assert loop.requests_per_second == pytest.approx(1.5 / 2)
-    assert loop.tokens_per_second == pytest.approx(48 / 2)
-    assert loop.latencies_ms == (2000.0, 1000.0)
-    assert loop.cpu_ms == {"gateway": pytest.approx(200.0)}
-
-
-def test_loop_in_which_no_request_ran_has_no_throughput() -> None:
-    loop = served.counted([], 2.0, 4.0, {"gateway": 0.0})
-    assert (loop.requests_per_second, loop.latencies_ms) == (0.0, ())
-    assert loop.cpu_ms == {"gateway": 0.0}
-
-
 def test_what_is_kept_is_compared_round_by_round() -> None:
-    def loops(*tokens: float) -> list[served.Loop]:
-        return [served.Loop(each, each / 32, (1.0,), {"client": 2.0}) for each in tokens]
+    def loops(*tokens: float) -> list[Loop]:
+        return [Loop(each, each / 32, (1.0,), {"client": 2.0}) for each in tokens]
 
     row = served.row(8, loops(100, 200, 400), loops(90, 160, 400))
     assert row["kept"] == pytest.approx(0.9)
     assert row["rounds_kept"] == [0.9, 0.8, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (("/x/triton_python_backend_stub", "repository/m/1/model.py"), "engine"),
-        (("/x/bin/tritonserver", "--model-repository=gateway"), "triton"),
-        (("python", "-m", "triptych", "gateway", "--repository", "r"), "gateway"),
-        (("python", "-m", "triptych", "triton"), "supervisor"),
-        ((), "other"),
-    ],
-)
-def test_processes_are_identified_by_their_arguments(arguments: tuple[str, ...], part: str) -> None:
-    assert part_of(Child(1, is_zombie=False, arguments=arguments)) == part
 
 
 def test_static_batches_wait_for_their_longest() -> None:

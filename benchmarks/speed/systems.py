@@ -1,4 +1,4 @@
-"""The engines under test behind one face: load a model once, decode batches of ids.
+"""The systems under test with one interface: load a model once, decode batches of ids.
 
 Each runs in a process of its own, decodes its input as one batch, and reports
 tokens as they are generated where it can.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from benchmarks.harness.system import System
 from benchmarks.speed.checkpoints import bundle, checkpoint, ctranslate2_folder
 from benchmarks.speed.work import Clock, Item, Timing, Work
 
 
-class Peer(Protocol):
-    """One engine with one model."""
+class Decoder(Protocol):
+    """One system with one model."""
 
     def run(self, work: Work) -> Timing:
         """Decodes a batch; fills seconds, tokens and, for one beam, token times."""
@@ -40,7 +43,7 @@ class Triptych:
         self._engine = Engine(OrtRunner(found, threads), RequestValidator(found.manifest), capacity)
 
     def run(self, work: Work) -> Timing:
-        """See `Peer.run`."""
+        """See `Decoder.run`."""
         from serving.engine.decoder import final_result
         from serving.engine.request import TokenChunk
 
@@ -106,7 +109,7 @@ class CTranslate2:
             self._generator = ctranslate2.Generator(folder, **options)
 
     def run(self, work: Work) -> Timing:
-        """See `Peer.run`."""
+        """See `Decoder.run`."""
         timing = Timing()
         started_s = time.perf_counter()
         clock = Clock(len(work.items), started_s)
@@ -160,7 +163,7 @@ class Transformers:
         self._model = kind.from_pretrained(folder, dtype=torch.float32).eval()
 
     def run(self, work: Work) -> Timing:
-        """See `Peer.run`."""
+        """See `Decoder.run`."""
         import torch
         from transformers import StoppingCriteria, StoppingCriteriaList
 
@@ -213,7 +216,14 @@ class Transformers:
         return {"input_ids": ids, "attention_mask": mask}
 
 
-ENGINES = {"triptych": Triptych, "ctranslate2": CTranslate2, "transformers": Transformers}
+RUNTIMES = {"triptych": Triptych, "ctranslate2": CTranslate2, "transformers": Transformers}
+
+
+def load(system: System, model: str, cache: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What runs the work of one system with one model, for the harness's worker."""
+    runtime = RUNTIMES[system.runtime]
+    decoder: Decoder = runtime(model, system.precision, cache, system.threads)
+    return lambda work: asdict(decoder.run(Work.from_json(work)))
 
 
 def words(ids: tuple[int, ...]) -> list[str]:

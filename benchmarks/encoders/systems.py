@@ -1,4 +1,4 @@
-"""The runtimes under test behind one face: load a model once, encode batches.
+"""The systems under test with one interface: load a model once, encode batches.
 
 Each runs in a process of its own with two threads. Peers prepare images with the checkpoint's own
 processor of `transformers`, as their users do.
@@ -7,7 +7,7 @@ processor of `transformers`, as their users do.
 from __future__ import annotations
 
 import io
-import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.encoders.models import MODELS, Inputs, Work, bundle, checkpoint
+from benchmarks.harness.system import THREADS, System
 from serving.bundle import Role
 
-THREADS = 2
 Arrays = dict[str, NDArray[Any]]
 
 
-class Engine(Protocol):
+class Encoder(Protocol):
     """One runtime with one model."""
 
     def run(self, inputs: Inputs) -> NDArray[Any]:
@@ -63,7 +63,7 @@ class Triptych:
         self._output = graph.outputs[0].name
 
     def run(self, inputs: Inputs) -> NDArray[Any]:
-        """See `Engine.run`."""
+        """See `Encoder.run`."""
         ids = inputs
         if not isinstance(ids, list) and ids.ndim == 2:
             lengths = np.full(len(ids), ids.shape[1], np.int32)
@@ -152,7 +152,7 @@ class Transformers:
         self._prepared, self._network = Prepared(folder), network(name, folder, self._dtype)
 
     def run(self, inputs: Inputs) -> NDArray[Any]:
-        """See `Engine.run`."""
+        """See `Encoder.run`."""
         import torch
 
         inputs = {name: torch.from_numpy(value) for name, value in self._prepared(inputs).items()}
@@ -184,7 +184,7 @@ class OpenVino:
         self._request = compiled.create_infer_request()
 
     def run(self, inputs: Inputs) -> NDArray[Any]:
-        """See `Engine.run`."""
+        """See `Encoder.run`."""
         found = self._request.infer(self._prepared(inputs), share_inputs=True)
         return np.asarray(found[0])
 
@@ -230,7 +230,7 @@ class OnnxRuntime:
         self._session = onnxruntime.InferenceSession(file, options)
 
     def run(self, inputs: Inputs) -> NDArray[Any]:
-        """See `Engine.run`."""
+        """See `Encoder.run`."""
         found: NDArray[Any] = self._session.run(None, self._prepared(inputs))[0]
         return found
 
@@ -254,7 +254,7 @@ class OnnxRuntime:
         )
 
 
-ENGINES: dict[str, Callable[[str, str, Path], Engine]] = {
+RUNTIMES: dict[str, Callable[[str, str, Path], Encoder]] = {
     "triptych": Triptych,
     "transformers": Transformers,
     "openvino": OpenVino,
@@ -262,6 +262,17 @@ ENGINES: dict[str, Callable[[str, str, Path], Engine]] = {
 }
 
 
-def offline() -> None:
-    """Keeps libraries from looking for newer files."""
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+def load(system: System, model: str, cache: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What encodes a batch and times it, for the harness's worker; `save` is a file or null."""
+    encoder = RUNTIMES[system.runtime](model, system.precision, cache)
+
+    def run(asked: dict[str, Any]) -> dict[str, Any]:
+        inputs = Work(**asked["work"]).inputs()
+        started_s = time.perf_counter()
+        outputs = encoder.run(inputs)
+        spent_s = time.perf_counter() - started_s
+        if asked["save"]:
+            np.save(asked["save"], outputs)
+        return {"seconds": spent_s}
+
+    return run

@@ -1,0 +1,1 @@
+"""What benchmarks share: systems under test, interleaved rounds, closed loops, reports, plots."""
