@@ -14,6 +14,25 @@ EXPORTED = "odd"
 """The configuration that every twin has and whose graphs the tests export: sizes that a port would
 not assume (head widths that are no multiple of eight, widths that differ everywhere)."""
 
+TINY_TEXT: dict[str, Any] = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 16,
+}
+"""A small text encoder, in the field names of most families."""
+TINY_IMAGE: dict[str, Any] = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "image_size": 32,
+    "patch_size": 8,
+}
+"""A small image encoder, likewise."""
+
 
 @dataclass(frozen=True)
 class Twin:

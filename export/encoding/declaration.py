@@ -8,9 +8,9 @@ from typing import Any
 from export.architecture import Architecture, Section
 from export.checkpoint import SENTENCE_SETTINGS, Checkpoint
 from export.encoding.graphs import text_graphs
-from export.encoding.heads import HeadConfig
+from export.encoding.heads import HeadConfig, HeadKind
 from export.encoding.network import TextModel
-from export.rename import Entry, Rename, WeightLayout
+from export.rename import Names, Rename, WeightLayout
 from export.tokenizer import mask_token
 from export.twin import EXPORTED, Twin
 
@@ -59,7 +59,7 @@ TASKS: dict[str, Section] = {
 }
 
 
-def masked_names(head: HeadConfig, prefix: str, *, dense: str, norm: str) -> dict[str, Entry]:
+def masked_names(head: HeadConfig, prefix: str, *, dense: str, norm: str) -> Names:
     """The table of a masked-word head, whose tensors are skipped where another head is exported.
 
     Its bias has two names. An untied head of `transformers` 5 has both and uses `decoder.bias`; of
@@ -72,6 +72,21 @@ def masked_names(head: HeadConfig, prefix: str, *, dense: str, norm: str) -> dic
         f"{prefix}.decoder": "masked.output" if used else None,
         f"{prefix}.bias": WeightLayout(("masked.output.bias",), is_spare=True) if used else None,
     }
+
+
+def class_names(head: HeadConfig, output: str = "classifier", dense: str | None = None) -> Names:
+    """The table of a head for classes of texts or of tokens, if that is the head.
+
+    Args:
+        output: The checkpoint's name of a text classifier's last layer; a tagger's is `classifier`.
+        dense: Its name of the hidden layer.
+    """
+    if head.kind is HeadKind.TOKENS:
+        return {"classifier": "tagger"}
+    if head.kind is not HeadKind.SEQUENCE:
+        return {}
+    hidden: Names = {} if dense is None else {dense: "classifier.dense"}
+    return {**hidden, output: "classifier.output"}
 
 
 def text_twin(

@@ -148,3 +148,28 @@ class TextModel(nn.Module):
             self.tagger = made(len(head.labels))
         if head.kind is HeadKind.BARE:
             self.pooling = Pooling()
+
+
+def with_heads(
+    encoder: TextEncoder,
+    head: HeadConfig,
+    *,
+    norm_epsilon: float,
+    masked_activation: str,
+    classifier_activation: str,
+) -> TextModel:
+    """An encoder with BERT's heads, whose hidden layers differ by family in their activation.
+
+    Args:
+        norm_epsilon: Of the norm in the head for masked words.
+    """
+    return TextModel(
+        encoder,
+        head,
+        masked=lambda: MaskedTokens(
+            encoder.tokens, encoder.width, masked_activation, norm_epsilon, is_tied=head.is_tied
+        ),
+        classifier=lambda classes: SequenceClassifier(
+            encoder.width, classes, classifier_activation
+        ),
+    )

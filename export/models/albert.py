@@ -18,11 +18,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import masked_names, text_architecture, text_twin
+from export.encoding.declaration import class_names, masked_names, text_architecture, text_twin
 from export.encoding.heads import HeadConfig, HeadKind, read_head
-from export.encoding.network import MaskedTokens, SequenceClassifier, TextEncoder, TextModel
+from export.encoding.network import TextEncoder, TextModel, with_heads
 from export.models import bert
-from export.rename import Entry, Rename, with_and_without
+from export.rename import Names, Rename, projections, with_and_without
+from export.twin import TINY_TEXT
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -101,18 +102,12 @@ class Encoder(TextEncoder):
 
 def build(config: Config) -> TextModel:
     """The encoder with its head."""
-    encoder = Encoder(config)
-    return TextModel(
-        encoder,
+    return with_heads(
+        Encoder(config),
         config.head,
-        masked=lambda: MaskedTokens(
-            encoder.tokens,
-            config.width,
-            config.activation,
-            config.norm_epsilon,
-            is_tied=config.head.is_tied,
-        ),
-        classifier=lambda classes: SequenceClassifier(config.width, classes, "tanh"),
+        norm_epsilon=config.norm_epsilon,
+        masked_activation=config.activation,
+        classifier_activation="tanh",
     )
 
 
@@ -123,17 +118,14 @@ def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     theirs = "encoder.albert_layer_groups.*.albert_layers.*"
     ours = "encoder.groups.*.*"
-    encoder: dict[str, Entry] = {
+    encoder: Names = {
         "embeddings.word_embeddings": "encoder.tokens",
         "embeddings.position_embeddings": "encoder.positions",
         "embeddings.token_type_embeddings": "encoder.segments",
         "embeddings.LayerNorm": "encoder.norm",
         "embeddings.position_ids": None,
         "encoder.embedding_hidden_mapping_in": "encoder.widen",
-        f"{theirs}.attention.query": f"{ours}.attention.query",
-        f"{theirs}.attention.key": f"{ours}.attention.key",
-        f"{theirs}.attention.value": f"{ours}.attention.value",
-        f"{theirs}.attention.dense": f"{ours}.attention.out",
+        **projections(f"{theirs}.attention", f"{ours}.attention", "query key value dense"),
         f"{theirs}.attention.LayerNorm": f"{ours}.attention_norm",
         f"{theirs}.ffn": f"{ours}.mlp.up",
         f"{theirs}.ffn_output": f"{ours}.mlp.down",
@@ -143,27 +135,15 @@ def rename(config: Config) -> Rename:
     return Rename(with_and_without("albert.", encoder) | _head_names(config.head))
 
 
-def _head_names(head: HeadConfig) -> dict[str, Entry]:
+def _head_names(head: HeadConfig) -> Names:
     table = masked_names(head, "predictions", dense="dense", norm="LayerNorm")
     table["sop_classifier.classifier"] = "classifier.output" if head.relates_sentences else None
-    if head.kind is HeadKind.SEQUENCE:
-        table["classifier"] = "classifier.output"
-    if head.kind is HeadKind.TOKENS:
-        table["classifier"] = "tagger"
-    return table
+    return table | class_names(head)
 
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "vocab_size": 64,
-    "embedding_size": 16,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 16,
-}
+_TINY = TINY_TEXT | {"embedding_size": 16}
 _ODD = _TINY | {
     "embedding_size": 11,
     "hidden_size": 30,

@@ -21,14 +21,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import masked_names, text_architecture, text_twin
+from export.encoding.declaration import class_names, masked_names, text_architecture, text_twin
 from export.encoding.heads import HeadConfig, HeadKind, read_head
-from export.encoding.network import MaskedTokens, SequenceClassifier, TextEncoder, TextModel
+from export.encoding.network import TextEncoder, TextModel, with_heads
 from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.rename import Entry, Rename, with_and_without
+from export.rename import Names, Rename, projections, with_and_without
+from export.twin import TINY_TEXT
 from serving.bundle import Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -149,18 +150,12 @@ def block(config: Config) -> EncoderBlock:
 
 def build(config: Config) -> TextModel:
     """The encoder with its head; classes are read from the first token through the "pooler"."""
-    encoder = Encoder(config)
-    return TextModel(
-        encoder,
+    return with_heads(
+        Encoder(config),
         config.head,
-        masked=lambda: MaskedTokens(
-            encoder.tokens,
-            config.width,
-            config.activation,
-            config.norm_epsilon,
-            is_tied=config.head.is_tied,
-        ),
-        classifier=lambda classes: SequenceClassifier(config.width, classes, "tanh"),
+        norm_epsilon=config.norm_epsilon,
+        masked_activation=config.activation,
+        classifier_activation="tanh",
     )
 
 
@@ -176,7 +171,7 @@ def rename(config: Config) -> Rename:
     return Rename(table | _head_names(config.head), leaves=_LEAVES)
 
 
-def encoder_names() -> dict[str, Entry]:
+def encoder_names() -> Names:
     """The encoder's table."""
     theirs, ours = "encoder.layer.*", "encoder.blocks.*"
     return {
@@ -185,10 +180,20 @@ def encoder_names() -> dict[str, Entry]:
         "embeddings.token_type_embeddings": "encoder.segments",
         "embeddings.LayerNorm": "encoder.norm",
         "embeddings.position_ids": None,
-        f"{theirs}.attention.self.query": f"{ours}.attention.query",
-        f"{theirs}.attention.self.key": f"{ours}.attention.key",
-        f"{theirs}.attention.self.value": f"{ours}.attention.value",
-        f"{theirs}.attention.output.dense": f"{ours}.attention.out",
+        **block_names(theirs, ours),
+    }
+
+
+def block_names(
+    theirs: str, ours: str, attention: str = "self.query self.key self.value output.dense"
+) -> Names:
+    """The table of a block.
+
+    Args:
+        attention: The checkpoint's names of its four layers.
+    """
+    return {
+        **projections(f"{theirs}.attention", f"{ours}.attention", attention),
         f"{theirs}.attention.output.LayerNorm": f"{ours}.attention_norm",
         f"{theirs}.intermediate.dense": f"{ours}.mlp.up",
         f"{theirs}.output.dense": f"{ours}.mlp.down",
@@ -196,33 +201,21 @@ def encoder_names() -> dict[str, Entry]:
     }
 
 
-def pooler_names(head: HeadConfig) -> dict[str, Entry]:
+def pooler_names(head: HeadConfig) -> Names:
     """The hidden layer of classifiers, which other heads do not use."""
     return {"pooler.dense": "classifier.dense" if head.classifies else None}
 
 
-def _head_names(head: HeadConfig) -> dict[str, Entry]:
+def _head_names(head: HeadConfig) -> Names:
     names = {"dense": "transform.dense", "norm": "transform.LayerNorm"}
     table = masked_names(head, "cls.predictions", **names)
     table["cls.seq_relationship"] = "classifier.output" if head.relates_sentences else None
-    if head.kind is HeadKind.SEQUENCE:
-        table["classifier"] = "classifier.output"
-    if head.kind is HeadKind.TOKENS:
-        table["classifier"] = "tagger"
-    return table
+    return table | class_names(head)
 
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 16,
-}
-_ODD = _TINY | {
+_ODD = TINY_TEXT | {
     "hidden_size": 30,
     "num_attention_heads": 3,
     "type_vocab_size": 3,
@@ -231,18 +224,18 @@ _ODD = _TINY | {
 }
 TWIN = text_twin(
     {
-        "plain": ("BertModel", _TINY),
+        "plain": ("BertModel", TINY_TEXT),
         "odd": ("BertForPreTraining", _ODD),
-        "masked": ("BertForMaskedLM", _TINY | {"vocab_size": 131, "num_hidden_layers": 1}),
-        "next-sentence": ("BertForNextSentencePrediction", _TINY),
+        "masked": ("BertForMaskedLM", TINY_TEXT | {"vocab_size": 131, "num_hidden_layers": 1}),
+        "next-sentence": ("BertForNextSentencePrediction", TINY_TEXT),
         "classes": ("BertForSequenceClassification", _ODD | {"num_labels": 3}),
-        "relevance": ("BertForSequenceClassification", _TINY | {"num_labels": 1}),
+        "relevance": ("BertForSequenceClassification", TINY_TEXT | {"num_labels": 1}),
         "one-segment": (
             "BertForSequenceClassification",
-            _TINY | {"type_vocab_size": 1, "hidden_act": "relu"},
+            TINY_TEXT | {"type_vocab_size": 1, "hidden_act": "relu"},
         ),
-        "tags": ("BertForTokenClassification", _TINY | {"num_labels": 5}),
-        "untied": ("BertForMaskedLM", _TINY | {"tie_word_embeddings": False}),
+        "tags": ("BertForTokenClassification", TINY_TEXT | {"num_labels": 5}),
+        "untied": ("BertForMaskedLM", TINY_TEXT | {"tie_word_embeddings": False}),
     },
     outputs={"pair": "seq_relationship_logits"},
 )

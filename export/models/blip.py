@@ -29,7 +29,7 @@ from export.layers.heads import Heads
 from export.layers.vision import check_recipe
 from export.models import bert_decoder, vit
 from export.rename import Entry, Rename, WeightLayout
-from export.twin import Twin
+from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from serving.bundle import AlignmentSpec, ImageSpec, Limits
 from serving.errors import CheckpointError
 
@@ -169,19 +169,9 @@ def graphs(model: Blip, image: ImageSpec | None) -> Graphs:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY_IMAGE = {
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 40,
-    "image_size": 32,
-    "patch_size": 8,
-    "layer_norm_eps": 1e-3,
-}
-_TINY_TEXT = {
-    "vocab_size": 64,
+_TINY_IMAGE = TINY_IMAGE | {"layer_norm_eps": 1e-3}
+_TINY_TEXT = TINY_TEXT | {
     "hidden_size": 30,
-    "num_hidden_layers": 2,
     "num_attention_heads": 3,
     "intermediate_size": 44,
     "max_position_embeddings": 32,

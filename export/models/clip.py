@@ -32,7 +32,7 @@ from export.layers.mlp import MLP
 from export.layers.scores import within
 from export.layers.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.rename import Entry, Rename, projections
-from export.twin import Twin
+from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from serving.bundle import Graph, ImageSpec, Limits, Role
 from serving.bundle import Tensor as Port
 from serving.errors import CheckpointError
@@ -324,38 +324,20 @@ def graphs(model: CLIP, image: ImageSpec | None) -> Graphs:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY_TEXT = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 16,
-    "bos_token_id": 62,
-    "eos_token_id": 63,
-    "pad_token_id": 1,
-}
-_TINY_IMAGE = {
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 40,
-    "image_size": 32,
-    "patch_size": 8,
-}
+_TINY_TEXT = TINY_TEXT | {"bos_token_id": 62, "eos_token_id": 63, "pad_token_id": 1}
 TWIN = Twin(
     reference="transformers:CLIPModel",
     configs={
-        "plain": {"text_config": _TINY_TEXT, "vision_config": _TINY_IMAGE, "projection_dim": 20},
+        "plain": {"text_config": _TINY_TEXT, "vision_config": TINY_IMAGE, "projection_dim": 20},
         "legacy-end": {
             "text_config": _TINY_TEXT
             | {"eos_token_id": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-3},
-            "vision_config": _TINY_IMAGE | {"hidden_act": "gelu", "num_attention_heads": 3},
+            "vision_config": TINY_IMAGE | {"hidden_act": "gelu", "num_attention_heads": 3},
             "projection_dim": 24,
         },
         "odd": {
             "text_config": _TINY_TEXT | {"hidden_size": 30, "num_attention_heads": 3},
-            "vision_config": _TINY_IMAGE
+            "vision_config": TINY_IMAGE
             | {"hidden_size": 36, "num_attention_heads": 2, "patch_size": 12},
             "projection_dim": 7,
         },

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import masked_names, text_architecture, text_twin
+from export.encoding.declaration import class_names, masked_names, text_architecture, text_twin
 from export.encoding.heads import HeadConfig, HeadKind, read_head
-from export.encoding.network import MaskedTokens, SequenceClassifier, TextEncoder, TextModel
+from export.encoding.network import TextEncoder, TextModel, with_heads
 from export.layers.activation import activation
 from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
@@ -31,7 +31,9 @@ from export.layers.disentangled import DisentangledAttention, Distances, Distanc
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.scores import within
-from export.rename import Entry, Rename, with_and_without
+from export.models import bert
+from export.rename import Names, Rename, with_and_without
+from export.twin import TINY_TEXT
 from serving.bundle import Limits
 from serving.errors import CheckpointError
 
@@ -256,28 +258,26 @@ class Encoder(TextEncoder):
 
 def build(config: Config) -> TextModel:
     """The encoder with its head."""
-    encoder = Encoder(config)
-    is_tied = config.head.is_tied or not config.has_legacy_head
-    return TextModel(
-        encoder,
-        config.head,
-        masked=lambda: MaskedTokens(
-            encoder.tokens, config.width, config.activation, config.norm_epsilon, is_tied=is_tied
-        ),
-        classifier=lambda classes: SequenceClassifier(
-            config.width, classes, config.pooler_activation
-        ),
+    head = replace(config.head, is_tied=config.head.is_tied or not config.has_legacy_head)
+    return with_heads(
+        Encoder(config),
+        head,
+        norm_epsilon=config.norm_epsilon,
+        masked_activation=config.activation,
+        classifier_activation=config.pooler_activation,
     )
 
 
 # ----------------------------------------------------------------------------------------- names
+
+_PROJECTIONS = "self.query_proj self.key_proj self.value_proj output.dense"
 
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     theirs, ours = "encoder.layer.*", "encoder.blocks.*"
     table = "encoder.blocks.0.attention.table"  # all layers share it
-    encoder: dict[str, Entry] = {
+    encoder: Names = {
         "embeddings.word_embeddings": "encoder.tokens",
         "embeddings.position_embeddings": (
             "encoder.positions" if config.has_absolute_positions else None
@@ -291,21 +291,14 @@ def rename(config: Config) -> Rename:
         "encoder.LayerNorm": f"{table}.norm" if config.distances else None,
         "encoder.conv.conv": "encoder.convolution.convolution",
         "encoder.conv.LayerNorm": "encoder.convolution.norm",
-        f"{theirs}.attention.self.query_proj": f"{ours}.attention.query",
-        f"{theirs}.attention.self.key_proj": f"{ours}.attention.key",
-        f"{theirs}.attention.self.value_proj": f"{ours}.attention.value",
+        **bert.block_names(theirs, ours, _PROJECTIONS),
         f"{theirs}.attention.self.pos_key_proj": f"{ours}.attention.position_key",
         f"{theirs}.attention.self.pos_query_proj": f"{ours}.attention.position_query",
-        f"{theirs}.attention.output.dense": f"{ours}.attention.out",
-        f"{theirs}.attention.output.LayerNorm": f"{ours}.attention_norm",
-        f"{theirs}.intermediate.dense": f"{ours}.mlp.up",
-        f"{theirs}.output.dense": f"{ours}.mlp.down",
-        f"{theirs}.output.LayerNorm": f"{ours}.mlp_norm",
     }
     return Rename(with_and_without("deberta.", encoder) | _head_names(config))
 
 
-def _head_names(config: Config) -> dict[str, Entry]:
+def _head_names(config: Config) -> Names:
     """Both masked-word heads may be in a file; the configuration chooses one."""
     head = config.head
     unused = HeadConfig(HeadKind.BARE)
@@ -317,24 +310,12 @@ def _head_names(config: Config) -> dict[str, Entry]:
     table |= masked_names(unused, "mask_predictions", **names)
     table["pooler.dense"] = "classifier.dense" if head.classifies else None
     table["mask_predictions.classifier"] = None
-    if head.kind is HeadKind.SEQUENCE:
-        table["classifier"] = "classifier.output"
-    if head.kind is HeadKind.TOKENS:
-        table["classifier"] = "tagger"
-    return table
+    return table | class_names(head)
 
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 16,
-}
-_V3 = _TINY | {
+_V3 = TINY_TEXT | {
     "relative_attention": True,
     "position_buckets": 4,
     "norm_rel_ebd": "layer_norm",
@@ -353,7 +334,7 @@ _V2 = _V3 | {"conv_kernel_size": 3, "conv_act": "gelu", "type_vocab_size": 2}
 TWIN = text_twin(
     {
         "odd": ("DebertaV2ForSequenceClassification", _ODD | {"num_labels": 3}),
-        "plain": ("DebertaV2Model", _TINY),
+        "plain": ("DebertaV2Model", TINY_TEXT),
         "v3": ("DebertaV2Model", _V3),
         "v2": ("DebertaV2ForSequenceClassification", _V2 | {"pooler_hidden_act": "tanh"}),
         "grouped-convolution": ("DebertaV2Model", _V2 | {"conv_groups": 2, "conv_kernel_size": 5}),

@@ -27,7 +27,7 @@ from export.labels import classify_section, labels
 from export.layers.image_heads import ImageModel, Pooler
 from export.models import vit
 from export.rename import Entry, Rename
-from export.twin import Twin
+from export.twin import TINY_IMAGE, Twin
 from serving.bundle import ImageSpec, Limits
 
 LEADING = 2
@@ -181,20 +181,12 @@ def attention(model: ImageModel, image: ImageSpec) -> Lowering:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 40,
-    "image_size": 32,
-    "patch_size": 8,
-}
 _LABELS = {"id2label": {number: f"class {number}" for number in range(9)}}
 
 TWIN = Twin(
     reference=f"transformers:{TEACHER}",
     configs={
-        "odd": _TINY
+        "odd": TINY_IMAGE
         | _LABELS
         | {
             "architectures": [TEACHER],
@@ -205,9 +197,9 @@ TWIN = Twin(
             "qkv_bias": False,
             "layer_norm_eps": 1e-3,
         },
-        "resized": _TINY | _LABELS | {"architectures": [TEACHER], "num_hidden_layers": 1},
-        "one-head": _TINY | _LABELS | {"architectures": ["DeiTForImageClassification"]},
-        "pooled": _TINY | {"pooler_output_size": 20, "hidden_act": "gelu_new"},
+        "resized": TINY_IMAGE | _LABELS | {"architectures": [TEACHER], "num_hidden_layers": 1},
+        "one-head": TINY_IMAGE | _LABELS | {"architectures": ["DeiTForImageClassification"]},
+        "pooled": TINY_IMAGE | {"pooler_output_size": 20, "hidden_act": "gelu_new"},
     },
     references={
         "one-head": "transformers:DeiTForImageClassification",

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import text_architecture, text_twin
+from export.encoding.declaration import class_names, text_architecture, text_twin
 from export.encoding.heads import HeadKind, read_head
-from export.encoding.network import MaskedTokens, SequenceClassifier, TextModel
+from export.encoding.network import TextModel, with_heads
 from export.layers.heads import Heads
 from export.models.bert import Config, Encoder
-from export.rename import Entry, Rename, with_and_without
+from export.rename import Names, Rename, projections, with_and_without
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -48,18 +48,12 @@ def read_config(values: Mapping[str, Any]) -> Config:
 
 def build(config: Config) -> TextModel:
     """The encoder with its head."""
-    encoder = Encoder(config)
-    return TextModel(
-        encoder,
+    return with_heads(
+        Encoder(config),
         config.head,
-        masked=lambda: MaskedTokens(
-            encoder.tokens,
-            config.width,
-            config.activation,
-            NORM_EPSILON,
-            is_tied=config.head.is_tied,
-        ),
-        classifier=lambda classes: SequenceClassifier(config.width, classes, "relu"),
+        norm_epsilon=config.norm_epsilon,
+        masked_activation=config.activation,
+        classifier_activation="relu",
     )
 
 
@@ -69,30 +63,24 @@ def build(config: Config) -> TextModel:
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     theirs, ours = "transformer.layer.*", "encoder.blocks.*"
-    encoder: dict[str, Entry] = {
+    encoder: Names = {
         "embeddings.word_embeddings": "encoder.tokens",
         "embeddings.position_embeddings": "encoder.positions",
         "embeddings.LayerNorm": "encoder.norm",
         "embeddings.position_ids": None,
-        f"{theirs}.attention.q_lin": f"{ours}.attention.query",
-        f"{theirs}.attention.k_lin": f"{ours}.attention.key",
-        f"{theirs}.attention.v_lin": f"{ours}.attention.value",
-        f"{theirs}.attention.out_lin": f"{ours}.attention.out",
+        **projections(f"{theirs}.attention", f"{ours}.attention", "q_lin k_lin v_lin out_lin"),
         f"{theirs}.sa_layer_norm": f"{ours}.attention_norm",
         f"{theirs}.ffn.lin1": f"{ours}.mlp.up",
         f"{theirs}.ffn.lin2": f"{ours}.mlp.down",
         f"{theirs}.output_layer_norm": f"{ours}.mlp_norm",
     }
-    head, masked = config.head.kind, config.head.fills_masks
-    heads: dict[str, Entry] = {
+    masked = config.head.fills_masks
+    heads: Names = {
         "vocab_transform": "masked.dense" if masked else None,
         "vocab_layer_norm": "masked.norm" if masked else None,
         "vocab_projector": "masked.output" if masked else None,
+        **class_names(config.head, dense="pre_classifier"),
     }
-    if head is HeadKind.SEQUENCE:
-        heads |= {"pre_classifier": "classifier.dense", "classifier": "classifier.output"}
-    if head is HeadKind.TOKENS:
-        heads["classifier"] = "tagger"
     return Rename(with_and_without("distilbert.", encoder) | heads)
 
 

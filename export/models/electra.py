@@ -20,11 +20,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import text_architecture, text_twin
-from export.encoding.heads import HeadConfig, HeadKind, read_head
-from export.encoding.network import MaskedTokens, SequenceClassifier, TextModel
+from export.encoding.declaration import class_names, text_architecture, text_twin
+from export.encoding.heads import HeadKind, read_head
+from export.encoding.network import TextModel, with_heads
 from export.models import bert
-from export.rename import Entry, Rename, with_and_without
+from export.rename import Names, Rename, with_and_without
+from export.twin import TINY_TEXT
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -70,14 +71,12 @@ class Encoder(bert.Encoder):
 
 def build(config: Config) -> TextModel:
     """The encoder with its head; hidden layers of heads have a GELU, whatever the layers have."""
-    encoder = Encoder(config)
-    return TextModel(
-        encoder,
+    return with_heads(
+        Encoder(config),
         config.head,
-        masked=lambda: MaskedTokens(
-            encoder.tokens, config.width, "gelu", config.norm_epsilon, is_tied=config.head.is_tied
-        ),
-        classifier=lambda classes: SequenceClassifier(config.width, classes, "gelu"),
+        norm_epsilon=config.norm_epsilon,
+        masked_activation="gelu",
+        classifier_activation="gelu",
     )
 
 
@@ -86,43 +85,22 @@ def build(config: Config) -> TextModel:
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours; the discriminator's head is skipped."""
-    encoder: dict[str, Entry] = {
-        **bert.encoder_names(),
-        "embeddings_project": "encoder.project",
-    }
-    head: dict[str, Entry] = {
+    encoder: Names = {**bert.encoder_names(), "embeddings_project": "encoder.project"}
+    masked = config.head.fills_masks
+    heads: Names = {
         "discriminator_predictions.dense": None,
         "discriminator_predictions.dense_prediction": None,
+        "generator_predictions.dense": "masked.dense" if masked else None,
+        "generator_predictions.LayerNorm": "masked.norm" if masked else None,
+        "generator_lm_head": "masked.output" if masked else None,
+        **class_names(config.head, "classifier.out_proj", dense="classifier.dense"),
     }
-    return Rename(with_and_without("electra.", encoder) | head | _head_names(config.head))
-
-
-def _head_names(head: HeadConfig) -> dict[str, Entry]:
-    used = head.fills_masks
-    table: dict[str, Entry] = {
-        "generator_predictions.dense": "masked.dense" if used else None,
-        "generator_predictions.LayerNorm": "masked.norm" if used else None,
-        "generator_lm_head": "masked.output" if used else None,
-    }
-    if head.kind is HeadKind.SEQUENCE:
-        table["classifier.dense"] = "classifier.dense"
-        table["classifier.out_proj"] = "classifier.output"
-    if head.kind is HeadKind.TOKENS:
-        table["classifier"] = "tagger"
-    return table
+    return Rename(with_and_without("electra.", encoder) | heads)
 
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "vocab_size": 64,
-    "embedding_size": 32,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 16,
-}
+_TINY = TINY_TEXT | {"embedding_size": 32}
 _ODD = _TINY | {
     "embedding_size": 11,
     "hidden_size": 30,

@@ -206,17 +206,10 @@ def names(config: Config) -> Names:
 
 # ------------------------------------------------------------------------------------------ twin
 
-TINY = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 40,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
+TINY = llama.TINY | {
     "head_dim": 16,
     "query_pre_attn_scalar": 20,
     "sliding_window": 3,
-    "max_position_embeddings": 32,
     "pad_token_id": 0,
     "bos_token_id": 2,
     "eos_token_id": 1,

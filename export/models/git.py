@@ -33,7 +33,7 @@ from export.layers.mlp import MLP
 from export.layers.vision import patch_count
 from export.models import clip
 from export.rename import Entry, Rename
-from export.twin import Twin
+from export.twin import TINY_IMAGE, Twin
 from serving.bundle import ImageSpec, Limits
 from serving.errors import CheckpointError
 
@@ -208,15 +208,7 @@ def graphs(model: GIT, image: ImageSpec | None) -> Graphs:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY_IMAGE = {
-    "hidden_size": 24,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 40,
-    "image_size": 32,
-    "patch_size": 8,
-    "layer_norm_eps": 1e-3,
-}
+_TINY_IMAGE = TINY_IMAGE | {"num_hidden_layers": 1, "layer_norm_eps": 1e-3}
 _TINY = {
     "vocab_size": 64,
     "hidden_size": 30,

@@ -211,7 +211,7 @@ def names(config: Config) -> Names:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
+TINY = {
     "vocab_size": 64,
     "hidden_size": 32,
     "intermediate_size": 40,
@@ -248,8 +248,8 @@ _LONGROPE = {
 TWIN = Twin(
     reference="transformers:LlamaForCausalLM",
     configs={
-        "plain": _TINY,
-        "odd": _TINY
+        "plain": TINY,
+        "odd": TINY
         | {
             "hidden_size": 30,
             "num_attention_heads": 6,
@@ -258,7 +258,7 @@ TWIN = Twin(
             "rope_parameters": _LLAMA3,
             "tie_word_embeddings": True,
         },
-        "biased": _TINY
+        "biased": TINY
         | {
             "attention_bias": True,
             "mlp_bias": True,
@@ -266,15 +266,15 @@ TWIN = Twin(
             "hidden_act": "gelu",
             "eos_token_id": [2, 3],
         },
-        "rotated by the operator": _TINY | {"head_dim": 16, "num_key_value_heads": None},
-        "linear": _TINY
+        "rotated by the operator": TINY | {"head_dim": 16, "num_key_value_heads": None},
+        "linear": TINY
         | {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}},
-        "yarn": _TINY | {"head_dim": 12, "rope_parameters": _YARN},
-        "longrope": _TINY | {"max_position_embeddings": 96, "rope_parameters": _LONGROPE},
-        "dynamic": _TINY
+        "yarn": TINY | {"head_dim": 12, "rope_parameters": _YARN},
+        "longrope": TINY | {"max_position_embeddings": 96, "rope_parameters": _LONGROPE},
+        "dynamic": TINY
         | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 3.0}},
-        "mistral": _TINY | {"model_type": "mistral", "sliding_window": 3, "head_dim": 10},
-        "mistral without a window": _TINY | {"model_type": "mistral", "sliding_window": None},
+        "mistral": TINY | {"model_type": "mistral", "sliding_window": 3, "head_dim": 10},
+        "mistral without a window": TINY | {"model_type": "mistral", "sliding_window": None},
     },
     references={
         "mistral": "transformers:MistralForCausalLM",

@@ -25,7 +25,8 @@ from export.encoding.network import TextEncoder, TextModel
 from export.layers.relative import RelativePositions
 from export.models import bert, roberta
 from export.models.roberta import HEADS, Config
-from export.rename import Entry, Rename, with_and_without
+from export.rename import Names, Rename, projections, with_and_without
+from export.twin import TINY_TEXT
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -70,7 +71,7 @@ class Encoder(roberta.Encoder):
 
 def build(config: Config) -> TextModel:
     """The encoder with RoBERTa's heads."""
-    return roberta.with_heads(Encoder(config), config)
+    return roberta.add_heads(Encoder(config), config)
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -79,16 +80,13 @@ def build(config: Config) -> TextModel:
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     theirs, ours = "encoder.layer.*", "encoder.blocks.*"
-    encoder: dict[str, Entry] = {
+    encoder: Names = {
         "embeddings.word_embeddings": "encoder.tokens",
         "embeddings.position_embeddings": "encoder.positions",
         "embeddings.LayerNorm": "encoder.norm",
         "embeddings.position_ids": None,
         "encoder.relative_attention_bias": "encoder.relative.bias",
-        f"{theirs}.attention.attn.q": f"{ours}.attention.query",
-        f"{theirs}.attention.attn.k": f"{ours}.attention.key",
-        f"{theirs}.attention.attn.v": f"{ours}.attention.value",
-        f"{theirs}.attention.attn.o": f"{ours}.attention.out",
+        **projections(f"{theirs}.attention.attn", f"{ours}.attention", "q k v o"),
         f"{theirs}.attention.LayerNorm": f"{ours}.attention_norm",
         f"{theirs}.intermediate.dense": f"{ours}.mlp.up",
         f"{theirs}.output.dense": f"{ours}.mlp.down",
@@ -100,14 +98,7 @@ def rename(config: Config) -> Rename:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 18,
-}
+_TINY = TINY_TEXT | {"max_position_embeddings": 18}
 _ODD = _TINY | {
     "hidden_size": 30,
     "num_attention_heads": 3,

@@ -45,22 +45,11 @@ def windowed(reader: ConfigReader, heads: Heads) -> tuple[Heads, ...]:
 
 # ------------------------------------------------------------------------------------------ twin
 
-TINY = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 40,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 32,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
 TWIN = Twin(
     reference="transformers:Qwen2ForCausalLM",
     configs={
-        "plain": TINY,
-        "odd": TINY
+        "plain": llama.TINY,
+        "odd": llama.TINY
         | {
             "hidden_size": 36,
             "num_attention_heads": 6,
@@ -72,13 +61,13 @@ TWIN = Twin(
             "max_window_layers": 1,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
         },
-        "listed windows": TINY
+        "listed windows": llama.TINY
         | {
             "use_sliding_window": True,
             "sliding_window": 4,
             "layer_types": ["sliding_attention", "full_attention"],
         },
-        "window switched off": TINY | {"sliding_window": 2, "max_window_layers": 0},
+        "window switched off": llama.TINY | {"sliding_window": 2, "max_window_layers": 0},
     },
 )
 

@@ -40,8 +40,8 @@ def read_config(values: Mapping[str, Any]) -> llama.Config:
 TWIN = Twin(
     reference="transformers:Qwen3ForCausalLM",
     configs={
-        "plain": qwen2.TINY | {"head_dim": 16},
-        "odd": qwen2.TINY
+        "plain": llama.TINY | {"head_dim": 16},
+        "odd": llama.TINY
         | {
             "hidden_size": 36,
             "num_attention_heads": 6,
@@ -50,7 +50,7 @@ TWIN = Twin(
             "rms_norm_eps": 1e-3,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
         },
-        "biased": qwen2.TINY
+        "biased": llama.TINY
         | {
             "attention_bias": True,
             "head_dim": 12,

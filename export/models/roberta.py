@@ -20,11 +20,12 @@ from typing import Any
 from torch import Tensor
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import masked_names, text_architecture, text_twin
+from export.encoding.declaration import class_names, masked_names, text_architecture, text_twin
 from export.encoding.heads import HeadConfig, HeadKind, read_head
-from export.encoding.network import MaskedTokens, SequenceClassifier, TextModel
+from export.encoding.network import TextModel, with_heads
 from export.models import bert
-from export.rename import Entry, Rename, with_and_without
+from export.rename import Names, Rename, with_and_without
+from export.twin import TINY_TEXT
 from serving.bundle import Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -79,18 +80,17 @@ def counted_positions(token_ids: Tensor, pad_token: int) -> Tensor:
 
 def build(config: Config) -> TextModel:
     """The encoder with its head."""
-    return with_heads(Encoder(config), config)
+    return add_heads(Encoder(config), config)
 
 
-def with_heads(encoder: bert.Encoder, config: bert.Config) -> TextModel:
+def add_heads(encoder: bert.Encoder, config: bert.Config) -> TextModel:
     """Heads whose hidden layers have a GELU (masked words) and a tanh (classes)."""
-    return TextModel(
+    return with_heads(
         encoder,
         config.head,
-        masked=lambda: MaskedTokens(
-            encoder.tokens, config.width, "gelu", config.norm_epsilon, is_tied=config.head.is_tied
-        ),
-        classifier=lambda classes: SequenceClassifier(config.width, classes, "tanh"),
+        norm_epsilon=config.norm_epsilon,
+        masked_activation="gelu",
+        classifier_activation="tanh",
     )
 
 
@@ -99,29 +99,20 @@ def with_heads(encoder: bert.Encoder, config: bert.Config) -> TextModel:
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours; the pooler is no part of any head."""
-    encoder: dict[str, Entry] = {**bert.encoder_names(), "pooler.dense": None}
+    encoder: Names = {**bert.encoder_names(), "pooler.dense": None}
     return Rename(with_and_without("roberta.", encoder) | head_names(config.head))
 
 
-def head_names(head: HeadConfig) -> dict[str, Entry]:
+def head_names(head: HeadConfig) -> Names:
     """The heads' table."""
     table = masked_names(head, "lm_head", dense="dense", norm="layer_norm")
-    if head.kind is HeadKind.SEQUENCE:
-        table["classifier.dense"] = "classifier.dense"
-        table["classifier.out_proj"] = "classifier.output"
-    if head.kind is HeadKind.TOKENS:
-        table["classifier"] = "tagger"
-    return table
+    return table | class_names(head, "classifier.out_proj", dense="classifier.dense")
 
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "vocab_size": 64,
-    "hidden_size": 32,
+_TINY = TINY_TEXT | {
     "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
     "max_position_embeddings": 18,
     "type_vocab_size": 1,
     "pad_token_id": 1,

@@ -32,7 +32,7 @@ from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
 from export.rename import Entry, Rename, WeightLayout, projections
-from export.twin import Twin
+from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from serving.bundle import Graph, ImageSpec, Limits, Role
 from serving.bundle import Tensor as Port
 from serving.errors import CheckpointError
@@ -280,24 +280,14 @@ def graphs(model: SigLIP, image: ImageSpec | None) -> Graphs:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY_TEXT = {
-    "vocab_size": 64,
+_TINY_TEXT = TINY_TEXT | {
     "hidden_size": 24,
     "intermediate_size": 44,
-    "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "max_position_embeddings": 12,
     "layer_norm_eps": 1e-3,
 }
-_TINY_IMAGE = {
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 40,
-    "image_size": 32,
-    "patch_size": 8,
-    "layer_norm_eps": 1e-3,
-}
+_TINY_IMAGE = TINY_IMAGE | {"layer_norm_eps": 1e-3}
 TWIN = Twin(
     reference="transformers:SiglipModel",
     configs={

@@ -28,7 +28,7 @@ from export.layers.decoder import TransformerDecoder
 from export.layers.vision import check_recipe
 from export.models import bert_decoder, deit, gpt2, mbart_decoder, swin, trocr, vit
 from export.rename import Entry, Rename
-from export.twin import Twin
+from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from serving.bundle import AlignmentSpec, ImageSpec, Limits
 from serving.errors import CheckpointError
 
@@ -227,15 +227,7 @@ def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY_VIT = {
-    "model_type": "vit",
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 40,
-    "image_size": 32,
-    "patch_size": 8,
-}
+_TINY_VIT = TINY_IMAGE | {"model_type": "vit"}
 _TINY_SWIN = {
     "model_type": "swin",
     "embed_dim": 12,
@@ -246,14 +238,12 @@ _TINY_SWIN = {
     "image_size": 32,
     "patch_size": 4,
 }
-_TINY_BERT = {
+_TINY_BERT = TINY_TEXT | {
     "model_type": "bert",
     "is_decoder": True,
     "add_cross_attention": True,
-    "vocab_size": 64,
     "max_position_embeddings": 32,
     "hidden_size": 30,
-    "num_hidden_layers": 2,
     "num_attention_heads": 3,
     "intermediate_size": 44,
     "layer_norm_eps": 1e-3,

@@ -27,7 +27,7 @@ from export.labels import classify_section, labels
 from export.layers.image_heads import ClassToken, ImageModel, Pooler
 from export.models import vit
 from export.rename import Entry, Rename
-from export.twin import Twin
+from export.twin import TINY_IMAGE, Twin
 from serving.bundle import ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -105,15 +105,7 @@ def attention(model: ImageModel, image: ImageSpec) -> Lowering:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 40,
-    "image_size": 32,
-    "patch_size": 8,
-}
-_CLASSIFIER = _TINY | {
+_CLASSIFIER = TINY_IMAGE | {
     "architectures": ["ViTForImageClassification"],
     "id2label": {0: "cat", 1: "dog", 2: "owl"},
 }
@@ -135,8 +127,8 @@ TWIN = Twin(
         "patch-14": _CLASSIFIER
         | {"image_size": 45, "patch_size": 14, "hidden_act": "quick_gelu", "num_hidden_layers": 1},
         "resized": _CLASSIFIER | {"problem_type": "multi_label_classification"},
-        "pooled": _TINY | {"pooler_output_size": 20, "pooler_act": "gelu"},
-        "pooled-resized": _TINY,
+        "pooled": TINY_IMAGE | {"pooler_output_size": 20, "pooler_act": "gelu"},
+        "pooled-resized": TINY_IMAGE,
     },
     references={
         "pooled": "transformers:ViTModel",
