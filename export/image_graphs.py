@@ -5,21 +5,50 @@ Legend: B batch, C classes, D width.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from torch import nn
 
-from export.architecture import Architecture, Graphs, Lowering
+from export.architecture import Architecture, Graphs, Lowering, no_section
+from export.labels import classify_section, labels
 from export.layers.image_heads import ImageModel
 from export.layers.rollout import AttentionRollout, Tower
-from serving.bundle import Graph, ImageSpec, Role, Tensor
+from export.rename import Rename
+from export.twin import Twin
+from serving.bundle import Graph, ImageSpec, Limits, Role, Tensor
 from serving.errors import CheckpointError
 
 FILE = "model.onnx"
 Head = Literal["classify", "embed"]
 """What a checkpoint's head computes, by the task that it serves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageHead:
+    """What a checkpoint has on top of an image network; configurations derive from it.
+
+    Attributes:
+        head_class: The class of `transformers` that it was saved from.
+        classes: C.
+        limits: None on text.
+    """
+
+    head: Head
+    head_class: str
+    classes: int
+    limits: Limits = field(default_factory=Limits)
+
+
+def read_head(values: Mapping[str, Any], supported: Mapping[str, Head]) -> dict[str, Any]:
+    """The fields of `ImageHead`.
+
+    Raises:
+        CheckpointError: another class than those supported.
+    """
+    name, head = head_of(values, supported)
+    return {"head": head, "head_class": name, "classes": len(labels(values))}
 
 
 def head_of(values: Mapping[str, Any], supported: Mapping[str, Head]) -> tuple[str, Head]:
@@ -53,6 +82,31 @@ def image_graphs(model: ImageModel, image: ImageSpec | None) -> Graphs:
     output = Tensor(name=role.value, dtype="float32", shape=("B", width), role=role)
     graph = Graph(file=FILE, inputs=(_pixels(image),), outputs=(output,))
     return Graphs({"image": Lowering(model, graph)}, parts={"image": ""})
+
+
+def image_architecture(
+    name: str,
+    read_config: Callable[[Mapping[str, Any]], ImageHead],
+    build: Callable[[Any], ImageModel],
+    rename: Callable[[Any], Rename],
+    twin: Twin,
+    image_size: Callable[[Any], tuple[int, int]],
+    attention: Callable[[ImageModel, ImageSpec], Lowering] | None = None,
+) -> Architecture:
+    """The declaration of an image classifier or encoder: its task follows from `config.head`."""
+    return Architecture(
+        name=name,
+        tasks={"classify": classify_section, "embed": no_section},
+        read_config=read_config,
+        build=build,
+        rename=rename,
+        graphs=image_graphs,
+        tokenizer=None,
+        twin=twin,
+        image_size=image_size,
+        tasks_of=lambda config: (config.head,),
+        attention=attention,
+    )
 
 
 def rollout(tower: Tower, image: ImageSpec, leading: int = 1) -> Lowering:

@@ -72,3 +72,28 @@ class Twin:
     def is_transformers(self) -> bool:
         """Whether the reference is a class of `transformers`, else a paper written out."""
         return self.reference.startswith("transformers:")
+
+
+def twin_with_heads(
+    configs: Mapping[str, tuple[str, Mapping[str, Any]]],
+    outputs: Mapping[str, str] | None = None,
+    images: Mapping[str, tuple[int, int]] | None = None,
+    module: str = "transformers",
+) -> Twin:
+    """A twin whose configurations have different heads.
+
+    Args:
+        configs: Name → class of the reference and the fields of `config.json`.
+        outputs: As of `Twin`, like `images`.
+        module: Where the classes are.
+    """
+    return Twin(
+        reference=f"{module}:{configs[EXPORTED][0]}",
+        configs={
+            name: {**fields, "architectures": [reference]}
+            for name, (reference, fields) in configs.items()
+        },
+        outputs=outputs or {},
+        references={name: f"{module}:{reference}" for name, (reference, _) in configs.items()},
+        images=images or {},
+    )

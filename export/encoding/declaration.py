@@ -12,7 +12,7 @@ from export.encoding.heads import HeadConfig, HeadKind
 from export.encoding.network import TextModel
 from export.rename import Names, Rename, WeightLayout
 from export.tokenizer import mask_token
-from export.twin import EXPORTED, Twin
+from export.twin import Twin
 
 
 def embed_section(model: TextModel, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -87,29 +87,6 @@ def class_names(head: HeadConfig, output: str = "classifier", dense: str | None 
         return {}
     hidden: Names = {} if dense is None else {dense: "classifier.dense"}
     return {**hidden, output: "classifier.output"}
-
-
-def text_twin(
-    configs: Mapping[str, tuple[str, Mapping[str, Any]]],
-    outputs: Mapping[str, str] | None = None,
-    module: str = "transformers",
-) -> Twin:
-    """A twin whose configurations have different heads.
-
-    Args:
-        configs: Name → class of the reference and the fields of `config.json`.
-        outputs: As of `Twin`.
-        module: That has these classes.
-    """
-    return Twin(
-        reference=f"{module}:{configs[EXPORTED][0]}",
-        configs={
-            name: {**fields, "architectures": [reference]}
-            for name, (reference, fields) in configs.items()
-        },
-        outputs=outputs or {},
-        references={name: f"{module}:{reference}" for name, (reference, _) in configs.items()},
-    )
 
 
 def text_architecture(

@@ -18,12 +18,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import class_names, masked_names, text_architecture, text_twin
+from export.encoding.declaration import class_names, masked_names, text_architecture
 from export.encoding.heads import HeadConfig, HeadKind, read_head
 from export.encoding.network import TextEncoder, TextModel, with_heads
 from export.models import bert
 from export.rename import Names, Rename, projections, with_and_without
-from export.twin import TINY_TEXT
+from export.twin import TINY_TEXT, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -150,7 +150,7 @@ _ODD = _TINY | {
     "num_attention_heads": 3,
     "layer_norm_eps": 1e-3,
 }
-TWIN = text_twin(
+TWIN = twin_with_heads(
     {
         "odd": ("AlbertModel", _ODD),
         "groups": (

@@ -21,7 +21,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import class_names, masked_names, text_architecture, text_twin
+from export.encoding.declaration import class_names, masked_names, text_architecture
 from export.encoding.heads import HeadConfig, HeadKind, read_head
 from export.encoding.network import TextEncoder, TextModel, with_heads
 from export.layers.attention import SelfAttention
@@ -29,7 +29,7 @@ from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.rename import Names, Rename, projections, with_and_without
-from export.twin import TINY_TEXT
+from export.twin import TINY_TEXT, twin_with_heads
 from serving.bundle import Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -222,7 +222,7 @@ _ODD = TINY_TEXT | {
     "layer_norm_eps": 1e-3,
     "hidden_act": "gelu_new",
 }
-TWIN = text_twin(
+TWIN = twin_with_heads(
     {
         "plain": ("BertModel", TINY_TEXT),
         "odd": ("BertForPreTraining", _ODD),

@@ -21,7 +21,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import class_names, masked_names, text_architecture, text_twin
+from export.encoding.declaration import class_names, masked_names, text_architecture
 from export.encoding.heads import HeadConfig, HeadKind, read_head
 from export.encoding.network import TextEncoder, TextModel, with_heads
 from export.layers.activation import activation
@@ -33,7 +33,7 @@ from export.layers.mlp import MLP
 from export.layers.scores import within
 from export.models import bert
 from export.rename import Names, Rename, with_and_without
-from export.twin import TINY_TEXT
+from export.twin import TINY_TEXT, twin_with_heads
 from serving.bundle import Limits
 from serving.errors import CheckpointError
 
@@ -331,7 +331,7 @@ _ODD = _V3 | {
     "hidden_act": "gelu_new",
 }
 _V2 = _V3 | {"conv_kernel_size": 3, "conv_act": "gelu", "type_vocab_size": 2}
-TWIN = text_twin(
+TWIN = twin_with_heads(
     {
         "odd": ("DebertaV2ForSequenceClassification", _ODD | {"num_labels": 3}),
         "plain": ("DebertaV2Model", TINY_TEXT),

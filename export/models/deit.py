@@ -20,15 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Lowering, no_section
+from export.architecture import Lowering
 from export.config_reader import ConfigReader
-from export.image_graphs import Head, head_of, image_graphs, rollout
-from export.labels import classify_section, labels
+from export.image_graphs import Head, ImageHead, image_architecture, read_head, rollout
 from export.layers.image_heads import ImageModel, Pooler
 from export.models import vit
 from export.rename import Entry, Rename
-from export.twin import TINY_IMAGE, Twin
-from serving.bundle import ImageSpec, Limits
+from export.twin import TINY_IMAGE, twin_with_heads
+from serving.bundle import ImageSpec
 
 LEADING = 2
 """Tokens in front of the patches: class and distillation."""
@@ -53,22 +52,18 @@ class NetworkConfig(vit.Config):
         return super().positions + 1
 
 
-@dataclass(frozen=True)
-class Config:
+@dataclass(frozen=True, kw_only=True)
+class Config(ImageHead):
     """The network and what is on top of it."""
 
     deit: NetworkConfig
-    head: Head
-    has_teacher: bool
-    """Whether the distillation token has a classifier of its own."""
-    classes: int
     pooler_width: int
     pooler_activation: str
 
     @property
-    def limits(self) -> Limits:
-        """None on text."""
-        return Limits()
+    def has_teacher(self) -> bool:
+        """Whether the distillation token has a classifier of its own."""
+        return self.head_class == TEACHER
 
 
 def read_network_config(reader: ConfigReader) -> NetworkConfig:
@@ -80,12 +75,9 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; what we lack is refused."""
     reader = ConfigReader(values)
     network = read_network_config(reader)
-    name, head = head_of(values, HEADS)
     return Config(
         deit=network,
-        head=head,
-        has_teacher=name == TEACHER,
-        classes=len(labels(values)),
+        **read_head(values, HEADS),
         pooler_width=reader.integer("pooler_output_size", network.width),
         pooler_activation=reader.text("pooler_act", "tanh"),
     )
@@ -183,27 +175,24 @@ def attention(model: ImageModel, image: ImageSpec) -> Lowering:
 
 _LABELS = {"id2label": {number: f"class {number}" for number in range(9)}}
 
-TWIN = Twin(
-    reference=f"transformers:{TEACHER}",
-    configs={
-        "odd": TINY_IMAGE
-        | _LABELS
-        | {
-            "architectures": [TEACHER],
-            "hidden_size": 30,
-            "num_attention_heads": 3,
-            "image_size": [28, 42],
-            "patch_size": [7, 14],
-            "qkv_bias": False,
-            "layer_norm_eps": 1e-3,
-        },
-        "resized": TINY_IMAGE | _LABELS | {"architectures": [TEACHER], "num_hidden_layers": 1},
-        "one-head": TINY_IMAGE | _LABELS | {"architectures": ["DeiTForImageClassification"]},
-        "pooled": TINY_IMAGE | {"pooler_output_size": 20, "hidden_act": "gelu_new"},
-    },
-    references={
-        "one-head": "transformers:DeiTForImageClassification",
-        "pooled": "transformers:DeiTModel",
+TWIN = twin_with_heads(
+    {
+        "odd": (
+            TEACHER,
+            TINY_IMAGE
+            | _LABELS
+            | {
+                "hidden_size": 30,
+                "num_attention_heads": 3,
+                "image_size": [28, 42],
+                "patch_size": [7, 14],
+                "qkv_bias": False,
+                "layer_norm_eps": 1e-3,
+            },
+        ),
+        "resized": (TEACHER, TINY_IMAGE | _LABELS | {"num_hidden_layers": 1}),
+        "one-head": ("DeiTForImageClassification", TINY_IMAGE | _LABELS),
+        "pooled": ("DeiTModel", TINY_IMAGE | {"pooler_output_size": 20, "hidden_act": "gelu_new"}),
     },
     images={"resized": (56, 40)},
 )
@@ -211,16 +200,12 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="deit",
-    tasks={"classify": classify_section, "embed": no_section},
-    read_config=read_config,
-    build=build,
-    rename=rename,
-    graphs=image_graphs,
-    tokenizer=None,
-    twin=TWIN,
+ARCHITECTURE = image_architecture(
+    "deit",
+    read_config,
+    build,
+    rename,
+    TWIN,
     image_size=lambda config: config.deit.image,
-    tasks_of=lambda config: (config.head,),
     attention=attention,
 )

@@ -16,17 +16,16 @@ embeddings (the class token's vector) have length one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Lowering, no_section
+from export.architecture import Lowering
 from export.config_reader import ConfigReader
-from export.image_graphs import Head, head_of, image_graphs, rollout
-from export.labels import classify_section, labels
+from export.image_graphs import Head, ImageHead, image_architecture, read_head, rollout
 from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
@@ -34,8 +33,8 @@ from export.layers.image_heads import ClassToken, ClassTokenAndMean, ImageModel
 from export.layers.mlp import MLP, GatedMLP
 from export.models import vit
 from export.rename import Entry, Rename, WeightLayout
-from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
+from export.twin import twin_with_heads
+from serving.bundle import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -49,8 +48,8 @@ HEADS: dict[str, dict[str, Head]] = {
 }
 
 
-@dataclass(frozen=True)
-class Config:
+@dataclass(frozen=True, kw_only=True)
+class Config(ImageHead):
     """The network and what is on top of it."""
 
     vit: vit.Config
@@ -58,10 +57,7 @@ class Config:
     """Learned tokens between class token and patches, without positions."""
     is_gated: bool
     """Whether the MLP is a SwiGLU."""
-    head: Head
-    classes: int
     model_type: str
-    limits: Limits = field(default_factory=Limits)
 
     @property
     def leading(self) -> int:
@@ -96,8 +92,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         vit=network,
         registers=reader.integer("num_register_tokens", 4) if has_registers else 0,
         is_gated=is_gated,
-        head=head_of(values, HEADS[model_type])[1],
-        classes=len(labels(values)),
+        **read_head(values, HEADS[model_type]),
         model_type=model_type,
     )
 
@@ -228,42 +223,33 @@ _TINY = {
     "patch_size": 14,
     "mlp_ratio": 2,
 }
-_CLASSIFIER = {
-    "architectures": ["Dinov2ForImageClassification"],
-    "id2label": {number: f"class {number}" for number in range(9)},
-}
-_WITH_REGISTERS = {
-    "model_type": REGISTERS,
-    "architectures": ["Dinov2WithRegistersForImageClassification"],
-}
-
-TWIN = Twin(
-    reference="transformers:Dinov2ForImageClassification",
-    configs={
-        "odd": _TINY
-        | _CLASSIFIER
-        | {
-            "hidden_size": 30,
-            "num_attention_heads": 3,
-            "qkv_bias": False,
-            "layer_norm_eps": 1e-3,
-            "use_swiglu_ffn": True,
-        },
-        "plain": _TINY | _CLASSIFIER | {"hidden_act": "gelu_new"},
-        "enlarged": _TINY,
-        "registers": _TINY | _CLASSIFIER | _WITH_REGISTERS | {"num_register_tokens": 3},
-        "registers-odd": _TINY
-        | {
-            "model_type": REGISTERS,
-            "architectures": ["Dinov2WithRegistersModel"],
-            "use_swiglu_ffn": True,
-            "num_register_tokens": 1,
-        },
-    },
-    references={
-        "enlarged": "transformers:Dinov2Model",
-        "registers": "transformers:Dinov2WithRegistersForImageClassification",
-        "registers-odd": "transformers:Dinov2WithRegistersModel",
+_LABELS = {"id2label": {number: f"class {number}" for number in range(9)}}
+_ENCODER, _CLASSIFIER = HEADS["dinov2"]
+_ENCODER_WITH_REGISTERS, _CLASSIFIER_WITH_REGISTERS = HEADS[REGISTERS]
+TWIN = twin_with_heads(
+    {
+        "odd": (
+            _CLASSIFIER,
+            _TINY
+            | _LABELS
+            | {
+                "hidden_size": 30,
+                "num_attention_heads": 3,
+                "qkv_bias": False,
+                "layer_norm_eps": 1e-3,
+                "use_swiglu_ffn": True,
+            },
+        ),
+        "plain": (_CLASSIFIER, _TINY | _LABELS | {"hidden_act": "gelu_new"}),
+        "enlarged": (_ENCODER, _TINY),
+        "registers": (
+            _CLASSIFIER_WITH_REGISTERS,
+            _TINY | _LABELS | {"model_type": REGISTERS, "num_register_tokens": 3},
+        ),
+        "registers-odd": (
+            _ENCODER_WITH_REGISTERS,
+            _TINY | {"model_type": REGISTERS, "use_swiglu_ffn": True, "num_register_tokens": 1},
+        ),
     },
     images={
         "odd": (28, 42),
@@ -276,16 +262,12 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="dinov2",
-    tasks={"embed": no_section, "classify": classify_section},
-    read_config=read_config,
-    build=build,
-    rename=rename,
-    graphs=image_graphs,
-    tokenizer=None,
-    twin=TWIN,
+ARCHITECTURE = image_architecture(
+    "dinov2",
+    read_config,
+    build,
+    rename,
+    TWIN,
     image_size=lambda config: config.vit.image,
-    tasks_of=lambda config: (config.head,),
     attention=attention,
 )

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import class_names, text_architecture, text_twin
+from export.encoding.declaration import class_names, text_architecture
 from export.encoding.heads import HeadKind, read_head
 from export.encoding.network import TextModel, with_heads
 from export.layers.heads import Heads
 from export.models.bert import Config, Encoder
 from export.rename import Names, Rename, projections, with_and_without
+from export.twin import twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -95,7 +96,7 @@ _TINY = {
     "max_position_embeddings": 16,
 }
 _ODD = _TINY | {"dim": 30, "n_heads": 3, "n_layers": 1, "activation": "relu"}
-TWIN = text_twin(
+TWIN = twin_with_heads(
     {
         "odd": ("DistilBertModel", _ODD),
         "plain": ("DistilBertModel", _TINY | {"sinusoidal_pos_embds": True}),

@@ -20,12 +20,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import class_names, text_architecture, text_twin
+from export.encoding.declaration import class_names, text_architecture
 from export.encoding.heads import HeadKind, read_head
 from export.encoding.network import TextModel, with_heads
 from export.models import bert
 from export.rename import Names, Rename, with_and_without
-from export.twin import TINY_TEXT
+from export.twin import TINY_TEXT, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -108,7 +108,7 @@ _ODD = _TINY | {
     "layer_norm_eps": 1e-3,
     "hidden_act": "relu",
 }
-TWIN = text_twin(
+TWIN = twin_with_heads(
     {
         "odd": ("ElectraModel", _ODD),
         "masked": ("ElectraForMaskedLM", _ODD),

@@ -14,24 +14,22 @@ batch normalisation is folded into the layer in front of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, no_section
 from export.config_reader import ConfigReader
-from export.image_graphs import Head, head_of, image_graphs
-from export.labels import classify_section, labels
+from export.image_graphs import Head, ImageHead, image_architecture, read_head
 from export.layers.batch_norm import BatchNorm, NormedConvolution, NormedLinear
 from export.layers.distance_attention import DistanceAttention
 from export.layers.image_heads import ImageModel, Mean
 from export.layers.vision import PixelNorm, check_recipe
 from export.rename import Entry, Rename
-from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
+from export.twin import twin_with_heads
+from serving.bundle import ImageSpec
 from serving.errors import CheckpointError
 
 STAGES = 3
@@ -48,8 +46,8 @@ HEADS: Mapping[str, Head] = {
 }
 
 
-@dataclass(frozen=True)
-class Config:
+@dataclass(frozen=True, kw_only=True)
+class Config(ImageHead):
     """The network and what is on top of it; tuples hold one number a stage."""
 
     side: int
@@ -65,10 +63,11 @@ class Config:
     mlp_ratios: tuple[int, ...]
     value_ratios: tuple[int, ...]
     """Width of a value over that of a key."""
-    head: Head
-    has_teacher: bool
-    classes: int
-    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def has_teacher(self) -> bool:
+        """Whether a second classifier imitates the teacher."""
+        return self.head_class == TEACHER
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -82,7 +81,6 @@ def read_config(values: Mapping[str, Any]) -> Config:
     sides, patches = reader.pair("image_size", 224), reader.pair("patch_size", 16)
     if sides[0] != sides[1] or patches[0] != patches[1]:
         raise CheckpointError(f"config.json: image_size and patch_size must be square, not {sides}")
-    name, head = head_of(values, HEADS)
     config = Config(
         side=sides[0],
         grid=sides[0] // patches[0],
@@ -95,9 +93,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         depths=_stages(reader, "depths"),
         mlp_ratios=_stages(reader, "mlp_ratio"),
         value_ratios=_stages(reader, "attention_ratio"),
-        head=head,
-        has_teacher=name == TEACHER,
-        classes=len(labels(values)),
+        **read_head(values, HEADS),
     )
     _check_grid(config)
     return config
@@ -298,42 +294,37 @@ _TINY = {
 }
 _LABELS = {"id2label": {number: f"class {number}" for number in range(9)}}
 
-TWIN = Twin(
-    reference=f"transformers:{TEACHER}",
-    configs={
-        "odd": _TINY
-        | _LABELS
-        | {
-            "architectures": [TEACHER],
-            "hidden_sizes": [24, 20, 24],
-            "num_attention_heads": [3, 1, 1],
-            "key_dim": [6, 5, 48],  # wide: else the last stage attends to all patches alike
-            "attention_ratio": [1, 1, 1],
-            "mlp_ratio": [1, 1, 1],
-            "image_size": 144,  # grids of 9, 5 and 3
-        },
-        "one-head": _TINY | _LABELS | {"architectures": ["LevitForImageClassification"]},
-        "pooled": _TINY
-        | {"depths": [2, 1, 1], "attention_ratio": [1, 3, 2], "mlp_ratio": [1, 3, 2]},
-    },
-    references={
-        "one-head": "transformers:LevitForImageClassification",
-        "pooled": "transformers:LevitModel",
-    },
+TWIN = twin_with_heads(
+    {
+        "odd": (
+            TEACHER,
+            _TINY
+            | _LABELS
+            | {
+                "hidden_sizes": [24, 20, 24],
+                "num_attention_heads": [3, 1, 1],
+                "key_dim": [6, 5, 48],  # wide: else the last stage attends to all patches alike
+                "attention_ratio": [1, 1, 1],
+                "mlp_ratio": [1, 1, 1],
+                "image_size": 144,  # grids of 9, 5 and 3
+            },
+        ),
+        "one-head": ("LevitForImageClassification", _TINY | _LABELS),
+        "pooled": (
+            "LevitModel",
+            _TINY | {"depths": [2, 1, 1], "attention_ratio": [1, 3, 2], "mlp_ratio": [1, 3, 2]},
+        ),
+    }
 )
 
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="levit",
-    tasks={"classify": classify_section, "embed": no_section},
-    read_config=read_config,
-    build=build,
-    rename=rename,
-    graphs=image_graphs,
-    tokenizer=None,
-    twin=TWIN,
+ARCHITECTURE = image_architecture(
+    "levit",
+    read_config,
+    build,
+    rename,
+    TWIN,
     image_size=lambda config: (config.side, config.side),
-    tasks_of=lambda config: (config.head,),
 )

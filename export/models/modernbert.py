@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import text_architecture, text_twin
+from export.encoding.declaration import text_architecture
 from export.encoding.heads import HeadConfig, HeadKind, read_head
 from export.encoding.network import TextEncoder, TextModel
 from export.encoding.pooling import first, mean
@@ -32,6 +32,7 @@ from export.layers.rotary import Rotary
 from export.layers.rotary_config import rotary_of
 from export.models import llama
 from export.rename import Entry, Rename, WeightLayout, with_and_without
+from export.twin import twin_with_heads
 from serving.bundle import Limits
 from serving.errors import CheckpointError
 
@@ -295,7 +296,7 @@ _ODD = _TINY | {
     "hidden_activation": "relu",
 }
 _HEAD = {"classifier_bias": True, "classifier_activation": "tanh"}
-TWIN = text_twin(
+TWIN = twin_with_heads(
     {
         "odd": ("ModernBertModel", _ODD),
         "plain": ("ModernBertModel", _TINY | {"num_hidden_layers": 4}),

@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import text_architecture, text_twin
+from export.encoding.declaration import text_architecture
 from export.encoding.heads import read_head
 from export.encoding.network import TextEncoder, TextModel
 from export.layers.relative import RelativePositions
 from export.models import bert, roberta
 from export.models.roberta import HEADS, Config
 from export.rename import Names, Rename, projections, with_and_without
-from export.twin import TINY_TEXT
+from export.twin import TINY_TEXT, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -106,7 +106,7 @@ _ODD = _TINY | {
     "layer_norm_eps": 1e-3,
     "hidden_act": "relu",
 }
-TWIN = text_twin(
+TWIN = twin_with_heads(
     {
         "odd": ("MPNetModel", _ODD),
         "plain": ("MPNetModel", _TINY),

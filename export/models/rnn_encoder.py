@@ -19,12 +19,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import text_architecture, text_twin
+from export.encoding.declaration import text_architecture
 from export.encoding.heads import HeadConfig, HeadKind, read_head
 from export.encoding.network import SequenceClassifier, TextEncoder, TextModel
 from export.encoding.pooling import POOLED, PoolingMode, final_states
 from export.layers.recurrent_config import RecurrentConfig
 from export.rename import Entry, Rename
+from export.twin import twin_with_heads
 from serving.bundle import Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -122,7 +123,7 @@ _TINY = {
 }
 _ODD = _TINY | {"embedding_size": 9, "hidden_size": 7, "bidirectional": True, "num_layers": 2}
 _CLASSES, _TAGS = "RnnForSequenceClassification", "RnnForTokenClassification"
-TWIN = text_twin(
+TWIN = twin_with_heads(
     {
         "odd": (_CLASSES, _ODD | {"num_labels": 3}),
         "plain": ("RnnModel", _TINY),

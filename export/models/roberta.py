@@ -20,12 +20,12 @@ from typing import Any
 from torch import Tensor
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import class_names, masked_names, text_architecture, text_twin
+from export.encoding.declaration import class_names, masked_names, text_architecture
 from export.encoding.heads import HeadConfig, HeadKind, read_head
 from export.encoding.network import TextModel, with_heads
 from export.models import bert
 from export.rename import Names, Rename, with_and_without
-from export.twin import TINY_TEXT
+from export.twin import TINY_TEXT, twin_with_heads
 from serving.bundle import Limits
 
 # ---------------------------------------------------------------------------------------- config
@@ -124,7 +124,7 @@ _ODD = _TINY | {
     "pad_token_id": 31,  # a token that texts of the tests contain
     "max_position_embeddings": 48,
 }
-TWIN = text_twin(
+TWIN = twin_with_heads(
     {
         "odd": ("RobertaModel", _ODD),
         "masked": ("RobertaForMaskedLM", _ODD | {"hidden_act": "relu"}),

@@ -20,35 +20,27 @@ from typing import Any
 
 from torch import nn
 
-from export.architecture import Architecture, Lowering, no_section
+from export.architecture import Lowering
 from export.config_reader import ConfigReader
-from export.image_graphs import Head, head_of, image_graphs, rollout
-from export.labels import classify_section, labels
+from export.image_graphs import Head, ImageHead, image_architecture, read_head, rollout
 from export.layers.image_heads import ClassToken, ImageModel, Pooler
 from export.models import vit
 from export.rename import Entry, Rename
-from export.twin import TINY_IMAGE, Twin
-from serving.bundle import ImageSpec, Limits
+from export.twin import TINY_IMAGE, twin_with_heads
+from serving.bundle import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
 
 HEADS: Mapping[str, Head] = {"ViTForImageClassification": "classify", "ViTModel": "embed"}
 
 
-@dataclass(frozen=True)
-class Config:
+@dataclass(frozen=True, kw_only=True)
+class Config(ImageHead):
     """The network and what is on top of it."""
 
     vit: vit.Config
-    head: Head
-    classes: int
     pooler_width: int
     pooler_activation: str
-
-    @property
-    def limits(self) -> Limits:
-        """None on text."""
-        return Limits()
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -57,8 +49,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     network = vit.read_config(reader)
     return Config(
         vit=network,
-        head=head_of(values, HEADS)[1],
-        classes=len(labels(values)),
+        **read_head(values, HEADS),
         pooler_width=reader.integer("pooler_output_size", network.width),
         pooler_activation=reader.text("pooler_act", "tanh"),
     )
@@ -105,34 +96,38 @@ def attention(model: ImageModel, image: ImageSpec) -> Lowering:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_CLASSIFIER = TINY_IMAGE | {
-    "architectures": ["ViTForImageClassification"],
-    "id2label": {0: "cat", 1: "dog", 2: "owl"},
-}
-
-TWIN = Twin(
-    reference="transformers:ViTForImageClassification",
-    configs={
-        "plain": _CLASSIFIER,
-        "odd": _CLASSIFIER
-        | {
-            "hidden_size": 30,
-            "num_attention_heads": 3,
-            "image_size": [28, 42],
-            "patch_size": [7, 14],
-            "qkv_bias": False,
-            "layer_norm_eps": 1e-3,
-            "id2label": {number: f"class {number}" for number in range(9)},
-        },
-        "patch-14": _CLASSIFIER
-        | {"image_size": 45, "patch_size": 14, "hidden_act": "quick_gelu", "num_hidden_layers": 1},
-        "resized": _CLASSIFIER | {"problem_type": "multi_label_classification"},
-        "pooled": TINY_IMAGE | {"pooler_output_size": 20, "pooler_act": "gelu"},
-        "pooled-resized": TINY_IMAGE,
-    },
-    references={
-        "pooled": "transformers:ViTModel",
-        "pooled-resized": "transformers:ViTModel",
+_PETS = {"id2label": {0: "cat", 1: "dog", 2: "owl"}}
+_LABELS = {"id2label": {number: f"class {number}" for number in range(9)}}
+_CLASSIFIER, _ENCODER = HEADS
+TWIN = twin_with_heads(
+    {
+        "plain": (_CLASSIFIER, TINY_IMAGE | _PETS),
+        "odd": (
+            _CLASSIFIER,
+            TINY_IMAGE
+            | _LABELS
+            | {
+                "hidden_size": 30,
+                "num_attention_heads": 3,
+                "image_size": [28, 42],
+                "patch_size": [7, 14],
+                "qkv_bias": False,
+                "layer_norm_eps": 1e-3,
+            },
+        ),
+        "patch-14": (
+            _CLASSIFIER,
+            TINY_IMAGE
+            | {"image_size": 45, "patch_size": 14, "hidden_act": "quick_gelu"}
+            | {"num_hidden_layers": 1}
+            | _PETS,
+        ),
+        "resized": (
+            _CLASSIFIER,
+            TINY_IMAGE | {"problem_type": "multi_label_classification"} | _PETS,
+        ),
+        "pooled": (_ENCODER, TINY_IMAGE | {"pooler_output_size": 20, "pooler_act": "gelu"}),
+        "pooled-resized": (_ENCODER, TINY_IMAGE),
     },
     images={"resized": (40, 56), "pooled-resized": (24, 32)},
 )
@@ -140,16 +135,12 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="vit",
-    tasks={"classify": classify_section, "embed": no_section},
-    read_config=read_config,
-    build=build,
-    rename=rename,
-    graphs=image_graphs,
-    tokenizer=None,
-    twin=TWIN,
+ARCHITECTURE = image_architecture(
+    "vit",
+    read_config,
+    build,
+    rename,
+    TWIN,
     image_size=lambda config: config.vit.image,
-    tasks_of=lambda config: (config.head,),
     attention=attention,
 )

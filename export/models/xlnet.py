@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
-from export.encoding.declaration import text_architecture, text_twin
+from export.encoding.declaration import text_architecture
 from export.encoding.heads import HeadConfig, HeadKind, read_head
 from export.encoding.network import SequenceClassifier, TextEncoder, TextModel
 from export.encoding.pooling import first, last, mean
@@ -33,6 +33,7 @@ from export.layers.mlp import MLP
 from export.layers.relative import by_distance
 from export.layers.scores import attend, within
 from export.rename import Entry, Rename, WeightLayout, with_and_without
+from export.twin import twin_with_heads
 from serving.bundle import Limits
 from serving.errors import CheckpointError
 
@@ -263,7 +264,7 @@ _ODD = _TINY | {
     "layer_norm_eps": 1e-3,
     "clamp_len": 3,
 }
-TWIN = text_twin(
+TWIN = twin_with_heads(
     {
         "odd": ("XLNetModel", _ODD),
         "plain": ("XLNetModel", _TINY),
