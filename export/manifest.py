@@ -15,8 +15,10 @@ from export.device import Device
 from export.generation import generation_defaults
 from export.image import image_spec
 from export.quantize import Precision, Runtime
+from export.registry import module_of
 from export.samples import samples_hash
 from export.sentence_transformers import limits as sentence_limits
+from export.source_hash import source_hash
 from export.tokenizer import TokenizerFiles, fast_tokenizer, sentencepiece_pair
 from serving.bundle import ImageSpec, Manifest, SourceInfo, TokenizerSpec
 from serving.errors import CheckpointError
@@ -26,7 +28,6 @@ from serving.tasks import TASKS
 _OF_PROMPTS = {"generate", "chat"}
 """Tasks of models that read nothing but prompts; where there is a source, `generation_defaults`
 requires a padding token."""
-_PARTS = ("cuda", "decoding", "encoding", "layers", "models", "tensorrt")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _LICENCE = re.compile(r"^license:\s*(\S+)\s*$", re.MULTILINE)
 
@@ -109,7 +110,7 @@ def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preproc
 
 
 def content_hash(checkpoint: Checkpoint, request: Request) -> str:
-    """SHA-256 over the checkpoint's files, the options, and the exporter's own source."""
+    """SHA-256 over the checkpoint's files, the options, and the code that exports it."""
     digest = hashlib.sha256(checkpoint.content_hash().encode())
     options: list[object] = [request.name, request.task, request.is_default]
     options += [request.precision, request.runtime]
@@ -118,12 +119,7 @@ def content_hash(checkpoint: Checkpoint, request: Request) -> str:
     options += [] if request.pooling is None else [request.pooling]
     options += [samples_hash(request.calibration)] if request.calibration else []
     digest.update(json.dumps(options).encode())
-    package = Path(__file__).parent
-    for path in sorted(
-        [*package.glob("*.py"), *(path for part in _PARTS for path in package.glob(f"{part}/*"))]
-    ):
-        if path.suffix == ".py":
-            digest.update(path.read_bytes())
+    digest.update(source_hash(module_of(checkpoint.config.get("model_type"))).encode())
     return digest.hexdigest()
 
 

@@ -84,11 +84,20 @@ def architecture(model_type: object) -> Architecture:
     Raises:
         CheckpointError: it is not in the registry.
     """
+    declared: Architecture = import_module(module_of(model_type)).ARCHITECTURE
+    return declared
+
+
+def module_of(model_type: object) -> str:
+    """The module that declares a checkpoint's architecture.
+
+    Raises:
+        CheckpointError: it is not in the registry.
+    """
     if isinstance(model_type, str) and model_type in PARTS:
         raise CheckpointError(f"model_type {model_type!r} is not supported: {PARTS[model_type]}")
     if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         raise CheckpointError(
             f"model_type {model_type!r} is not supported; supported are: {', '.join(ARCHITECTURES)}"
         )
-    declared: Architecture = import_module(ARCHITECTURES[model_type]).ARCHITECTURE
-    return declared
+    return ARCHITECTURES[model_type]
