@@ -6,14 +6,17 @@ and states of its graphs, as `serving/bundle.py` defines them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Literal
+
 import torch
 from torch import Tensor, nn
 
 from export.architecture import Graphs, Lowering
-from export.decoding.source import Source, held_state
+from export.decoding.source import Source, held_state, text_source
 from export.layers.decoder import TransformerDecoder
 from export.layers.heads import KeyValue, Rows
-from serving.bundle import Graph, Growth, Role, State
+from serving.bundle import AlignmentSpec, Graph, Growth, Role, State
 from serving.bundle import Tensor as Port
 
 _DEEP = 6  # layers
@@ -50,6 +53,16 @@ def encoder_decoder_graphs(
     return Graphs(lowerings, states, source_vocabulary=source.vocabulary)
 
 
+def text_to_text_graphs(model: Any, tokens: nn.Embedding) -> Graphs:
+    """The graphs of a model whose `encoder` reads texts.
+
+    Args:
+        tokens: The encoder's table.
+    """
+    source = text_source(tokens.num_embeddings)
+    return encoder_decoder_graphs(model.encoder, model.decoder, source)
+
+
 def prefix_graphs(encoder: nn.Module, decoder: TransformerDecoder, source: Source) -> Graphs:
     """`admit` and `step` of a decoder whose caches begin with a source's positions.
 
@@ -74,6 +87,19 @@ def prefix_graphs(encoder: nn.Module, decoder: TransformerDecoder, source: Sourc
         "step": _step(decoder, None),
     }
     return Graphs(lowerings, states, source_vocabulary=source.vocabulary)
+
+
+def alignment(
+    decoder: TransformerDecoder, grid: tuple[int, int] | None = None
+) -> Mapping[str, AlignmentSpec]:
+    """The manifest's field for attention over the source.
+
+    Args:
+        grid: Rows and columns of an image's patches; None for texts.
+    """
+    over: Literal["tokens", "patches"] = "tokens" if grid is None else "patches"
+    layer = alignment_layer(decoder.layers)
+    return {"alignment": AlignmentSpec(over=over, grid=grid, layer=layer)}
 
 
 def alignment_layer(layers: int) -> int:

@@ -23,10 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, no_section
+from export.architecture import Architecture, Section, no_section
 from export.config_reader import ConfigReader
-from export.decoding.source import text_source
-from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
+from export.decoding.transformer import alignment, text_to_text_graphs
 from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
 from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
@@ -35,7 +34,7 @@ from export.layers.mlp import MLP
 from export.layers.positions import PositionTable, sinusoids, spread_sinusoids
 from export.rename import Entry, Rename, WeightLayout, projections
 from export.twin import Twin
-from serving.bundle import AlignmentSpec, ImageSpec, Limits
+from serving.bundle import Limits
 
 UNUSED_ROWS = 2  # of a learned position table: fairseq counted from behind the padding token's
 
@@ -313,21 +312,6 @@ def _stack(side: str, form: Form) -> dict[str, Entry]:
     return table | projections(f"{theirs}.self_attn", f"{ours}.attention")
 
 
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: Bart, image: ImageSpec | None = None) -> Graphs:
-    """`admit` (B, S dynamic), `step` (R, T, P, B, S dynamic; in place), `align` (S, T dynamic)."""
-    source = text_source(model.encoder.embedding.tokens.num_embeddings)
-    return encoder_decoder_graphs(model.encoder, model.decoder, source)
-
-
-def alignment(network: Bart) -> Mapping[str, Any]:
-    """The manifest's field for attention over the source."""
-    layer = alignment_layer(network.decoder.layers)
-    return {"alignment": AlignmentSpec(over="tokens", layer=layer)}
-
-
 # ------------------------------------------------------------------------------------------ twin
 
 TINY = {
@@ -369,14 +353,26 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = Architecture(
-    name="bart",
-    tasks={"generate": no_section},
-    read_config=read_config,
-    build=Bart,
-    rename=rename,
-    graphs=graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-    details=alignment,
-)
+
+def declare(
+    name: str, tasks: Mapping[str, Section], twin: Twin, form: Form | None = None
+) -> Architecture:
+    """The declaration of a model of this network.
+
+    Args:
+        form: A paper's other than BART's.
+    """
+    return Architecture(
+        name=name,
+        tasks=tasks,
+        read_config=partial(read_config, form=form),
+        build=Bart,
+        rename=rename,
+        graphs=lambda model, image: text_to_text_graphs(model, model.encoder.embedding.tokens),
+        tokenizer="tokenizers",
+        twin=twin,
+        details=lambda network: alignment(network.decoder),
+    )
+
+
+ARCHITECTURE = declare("bart", {"generate": no_section}, TWIN)

@@ -25,7 +25,7 @@ from export.config_reader import ConfigReader
 from export.layers.activation import activation
 from export.layers.attention import CachedAttention, CrossAttention
 from export.layers.blocks import DecoderBlock
-from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.decoder import TransformerDecoder, output_name, output_table, tied_logits
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.rename import Entry, Rename
@@ -148,9 +148,7 @@ class BertDecoder(TransformerDecoder):
         self.embedding_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
         self.transform = OutputTransform(config.width, config.head_activation, config.norm_epsilon)
-        self.output = self.tokens.weight
-        if not config.has_tied_output:
-            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
         self.output_bias = nn.Parameter(torch.zeros(config.vocabulary_size))
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -181,7 +179,7 @@ def rename(config: Config, theirs: str, ours: str, model_type: str = "bert") -> 
     table |= {
         f"{head}.{names['dense']}": "transform.dense",
         f"{head}.{names['norm']}": "transform.norm",
-        f"{head}.decoder.weight": "tokens.weight" if config.has_tied_output else "output",
+        f"{head}.decoder.weight": output_name(is_tied=config.has_tied_output),
         # Tied heads store their bias under either name, or both; of untied ones `bias` is unused.
         f"{head}.decoder.bias": "output_bias",
         f"{head}.bias": "output_bias" if config.has_tied_output else None,

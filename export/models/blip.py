@@ -24,13 +24,13 @@ from export.architecture import Architecture, Graphs, no_section
 from export.checkpoint import Checkpoint
 from export.config_reader import ConfigReader
 from export.decoding.source import image_source
-from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
+from export.decoding.transformer import alignment, encoder_decoder_graphs
 from export.layers.heads import Heads
 from export.layers.vision import check_recipe
 from export.models import bert_decoder, vit
 from export.rename import Entry, Rename, WeightLayout
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from serving.bundle import AlignmentSpec, ImageSpec, Limits
+from serving.bundle import ImageSpec, Limits
 from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -209,12 +209,6 @@ ARCHITECTURE = Architecture(
     tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.encoder.image,
-    details=lambda network: {
-        "alignment": AlignmentSpec(
-            over="patches",
-            grid=network.config.encoder.grid,
-            layer=alignment_layer(network.decoder.layers),
-        )
-    },
+    details=lambda network: alignment(network.decoder, network.config.encoder.grid),
     generation=generation,
 )

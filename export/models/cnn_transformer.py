@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from export.architecture import Architecture, Graphs, no_section
 from export.config_reader import ConfigReader
 from export.decoding.source import image_source
-from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
+from export.decoding.transformer import alignment, encoder_decoder_graphs
 from export.layers.convolutions import ConvolutionalEncoder, Convolutions, read_convolutions
 from export.models import transformer
 from export.rename import Rename
 from export.twin import Twin
-from serving.bundle import AlignmentSpec, ImageSpec, Limits
+from serving.bundle import ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -165,11 +165,5 @@ ARCHITECTURE = Architecture(
     tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.convolutions.image,
-    details=lambda network: {
-        "alignment": AlignmentSpec(
-            over="patches",
-            grid=network.config.convolutions.grid,
-            layer=alignment_layer(network.decoder.layers),
-        )
-    },
+    details=lambda network: alignment(network.decoder, network.config.convolutions.grid),
 )

@@ -27,7 +27,7 @@ from export.decoding.source import image_source
 from export.decoding.transformer import prefix_graphs
 from export.layers.attention import CachedAttention
 from export.layers.blocks import DecoderBlock
-from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.decoder import TransformerDecoder, output_table, tied_logits
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.vision import patch_count
@@ -142,9 +142,7 @@ class TextDecoder(TransformerDecoder):
         self.positions = nn.Embedding(config.positions, config.width)
         self.embedding_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
-        self.output = self.tokens.weight
-        if not config.has_tied_output:
-            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
         self.output_bias = nn.Parameter(torch.zeros(config.vocabulary_size))
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:

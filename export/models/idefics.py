@@ -30,7 +30,7 @@ from export.decoding.interleaved import InterleavedDecoder, interleaved_graphs
 from export.image_places import IMAGE_TOKEN, image_places
 from export.layers.attention import CachedAttention
 from export.layers.blocks import DecoderBlock
-from export.layers.decoder import tied_logits
+from export.layers.decoder import output_table, tied_logits
 from export.layers.gated_cross import GatedCrossBlock, ImageAttention, ImageMask
 from export.layers.heads import Heads, KeyValue, Rows
 from export.layers.mlp import GatedMLP
@@ -38,7 +38,7 @@ from export.layers.norm import RMSNorm
 from export.models import clip, perceiver_resampler
 from export.models.idefics_config import Config, ImageConfig, read_config
 from export.quantize import NARROWEST
-from export.rename import Entry, Rename
+from export.rename import Entry, Rename, projections
 from export.twin import Twin
 from serving.bundle import ImageSpec, PromptImages
 
@@ -101,15 +101,12 @@ class Decoder(InterleavedDecoder):
         self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
         self.gated_blocks = nn.ModuleList(gated_block(config) for _ in range(config.gated_blocks))
         self.norm = RMSNorm(config.width, config.norm_epsilon)
-        self.output = self.tokens.weight
-        if not config.has_tied_output:
-            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+        tied = config.has_tied_output
+        self.output = output_table(self.tokens, is_tied=tied)
         self.has_added_tokens = config.added_tokens > 0
         if self.has_added_tokens:
             self.added_tokens = nn.Embedding(config.added_tokens, config.width)
-            self.added_output = self.added_tokens.weight
-            if not config.has_tied_output:
-                self.added_output = nn.Parameter(torch.zeros(config.added_tokens, config.width))
+            self.added_output = output_table(self.added_tokens, is_tied=tied)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D), from the table of the vocabulary or that of the added tokens."""
@@ -184,7 +181,6 @@ class Idefics(nn.Module):
 
 _LLAMA, _OWN = "model.layers.*", "decoder.blocks.*"
 _GATED, _OWN_GATED = "model.gated_cross_attn_layers.*", "decoder.gated_blocks.*"
-_PROJECTIONS = {"q_proj": "query", "k_proj": "key", "v_proj": "value"}
 
 
 def rename(config: Config) -> Rename:
@@ -213,11 +209,8 @@ def rename(config: Config) -> Rename:
 
 def _block_names(theirs: str, ours: str, attention: str) -> dict[str, Entry]:
     """A block of either kind."""
-    parts = _PROJECTIONS | {"o_proj": "out"}
     return {
-        **{
-            f"{theirs}.{attention}.{name}": f"{ours}.attention.{own}" for name, own in parts.items()
-        },
+        **projections(f"{theirs}.{attention}", f"{ours}.attention", "q_proj k_proj v_proj o_proj"),
         f"{theirs}.{attention}.rotary_emb.inv_freq": None,  # which old versions stored
         f"{theirs}.input_layernorm": f"{ours}.attention_norm",
         f"{theirs}.post_attention_layernorm": f"{ours}.mlp_norm",

@@ -13,21 +13,8 @@ not grow beyond `max_position_embeddings`; a padding token within a text keeps i
 
 from __future__ import annotations
 
-from functools import partial
-
-from export.architecture import Architecture
 from export.languages import token_section
-from export.models.bart import (
-    ODD,
-    TINY,
-    Bart,
-    Form,
-    Positions,
-    alignment,
-    graphs,
-    read_config,
-    rename,
-)
+from export.models.bart import ODD, TINY, Form, Positions, declare
 from export.twin import Twin
 
 FORM = Form(
@@ -48,14 +35,4 @@ TWIN = Twin(
     },
 )
 
-ARCHITECTURE = Architecture(
-    name="m2m_100",
-    tasks={"translate": token_section},
-    read_config=partial(read_config, form=FORM),
-    build=Bart,
-    rename=rename,
-    graphs=graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-    details=alignment,
-)
+ARCHITECTURE = declare("m2m_100", {"translate": token_section}, TWIN, FORM)

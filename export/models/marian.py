@@ -23,10 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, language_pairs
+from export.architecture import Architecture, language_pairs
 from export.config_reader import ConfigReader
-from export.decoding.source import text_source
-from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
+from export.decoding.transformer import alignment, text_to_text_graphs
 from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
 from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
@@ -35,7 +34,7 @@ from export.layers.mlp import MLP
 from export.layers.positions import sinusoids
 from export.rename import Entry, Rename, WeightLayout, projections
 from export.twin import Twin
-from serving.bundle import AlignmentSpec, ImageSpec, Limits
+from serving.bundle import Limits
 from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -236,15 +235,6 @@ def rename(config: Config) -> Rename:
     return Rename(table, frozenset(optional))
 
 
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: Marian, image: ImageSpec | None = None) -> Graphs:
-    """`admit` (B, S dynamic), `step` (R, T, P, B, S dynamic; in place), `align` (S, T dynamic)."""
-    source = text_source(model.encoder.embedding.tokens.num_embeddings)
-    return encoder_decoder_graphs(model.encoder, model.decoder, source)
-
-
 # ------------------------------------------------------------------------------------------ twin
 
 _TINY = {
@@ -307,10 +297,8 @@ ARCHITECTURE = Architecture(
     read_config=read_config,
     build=Marian,
     rename=rename,
-    graphs=graphs,
+    graphs=lambda model, image: text_to_text_graphs(model, model.encoder.embedding.tokens),
     tokenizer="sentencepiece_pair",
     twin=TWIN,
-    details=lambda network: {
-        "alignment": AlignmentSpec(over="tokens", layer=alignment_layer(network.decoder.layers))
-    },
+    details=lambda network: alignment(network.decoder),
 )

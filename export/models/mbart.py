@@ -12,11 +12,8 @@ Differences from `transformers`: as in `bart.py`, whose network this is.
 
 from __future__ import annotations
 
-from functools import partial
-
-from export.architecture import Architecture
 from export.languages import token_section
-from export.models.bart import ODD, TINY, Bart, Form, alignment, graphs, read_config, rename
+from export.models.bart import ODD, TINY, Form, declare
 from export.twin import Twin
 
 FORM = Form(is_norm_first=True, has_final_norm=True)
@@ -28,14 +25,4 @@ TWIN = Twin(
     },
 )
 
-ARCHITECTURE = Architecture(
-    name="mbart",
-    tasks={"translate": token_section},
-    read_config=partial(read_config, form=FORM),
-    build=Bart,
-    rename=rename,
-    graphs=graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-    details=alignment,
-)
+ARCHITECTURE = declare("mbart", {"translate": token_section}, TWIN, FORM)

@@ -9,20 +9,8 @@ Differences from `transformers`: as in `bart.py`, whose network this is.
 
 from __future__ import annotations
 
-from functools import partial
-
-from export.architecture import Architecture, no_section
-from export.models.bart import (
-    ODD,
-    TINY,
-    Bart,
-    Form,
-    Positions,
-    alignment,
-    graphs,
-    read_config,
-    rename,
-)
+from export.architecture import no_section
+from export.models.bart import ODD, TINY, Form, Positions, declare
 from export.twin import Twin
 
 FORM = Form(
@@ -46,14 +34,4 @@ TWIN = Twin(
     },
 )
 
-ARCHITECTURE = Architecture(
-    name="pegasus",
-    tasks={"generate": no_section},
-    read_config=partial(read_config, form=FORM),
-    build=Bart,
-    rename=rename,
-    graphs=graphs,
-    tokenizer="tokenizers",
-    twin=TWIN,
-    details=alignment,
-)
+ARCHITECTURE = declare("pegasus", {"generate": no_section}, TWIN, FORM)

@@ -26,10 +26,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.architecture import Architecture, Graphs, no_section
+from export.architecture import Architecture, no_section
 from export.config_reader import ConfigReader
-from export.decoding.source import text_source
-from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
+from export.decoding.transformer import alignment, text_to_text_graphs
 from export.languages import prefix_section, translation_prefixes
 from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
 from export.layers.blocks import DecoderBlock, EncoderBlock
@@ -40,7 +39,7 @@ from export.layers.norm import RMSNorm
 from export.layers.relative import RelativePositions
 from export.rename import Entry, Rename
 from export.twin import Twin
-from serving.bundle import AlignmentSpec, ImageSpec, Limits
+from serving.bundle import Limits
 from serving.errors import CheckpointError
 
 POSITIONS = 2048
@@ -283,15 +282,6 @@ def _sublayer(theirs: str, block: str, ours: str, config: Config) -> dict[str, E
     return table | {f"{inner}.{name}": f"{block}.{ours}.{own}" for name, own in names.items()}
 
 
-# ---------------------------------------------------------------------------------------- graphs
-
-
-def graphs(model: T5, image: ImageSpec | None = None) -> Graphs:
-    """`admit` (B, S dynamic), `step` (R, T, P, B, S dynamic; in place), `align` (S, T dynamic)."""
-    source = text_source(model.encoder.tokens.num_embeddings)
-    return encoder_decoder_graphs(model.encoder, model.decoder, source)
-
-
 def tasks_of(config: Config) -> Sequence[str]:
     """Text to text always; translation where the checkpoint lists its prefixes."""
     return ("generate", "translate") if config.translates else ("generate",)
@@ -354,11 +344,9 @@ ARCHITECTURE = Architecture(
     read_config=read_config,
     build=T5,
     rename=rename,
-    graphs=graphs,
+    graphs=lambda model, image: text_to_text_graphs(model, model.encoder.tokens),
     tokenizer="tokenizers",
     twin=TWIN,
-    details=lambda network: {
-        "alignment": AlignmentSpec(over="tokens", layer=alignment_layer(network.decoder.layers))
-    },
+    details=lambda network: alignment(network.decoder),
     tasks_of=tasks_of,
 )

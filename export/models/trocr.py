@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from export.config_reader import ConfigReader
 from export.layers.attention import CachedAttention, CrossAttention
 from export.layers.blocks import DecoderBlock
-from export.layers.decoder import TransformerDecoder, tied_logits
+from export.layers.decoder import TransformerDecoder, output_name, output_table
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.rename import Entry, Rename, projections
@@ -156,18 +156,12 @@ class TrOCR(TransformerDecoder):
         if config.has_embedding_norm:
             self.embedding_norm = nn.LayerNorm(config.width)
         self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
-        self.output = self.tokens.weight
-        if not config.has_tied_output:
-            self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))
+        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D): scaled token and position, normalised."""
         x = self.tokens(tokens) * self.embedding_scale
         return self.embedding_norm(x + self.positions.places(tokens, positions))
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(R, D) → (R, V)."""
-        return tied_logits(hidden, self.output)
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -181,7 +175,7 @@ def rename(config: Config, theirs: str, ours: str) -> dict[str, Entry]:
         "model.decoder.embed_tokens": "tokens",
         "model.decoder.embed_positions": "positions" if config.has_learned_positions else None,
         "model.decoder.layernorm_embedding": "embedding_norm",
-        "output_projection.weight": "tokens.weight" if config.has_tied_output else "output",
+        "output_projection.weight": output_name(is_tied=config.has_tied_output),
         **projections(f"{_BLOCK}.self_attn", "blocks.*.attention"),
         f"{_BLOCK}.self_attn_layer_norm": "blocks.*.attention_norm",
         **projections(f"{_BLOCK}.encoder_attn", "blocks.*.cross"),

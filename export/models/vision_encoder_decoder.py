@@ -23,13 +23,13 @@ from torch import Tensor, nn
 from export.architecture import Architecture, Graphs, no_section
 from export.config_reader import ConfigReader
 from export.decoding.source import image_source
-from export.decoding.transformer import alignment_layer, encoder_decoder_graphs
+from export.decoding.transformer import alignment, encoder_decoder_graphs
 from export.layers.decoder import TransformerDecoder
 from export.layers.vision import check_recipe
 from export.models import bert_decoder, deit, gpt2, mbart_decoder, swin, trocr, vit
 from export.rename import Entry, Rename
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from serving.bundle import AlignmentSpec, ImageSpec, Limits
+from serving.bundle import ImageSpec, Limits
 from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- halves
@@ -372,11 +372,5 @@ ARCHITECTURE = Architecture(
     tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.encoder.image,
-    details=lambda network: {
-        "alignment": AlignmentSpec(
-            over="patches",
-            grid=network.config.encoder.grid,
-            layer=alignment_layer(network.decoder.layers),
-        )
-    },
+    details=lambda network: alignment(network.decoder, network.config.encoder.grid),
 )
