@@ -2,6 +2,8 @@
 
 A network of float32 weights has one exact result, which float64 computes to about 1e-15. How far
 PyTorch's own float32 is from it is the rounding that the network makes of its inputs.
+
+Decision D90.
 """
 
 from __future__ import annotations

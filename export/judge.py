@@ -4,6 +4,8 @@ Rounding moves the outputs of some networks by more than `TOLERANCE`, whatever c
 without a scale, for example, make attention a choice between near candidates. PyTorch and ONNX
 Runtime then differ from each other although both are right. A mistake in a graph is amplified by
 such a network as its rounding is, so that the multiple which is allowed stays a small one.
+
+Decision D90.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 `config.json` gives the sizes of what is built, the headers of the weight files those of what there
 is. Where they differ, or the network has no room in memory, nothing has been allocated.
+
+Decision D90.
 """
 
 from __future__ import annotations

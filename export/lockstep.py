@@ -3,6 +3,8 @@
 Where two searches return other tokens, one of them may have chosen between candidates that rounding
 cannot tell apart. Here the search follows the served runner, and every log-probability that it sees
 is compared with that of float64: if none is too far away, its choices are explained.
+
+Decision D90.
 """
 
 from __future__ import annotations

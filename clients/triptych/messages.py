@@ -3,6 +3,8 @@
 One envelope for every task: a request names an optional `model`, the response has `data` in the
 order of the request; an item that failed has an `error` in its place. The protobuf twins are
 generated from these models (`make proto`).
+
+Decision D91.
 """
 
 from __future__ import annotations

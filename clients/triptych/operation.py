@@ -35,7 +35,7 @@ class Operation(Generic[Response_co]):
         path: HTTP path.
         request: Body; without one it is a GET.
         response: Type of the response, or of one chunk of a stream.
-        verb: HTTP method; the body of a GET or DELETE is in its path.
+        verb: HTTP method; for GET and DELETE, path parameters replace the body.
     """
 
     method: str

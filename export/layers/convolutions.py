@@ -3,6 +3,8 @@
 Where papers take VGG or Inception, trained on ImageNet, this stack is small enough for an example.
 
 Legend: B images, N grid cells, D width of a cell's features.
+
+Decision D66.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class QueuedCall:
     """One caller's call.
 
     Attributes:
-        deadline_s: When the caller stops queued, in monotonic time.
+        deadline_s: Time at which a queued call is given up, on the monotonic clock.
         result: The outcome and the time at which the call was sent; done early if the caller has
             left.
     """

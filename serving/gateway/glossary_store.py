@@ -3,6 +3,8 @@
 The folder is all there is: several processes may share it, and what one of them stores the others
 read with the next request. A file is written under another name and moved into place, so that it is
 always whole. Its first line is what a list shows, the second has the terms.
+
+Decision D80.
 """
 
 from __future__ import annotations

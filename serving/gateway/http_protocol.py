@@ -2,6 +2,8 @@
 
 uvicorn bounds neither headers nor the number and duration of connections, and httptools joins the
 pieces of one header by copying, so that a long one takes quadratic time.
+
+Decision D87.
 """
 
 from __future__ import annotations

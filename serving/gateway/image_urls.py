@@ -3,6 +3,8 @@
 Only from hosts that the operator lists, only from public addresses, without credentials, cookies,
 proxies or compression. Each redirect is checked like the first URL. An image that cannot be fetched
 is an error at its index; the others are served.
+
+Decision D81.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Denies what nothing else guards: paths that belong to no dialect, and gRPC's other services."""
+"""Denies what nothing else guards: paths that belong to no dialect, and gRPC's other services.
+
+Decision D77.
+"""
 
 from __future__ import annotations
 

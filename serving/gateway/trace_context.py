@@ -1,4 +1,7 @@
-"""W3C trace context: which trace a request belongs to (https://www.w3.org/TR/trace-context-2/)."""
+"""W3C trace context: which trace a request belongs to (https://www.w3.org/TR/trace-context-2/).
+
+Decision D79.
+"""
 
 from __future__ import annotations
 

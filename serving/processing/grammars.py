@@ -3,6 +3,8 @@
 Each step is bounded by llguidance's own counts of work, which do not depend on the machine, and so
 is most of compiling; the rest (patterns of which all must match) by a time. What exceeds them is
 refused. References to other documents are never fetched.
+
+Decision D78.
 """
 
 from __future__ import annotations

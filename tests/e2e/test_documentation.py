@@ -1,4 +1,7 @@
-"""Every snippet of the documentation runs against the examples, and prints what its page shows."""
+"""Every snippet of the documentation runs against the examples, and prints what its page shows.
+
+Decision D82.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ Built, trained and saved with `transformers`, with ChatML as its chat template. 
 conversations, all answers of which are learnt; the last steps have longer ones.
 
     python -m export.examples.training.chat
+
+Decision D94.
 """
 
 import argparse
