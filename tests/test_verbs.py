@@ -25,7 +25,8 @@ from export.examples.demo import free_port, wait_until_ready
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text()
-README = (ROOT / "README.md").read_text()
+README = "\n".join((ROOT / page).read_text() for page in ("README.md", "docs/requests.md"))
+"""Pages whose commands are run."""
 VERBS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()  # type: ignore[index]
 ONE = "EXAMPLES=export/examples/checkpoints/example-es-en"
 NOT_RUN = (

@@ -1,4 +1,4 @@
-"""Rows to ratios, tables for the console, Markdown for the README, and one file of all runs."""
+"""Rows to ratios, tables for the console, Markdown for docs/speed.md, and one file of all runs."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def table(rows: Sequence[Row], section: Section) -> Table:
 
 
 def markdown(rows: Sequence[Row], section: Section) -> str:
-    """The same table for the README."""
+    """The same table for docs/speed.md."""
     return harness.markdown(*cells(rows, section))
 
 
