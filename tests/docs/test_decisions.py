@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def where(file: Path) -> list[str]:
     return re.findall(r"^- `([^`]+)`", section, re.MULTILINE)
 
 
+@cache
 def citations() -> dict[str, set[int]]:
     """Python file or page → numbers that it cites."""
     listed = subprocess.run(
