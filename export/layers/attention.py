@@ -28,7 +28,7 @@ from export.layers.scores import (
     attention_weights,
     causal,
     neighbours,
-    repeated,
+    repeat_groups,
     within,
 )
 
@@ -63,7 +63,7 @@ class Attention(nn.Module):
         """(B, T, H·K) → (B, H, T, K), or G for H."""
         return x.unflatten(-1, (-1, self.heads.width)).transpose(1, 2)
 
-    def normalised(self, x: Tensor, norm: nn.Module) -> Tensor:
+    def normalise_heads(self, x: Tensor, norm: nn.Module) -> Tensor:
         """(B, T, H·K) with each head normalised, before its dimensions are exchanged.
 
         ONNX Runtime does not fuse a norm behind a transposition, and the bits that its single
@@ -94,8 +94,8 @@ class SelfAttention(Attention):
             bias: Of the scores, (1 or B, 1 or H, T, T).
         """
         if self.is_fused and self.heads.soft_cap is None:
-            return self.out(self._fused(x, lengths, bias))
-        query, key, value = self._projected(x)
+            return self.out(self._attend_fused(x, lengths, bias))
+        query, key, value = self._project(x)
         visible = self._visible(x.shape[1], lengths)
         return self.out(self.join(attend(self.heads, query, key, value, visible, bias)))
 
@@ -110,11 +110,11 @@ class SelfAttention(Attention):
 
     def weights(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(B, T, D) → (B, T, T): each position's attention to every other, mean over heads."""
-        query, key, _ = self._projected(x)
+        query, key, _ = self._project(x)
         visible = self._visible(x.shape[1], lengths)
         return attention_weights(self.heads, query, key, visible).mean(dim=1)
 
-    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, K), keys and values (B, G, T, K), rotated."""
         query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
         if self.heads.rotary is None:
@@ -123,13 +123,13 @@ class SelfAttention(Attention):
         rotate = self.heads.rotary.rotate
         return rotate(query, positions), rotate(key, positions), value
 
-    def _fused(self, x: Tensor, lengths: Tensor | None, bias: Tensor | None) -> Tensor:
+    def _attend_fused(self, x: Tensor, lengths: Tensor | None, bias: Tensor | None) -> Tensor:
         """(B, T, H·K). The operator has no shared heads, rotation or two-sided window."""
         heads = self.heads
         if heads.rotary is None and heads.groups == heads.count:
             query, key, value = self.query(x), self.key(x), self.value(x)
         else:
-            query, key, value = (self.join(repeated(part, heads)) for part in self._projected(x))
+            query, key, value = (self.join(repeat_groups(part, heads)) for part in self._project(x))
         if heads.window is not None:
             near = neighbours(x.shape[1], heads.window)
             hidden = torch.where(near, 0.0, MASKED_SCORE)[None, None]
@@ -186,7 +186,7 @@ class CachedAttention(Attention):
             bias: Of the scores, (R, H, T, P).
         """
         if self.is_fused and (bias is None or not self.is_for_cuda):
-            mixed, present_key, present_value = self._fused(x, past, rows, bias)
+            mixed, present_key, present_value = self._attend_fused(x, past, rows, bias)
             out = functional.linear(mixed, self.packed_out, self.out.bias)
             return out, (present_key, present_value)
         positions = rows.positions(x.shape[1])
@@ -231,13 +231,13 @@ class CachedAttention(Attention):
         Called once before export; the weights as loaded stay the definition.
         """
         parts = [self.query, self.key, self.value]
-        weight = torch.cat([self._padded(part.weight) for part in parts])
+        weight = torch.cat([self._pad(part.weight) for part in parts])
         self.register_buffer("packed_weight", weight, persistent=False)  # ((H + 2·G)·K', D)
-        bias = torch.cat([self._padded(part.bias) for part in parts]) if self.heads.bias else None
+        bias = torch.cat([self._pad(part.bias) for part in parts]) if self.heads.bias else None
         self.register_buffer("packed_bias", bias, persistent=False)
-        self.register_buffer("packed_out", self._padded(self.out.weight.T).T, persistent=False)
+        self.register_buffer("packed_out", self._pad(self.out.weight.T).T, persistent=False)
 
-    def _padded(self, rows: Tensor) -> Tensor:
+    def _pad(self, rows: Tensor) -> Tensor:
         """(H·K, …) → (H·K', …): zeros behind each head up to the cache's width."""
         per_head = rows.detach().unflatten(0, (-1, self.heads.width))
         empty = per_head.new_zeros(
@@ -245,18 +245,18 @@ class CachedAttention(Attention):
         )
         return torch.cat([per_head, empty], dim=1).flatten(0, 1).contiguous()
 
-    def _fused(
+    def _attend_fused(
         self, x: Tensor, past: KeyValue, rows: Rows, bias: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The mixed values (R, T, H·K') and both caches."""
         packed = functional.linear(x, self.packed_weight, self.packed_bias)
         if self.query_norm is not None and self.key_norm is not None:
-            packed = self._normalised(packed, self.query_norm, self.key_norm)
+            packed = self._normalise(packed, self.query_norm, self.key_norm)
         if self.heads.rotary is not None and not rotates_fused(self.heads):
-            packed = self._rotated(packed, rows.positions(x.shape[1]))
+            packed = self._rotate(packed, rows.positions(x.shape[1]))
         return group_query_attention(self.heads, packed, past, rows, bias)
 
-    def _normalised(self, packed: Tensor, query_norm: nn.Module, key_norm: nn.Module) -> Tensor:
+    def _normalise(self, packed: Tensor, query_norm: nn.Module, key_norm: nn.Module) -> Tensor:
         """Queries and keys of (R, T, (H + 2·G)·K') normalised, without their padding."""
         heads = self.heads
         padding = (0, heads.cache_width - heads.width)
@@ -268,7 +268,7 @@ class CachedAttention(Attention):
             query, key = functional.pad(query, padding), functional.pad(key, padding)
         return torch.cat([query, key, value], dim=2).flatten(2)
 
-    def _rotated(self, packed: Tensor, positions: Tensor) -> Tensor:
+    def _rotate(self, packed: Tensor, positions: Tensor) -> Tensor:
         """Queries and keys of (R, T, (H + 2·G)·K') rotated in the graph, values as they are."""
         assert self.heads.rotary is not None
         per_head = packed.unflatten(-1, (-1, self.heads.cache_width)).transpose(1, 2)
@@ -307,7 +307,7 @@ class CrossAttention(Attention):
         key, value = cross
         query = self.query(x).reshape(key.shape[0], -1, self.query.out_features)  # (B, W·T, H·K)
         if self.is_fused and self.heads.soft_cap is None:
-            key, value = (repeated(each, self.heads) for each in cross)
+            key, value = (repeat_groups(each, self.heads) for each in cross)
             mixed = multi_head_attention(self.heads, query, key, value, lengths)
         else:
             visible = self._visible(key, lengths)

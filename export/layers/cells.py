@@ -166,7 +166,7 @@ class MUT1(Cell):
         for_z, for_r, for_candidate = fed.chunk(3, dim=-1)
         reset = (for_r + self._recur(state, 0, 1)).sigmoid()
         candidate = (self._recur(reset * state, 1, 2) + for_candidate).tanh()
-        return (_mixed(for_z.sigmoid(), candidate, state),)
+        return (_mix(for_z.sigmoid(), candidate, state),)
 
 
 class MUT2(Cell):
@@ -186,7 +186,7 @@ class MUT2(Cell):
         recurrent_z, recurrent_r = self._recur(state, 0, 2).chunk(2, dim=-1)
         reset = (for_r + recurrent_r).sigmoid()
         candidate = (self._recur(reset * state, 2, 3) + for_candidate).tanh()
-        return (_mixed((for_z + recurrent_z).sigmoid(), candidate, state),)
+        return (_mix((for_z + recurrent_z).sigmoid(), candidate, state),)
 
 
 class MUT3(Cell):
@@ -201,10 +201,10 @@ class MUT3(Cell):
         new = (for_z + self._recur(state.tanh(), 0, 1)).sigmoid()
         reset = (for_r + self._recur(state, 1, 2)).sigmoid()
         candidate = (self._recur(reset * state, 2, 3) + for_candidate).tanh()
-        return (_mixed(new, candidate, state),)
+        return (_mix(new, candidate, state),)
 
 
-def _mixed(new: Tensor, candidate: Tensor, state: Tensor) -> Tensor:
+def _mix(new: Tensor, candidate: Tensor, state: Tensor) -> Tensor:
     """`new` is the share of the candidate."""
     return new * candidate + (1 - new) * state
 

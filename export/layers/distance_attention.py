@@ -62,12 +62,12 @@ class DistanceAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, D) → (B, Q, D')."""
-        query, key, value = self._projected(x)
+        query, key, value = self._project(x)
         scores = query @ key.transpose(-1, -2) * self.key_width**-0.5 + self.biases[:, self.index]
         mixed = (scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2)
         return self.out(functional.hardswish(mixed))
 
-    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, H, Q, K), (B, H, N, K) and (B, H, N, value width)."""
         heads = self.projection(x).unflatten(2, (self.count, -1)).transpose(1, 2)
         keys = [self.key_width, self.value_width]

@@ -65,7 +65,7 @@ class ImageAttention(CrossAttention):
 
     def project_kv(self, source: Tensor) -> KeyValue:
         """(B, S, D) → keys and values, each (B, H, S, K)."""
-        key = self.normalised(self.key(source), self.key_norm)
+        key = self.normalise_heads(self.key(source), self.key_norm)
         return self.split(key), self.split(self.value(source))
 
     def read(self, x: Tensor, images: KeyValue, mask: ImageMask) -> Tensor:
@@ -75,7 +75,7 @@ class ImageAttention(CrossAttention):
             images: What `project_kv` computed.
         """
         key, value = images
-        query = self.normalised(self.query(x), self.query_norm)
+        query = self.normalise_heads(self.query(x), self.query_norm)
         query = query.reshape(key.shape[0], -1, self.query.out_features)  # (B, W·T, H·K)
         if self.is_fused:
             mixed = multi_head_attention(self.heads, query, key, value, bias=mask.bias)

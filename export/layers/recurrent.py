@@ -72,11 +72,13 @@ class BidirectionalGRU(nn.Module):
             lengths: (B,) int32.
         """
         if is_in_onnx_export() and not self.is_for_cuda:
-            return self._fused(x, lengths)
+            return self._read_fused(x, lengths)
         visible = within(lengths, x.shape[1])[..., None]  # (B, S, 1)
         if is_in_onnx_export():
             units = ((self.rightward, False), (self.leftward, True))
-            return torch.cat([_scanned(u, x, visible, is_reversed=back) for u, back in units], -1)
+            return torch.cat(
+                [_read_scanning(u, x, visible, is_reversed=back) for u, back in units], -1
+            )
         rightward = self._read(self.rightward, x, visible, range(x.shape[1]))
         leftward = self._read(self.leftward, x, visible, reversed(range(x.shape[1])))
         return torch.cat([rightward, leftward], dim=-1)
@@ -112,7 +114,7 @@ class BidirectionalGRU(nn.Module):
         for name, value in packed.items():
             self.register_buffer(name, value.contiguous(), persistent=False)
 
-    def _fused(self, x: Tensor, lengths: Tensor) -> Tensor:
+    def _read_fused(self, x: Tensor, lengths: Tensor) -> Tensor:
         """ONNX's `GRU`, which reads and writes time first and leaves zeros at padding."""
         batch, size, _ = x.shape
         states, _ = ops.symbolic_multi_out(
@@ -131,7 +133,7 @@ class BidirectionalGRU(nn.Module):
         return states.permute(2, 0, 1, 3).flatten(2)  # (S, 2, B, H) → (B, S, 2·H)
 
 
-def _scanned(unit: GatedUnit, x: Tensor, visible: Tensor, *, is_reversed: bool) -> Tensor:
+def _read_scanning(unit: GatedUnit, x: Tensor, visible: Tensor, *, is_reversed: bool) -> Tensor:
     """(B, S, H), as `_read` computes it, position by position in the graph."""
 
     def advance(state: Tensor, now: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

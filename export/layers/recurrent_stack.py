@@ -60,7 +60,7 @@ class RecurrentLayer(nn.Module):
         if is_in_onnx_export() and self._has_operator:
             return self._by_operator(x, lengths)
         visible = within(lengths, x.shape[1])[..., None].to(x.dtype)  # (B, T, 1)
-        read = _scanned if is_in_onnx_export() else _stepped
+        read = _read_scanning if is_in_onnx_export() else _read_stepwise
         both = [read(self.rightward, x, visible, is_reversed=False)]
         if self.leftward is not None:
             both.append(read(self.leftward, x, visible, is_reversed=True))
@@ -165,7 +165,7 @@ class RecurrentStack(nn.Module):
         return x, tuple(after)
 
 
-def _stepped(cell: Cell, x: Tensor, visible: Tensor, *, is_reversed: bool) -> Tensor:
+def _read_stepwise(cell: Cell, x: Tensor, visible: Tensor, *, is_reversed: bool) -> Tensor:
     """(B, T, H), position by position: states stay zero until the first word that is seen."""
     fed, states = cell.feed(x), cell.initial(x)
     found: list[Tensor] = [states[0]] * x.shape[1]
@@ -176,7 +176,7 @@ def _stepped(cell: Cell, x: Tensor, visible: Tensor, *, is_reversed: bool) -> Te
     return torch.stack(found, dim=1)
 
 
-def _scanned(cell: Cell, x: Tensor, visible: Tensor, *, is_reversed: bool) -> Tensor:
+def _read_scanning(cell: Cell, x: Tensor, visible: Tensor, *, is_reversed: bool) -> Tensor:
     """The same as a `Scan`."""
 
     def advance(states: States, now: tuple[Tensor, Tensor]) -> tuple[States, Tensor]:

@@ -83,10 +83,10 @@ def _scaling(parameters: ConfigReader, trained: int) -> Scaling:
         # Dynamic scaling begins behind `max_position_embeddings`, which is where our limit lies.
         return unscaled
     if kind == "linear":
-        return linear_scaling(_required(parameters, "factor"))
+        return linear_scaling(_require(parameters, "factor"))
     if kind == "llama3":
         names = ("factor", "low_freq_factor", "high_freq_factor")
-        factor, low, high = (_required(parameters, name) for name in names)
+        factor, low, high = (_require(parameters, name) for name in names)
         return llama3_scaling(factor, low, high, trained)
     raise CheckpointError(
         f"{parameters.place}: rope_type = {kind!r} is not supported, "
@@ -103,7 +103,7 @@ def _yarn(parameters: ConfigReader, plain: Rotary, trained: int) -> Rotary:
     factor = (
         plain.positions / trained
         if "factor" in parameters.values and "factor" not in given.values
-        else _required(given, "factor")
+        else _require(given, "factor")
     )
     weights = given.number("mscale", 0.0), given.number("mscale_all_dim", 0.0)
     amplitude = yarn_amplitude(factor)
@@ -132,7 +132,7 @@ def _longrope(parameters: ConfigReader, plain: Rotary, trained: int) -> Rotary:
             f"{parameters.place}: short_factor needs {plain.width // 2} numbers, not {len(factors)}"
         )
     given = parameters.values.get("factor")
-    factor = plain.positions / trained if given is None else _required(parameters, "factor")
+    factor = plain.positions / trained if given is None else _require(parameters, "factor")
     amplitude = longrope_amplitude(factor, trained)
     if parameters.values.get("attention_factor") is not None:
         amplitude = parameters.number("attention_factor", amplitude)
@@ -144,7 +144,7 @@ def _longrope(parameters: ConfigReader, plain: Rotary, trained: int) -> Rotary:
     )
 
 
-def _required(parameters: ConfigReader, name: str) -> float:
+def _require(parameters: ConfigReader, name: str) -> float:
     if name not in parameters.values:
         raise CheckpointError(f"{parameters.place}: {name} is missing")
     return parameters.number(name, 1.0)

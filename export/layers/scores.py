@@ -27,7 +27,7 @@ def attend(
         bias: float, broadcast to (B, H, T, S).
     """
     weights = attention_weights(heads, query, key, visible, bias)
-    return weights @ repeated(value, heads)
+    return weights @ repeat_groups(value, heads)
 
 
 def attention_weights(
@@ -38,7 +38,7 @@ def attention_weights(
     bias: Tensor | None = None,
 ) -> Tensor:
     """softmax(scale · query keyᵀ + bias): (B, H, T, S); arguments as of `attend`."""
-    scores = heads.score_scale * query @ repeated(key, heads).transpose(-1, -2)
+    scores = heads.score_scale * query @ repeat_groups(key, heads).transpose(-1, -2)
     if heads.soft_cap is not None:
         scores = heads.soft_cap * (scores / heads.soft_cap).tanh()
     if bias is not None:
@@ -48,7 +48,7 @@ def attention_weights(
     return scores.softmax(dim=-1)
 
 
-def repeated(x: Tensor, heads: Heads) -> Tensor:
+def repeat_groups(x: Tensor, heads: Heads) -> Tensor:
     """(B, G, S, K) → (B, H, S, K): each key and value head for every query head that shares it."""
     if x.shape[1] == heads.count:
         return x

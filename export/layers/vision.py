@@ -100,13 +100,13 @@ class GridPositions(nn.Module):
 
     def forward(self) -> Tensor:
         """(1, F + N, D)."""
-        return self.packed if is_in_onnx_export() else self._interpolated()
+        return self.packed if is_in_onnx_export() else self._interpolate()
 
     def pack(self) -> None:
         """Stores the positions of the image's grid; called once before export."""
-        self.register_buffer("packed", self._interpolated().detach().clone(), persistent=False)
+        self.register_buffer("packed", self._interpolate().detach().clone(), persistent=False)
 
-    def _interpolated(self) -> Tensor:
+    def _interpolate(self) -> Tensor:
         if self.grid == self.trained_grid:
             return self.table
         front, patches = self.table[:, : self.leading], self.table[:, self.leading :]

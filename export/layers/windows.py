@@ -21,7 +21,7 @@ Grid = tuple[int, int]
 """Rows and columns."""
 
 
-def padded(x: Tensor, multiple: Grid) -> Tensor:
+def pad_grid(x: Tensor, multiple: Grid) -> Tensor:
     """(B, h, w, D) with zeros below and to the right, up to multiples of two numbers."""
     below, right = -x.shape[1] % multiple[0], -x.shape[2] % multiple[1]
     return functional.pad(x, (0, 0, 0, right, 0, below)) if below or right else x
@@ -83,7 +83,7 @@ class WindowAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, h, w, D) → (B, h, w, D)."""
         height, width = x.shape[1:3]
-        x = padded(x, (self.side, self.side))
+        x = pad_grid(x, (self.side, self.side))
         whole = x.shape[1], x.shape[2]
         x = x.roll((-self.shift, -self.shift), dims=(1, 2)) if self.shift else x
         windows = partition(x, self.side)

@@ -79,7 +79,7 @@ class Encoder(TextEncoder):
         self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
         self.widen = nn.Linear(width, config.width)
         self.groups = nn.ModuleList(
-            nn.ModuleList(bert.block(config) for _ in range(config.blocks_per_layer))
+            nn.ModuleList(bert.make_block(config) for _ in range(config.blocks_per_layer))
             for _ in range(config.groups)
         )
 

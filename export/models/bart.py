@@ -142,7 +142,7 @@ def _read_stack(reader: ConfigReader, side: str) -> StackConfig:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def encoder_block(config: Config) -> EncoderBlock:
+def make_encoder_block(config: Config) -> EncoderBlock:
     """Self-attention and MLP."""
     return EncoderBlock(
         SelfAttention(config.encoder.heads),
@@ -152,7 +152,7 @@ def encoder_block(config: Config) -> EncoderBlock:
     )
 
 
-def decoder_block(config: Config) -> DecoderBlock:
+def make_decoder_block(config: Config) -> DecoderBlock:
     """Causal self-attention, cross-attention and MLP."""
     return DecoderBlock(
         CachedAttention(config.decoder.heads),
@@ -163,7 +163,7 @@ def decoder_block(config: Config) -> DecoderBlock:
     )
 
 
-def optional_norm(width: int, *, is_there: bool) -> nn.Module:
+def make_optional_norm(width: int, *, is_there: bool) -> nn.Module:
     """A norm, or nothing."""
     return nn.LayerNorm(width) if is_there else nn.Identity()
 
@@ -179,7 +179,7 @@ class Embedding(nn.Module):
         self.tokens = tokens
         self.scale = config.embedding_scale
         self.positions = position_table(config)
-        self.norm = optional_norm(config.width, is_there=config.form.has_embedding_norm)
+        self.norm = make_optional_norm(config.width, is_there=config.form.has_embedding_norm)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(B, T) tokens at (B or 1, T) positions → (B, T, D)."""
@@ -204,8 +204,10 @@ class Encoder(nn.Module):
     def __init__(self, config: Config, tokens: nn.Embedding) -> None:
         super().__init__()
         self.embedding = Embedding(config, tokens)
-        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.encoder.layers))
-        self.norm = optional_norm(config.width, is_there=config.form.has_final_norm)
+        self.blocks = nn.ModuleList(
+            make_encoder_block(config) for _ in range(config.encoder.layers)
+        )
+        self.norm = make_optional_norm(config.width, is_there=config.form.has_final_norm)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, S) → (B, S, D); values at padding are meaningless."""
@@ -226,8 +228,10 @@ class Decoder(TransformerDecoder):
         self.heads = config.decoder.heads
         self.vocabulary_size = config.vocabulary_size
         self.embedding = Embedding(config, tokens)
-        self.blocks = nn.ModuleList(decoder_block(config) for _ in range(config.decoder.layers))
-        self.norm = optional_norm(config.width, is_there=config.form.has_final_norm)
+        self.blocks = nn.ModuleList(
+            make_decoder_block(config) for _ in range(config.decoder.layers)
+        )
+        self.norm = make_optional_norm(config.width, is_there=config.form.has_final_norm)
         self.output = nn.Parameter(torch.zeros(self.vocabulary_size, config.width))
         bias = torch.zeros(self.vocabulary_size) if config.form.has_output_bias else None
         self.register_buffer("output_bias", bias)

@@ -105,26 +105,26 @@ class Encoder(TextEncoder):
         if config.segment_types:
             self.segments = nn.Embedding(config.segment_types, width)
         self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
-        self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
         """(B, T), (B,), (B, T) → (B, T, D)."""
         return self.blocks[-1](self._earlier(token_ids, lengths, segments), lengths)
 
     def first(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
-        """See `TextEncoder.first`: the last block computes one position."""
+        """(B, T) → (B, 1, D): the last block computes one position."""
         last = self.blocks[-1]
         assert isinstance(last, EncoderBlock)
         return last.first(self._earlier(token_ids, lengths, segments), lengths)
 
     def _earlier(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None) -> Tensor:
         """The last block's input, (B, T, D)."""
-        x = self.embedded(token_ids, segments)
+        x = self.embed(token_ids, segments)
         for each in self.blocks[:-1]:
             x = each(x, lengths)
         return x
 
-    def embedded(self, token_ids: Tensor, segments: Tensor | None) -> Tensor:
+    def embed(self, token_ids: Tensor, segments: Tensor | None) -> Tensor:
         """(B, T), (B, T) → the first block's input, (B, T, D)."""
         x = self.tokens(token_ids) + self.position_vectors(token_ids)
         if segments is not None:
@@ -138,7 +138,7 @@ class Encoder(TextEncoder):
         return self.positions.weight[: token_ids.shape[1]]
 
 
-def block(config: Config) -> EncoderBlock:
+def make_block(config: Config) -> EncoderBlock:
     """Self-attention and MLP, each with its norm behind."""
     return EncoderBlock(
         SelfAttention(config.heads),

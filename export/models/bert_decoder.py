@@ -105,7 +105,7 @@ def read_config(reader: ConfigReader) -> Config:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: Config) -> DecoderBlock:
+def make_block(config: Config) -> DecoderBlock:
     """Causal self-attention, cross-attention and MLP, norms behind."""
     return DecoderBlock(
         CachedAttention(config.heads),
@@ -146,7 +146,7 @@ class BertDecoder(TransformerDecoder):
         self.positions = nn.Embedding(config.table_rows, config.width)
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.embedding_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
         self.transform = OutputTransform(config.width, config.head_activation, config.norm_epsilon)
         self.output = output_table(self.tokens, is_tied=config.has_tied_output)
         self.output_bias = nn.Parameter(torch.zeros(config.vocabulary_size))

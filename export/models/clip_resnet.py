@@ -122,17 +122,17 @@ class Bottleneck(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, h, w) → (B, C', h', w')."""
         y = self.middle(self.narrow(x).relu()).relu()
-        y = self.widen(pooled(y, self.stride))
-        shortcut = x if self.shortcut is None else self.shortcut(pooled(x, self.stride))
+        y = self.widen(downsample(y, self.stride))
+        shortcut = x if self.shortcut is None else self.shortcut(downsample(x, self.stride))
         return (y + shortcut).relu()
 
 
-def pooled(x: Tensor, stride: int) -> Tensor:
+def downsample(x: Tensor, stride: int) -> Tensor:
     """(B, C, h, w) → (B, C, h / stride, w / stride): means of cells; a rest is not read."""
     return x if stride == 1 else functional.avg_pool2d(x, stride)
 
 
-def stage(width: int, inner: int, depth: int, stride: int) -> nn.Sequential:
+def make_stage(width: int, inner: int, depth: int, stride: int) -> nn.Sequential:
     """Blocks, the first of which changes channels and grid."""
     first = Bottleneck(width, inner, stride)
     rest = (Bottleneck(EXPANSION * inner, inner, 1) for _ in range(depth - 1))
@@ -171,10 +171,10 @@ class ResNetTower(FixedSizeTower):
         )
         inner = [2**number * width for number in range(STAGES)]
         depths = config.depths
-        self.stage1 = stage(width, inner[0], depths[0], stride=1)
-        self.stage2 = stage(EXPANSION * inner[0], inner[1], depths[1], stride=2)
-        self.stage3 = stage(EXPANSION * inner[1], inner[2], depths[2], stride=2)
-        self.stage4 = stage(EXPANSION * inner[2], inner[3], depths[3], stride=2)
+        self.stage1 = make_stage(width, inner[0], depths[0], stride=1)
+        self.stage2 = make_stage(EXPANSION * inner[0], inner[1], depths[1], stride=2)
+        self.stage3 = make_stage(EXPANSION * inner[1], inner[2], depths[2], stride=2)
+        self.stage4 = make_stage(EXPANSION * inner[2], inner[3], depths[3], stride=2)
         self.pooling = AttentionPooling(config, embedding_width)
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ class ResNetTower(FixedSizeTower):
         x = self.pixel_norm(pixels)
         for convolution in self.stem:
             x = convolution(x).relu()
-        x = pooled(x, 2)
+        x = downsample(x, 2)
         for blocks in (self.stage1, self.stage2, self.stage3, self.stage4):
             x = blocks(x)
         return functional.normalize(self.pooling(x.flatten(2).transpose(1, 2)), dim=-1)

@@ -67,8 +67,8 @@ class Encoder(ConvolutionalEncoder):
         width = config.transformer.width
         self.projection = nn.Linear(self.sizes.width, width)
         self.positions = nn.Parameter(torch.zeros(self.sizes.cells, width))
-        self.blocks = transformer.encoder_blocks(config.transformer)
-        self.norm = transformer.final_norm(config.transformer)
+        self.blocks = transformer.make_encoder_blocks(config.transformer)
+        self.norm = transformer.make_final_norm(config.transformer)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8, or (B, 3, height, width) normalised → (B, N, D)."""

@@ -64,9 +64,9 @@ class Encoder(bert.Encoder):
             else nn.Linear(config.embedding_width, config.width)
         )
 
-    def embedded(self, token_ids: Tensor, segments: Tensor | None) -> Tensor:
+    def embed(self, token_ids: Tensor, segments: Tensor | None) -> Tensor:
         """(B, T), (B, T) → (B, T, D)."""
-        return self.project(super().embedded(token_ids, segments))
+        return self.project(super().embed(token_ids, segments))
 
 
 def build(config: Config) -> TextModel:

@@ -51,7 +51,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """The configuration; unsupported fields that would change the network are refused."""
     reader = ConfigReader(values)
     heads = read_heads(reader, POSITIONS)
-    heads = replace(heads, soft_cap=cap(reader, "attn_logit_softcapping", 50.0))
+    heads = replace(heads, soft_cap=read_cap(reader, "attn_logit_softcapping", 50.0))
     window = reader.integer("sliding_window", 4096)
     sliding = llama.sliding_layers(reader, lambda layer: layer % 2 == 0)
     layers = tuple(replace(heads, window=window) if slides else heads for slides in sliding)
@@ -68,7 +68,7 @@ def read_heads(reader: ConfigReader, positions: int) -> Heads:
     heads = llama.read_heads(
         reader, bias=bias, out_bias=bias, head_width=256, groups=4, positions=positions
     )
-    return replace(heads, scale=positive(reader, "query_pre_attn_scalar", 256) ** -0.5)
+    return replace(heads, scale=read_positive(reader, "query_pre_attn_scalar", 256) ** -0.5)
 
 
 def read_shape(
@@ -95,13 +95,13 @@ def read_shape(
         mlp_width=reader.integer("intermediate_size"),
         activation=reader.text("hidden_activation", "gelu_pytorch_tanh"),
         norm_epsilon=reader.number("rms_norm_eps", 1e-6),
-        logits_cap=cap(reader, "final_logit_softcapping", logits_cap),
+        logits_cap=read_cap(reader, "final_logit_softcapping", logits_cap),
         has_head_norms=has_head_norms,
         has_tied_output=reader.flag("tie_word_embeddings", True),
     )
 
 
-def cap(reader: ConfigReader, name: str, default: float | None) -> float | None:
+def read_cap(reader: ConfigReader, name: str, default: float | None) -> float | None:
     """A soft cap; null switches it off.
 
     Raises:
@@ -109,10 +109,10 @@ def cap(reader: ConfigReader, name: str, default: float | None) -> float | None:
     """
     if reader.values.get(name, default) is None:
         return None
-    return positive(reader, name, default or 0.0)
+    return read_positive(reader, name, default or 0.0)
 
 
-def positive(reader: ConfigReader, name: str, default: float) -> float:
+def read_positive(reader: ConfigReader, name: str, default: float) -> float:
     """A number above 0.
 
     Raises:

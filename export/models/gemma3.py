@@ -37,7 +37,7 @@ def read_config(values: Mapping[str, Any]) -> gemma2.Config:
     # What all layers share is read without rotary positions, which here are of two kinds.
     plain = {name: value for name, value in values.items() if not name.startswith("rope_")}
     heads = gemma2.read_heads(ConfigReader(plain), POSITIONS)
-    everywhere, near = rotaries(reader, heads)
+    everywhere, near = read_rotaries(reader, heads)
     window = reader.integer("sliding_window", 4096)
     pattern = reader.integer("sliding_window_pattern", 6)
     sliding = llama.sliding_layers(reader, lambda layer: (layer + 1) % pattern != 0)
@@ -48,7 +48,7 @@ def read_config(values: Mapping[str, Any]) -> gemma2.Config:
     return gemma2.read_shape(reader, layers, POSITIONS, logits_cap=None, has_head_norms=True)
 
 
-def rotaries(reader: ConfigReader, heads: Heads) -> tuple[Rotary, Rotary]:
+def read_rotaries(reader: ConfigReader, heads: Heads) -> tuple[Rotary, Rotary]:
     """Of layers without and with a window.
 
     `transformers` 5 nests parameters by kind of layer; in 4 `rope_theta` and `rope_scaling` are

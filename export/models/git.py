@@ -100,7 +100,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: Config) -> DecoderBlock:
+def make_block(config: Config) -> DecoderBlock:
     """Causal self-attention and MLP, norms behind."""
     return DecoderBlock(
         CachedAttention(config.heads),
@@ -141,7 +141,7 @@ class TextDecoder(TransformerDecoder):
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
         self.embedding_norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
         self.output = output_table(self.tokens, is_tied=config.has_tied_output)
         self.output_bias = nn.Parameter(torch.zeros(config.vocabulary_size))
 

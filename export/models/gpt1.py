@@ -65,7 +65,7 @@ def read_config(values: Mapping[str, Any]) -> DecoderConfig:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: DecoderConfig, heads: Heads) -> DecoderBlock:
+def make_block(config: DecoderConfig, heads: Heads) -> DecoderBlock:
     """Causal self-attention and MLP, each followed by residual and norm."""
     return DecoderBlock(
         CachedAttention(heads),
@@ -87,7 +87,7 @@ class GPT(TransformerDecoder):
         self.vocabulary_size = config.vocabulary_size
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
-        self.blocks = nn.ModuleList(block(config, heads) for heads in config.layers)
+        self.blocks = nn.ModuleList(make_block(config, heads) for heads in config.layers)
         self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ def read_config(reader: ConfigReader, *, has_cross: bool) -> DecoderConfig:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: DecoderConfig, heads: Heads, *, has_cross: bool) -> DecoderBlock:
+def make_block(config: DecoderConfig, heads: Heads, *, has_cross: bool) -> DecoderBlock:
     """Causal self-attention, cross-attention where there is a source, and MLP, behind norms."""
     return DecoderBlock(
         CachedAttention(heads),
@@ -84,7 +84,7 @@ class GPT2(TransformerDecoder):
         self.vocabulary_size = config.vocabulary_size
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
-        blocks = (block(config, heads, has_cross=has_cross) for heads in config.layers)
+        blocks = (make_block(config, heads, has_cross=has_cross) for heads in config.layers)
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.output = output_table(self.tokens, is_tied=config.has_tied_output)

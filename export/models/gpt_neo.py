@@ -78,7 +78,7 @@ def _attention_kinds(reader: ConfigReader) -> list[str]:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: DecoderConfig, heads: Heads) -> DecoderBlock:
+def make_block(config: DecoderConfig, heads: Heads) -> DecoderBlock:
     """Causal self-attention and MLP, behind norms."""
     return DecoderBlock(
         CachedAttention(heads),
@@ -100,7 +100,7 @@ class GPTNeo(TransformerDecoder):
         self.vocabulary_size = config.vocabulary_size
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
         self.positions = nn.Embedding(config.positions, config.width)
-        self.blocks = nn.ModuleList(block(config, heads) for heads in config.layers)
+        self.blocks = nn.ModuleList(make_block(config, heads) for heads in config.layers)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 

@@ -45,7 +45,7 @@ from serving.bundle import ImageSpec, PromptImages
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: Config) -> DecoderBlock:
+def make_block(config: Config) -> DecoderBlock:
     """Llama's: causal self-attention and gated MLP, behind norms."""
     return DecoderBlock(
         CachedAttention(config.heads),
@@ -55,7 +55,7 @@ def block(config: Config) -> DecoderBlock:
     )
 
 
-def gated_block(config: Config) -> GatedCrossBlock:
+def make_gated_block(config: Config) -> GatedCrossBlock:
     """Attention to images and gated MLP, each multiplied by tanh(α)."""
     heads = Heads(config.width, config.heads.count, bias=False, out_bias=False)
     head_norm = partial(RMSNorm, eps=config.norm_epsilon) if config.has_head_norms else None
@@ -98,8 +98,10 @@ class Decoder(InterleavedDecoder):
         self.interval = config.interval
         self.readers = config.gated_blocks
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
-        self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
-        self.gated_blocks = nn.ModuleList(gated_block(config) for _ in range(config.gated_blocks))
+        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
+        self.gated_blocks = nn.ModuleList(
+            make_gated_block(config) for _ in range(config.gated_blocks)
+        )
         self.norm = RMSNorm(config.width, config.norm_epsilon)
         tied = config.has_tied_output
         self.output = output_table(self.tokens, is_tied=tied)

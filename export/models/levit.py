@@ -150,7 +150,7 @@ class Residual(nn.Module):
         return x + self.layer(x)
 
 
-def stage(config: Config, number: int, grid: int) -> tuple[list[nn.Module], int]:
+def make_stage(config: Config, number: int, grid: int) -> tuple[list[nn.Module], int]:
     """The layers of one stage, with those that lead to the next; and the grid behind them."""
     width = config.widths[number]
     heads = config.heads[number], config.key_widths[number], config.value_ratios[number]
@@ -185,7 +185,7 @@ class LeViT(nn.Module):
         self.stages = nn.ModuleList()
         grid = config.grid
         for number in range(STAGES):
-            layers, grid = stage(config, number, grid)
+            layers, grid = make_stage(config, number, grid)
             self.stages.append(nn.Sequential(*layers))
 
     def prepare(self, image: ImageSpec) -> None:

@@ -150,7 +150,7 @@ def sliding_layers(reader: ConfigReader, is_sliding: Callable[[int], bool]) -> t
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: Config, heads: Heads) -> DecoderBlock:
+def make_block(config: Config, heads: Heads) -> DecoderBlock:
     """Causal self-attention and gated MLP, behind norms."""
     norm = partial(RMSNorm, eps=config.norm_epsilon)
     return DecoderBlock(
@@ -172,7 +172,7 @@ class Llama(TransformerDecoder):
         self.heads = config.layers[0]
         self.vocabulary_size = config.vocabulary_size
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
-        self.blocks = nn.ModuleList(block(config, heads) for heads in config.layers)
+        self.blocks = nn.ModuleList(make_block(config, heads) for heads in config.layers)
         self.norm = RMSNorm(config.width, config.norm_epsilon)
         self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 

@@ -109,7 +109,7 @@ def _read_stack(reader: ConfigReader, side: str, vocabulary_size: int) -> StackC
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def encoder_block(config: Config) -> EncoderBlock:
+def make_encoder_block(config: Config) -> EncoderBlock:
     """Self-attention and MLP, each followed by residual and norm (§3.1)."""
     return EncoderBlock(
         SelfAttention(config.encoder.heads),
@@ -119,7 +119,7 @@ def encoder_block(config: Config) -> EncoderBlock:
     )
 
 
-def decoder_block(config: Config) -> DecoderBlock:
+def make_decoder_block(config: Config) -> DecoderBlock:
     """Causal self-attention, cross-attention and MLP (§3.1)."""
     return DecoderBlock(
         CachedAttention(config.decoder.heads),
@@ -156,7 +156,9 @@ class Encoder(nn.Module):
     def __init__(self, config: Config, tokens: nn.Embedding) -> None:
         super().__init__()
         self.embedding = Embedding(config, tokens)
-        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.encoder.layers))
+        self.blocks = nn.ModuleList(
+            make_encoder_block(config) for _ in range(config.encoder.layers)
+        )
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, S) → (B, S, D); values at padding are meaningless."""
@@ -174,7 +176,9 @@ class Decoder(TransformerDecoder):
         self.heads = config.decoder.heads
         self.vocabulary_size = config.decoder.vocabulary_size
         self.embedding = Embedding(config, tokens)
-        self.blocks = nn.ModuleList(decoder_block(config) for _ in range(config.decoder.layers))
+        self.blocks = nn.ModuleList(
+            make_decoder_block(config) for _ in range(config.decoder.layers)
+        )
         self.output_bias: Tensor
         self.output = tokens.weight
         if not config.has_tied_output:

@@ -107,7 +107,7 @@ def _read_layers(reader: ConfigReader, positions: int) -> tuple[Heads, ...]:
     reader.divide(width, count)
     bias = reader.flag("attention_bias", False)
     heads = Heads(width, count, bias=bias, out_bias=bias)
-    everywhere, near = _rotaries(reader, heads.width, positions)
+    everywhere, near = _read_rotaries(reader, heads.width, positions)
     period = reader.integer("global_attn_every_n_layers", 3)
     sliding = llama.sliding_layers(reader, lambda layer: layer % period != 0)
     window = reader.integer("local_attention", 128) // 2 + 1  # `local_attention` is both sides
@@ -117,7 +117,7 @@ def _read_layers(reader: ConfigReader, positions: int) -> tuple[Heads, ...]:
     )
 
 
-def _rotaries(reader: ConfigReader, width: int, positions: int) -> tuple[Rotary, Rotary]:
+def _read_rotaries(reader: ConfigReader, width: int, positions: int) -> tuple[Rotary, Rotary]:
     """Of layers without and with a window; `transformers` 5 nests parameters by kind of layer."""
     nested = reader.values.get("rope_parameters") or {}
     common = reader.values.get("rope_scaling") or {}
@@ -147,10 +147,10 @@ class Encoder(TextEncoder):
         super().__init__()
         self.width = config.width
         self.tokens = nn.Embedding(config.vocabulary_size, config.width)
-        self.norm = _norm(config)
-        self.blocks = nn.ModuleList(_block(config, heads) for heads in config.layers)
+        self.norm = _make_norm(config)
+        self.blocks = nn.ModuleList(_make_block(config, heads) for heads in config.layers)
         self.blocks[0].attention_norm = nn.Identity()
-        self.final_norm = _norm(config)
+        self.final_norm = _make_norm(config)
 
     def forward(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
         """(B, T), (B,) → (B, T, D)."""
@@ -171,7 +171,7 @@ class Head(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.width, config.width, bias=config.has_head_bias)
         self.activation = activation(config.head_activation)
-        self.norm = _norm(config)
+        self.norm = _make_norm(config)
         self.output = nn.Linear(config.width, outputs, bias=bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -215,15 +215,15 @@ def build(config: Config) -> TextModel:
     )
 
 
-def _norm(config: Config) -> nn.LayerNorm:
+def _make_norm(config: Config) -> nn.LayerNorm:
     return nn.LayerNorm(config.width, eps=config.norm_epsilon, bias=config.norm_bias)
 
 
-def _block(config: Config, heads: Heads) -> EncoderBlock:
+def _make_block(config: Config, heads: Heads) -> EncoderBlock:
     return EncoderBlock(
         SelfAttention(heads),
         GatedMLP(config.width, config.mlp_width, config.activation, bias=config.mlp_bias),
-        partial(_norm, config),
+        partial(_make_norm, config),
         is_norm_first=True,
     )
 

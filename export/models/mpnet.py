@@ -65,7 +65,7 @@ class Encoder(roberta.Encoder):
         return x
 
     def first(self, token_ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
-        """See `TextEncoder.first`: a slice of `forward`, whose blocks share a bias."""
+        """(B, T) → (B, 1, D): a slice of `forward`, whose blocks share a bias."""
         return TextEncoder.first(self, token_ids, lengths, segments)
 
 

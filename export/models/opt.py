@@ -72,18 +72,18 @@ def read_config(values: Mapping[str, Any]) -> Config:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def norm(config: Config) -> nn.LayerNorm:
+def make_norm(config: Config) -> nn.LayerNorm:
     """The norm of every sub-layer."""
     affine = config.has_norm_weights
     return nn.LayerNorm(config.width, config.norm_epsilon, elementwise_affine=affine)
 
 
-def block(config: Config, heads: Heads) -> DecoderBlock:
+def make_block(config: Config, heads: Heads) -> DecoderBlock:
     """Causal self-attention and MLP, norms in front or, in the 350M model, behind."""
     return DecoderBlock(
         CachedAttention(heads),
         MLP(config.width, config.mlp_width, config.activation, bias=heads.bias),
-        partial(norm, config),
+        partial(make_norm, config),
         is_norm_first=config.is_norm_first,
     )
 
@@ -104,8 +104,8 @@ class OPT(TransformerDecoder):
         is_narrow = inner != width
         self.widen = nn.Linear(inner, width, bias=False) if is_narrow else nn.Identity()
         self.narrow = nn.Linear(width, inner, bias=False) if is_narrow else nn.Identity()
-        self.blocks = nn.ModuleList(block(config, heads) for heads in config.layers)
-        self.norm = norm(config) if config.has_final_norm else nn.Identity()
+        self.blocks = nn.ModuleList(make_block(config, heads) for heads in config.layers)
+        self.norm = make_norm(config) if config.has_final_norm else nn.Identity()
         self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:

@@ -77,8 +77,8 @@ class LatentAttention(Attention):
         """(B, S, D) and (B, L, D) → (B, L, D)."""
         latents = self.latents_norm(latents)
         read = torch.cat([self.context_norm(context), latents], dim=1)  # (B, S + L, D)
-        query = self.normalised(self.query(latents), self.query_norm)
-        key, value = self.normalised(self.key(read), self.key_norm), self.value(read)
+        query = self.normalise_heads(self.query(latents), self.query_norm)
+        key, value = self.normalise_heads(self.key(read), self.key_norm), self.value(read)
         if self.is_fused:
             mixed = multi_head_attention(self.heads, query, key, value)
         else:

@@ -30,10 +30,10 @@ def read_config(values: Mapping[str, Any]) -> llama.Config:
     reader = ConfigReader(values)
     reader.refuse_unless(mlp_bias=False)
     heads = llama.read_heads(reader, bias=True, out_bias=False, positions=POSITIONS)
-    return llama.read_shape(reader, windowed(reader, heads), positions=POSITIONS)
+    return llama.read_shape(reader, set_windows(reader, heads), positions=POSITIONS)
 
 
-def windowed(reader: ConfigReader, heads: Heads) -> tuple[Heads, ...]:
+def set_windows(reader: ConfigReader, heads: Heads) -> tuple[Heads, ...]:
     """The heads of each layer: with `use_sliding_window`, the upper ones attend to a window."""
     lowest = reader.values.get("max_window_layers", 28)
     window = None

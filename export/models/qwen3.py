@@ -31,7 +31,7 @@ def read_config(values: Mapping[str, Any]) -> llama.Config:
     heads = llama.read_heads(
         reader, bias=bias, out_bias=bias, head_width=HEAD_WIDTH, positions=qwen2.POSITIONS
     )
-    layers = qwen2.windowed(reader, heads)
+    layers = qwen2.set_windows(reader, heads)
     return llama.read_shape(reader, layers, positions=qwen2.POSITIONS, has_head_norms=True)
 
 

@@ -69,10 +69,10 @@ class Encoder(bert.Encoder):
 
     def position_vectors(self, token_ids: Tensor) -> Tensor:
         """(B, T) → (B, T, D)."""
-        return self.positions(counted_positions(token_ids, self.pad_token))
+        return self.positions(count_positions(token_ids, self.pad_token))
 
 
-def counted_positions(token_ids: Tensor, pad_token: int) -> Tensor:
+def count_positions(token_ids: Tensor, pad_token: int) -> Tensor:
     """(B, T) → (B, T): tokens counted from `pad_token` + 1; padding tokens are at `pad_token`."""
     counted = (token_ids != pad_token).long()
     return counted.cumsum(dim=1) * counted + pad_token

@@ -112,7 +112,7 @@ def _read_tower(reader: ConfigReader) -> TowerConfig:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: TowerConfig) -> EncoderBlock:
+def make_block(config: TowerConfig) -> EncoderBlock:
     """Self-attention and MLP behind norms; no position is hidden from another."""
     return EncoderBlock(
         SelfAttention(config.heads),
@@ -157,7 +157,7 @@ class ImageTower(nn.Module):
         self.patches = PatchEmbedding(tower.width, config.patch, bias=True)
         count = patch_count(config.image, config.patch)
         self.positions = nn.Parameter(torch.zeros(count, tower.width))
-        self.blocks = nn.ModuleList(block(tower) for _ in range(tower.layers))
+        self.blocks = nn.ModuleList(make_block(tower) for _ in range(tower.layers))
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
         self.pooling = AttentionPooling(tower)
 
@@ -186,7 +186,7 @@ class TextTower(nn.Module):
         tower = config.text_tower
         self.tokens = nn.Embedding(config.vocabulary_size, tower.width)
         self.positions = nn.Parameter(torch.zeros(config.positions, tower.width))
-        self.blocks = nn.ModuleList(block(tower) for _ in range(tower.layers))
+        self.blocks = nn.ModuleList(make_block(tower) for _ in range(tower.layers))
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
         self.projection = nn.Linear(tower.width, config.image_tower.width)
 

@@ -23,7 +23,7 @@ from export.config_reader import ConfigReader
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.vision import GridPositions, PatchEmbedding, PixelNorm
-from export.layers.windows import Grid, WindowAttention, padded
+from export.layers.windows import Grid, WindowAttention, pad_grid
 from export.rename import Entry, Rename
 from serving.bundle import ImageSpec
 from serving.errors import CheckpointError
@@ -153,7 +153,7 @@ class PatchMerging(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, h, w, D) → (B, ⌈h / 2⌉, ⌈w / 2⌉, 2·D); column by column, as published."""
-        x = padded(x, (2, 2))
+        x = pad_grid(x, (2, 2))
         parts = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
         return self.reduction(self.norm(torch.cat(parts, dim=-1)))
 
@@ -231,7 +231,7 @@ class Swin(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, h·w, D) of the last stage."""
         image = self.pixel_norm(pixels).permute(0, 2, 3, 1)
-        image = padded(image, self.config.patch).permute(0, 3, 1, 2)
+        image = pad_grid(image, self.config.patch).permute(0, 3, 1, 2)
         x = self.patches.projection(image).permute(0, 2, 3, 1)  # (B, h, w, D)
         x = self.patch_norm(x)
         if self.positions is not None:

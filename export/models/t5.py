@@ -152,20 +152,20 @@ def _is_output_scaled(reader: ConfigReader) -> bool:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def encoder_block(config: Config) -> EncoderBlock:
+def make_encoder_block(config: Config) -> EncoderBlock:
     """Norm, self-attention, norm and MLP, each pair with a residual."""
     norm = partial(RMSNorm, config.width, config.epsilon)
-    return EncoderBlock(SelfAttention(config.heads), mlp(config), norm, is_norm_first=True)
+    return EncoderBlock(SelfAttention(config.heads), make_mlp(config), norm, is_norm_first=True)
 
 
-def decoder_block(config: Config) -> DecoderBlock:
+def make_decoder_block(config: Config) -> DecoderBlock:
     """The same, with cross-attention between."""
     norm = partial(RMSNorm, config.width, config.epsilon)
     attention, cross = CachedAttention(config.heads), CrossAttention(config.heads)
-    return DecoderBlock(attention, mlp(config), norm, cross, is_norm_first=True)
+    return DecoderBlock(attention, make_mlp(config), norm, cross, is_norm_first=True)
 
 
-def mlp(config: Config) -> MLP:
+def make_mlp(config: Config) -> MLP:
     """Plain (v1.0) or gated (v1.1)."""
     kind = GatedMLP if config.is_gated else MLP
     return kind(config.width, config.mlp_width, config.activation, bias=False)
@@ -188,7 +188,9 @@ class Encoder(nn.Module):
         super().__init__()
         self.tokens = tokens
         self.relative = relative_positions(config, is_bidirectional=True)
-        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.encoder_layers))
+        self.blocks = nn.ModuleList(
+            make_encoder_block(config) for _ in range(config.encoder_layers)
+        )
         self.norm = RMSNorm(config.width, config.epsilon)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -210,7 +212,9 @@ class Decoder(TransformerDecoder):
         self.vocabulary_size = config.vocabulary_size
         self.tokens = tokens
         self.relative = relative_positions(config, is_bidirectional=False)
-        self.blocks = nn.ModuleList(decoder_block(config) for _ in range(config.decoder_layers))
+        self.blocks = nn.ModuleList(
+            make_decoder_block(config) for _ in range(config.decoder_layers)
+        )
         self.norm = RMSNorm(config.width, config.epsilon)
         self.output_scale = config.output_scale
         self.output = nn.Parameter(torch.zeros(config.vocabulary_size, config.width))

@@ -90,23 +90,23 @@ def read_config(values: Mapping[str, Any]) -> Config:
 # --------------------------------------------------------------------------------------- network
 
 
-def norm(config: Config) -> partial[nn.LayerNorm]:
+def make_norm(config: Config) -> partial[nn.LayerNorm]:
     """Makes the norm behind a sub-layer (§3.1)."""
     return partial(nn.LayerNorm, config.width, eps=config.norm_epsilon)
 
 
-def final_norm(config: Config) -> nn.Module:
+def make_final_norm(config: Config) -> nn.Module:
     """What follows a stack."""
-    return norm(config)() if config.has_final_norm else nn.Identity()
+    return make_norm(config)() if config.has_final_norm else nn.Identity()
 
 
-def encoder_blocks(config: Config) -> nn.ModuleList:
+def make_encoder_blocks(config: Config) -> nn.ModuleList:
     """The encoder's layers."""
     return nn.ModuleList(
         EncoderBlock(
             SelfAttention(config.heads),
             MLP(config.width, config.mlp_width, config.activation),
-            norm(config),
+            make_norm(config),
             is_norm_first=False,
         )
         for _ in range(config.encoder_layers)
@@ -138,8 +138,8 @@ class Encoder(nn.Module):
     def __init__(self, config: Config, embedding: Embedding) -> None:
         super().__init__()
         self.embedding = embedding
-        self.blocks = encoder_blocks(config)
-        self.norm = final_norm(config)
+        self.blocks = make_encoder_blocks(config)
+        self.norm = make_final_norm(config)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """(B, S) → (B, S, D); values at padding are meaningless."""
@@ -161,13 +161,13 @@ class Decoder(TransformerDecoder):
             DecoderBlock(
                 CachedAttention(config.heads),
                 MLP(config.width, config.mlp_width, config.activation),
-                norm(config),
+                make_norm(config),
                 CrossAttention(config.heads),
                 is_norm_first=False,
             )
             for _ in range(config.decoder_layers)
         )
-        self.norm = final_norm(config)
+        self.norm = make_final_norm(config)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """(R, T) → (R, T, D)."""

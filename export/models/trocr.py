@@ -88,7 +88,7 @@ def read_config(reader: ConfigReader) -> Config:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: Config) -> DecoderBlock:
+def make_block(config: Config) -> DecoderBlock:
     """Causal self-attention, cross-attention and MLP, norms behind."""
     return DecoderBlock(
         CachedAttention(config.heads),
@@ -155,7 +155,7 @@ class TrOCR(TransformerDecoder):
         self.embedding_norm: nn.Module = nn.Identity()
         if config.has_embedding_norm:
             self.embedding_norm = nn.LayerNorm(config.width)
-        self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
         self.output = output_table(self.tokens, is_tied=config.has_tied_output)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def read_config(reader: ConfigReader) -> Config:
 # ---------------------------------------------------------------------------------------- blocks
 
 
-def block(config: Config) -> EncoderBlock:
+def make_block(config: Config) -> EncoderBlock:
     """Self-attention and MLP behind norms (§3.1)."""
     return EncoderBlock(
         SelfAttention(config.heads),
@@ -103,7 +103,7 @@ class ViT(nn.Module):
         self.patches = PatchEmbedding(config.width, config.patch, bias=True)
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.width))
         self.positions = GridPositions(config.width, config.grid, leading)
-        self.blocks = nn.ModuleList(block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(make_block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
 
     def prepare(self, image: ImageSpec) -> None:

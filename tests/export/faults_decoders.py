@@ -78,7 +78,7 @@ LLAMA: dict[str, Fault] = {
     "neighbours rotate in place of halves": _rotary(is_interleaved=True),
     "another rotary base": _rotary(base=10000.0),
     "long wavelengths are not scaled": _rotary(scaling=unscaled),
-    "key heads repeat in turn": lambda net: patch.object(scores, "repeated", _in_turn),
+    "key heads repeat in turn": lambda net: patch.object(scores, "repeat_groups", _in_turn),
     "scores are scaled by D / H": _heads(
         lambda heads: replace(heads, scale=(heads.model_width / heads.count) ** -0.5)
     ),

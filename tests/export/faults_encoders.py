@@ -84,10 +84,10 @@ TAGS: dict[str, Fault] = {
 }
 ROBERTA: dict[str, Fault] = {
     "the offset of positions is forgotten": lambda net: patch.object(
-        roberta, "counted_positions", _counted_from_zero
+        roberta, "count_positions", _counted_from_zero
     ),
     "padding tokens are counted": lambda net: patch.object(
-        roberta, "counted_positions", _with_padding_counted
+        roberta, "count_positions", _with_padding_counted
     ),
     "the constant segment is forgotten": change(lambda net: net.encoder.segments.weight.zero_()),
 }

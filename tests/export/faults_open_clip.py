@@ -96,7 +96,7 @@ def _in_the_stem(other: Callable[[Tensor, int], Tensor]) -> Fault:
     def pooled(x: Tensor, stride: int) -> Tensor:
         return (other if x.shape[1] == 4 else _POOLED)(x, stride)
 
-    return lambda net: patch.object(clip_resnet, "pooled", pooled)
+    return lambda net: patch.object(clip_resnet, "downsample", pooled)
 
 
 def _shortcut_skips(block: clip_resnet.Bottleneck, x: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ def _without_last_relu(block: clip_resnet.Bottleneck, x: Tensor) -> Tensor:
     return block.widen(_POOLED(y, block.stride)) + shortcut
 
 
-_POOLED = clip_resnet.pooled
+_POOLED = clip_resnet.downsample
 
 RESNET: dict[str, Fault] = {
     "GELU of texts is exact": change(
@@ -138,7 +138,7 @@ RESNET: dict[str, Fault] = {
     "keys and queries of the pooling are swapped": change(
         lambda net: swap_modules(net.image.pooling.attention, "query", "key")
     ),
-    "strides skip cells": lambda net: patch.object(clip_resnet, "pooled", _every_other_cell),
+    "strides skip cells": lambda net: patch.object(clip_resnet, "downsample", _every_other_cell),
     "the stem's pool skips cells": _in_the_stem(_every_other_cell),
     "the stem's pool takes the largest cell": _in_the_stem(_largest_cell),
     "shortcuts skip cells": lambda net: patch.object(

@@ -13,7 +13,7 @@ from torch.nn import functional
 from export.layers.batch_norm import BatchNorm
 from export.layers.distance_attention import DistanceAttention
 from export.layers.vision import GridPositions
-from export.layers.windows import WindowAttention, padded
+from export.layers.windows import WindowAttention, pad_grid
 from export.models.deit import LeadingTokens
 from export.models.dinov2 import Scaled
 from export.models.swin import PatchMerging
@@ -64,7 +64,7 @@ def _rows_and_columns_swapped(positions: GridPositions) -> torch.Tensor:
 
 
 def _row_by_row(merging: PatchMerging, x: torch.Tensor) -> torch.Tensor:
-    x = padded(x, (2, 2))
+    x = pad_grid(x, (2, 2))
     parts = [x[:, row::2, column::2] for row in (0, 1) for column in (0, 1)]
     return merging.reduction(merging.norm(torch.cat(parts, dim=-1)))
 
@@ -109,10 +109,10 @@ FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
     },
     ("vit", "resized"): {
         "positions are interpolated with aligned corners": lambda net: patch.object(
-            GridPositions, "_interpolated", _aligned_corners
+            GridPositions, "_interpolate", _aligned_corners
         ),
         "rows and columns of positions are swapped": lambda net: patch.object(
-            GridPositions, "_interpolated", _rows_and_columns_swapped
+            GridPositions, "_interpolate", _rows_and_columns_swapped
         ),
     },
     ("deit", "odd"): {
