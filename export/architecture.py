@@ -98,8 +98,8 @@ class Architecture:
         build: Configuration → network, weights not yet loaded.
         rename: Configuration → the table of names.
         graphs: Network and image recipe (None where there is no image) → what is exported.
-        tokenizer: How its text becomes ids; None for models without text.
         twin: Its test twin: tiny random checkpoints and their reference.
+        tokenizer: How its text becomes ids; None for models without text.
         image_size: Configuration → (height, width) of its images, None for a checkpoint without
             images; None for models without images.
         reads_text: Configuration → whether this checkpoint has the tokenizer, where its head
@@ -121,8 +121,8 @@ class Architecture:
     build: Callable[[Any], nn.Module]
     rename: Callable[[Any], Rename]
     graphs: Callable[[Any, ImageSpec | None], Graphs]
-    tokenizer: Literal["sentencepiece_pair", "tokenizers"] | None
     twin: Twin
+    tokenizer: Literal["sentencepiece_pair", "tokenizers"] | None = "tokenizers"
     image_size: Callable[[Any], tuple[int, int] | None] | None = None
     reads_text: Callable[[Any], bool] = lambda config: True
     details: Callable[[Any], Mapping[str, Any]] = lambda network: {}

@@ -82,6 +82,5 @@ def language_model(
         build=lambda config: LanguageModel(decoder(config)),
         rename=rename,
         graphs=lambda model, image: language_model_graphs(model.decoder),
-        tokenizer="tokenizers",
         twin=twin,
     )

@@ -104,7 +104,6 @@ def text_architecture(
         build=build,
         rename=rename,
         graphs=text_graphs,
-        tokenizer="tokenizers",
         twin=twin,
         tasks_of=lambda config: config.head.tasks,
     )

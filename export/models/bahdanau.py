@@ -54,11 +54,7 @@ class Config:
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration.
-
-    Raises:
-        CheckpointError: a field is missing or is no size.
-    """
+    """The configuration."""
     reader = ConfigReader(values)
     return Config(
         vocabulary_size=reader.integer("vocab_size"),
@@ -202,7 +198,6 @@ ARCHITECTURE = Architecture(
     build=Bahdanau,
     rename=rename,
     graphs=graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
     details=lambda network: {"alignment": AlignmentSpec(over="tokens")},
 )

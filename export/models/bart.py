@@ -373,7 +373,6 @@ def declare(
         build=Bart,
         rename=rename,
         graphs=lambda model, image: text_to_text_graphs(model, model.encoder.embedding.tokens),
-        tokenizer="tokenizers",
         twin=twin,
         details=lambda network: alignment(network.decoder),
     )

@@ -101,8 +101,7 @@ def _read_text(reader: ConfigReader, image: ConfigReader) -> bert_decoder.Config
 
 def _heads(reader: ConfigReader, count: int) -> Heads:
     width, count = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", count)
-    if width % count:
-        raise CheckpointError(f"{reader.place}: {count} heads do not share out width {width}")
+    reader.divide(width, count)
     return Heads(width, count)
 
 
@@ -206,7 +205,6 @@ ARCHITECTURE = Architecture(
     build=Blip,
     rename=rename,
     graphs=graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.encoder.image,
     details=lambda network: alignment(network.decoder, network.config.encoder.grid),

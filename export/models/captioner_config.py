@@ -1,13 +1,14 @@
-"""Configuration that recurrent captioners over a small CNN share."""
+"""What captioners over a small CNN share: their configuration, source and tiny twins."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from export.config_reader import ConfigReader
+from export.decoding.source import Source, image_source
 from export.layers.convolutions import Convolutions, read_convolutions
-from serving.bundle import Limits
+from serving.bundle import ImageSpec, Limits
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,6 @@ class CaptionerConfig:
         Args:
             reader: Of `config.json`.
             further: Fields of a subclass.
-
-        Raises:
-            CheckpointError: a field is missing or does not fit.
         """
         return cls(
             convolutions=read_convolutions(reader),
@@ -45,3 +43,25 @@ class CaptionerConfig:
             max_tokens=reader.integer("max_tokens"),
             **further,
         )
+
+
+def prepare_source(model: Any, image: ImageSpec | None) -> Source:
+    """The images of a captioner, whose encoder is prepared for them."""
+    assert image is not None
+    model.encoder.prepare(image)
+    return image_source(image.shape, model.config.convolutions.cells)
+
+
+TINY = {
+    "image_size": 16,
+    "channels": [6, 12],
+    "strides": [2, 2],
+    "vocab_size": 64,
+    "embedding_size": 24,
+    "hidden_size": 20,
+    "max_tokens": 32,
+    "decoder_start_token_id": 1,
+    "eos_token_id": 1,
+    "pad_token_id": 1,
+}
+"""Of the captioners' twins."""

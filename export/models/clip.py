@@ -131,8 +131,7 @@ def read_tower(reader: ConfigReader, width: int, mlp_width: int, heads: int) -> 
     """A tower's section of `config.json`, with the defaults of `transformers`."""
     width = reader.integer("hidden_size", width)
     heads = reader.integer("num_attention_heads", heads)
-    if width % heads:
-        raise CheckpointError(f"{reader.place}: {heads} heads do not share out width {width}")
+    reader.divide(width, heads)
     return TowerConfig(
         layers=reader.integer("num_hidden_layers", 12),
         heads=Heads(width, heads),
@@ -266,11 +265,12 @@ def vision_names(theirs: str, ours: str) -> dict[str, Entry]:
         f"{theirs}.embeddings.position_ids": None,
         f"{theirs}.pre_layrnorm": f"{ours}.first_norm",
         f"{theirs}.post_layernorm": f"{ours}.norm",
-        **_block_names(theirs, ours),
+        **block_names(theirs, ours),
     }
 
 
-def _block_names(theirs: str, ours: str) -> dict[str, Entry]:
+def block_names(theirs: str, ours: str) -> dict[str, Entry]:
+    """The table of a tower's blocks."""
     block, own = f"{theirs}.encoder.layers.*", f"{ours}.blocks.*"
     return {
         **projections(f"{block}.self_attn", f"{own}.attention"),
@@ -285,7 +285,7 @@ def rename(config: Config) -> Rename:
     """`transformers`' names → ours."""
     table: dict[str, Entry] = {
         **vision_names("vision_model", "image"),
-        **_block_names("text_model", "text"),
+        **block_names("text_model", "text"),
         "visual_projection": "image.projection",
         "text_model.embeddings.token_embedding": "text.tokens",
         "text_model.embeddings.position_embedding.weight": "text.positions",
@@ -355,7 +355,6 @@ ARCHITECTURE = Architecture(
     build=build,
     rename=rename,
     graphs=graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.image.image,
 )

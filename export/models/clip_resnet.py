@@ -63,11 +63,7 @@ class Config:
 
 
 def read_config(reader: ConfigReader) -> Config:
-    """`vision_cfg` of `open_clip_config.json`; defaults are open_clip's own.
-
-    Raises:
-        CheckpointError: names the field.
-    """
+    """`vision_cfg` of `open_clip_config.json`; defaults are open_clip's own."""
     reader.refuse_unless(timm_model_name=None)
     depths, width = reader.sizes("layers"), reader.integer("width", 768)
     if len(depths) != STAGES:

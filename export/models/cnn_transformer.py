@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, no_section
 from export.config_reader import ConfigReader
-from export.decoding.source import image_source
 from export.decoding.transformer import alignment, encoder_decoder_graphs
 from export.layers.convolutions import ConvolutionalEncoder, Convolutions, read_convolutions
 from export.models import transformer
+from export.models.captioner_config import prepare_source
 from export.rename import Rename
 from export.twin import Twin
 from serving.bundle import ImageSpec, Limits
@@ -48,11 +48,7 @@ class Config:
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration.
-
-    Raises:
-        CheckpointError: a field is missing or does not fit.
-    """
+    """The configuration."""
     return Config(read_convolutions(ConfigReader(values)), transformer.read_config(values))
 
 
@@ -111,9 +107,7 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: Captioner, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic), `step` (R, T, P, B dynamic; in place) and `align` (T dynamic)."""
-    assert image is not None
-    model.encoder.prepare(image)
-    source = image_source(image.shape, model.config.convolutions.cells)
+    source = prepare_source(model, image)
     return encoder_decoder_graphs(model.encoder, model.decoder, source)
 
 
@@ -162,7 +156,6 @@ ARCHITECTURE = Architecture(
     build=Captioner,
     rename=rename,
     graphs=graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.convolutions.image,
     details=lambda network: alignment(network.decoder, network.config.convolutions.grid),

@@ -34,7 +34,6 @@ from export.layers.scores import within
 from export.models import bert
 from export.rename import Names, Rename, with_and_without
 from export.twin import TINY_TEXT, twin_with_heads
-from serving.bundle import Limits
 from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
@@ -52,34 +51,19 @@ class Convolution:
 
 
 @dataclass(frozen=True)
-class Config:
-    """The encoder and its head."""
+class Config(bert.Config):
+    """BERT's, and how positions enter the scores.
 
-    vocabulary_size: int
-    positions: int
-    segment_types: int
+    Attributes:
+        positions: Of the table; where there is none, of training.
+    """
+
     embedding_width: int
-    layers: int
-    heads: Heads
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
     has_absolute_positions: bool
     distances: Distances | None
     convolution: Convolution | None
     pooler_activation: str
     has_legacy_head: bool
-    head: HeadConfig
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.heads.model_width
-
-    @property
-    def limits(self) -> Limits:
-        """Absolute positions; where there are none, what the checkpoint was trained with."""
-        return Limits(max_input_tokens=self.positions)
 
 
 def read_config(values: Mapping[str, Any]) -> Config:

@@ -35,7 +35,6 @@ from export.models import clip
 from export.rename import Entry, Rename
 from export.twin import TINY_IMAGE, Twin
 from serving.bundle import ImageSpec, Limits
-from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -80,8 +79,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     image = reader.section("vision_config")
     image.refuse_unless(num_channels=3)
     width, heads = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", 12)
-    if width % heads:
-        raise CheckpointError(f"{reader.place}: {heads} heads do not share out width {width}")
+    reader.divide(width, heads)
     return Config(
         image_tower=clip.read_tower(image, width=768, mlp_width=3072, heads=12),
         image=image.pair("image_size", 224),
@@ -241,7 +239,6 @@ ARCHITECTURE = Architecture(
     build=GIT,
     rename=rename,
     graphs=graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.image,
 )

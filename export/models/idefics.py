@@ -307,7 +307,6 @@ ARCHITECTURE = Architecture(
     build=Idefics,
     rename=rename,
     graphs=graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.image.image,
     details=lambda network: {"images": network.images},

@@ -71,11 +71,7 @@ class Config(ImageHead):
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration; what we lack is refused.
-
-    Raises:
-        CheckpointError: names the field.
-    """
+    """The configuration; what we lack is refused."""
     reader = ConfigReader(values)
     reader.refuse_unless(num_channels=3)
     sides, patches = reader.pair("image_size", 224), reader.pair("patch_size", 16)

@@ -30,11 +30,7 @@ _DEFAULTS = {
 
 
 def read_config(reader: ConfigReader) -> bart.Config:
-    """The configuration.
-
-    Raises:
-        CheckpointError: something that we lack.
-    """
+    """The configuration."""
     reader.refuse_unless(cross_attention_hidden_size=None)
     values = {**_DEFAULTS, **reader.values}
     for name in ("layers", "attention_heads", "ffn_dim"):  # of an encoder that is not there

@@ -260,7 +260,6 @@ ARCHITECTURE = Architecture(
     build=build,
     rename=rename,
     graphs=clip.graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.image.image,
 )

@@ -268,7 +268,6 @@ ARCHITECTURE = Architecture(
     build=build,
     rename=rename,
     graphs=graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.image_size if config.image else None,
     reads_text=lambda config: config.image is None,

@@ -51,11 +51,7 @@ class Config:
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration.
-
-    Raises:
-        CheckpointError: a field is missing, is no size, or has a value that is not supported.
-    """
+    """The configuration."""
     reader = ConfigReader(values)
     return Config(
         recurrent=RecurrentConfig.read(reader),

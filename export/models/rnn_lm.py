@@ -44,11 +44,7 @@ class Config(RecurrentConfig):
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration.
-
-    Raises:
-        CheckpointError: a field is missing, is no size, or has a value that is not supported.
-    """
+    """The configuration."""
     return Config.read(ConfigReader(values))
 
 
@@ -118,6 +114,5 @@ ARCHITECTURE = Architecture(
     build=lambda config: LanguageModel(Decoder(config)),
     rename=rename,
     graphs=lambda model, image: recurrent_lm_graphs(model.decoder),
-    tokenizer="tokenizers",
     twin=TWIN,
 )

@@ -57,11 +57,7 @@ class Config:
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration.
-
-    Raises:
-        CheckpointError: a field is missing, is no size, or has a value that is not supported.
-    """
+    """The configuration."""
     reader = ConfigReader(values)
     return Config(
         recurrent=RecurrentConfig.read(reader),
@@ -187,6 +183,5 @@ ARCHITECTURE = Architecture(
     build=Seq2Seq,
     rename=rename,
     graphs=graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
 )

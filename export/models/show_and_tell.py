@@ -24,10 +24,9 @@ from torch import Tensor, nn
 from export.architecture import Architecture, Graphs, no_section
 from export.config_reader import ConfigReader
 from export.decoding.recurrent import StateDecoder, context_graphs
-from export.decoding.source import image_source
 from export.layers.cells import LSTM, States
 from export.layers.convolutions import ConvolutionalEncoder
-from export.models.captioner_config import CaptionerConfig
+from export.models.captioner_config import TINY, CaptionerConfig, prepare_source
 from export.rename import Rename
 from export.twin import Twin
 from serving.bundle import ImageSpec
@@ -46,11 +45,7 @@ class Config(CaptionerConfig):
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration.
-
-    Raises:
-        CheckpointError: a field is missing or does not fit.
-    """
+    """The configuration."""
     return Config.read(ConfigReader(values))
 
 
@@ -125,31 +120,17 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: ShowAndTell, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic) and `step` (R dynamic; one token a call)."""
-    assert image is not None
-    model.encoder.prepare(image)
-    source = image_source(image.shape, model.config.convolutions.cells)
+    source = prepare_source(model, image)
     return context_graphs(model.encoder, model.decoder, source)
 
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "image_size": 16,
-    "channels": [6, 12],
-    "strides": [2, 2],
-    "vocab_size": 64,
-    "embedding_size": 24,
-    "hidden_size": 20,
-    "max_tokens": 32,
-    "decoder_start_token_id": 1,
-    "eos_token_id": 1,
-    "pad_token_id": 1,
-}
 TWIN = Twin(
     reference="tests.export.cnn_captioners_paper:ShowAndTell",
     configs={
-        "plain": _TINY,
-        "odd": _TINY
+        "plain": TINY,
+        "odd": TINY
         | {
             "image_size": [18, 26],  # a grid of 5 x 7
             "channels": [4, 6, 5],
@@ -170,7 +151,6 @@ ARCHITECTURE = Architecture(
     build=ShowAndTell,
     rename=rename,
     graphs=graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.convolutions.image,
 )

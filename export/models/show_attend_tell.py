@@ -24,10 +24,9 @@ from torch import Tensor, nn
 from export.architecture import Architecture, Graphs, no_section
 from export.config_reader import ConfigReader
 from export.decoding.recurrent import RecurrentDecoder, recurrent_graphs
-from export.decoding.source import image_source
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.convolutions import ConvolutionalEncoder
-from export.models.captioner_config import CaptionerConfig
+from export.models.captioner_config import TINY, CaptionerConfig, prepare_source
 from export.rename import Rename
 from export.twin import Twin
 from serving.bundle import AlignmentSpec, ImageSpec
@@ -43,11 +42,7 @@ class Config(CaptionerConfig):
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration.
-
-    Raises:
-        CheckpointError: a field is missing or does not fit.
-    """
+    """The configuration."""
     reader = ConfigReader(values)
     return Config.read(reader, attention_width=reader.integer("attention_size"))
 
@@ -145,27 +140,13 @@ class ShowAttendTell(nn.Module):
 
 def graphs(model: ShowAttendTell, image: ImageSpec | None) -> Graphs:
     """`admit` (B dynamic) and `step` (R, B dynamic; one token a call)."""
-    assert image is not None
-    model.encoder.prepare(image)
-    source = image_source(image.shape, model.config.convolutions.cells)
+    source = prepare_source(model, image)
     return recurrent_graphs(model.encoder, model.decoder, source)
 
 
 # ------------------------------------------------------------------------------------------ twin
 
-_TINY = {
-    "image_size": 16,
-    "channels": [6, 12],
-    "strides": [2, 2],
-    "vocab_size": 64,
-    "embedding_size": 24,
-    "hidden_size": 20,
-    "attention_size": 16,
-    "max_tokens": 32,
-    "decoder_start_token_id": 1,
-    "eos_token_id": 1,
-    "pad_token_id": 1,
-}
+_TINY = TINY | {"attention_size": 16}
 TWIN = Twin(
     reference="tests.export.show_attend_tell_paper:Paper",
     configs={
@@ -208,7 +189,6 @@ ARCHITECTURE = Architecture(
     build=ShowAttendTell,
     rename=lambda config: Rename({name: name for name in (*_MODULES, "encoder.positions")}),
     graphs=graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.convolutions.image,
     details=lambda network: {

@@ -30,30 +30,16 @@ from export.layers.attention import CrossAttention, SelfAttention
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.layers.vision import PatchEmbedding, PixelNorm, check_recipe, patch_count
-from export.rename import Entry, Rename, WeightLayout, projections
+from export.layers.vision import FixedSizeTower, PatchEmbedding, patch_count
+from export.models import clip
+from export.models.clip import TowerConfig
+from export.rename import Entry, Rename, WeightLayout
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
 from serving.bundle import Graph, ImageSpec, Limits, Role
 from serving.bundle import Tensor as Port
 from serving.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
-
-
-@dataclass(frozen=True)
-class TowerConfig:
-    """What both towers have."""
-
-    layers: int
-    heads: Heads
-    mlp_width: int
-    activation: str
-    norm_epsilon: float
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.heads.model_width
 
 
 @dataclass(frozen=True)
@@ -98,8 +84,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
 
 def _read_tower(reader: ConfigReader) -> TowerConfig:
     width, heads = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", 12)
-    if width % heads:
-        raise CheckpointError(f"{reader.place}: {heads} heads do not share out width {width}")
+    reader.divide(width, heads)
     return TowerConfig(
         layers=reader.integer("num_hidden_layers", 12),
         heads=Heads(width, heads),
@@ -146,29 +131,18 @@ class AttentionPooling(nn.Module):
 # --------------------------------------------------------------------------------------- network
 
 
-class ImageTower(nn.Module):
+class ImageTower(FixedSizeTower):
     """A ViT without a class token, pooled by attention."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
+        super().__init__(config.image)
         tower = config.image_tower
-        self.size = config.image
-        self.pixel_norm: nn.Module = nn.Identity()
         self.patches = PatchEmbedding(tower.width, config.patch, bias=True)
         count = patch_count(config.image, config.patch)
         self.positions = nn.Parameter(torch.zeros(count, tower.width))
         self.blocks = nn.ModuleList(make_block(tower) for _ in range(tower.layers))
         self.norm = nn.LayerNorm(tower.width, eps=tower.norm_epsilon)
         self.pooling = AttentionPooling(tower)
-
-    def prepare(self, image: ImageSpec) -> None:
-        """Takes prepared uint8 pixels from now on, not a normalised image.
-
-        Raises:
-            CheckpointError: the recipe gives another size.
-        """
-        check_recipe(image, self.size)
-        self.pixel_norm = PixelNorm(image)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, height, width, 3) uint8 → (B, E), of length one."""
@@ -244,18 +218,11 @@ def rename(config: Config) -> Rename:
         "text_model.embeddings.position_ids": None,
         "text_model.final_layer_norm": "text.norm",
         "text_model.head": "text.projection",
+        **clip.block_names("vision_model", "image"),
+        **clip.block_names("text_model", "text"),
         "logit_scale": "logit_scale",
         "logit_bias": "logit_bias",
     }
-    for tower, own in (("vision_model", "image"), ("text_model", "text")):
-        layer, ours = f"{tower}.encoder.layers.*", f"{own}.blocks.*"
-        table |= projections(f"{layer}.self_attn", f"{ours}.attention")
-        table |= {
-            f"{layer}.layer_norm1": f"{ours}.attention_norm",
-            f"{layer}.layer_norm2": f"{ours}.mlp_norm",
-            f"{layer}.mlp.fc1": f"{ours}.mlp.up",
-            f"{layer}.mlp.fc2": f"{ours}.mlp.down",
-        }
     return Rename(table)
 
 
@@ -315,7 +282,6 @@ ARCHITECTURE = Architecture(
     build=SigLIP,
     rename=rename,
     graphs=graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.image,
 )

@@ -71,21 +71,13 @@ class NetworkConfig:
 
 
 def read_document_config(reader: ConfigReader) -> NetworkConfig:
-    """The network's part of `config.json` for Donut's encoder, which has no last norm.
-
-    Raises:
-        CheckpointError: something that we lack.
-    """
+    """The network's part of `config.json` for Donut's encoder, which has no last norm."""
     reader.refuse_unless(use_absolute_embeddings=False)
     return replace(read_network_config(reader), has_final_norm=False)
 
 
 def read_network_config(reader: ConfigReader) -> NetworkConfig:
-    """The network's part of `config.json`.
-
-    Raises:
-        CheckpointError: something that we lack.
-    """
+    """The network's part of `config.json`."""
     reader.refuse_unless(num_channels=3)
     depths, heads = reader.sizes("depths"), reader.sizes("num_heads")
     if len(depths) != len(heads) or not depths:

@@ -349,7 +349,6 @@ ARCHITECTURE = Architecture(
     build=T5,
     rename=rename,
     graphs=lambda model, image: text_to_text_graphs(model, model.encoder.tokens),
-    tokenizer="tokenizers",
     twin=TWIN,
     details=lambda network: alignment(network.decoder),
     tasks_of=tasks_of,

@@ -65,11 +65,7 @@ class Config:
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
-    """The configuration; defaults are the base model of the paper's table 3.
-
-    Raises:
-        CheckpointError: a field is missing or does not fit.
-    """
+    """The configuration; defaults are the base model of the paper's table 3."""
     reader = ConfigReader(values)
     reader.refuse_unless(norm_first=False)
     width, heads = reader.integer("d_model", 512), reader.integer("nhead", 8)
@@ -264,7 +260,6 @@ ARCHITECTURE = Architecture(
     build=Transformer,
     rename=rename,
     graphs=lambda model, image: text_to_text_graphs(model, model.encoder.embedding.tokens),
-    tokenizer="tokenizers",
     twin=TWIN,
     details=lambda network: alignment(network.decoder),
 )

@@ -27,6 +27,7 @@ from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_name, output_table
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
+from export.layers.positions import spread_sinusoids
 from export.rename import Entry, Rename, projections
 from serving.errors import CheckpointError
 
@@ -63,8 +64,7 @@ def read_config(reader: ConfigReader) -> Config:
     """The configuration; defaults are `transformers`' own."""
     width = reader.integer("d_model", 1024)
     heads = reader.integer("decoder_attention_heads", 16)
-    if width % heads:
-        raise CheckpointError(f"{reader.place}: {heads} heads do not share out width {width}")
+    reader.divide(width, heads)
     padding = reader.values.get("pad_token_id", 1)
     if not isinstance(padding, int):
         raise CheckpointError(f"{reader.place}: pad_token_id must be one id, not {padding!r}")
@@ -121,11 +121,7 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, positions: int, width: int, padding: int) -> None:
         super().__init__()
         self.padding = padding
-        half = width // 2
-        rates = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
-        angles = torch.arange(positions + padding + 1).float()[:, None] * rates
-        table = torch.cat([angles.sin(), angles.cos()], dim=1)
-        table = nn.functional.pad(table, (0, width % 2))
+        table = spread_sinusoids(positions + padding + 1, width)
         table[padding] = 0
         self.register_buffer("table", table, persistent=False)
 

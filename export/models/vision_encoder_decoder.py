@@ -369,7 +369,6 @@ ARCHITECTURE = Architecture(
     build=Captioner,
     rename=rename,
     graphs=graphs,
-    tokenizer="tokenizers",
     twin=TWIN,
     image_size=lambda config: config.encoder.image,
     details=lambda network: alignment(network.decoder, network.config.encoder.grid),
