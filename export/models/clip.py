@@ -302,24 +302,32 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: CLIP, image: ImageSpec | None) -> Graphs:
     """One graph a tower (B, and T of texts, dynamic), each its own Triton model."""
-    assert image is not None
-    model.image.prepare(image)
-    width = model.text.projection.out_features
-    embedding = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
-    pixels = Port(name="pixels", dtype="uint8", shape=("B", *image.shape), role=Role.PIXELS)
     texts = (
         Port(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
         Port(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
     )
+    return tower_graphs(model, image, texts, model.text.projection.out_features)
+
+
+def tower_graphs(
+    model: Any, image: ImageSpec | None, texts: tuple[Port, ...], width: int
+) -> Graphs:
+    """The graphs of a model with the towers `image` and `text`.
+
+    Args:
+        texts: Inputs of the text tower.
+        width: E.
+    """
+    assert image is not None
+    model.image.prepare(image)
+    embedding = Port(name="embedding", dtype="float32", shape=("B", width), role=Role.EMBEDDING)
+    pixels = Port(name="pixels", dtype="uint8", shape=("B", *image.shape), role=Role.PIXELS)
     lowerings = {
-        "image": Lowering(
-            model.image, Graph(file="model.onnx", inputs=(pixels,), outputs=(embedding,))
-        ),
-        "text": Lowering(model.text, Graph(file="model.onnx", inputs=texts, outputs=(embedding,))),
+        part: Lowering(module, Graph(file="model.onnx", inputs=ports, outputs=(embedding,)))
+        for part, module, ports in (("image", model.image, (pixels,)), ("text", model.text, texts))
     }
     vocabulary = model.text.tokens.num_embeddings
-    parts = {"image": "", "text": "-text"}
-    return Graphs(lowerings, parts=parts, source_vocabulary=vocabulary)
+    return Graphs(lowerings, parts={"image": "", "text": "-text"}, source_vocabulary=vocabulary)
 
 
 # ------------------------------------------------------------------------------------------ twin

@@ -4,7 +4,7 @@ Paper: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners
 are those of Vaswani 2017 (arXiv 1706.03762) with the norm in front. Cross-attention follows
 `transformers`' `add_cross_attention`: a third sub-layer between the two.
 Checkpoints: `model_type: gpt2`, alone (`gpt2_lm.py`) and as the decoder of
-`model_type: vision-encoder-decoder` folders.
+`model_type: vision-encoder-decoder` folders. GPT-Neo has the same network.
 
 Legend: R rows, T new positions, P past positions, S source positions, H heads, K width of a head,
 D width, V vocabulary.

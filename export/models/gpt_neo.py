@@ -3,9 +3,7 @@
 Source: Black et al. 2021, "GPT-Neo: Large Scale Autoregressive Language Modeling with
 Mesh-TensorFlow" (doi 10.5281/zenodo.5297715); local attention as in Beltagy et al. 2020,
 "Longformer", §3.1 (arXiv 2004.05150), backwards only.
-Checkpoints: `model_type: gpt_neo` (`GPTNeoForCausalLM`).
-
-Legend: R rows, T new positions, D width, V vocabulary.
+Checkpoints: `model_type: gpt_neo` (`GPTNeoForCausalLM`). The network is in `gpt2.py`.
 
 Differences from `transformers`: inference only.
 """
@@ -14,18 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
-
-from torch import Tensor, nn
 
 from export.config_reader import ConfigReader
 from export.decoding.language_model import DecoderConfig, language_model
-from export.layers.attention import CachedAttention
-from export.layers.blocks import DecoderBlock
-from export.layers.decoder import TransformerDecoder, output_table
 from export.layers.heads import Heads
-from export.layers.mlp import MLP
+from export.models.gpt2 import GPT2
 from export.rename import Names, projections
 from export.twin import Twin
 from serving.errors import CheckpointError
@@ -73,46 +65,6 @@ def _attention_kinds(reader: ConfigReader) -> list[str]:
             f"{reader.values.get('attention_layers')!r}"
         )
     return kinds
-
-
-# ---------------------------------------------------------------------------------------- blocks
-
-
-def make_block(config: DecoderConfig, heads: Heads) -> DecoderBlock:
-    """Causal self-attention and MLP, behind norms."""
-    return DecoderBlock(
-        CachedAttention(heads),
-        MLP(config.width, config.mlp_width, config.activation),
-        partial(nn.LayerNorm, config.width, eps=config.norm_epsilon),
-        is_norm_first=True,
-    )
-
-
-# --------------------------------------------------------------------------------------- network
-
-
-class GPTNeo(TransformerDecoder):
-    """Tokens → scores of the next token."""
-
-    def __init__(self, config: DecoderConfig) -> None:
-        super().__init__()
-        self.heads = config.layers[0]
-        self.vocabulary_size = config.vocabulary_size
-        self.tokens = nn.Embedding(config.vocabulary_size, config.width)
-        self.positions = nn.Embedding(config.positions, config.width)
-        self.blocks = nn.ModuleList(make_block(config, heads) for heads in config.layers)
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
-        self.output = output_table(self.tokens, is_tied=config.has_tied_output)
-
-    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """(R, T) → (R, T, D): token and position."""
-        # The padding of a ragged prefill may lie beyond the table.
-        positions = positions.clamp(max=self.positions.num_embeddings - 1)
-        return self.tokens(tokens) + self.positions(positions)
-
-    def finish(self, x: Tensor) -> Tensor:
-        """(R, T, D) → (R, T, D): the norm behind the last block."""
-        return self.norm(x)
 
 
 # ----------------------------------------------------------------------------------------- names
@@ -172,4 +124,4 @@ TWIN = Twin(
 
 # ----------------------------------------------------------------------------------- declaration
 
-ARCHITECTURE = language_model("gpt_neo", read_config, GPTNeo, names, TWIN)
+ARCHITECTURE = language_model("gpt_neo", read_config, GPT2, names, TWIN)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.architecture import Architecture, Graphs, Lowering
+from export.architecture import Architecture, Graphs
 from export.checkpoint import Checkpoint
 from export.config_reader import ConfigReader
 from export.layers.attention import CrossAttention, SelfAttention
@@ -35,7 +35,7 @@ from export.models import clip
 from export.models.clip import TowerConfig
 from export.rename import Entry, Rename, WeightLayout
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from serving.bundle import Graph, ImageSpec, Limits, Role
+from serving.bundle import ImageSpec, Limits, Role
 from serving.bundle import Tensor as Port
 from serving.errors import CheckpointError
 
@@ -231,18 +231,8 @@ def rename(config: Config) -> Rename:
 
 def graphs(model: SigLIP, image: ImageSpec | None) -> Graphs:
     """One graph a tower (B dynamic, T fixed), each its own Triton model."""
-    assert image is not None
-    model.image.prepare(image)
-    shape = ("B", model.embedding_width)
-    embedding = Port(name="embedding", dtype="float32", shape=shape, role=Role.EMBEDDING)
-    pixels = Port(name="pixels", dtype="uint8", shape=("B", *image.shape), role=Role.PIXELS)
     texts = Port(name="token_ids", dtype="int64", shape=("B", model.positions), role=Role.TOKENS)
-    lowerings = {
-        part: Lowering(module, Graph(file="model.onnx", inputs=(port,), outputs=(embedding,)))
-        for part, module, port in (("image", model.image, pixels), ("text", model.text, texts))
-    }
-    vocabulary = model.text.tokens.num_embeddings
-    return Graphs(lowerings, parts={"image": "", "text": "-text"}, source_vocabulary=vocabulary)
+    return clip.tower_graphs(model, image, (texts,), model.embedding_width)
 
 
 # ------------------------------------------------------------------------------------------ twin
