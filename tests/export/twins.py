@@ -62,9 +62,8 @@ def make_twin(
         assert size is not None
         gather_statistics(model, twin.images.get(config) or size)
     model.save_pretrained(folder)
-    if twin.is_transformers:
-        saved = json.loads((folder / "config.json").read_text())
-        _write_config(folder, saved | {"model_type": values.get("model_type", name)})
+    saved = json.loads((folder / "config.json").read_text())
+    _write_config(folder, saved | {"model_type": values.get("model_type", name)})
     return model
 
 
