@@ -62,8 +62,9 @@ def make_twin(
         assert size is not None
         gather_statistics(model, twin.images.get(config) or size)
     model.save_pretrained(folder)
-    saved = json.loads((folder / "config.json").read_text())
-    _write_config(folder, saved | {"model_type": values.get("model_type", name)})
+    if (folder / "config.json").is_file():  # open_clip's folders have none
+        saved = json.loads((folder / "config.json").read_text())
+        _write_config(folder, saved | {"model_type": values.get("model_type", name)})
     return model
 
 
