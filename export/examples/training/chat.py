@@ -60,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=1500, help="(%(default)s)")
+    parser.add_argument("--steps", type=int, default=5000, help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR")
     arguments = parser.parse_args()

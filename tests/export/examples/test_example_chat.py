@@ -24,12 +24,12 @@ def test_answers_follow_from_earlier_turns(reply_all):
     for split in SPLITS:
         swapped = swapped_accuracy(reply_all, split, COUNT, seed=3)
         assert swapped < 0.1
-        assert accuracy(reply_all, split, COUNT, seed=3) >= swapped + 0.2
+        assert accuracy(reply_all, split, COUNT, seed=3) >= swapped + 0.5
 
 
 def test_answers_are_spanish_where_the_system_message_asks_for_it(reply_all):
-    assert accuracy(reply_all, "held_out", COUNT, 3, SPANISH) >= 0.3
+    assert accuracy(reply_all, "held_out", COUNT, 3, SPANISH) >= 0.7
 
 
 def test_what_was_not_told_is_not_invented(reply_all):
-    assert honesty(reply_all, COUNT, seed=3) >= 0.8
+    assert honesty(reply_all, COUNT, seed=3) >= 0.9
