@@ -62,6 +62,8 @@ class Form:
     activation: str = "gelu"
     is_embedding_scaled: bool = False
     """Where `config.json` does not decide."""
+    pad_token_id: int = 1
+    """Likewise."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def read_sizes(reader: ConfigReader, form: Form) -> Config:
         vocabulary_size=reader.integer("vocab_size"),
         width=width,
         positions=reader.integer("max_position_embeddings"),
-        pad_token_id=reader.index("pad_token_id", 1),
+        pad_token_id=reader.index("pad_token_id", form.pad_token_id),
         activation=reader.text("activation_function", form.activation),
         embedding_scale=width**0.5 if is_scaled else 1.0,
         encoder=_read_stack(reader, "encoder"),

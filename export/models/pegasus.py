@@ -18,6 +18,7 @@ FORM = Form(
     is_norm_first=True,
     has_embedding_norm=False,
     has_final_norm=True,
+    pad_token_id=0,
 )
 _IDS = {
     "pad_token_id": 0,
