@@ -146,11 +146,14 @@ class GrpcTasks:
         method = f"{task.declaration.verb}Stream"
 
         async def chunks(data: bytes, context: Any) -> None:
-            async def begin() -> ChunkStream:
-                parsed = await self._parse(data, task, method, stream=True)
-                return self._service.stream(parsed)
+            with self._service.execution.body() as reserve:
 
-            await self._send(method, begin, context)
+                async def begin() -> ChunkStream:
+                    reserve(len(data))
+                    parsed = await self._parse(data, task, method, stream=True)
+                    return self._service.stream(parsed)
+
+                await self._send(method, begin, context)
 
         return chunks
 

@@ -345,11 +345,12 @@ async def test_key_is_checked_before_the_message_is_read(
         assert f'route="/{NAME}/{method}",type="unauthorized"}} 1.0' in metrics
 
 
-async def test_messages_count_as_bodies(make_gateway: MakeGateway) -> None:
+@pytest.mark.parametrize("method", ["Translate", "TranslateStream"])
+async def test_messages_count_as_bodies(make_gateway: MakeGateway, method: str) -> None:
     async with Front(make_gateway(grpc_port=0, max_concurrent_bytes=1000)) as front:
-        large = pb.TranslateRequest(texts=["a" * 70_000])
+        large = pb.TranslateRequest(texts=["a" * 70_000], num_beams=1).SerializeToString()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await TriptychStub(front.channel).Translate(large)
+            await raw_call(front, method, large)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "66536 bytes" in (caught.value.details() or "")
 
