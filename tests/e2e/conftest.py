@@ -59,7 +59,12 @@ def start_stack(repository: Path, log: Path) -> Stack:
     url = f"http://127.0.0.1:{http_port}"
     with log.open("w+b") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink)
-        wait_until_ready(url, process, sink)
+        try:
+            wait_until_ready(url, process, sink)
+        except BaseException:
+            process.terminate()
+            process.wait(_STOP_S)
+            raise
     return Stack(process, url, f"127.0.0.1:{grpc_port}", repository, log)
 
 
