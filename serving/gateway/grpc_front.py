@@ -13,11 +13,19 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from pydantic import BaseModel, ValidationError
 
-from serving.errors import DeadlineExceeded, InvalidRequest, MalformedBody, Unauthorized
+from serving.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    MalformedBody,
+    PayloadTooLarge,
+    Unauthorized,
+)
 from serving.gateway.answers import TaskRequest
 from serving.gateway.chunk_stream import ChunkStream
+from serving.gateway.dialects.bodies import MAX_VALUES
 from serving.gateway.grpc_call import NAME, GrpcCall, route_of
 from serving.gateway.grpc_health import GrpcHealth
+from serving.gateway.grpc_values import count_values
 from serving.gateway.health import Readiness
 from serving.gateway.key_gate import KeyInterceptor
 from serving.gateway.request_errors import from_validation
@@ -272,14 +280,19 @@ def _decoded(data: bytes, method: str) -> Any:
     UNKNOWN, and log a stack trace.
 
     Raises:
+        PayloadTooLarge: it has more than `MAX_VALUES` values.
         MalformedBody: not such a message.
     """
-    message = GetMessageClass(_METHODS[method].input_type)
+    descriptor = _METHODS[method].input_type
+    if len(data) > MAX_VALUES and count_values(data, descriptor, MAX_VALUES) > MAX_VALUES:
+        raise PayloadTooLarge(
+            f"the message has more than {MAX_VALUES} values: send several requests"
+        )
+    message = GetMessageClass(descriptor)
     try:
         return message.FromString(data)
     except DecodeError:
-        name = _METHODS[method].input_type.full_name
-        raise MalformedBody(f"the request is not a {name} message") from None
+        raise MalformedBody(f"the request is not a {descriptor.full_name} message") from None
 
 
 def _read(data: bytes, method: str, message: type[BaseModel]) -> BaseModel:
