@@ -24,6 +24,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from serving.errors import Unauthorized, WrongKey
 from serving.gateway.metrics import Metrics
 from serving.gateway.middleware import FAILURE
+from serving.gateway.paced_reading import FREE_BYTES, PacedFlow, ReadingPace
 
 MAX_HEADER_BYTES = 65_536
 """Of the header block of one request, and of a body's trailers."""
@@ -66,6 +67,7 @@ class Connections:
     """Those that wait for their client to send, the longest first."""
     discarding: int = 0
     """Those that pause between two reads of a body that nothing needs."""
+    pace: ReadingPace = field(default_factory=ReadingPace)
 
     def check(self, connections: Iterable[Any], now_s: float) -> None:
         """Close what has stalled; call it every second.
@@ -102,6 +104,8 @@ class LimitedProtocol(HttpToolsProtocol):
         arguments: Of uvicorn's protocol.
     """
 
+    flow: PacedFlow
+
     def __init__(self, *, shared: Connections, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._shared = shared
@@ -132,6 +136,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection if there is room."""
         super().connection_made(transport)
+        self.flow = PacedFlow(transport, self.loop, self._shared.pace)
         if not self._shared.make_room(len(self.connections)):
             self._shared.metrics.closed_connection("limit")
             transport.abort()
@@ -153,6 +158,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._parts = self._part_bytes = 0
         if self._in_body:
             self._body_bytes += len(data)
+            if self._body_bytes > FREE_BYTES:
+                self.flow.paced_bytes = len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
