@@ -6,7 +6,7 @@ import asyncio
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
-FREE_BYTES = 1_000_000
+FREE_BYTES = 250_000
 """Of each body, read without a pause."""
 BYTES_PER_S = 200_000_000
 """Of large bodies together. A read costs the event loop about a third of its share."""

@@ -111,4 +111,4 @@ async def test_large_bodies_arrive_whole_on_connections_that_go_on() -> None:
 
         async with asyncio.timeout(20):
             every = await asyncio.gather(*(post_bodies() for _ in range(4)))
-    assert every == [[b"5000000", b"100", b"3000000"]] * 4
+    assert every == [[b"1250000", b"100", b"750000"]] * 4
