@@ -77,7 +77,7 @@ async def test_deadline_of_a_grpc_call_reaches_the_call(make_gateway: MakeGatewa
         async with asyncio.timeout(5):
             while gateway.inference.running:
                 await asyncio.sleep(0.001)
-    assert 0 < limits[0] <= 0.3
+    assert 0 < limits[0] <= 0.31  # gRPC converts the deadline between two clocks
     assert gateway.inference.cancelled == 1
 
 
