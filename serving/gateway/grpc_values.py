@@ -26,16 +26,16 @@ def count_values(data: bytes, descriptor: Any, most: int) -> int:
         while position < len(data) and count <= most:
             while position >= messages[-1][0]:
                 messages.pop()
-            tag, position = _read_varint(data, position)
+            key, position = _read_varint(data, position)
             count += 1
-            match tag & 7:
+            match key & 7:
                 case 0:
                     _, position = _read_varint(data, position)
                 case 1:
                     position += 8
                 case 2:
                     length, position = _read_varint(data, position)
-                    field = messages[-1][1].fields_by_number.get(tag >> 3)
+                    field = messages[-1][1].fields_by_number.get(key >> 3)
                     if field is not None and field.message_type is not None:
                         messages.append((position + length, field.message_type))
                     else:
