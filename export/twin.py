@@ -32,6 +32,19 @@ TINY_IMAGE: dict[str, Any] = {
     "patch_size": 8,
 }
 """A small image encoder, likewise."""
+LABELS: dict[str, Any] = {"id2label": {number: f"class {number}" for number in range(9)}}
+"""Nine classes."""
+ODD_IMAGE: dict[str, Any] = {
+    **TINY_IMAGE,
+    **LABELS,
+    "hidden_size": 30,
+    "num_attention_heads": 3,
+    "image_size": [28, 42],
+    "patch_size": [7, 14],
+    "qkv_bias": False,
+    "layer_norm_eps": 1e-3,
+}
+"""`EXPORTED` of image classifiers."""
 
 
 @dataclass(frozen=True)

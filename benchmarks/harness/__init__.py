@@ -1,1 +1,1 @@
-"""What benchmarks share: systems under test, interleaved rounds, closed loops, reports, plots."""
+"""What benchmarks share: systems under test, interleaved rounds, closed loops, reports."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.plots import plot
 from benchmarks.harness.report import write_json
+from benchmarks.speed.plots import plot
 from benchmarks.speed.rounds import Result
 from benchmarks.speed.work import Timing
 

@@ -26,7 +26,7 @@ from export.image_graphs import Head, ImageHead, image_architecture, read_head, 
 from export.layers.image_heads import ImageModel, Pooler
 from export.models import vit
 from export.rename import Entry, Rename
-from export.twin import TINY_IMAGE, twin_with_heads
+from export.twin import LABELS, ODD_IMAGE, TINY_IMAGE, twin_with_heads
 from serving.bundle import ImageSpec
 
 LEADING = 2
@@ -173,25 +173,15 @@ def attention(model: ImageModel, image: ImageSpec) -> Lowering:
 
 # ------------------------------------------------------------------------------------------ twin
 
-_LABELS = {"id2label": {number: f"class {number}" for number in range(9)}}
 
 TWIN = twin_with_heads(
     {
         "odd": (
             TEACHER,
-            TINY_IMAGE
-            | _LABELS
-            | {
-                "hidden_size": 30,
-                "num_attention_heads": 3,
-                "image_size": [28, 42],
-                "patch_size": [7, 14],
-                "qkv_bias": False,
-                "layer_norm_eps": 1e-3,
-            },
+            ODD_IMAGE,
         ),
-        "resized": (TEACHER, TINY_IMAGE | _LABELS | {"num_hidden_layers": 1}),
-        "one-head": ("DeiTForImageClassification", TINY_IMAGE | _LABELS),
+        "resized": (TEACHER, TINY_IMAGE | LABELS | {"num_hidden_layers": 1}),
+        "one-head": ("DeiTForImageClassification", TINY_IMAGE | LABELS),
         "pooled": ("DeiTModel", TINY_IMAGE | {"pooler_output_size": 20, "hidden_act": "gelu_new"}),
     },
     images={"resized": (56, 40)},

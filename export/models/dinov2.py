@@ -33,7 +33,7 @@ from export.layers.image_heads import ClassToken, ClassTokenAndMean, ImageModel
 from export.layers.mlp import MLP, GatedMLP
 from export.models import vit
 from export.rename import Entry, Rename, WeightLayout
-from export.twin import twin_with_heads
+from export.twin import LABELS, twin_with_heads
 from serving.bundle import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
@@ -223,7 +223,6 @@ _TINY = {
     "patch_size": 14,
     "mlp_ratio": 2,
 }
-_LABELS = {"id2label": {number: f"class {number}" for number in range(9)}}
 _ENCODER, _CLASSIFIER = HEADS["dinov2"]
 _ENCODER_WITH_REGISTERS, _CLASSIFIER_WITH_REGISTERS = HEADS[REGISTERS]
 TWIN = twin_with_heads(
@@ -231,7 +230,7 @@ TWIN = twin_with_heads(
         "odd": (
             _CLASSIFIER,
             _TINY
-            | _LABELS
+            | LABELS
             | {
                 "hidden_size": 30,
                 "num_attention_heads": 3,
@@ -240,11 +239,11 @@ TWIN = twin_with_heads(
                 "use_swiglu_ffn": True,
             },
         ),
-        "plain": (_CLASSIFIER, _TINY | _LABELS | {"hidden_act": "gelu_new"}),
+        "plain": (_CLASSIFIER, _TINY | LABELS | {"hidden_act": "gelu_new"}),
         "enlarged": (_ENCODER, _TINY),
         "registers": (
             _CLASSIFIER_WITH_REGISTERS,
-            _TINY | _LABELS | {"model_type": REGISTERS, "num_register_tokens": 3},
+            _TINY | LABELS | {"model_type": REGISTERS, "num_register_tokens": 3},
         ),
         "registers-odd": (
             _ENCODER_WITH_REGISTERS,

@@ -28,7 +28,7 @@ from export.layers.distance_attention import DistanceAttention
 from export.layers.image_heads import ImageModel, Mean
 from export.layers.vision import PixelNorm, check_recipe
 from export.rename import Entry, Rename
-from export.twin import twin_with_heads
+from export.twin import LABELS, twin_with_heads
 from serving.bundle import ImageSpec
 from serving.errors import CheckpointError
 
@@ -288,14 +288,13 @@ _TINY = {
     "mlp_ratio": [2, 2, 2],
     "image_size": 48,
 }
-_LABELS = {"id2label": {number: f"class {number}" for number in range(9)}}
 
 TWIN = twin_with_heads(
     {
         "odd": (
             TEACHER,
             _TINY
-            | _LABELS
+            | LABELS
             | {
                 "hidden_sizes": [24, 20, 24],
                 "num_attention_heads": [3, 1, 1],
@@ -305,7 +304,7 @@ TWIN = twin_with_heads(
                 "image_size": 144,  # grids of 9, 5 and 3
             },
         ),
-        "one-head": ("LevitForImageClassification", _TINY | _LABELS),
+        "one-head": ("LevitForImageClassification", _TINY | LABELS),
         "pooled": (
             "LevitModel",
             _TINY | {"depths": [2, 1, 1], "attention_ratio": [1, 3, 2], "mlp_ratio": [1, 3, 2]},

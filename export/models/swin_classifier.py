@@ -20,7 +20,7 @@ from export.image_graphs import Head, ImageHead, image_architecture, read_head
 from export.layers.image_heads import ImageModel, Mean
 from export.models.swin import NetworkConfig, Swin, read_network_config, rename_network
 from export.rename import Rename
-from export.twin import twin_with_heads
+from export.twin import LABELS, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -70,14 +70,13 @@ _TINY = {
     "image_size": 32,
     "patch_size": 4,
 }
-_LABELS = {"id2label": {number: f"class {number}" for number in range(9)}}
 _CLASSIFIER, _ENCODER = HEADS
 TWIN = twin_with_heads(
     {
         "odd": (
             _CLASSIFIER,
             _TINY
-            | _LABELS
+            | LABELS
             | {
                 "qkv_bias": False,
                 "layer_norm_eps": 1e-3,
@@ -87,12 +86,12 @@ TWIN = twin_with_heads(
                 "patch_size": [2, 2],
             },
         ),
-        "plain": (_CLASSIFIER, _TINY | _LABELS | {"hidden_act": "gelu_new"}),
+        "plain": (_CLASSIFIER, _TINY | LABELS | {"hidden_act": "gelu_new"}),
         "padded": (
             _ENCODER,
             _TINY | {"window_size": 3, "depths": [2, 1, 2], "num_heads": [1, 2, 4]},
         ),
-        "resized": (_CLASSIFIER, _TINY | _LABELS | {"use_absolute_embeddings": True}),
+        "resized": (_CLASSIFIER, _TINY | LABELS | {"use_absolute_embeddings": True}),
     },
     images={"padded": (53, 90), "resized": (64, 40)},
 )

@@ -26,7 +26,7 @@ from export.image_graphs import Head, ImageHead, image_architecture, read_head, 
 from export.layers.image_heads import ClassToken, ImageModel, Pooler
 from export.models import vit
 from export.rename import Entry, Rename
-from export.twin import TINY_IMAGE, twin_with_heads
+from export.twin import ODD_IMAGE, TINY_IMAGE, twin_with_heads
 from serving.bundle import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
@@ -97,23 +97,13 @@ def attention(model: ImageModel, image: ImageSpec) -> Lowering:
 # ------------------------------------------------------------------------------------------ twin
 
 _PETS = {"id2label": {0: "cat", 1: "dog", 2: "owl"}}
-_LABELS = {"id2label": {number: f"class {number}" for number in range(9)}}
 _CLASSIFIER, _ENCODER = HEADS
 TWIN = twin_with_heads(
     {
         "plain": (_CLASSIFIER, TINY_IMAGE | _PETS),
         "odd": (
             _CLASSIFIER,
-            TINY_IMAGE
-            | _LABELS
-            | {
-                "hidden_size": 30,
-                "num_attention_heads": 3,
-                "image_size": [28, 42],
-                "patch_size": [7, 14],
-                "qkv_bias": False,
-                "layer_norm_eps": 1e-3,
-            },
+            ODD_IMAGE,
         ),
         "patch-14": (
             _CLASSIFIER,

@@ -122,16 +122,14 @@ class GrpcTasks:
 
         async def answer(data: bytes, context: Any) -> Any:
             async def work() -> BaseModel:
-                with self._service.execution.body() as reserve:
-                    reserve(len(data))
-                    parsed = await self._parse(data, task, method)
-                    if parsed.streams:
-                        raise InvalidRequest(
-                            f"this method does not stream: call {method}Stream", field="stream"
-                        )
-                    return (await self._service.answer(parsed)).response
+                parsed = await self._parse(data, task, method)
+                if parsed.streams:
+                    raise InvalidRequest(
+                        f"this method does not stream: call {method}Stream", field="stream"
+                    )
+                return (await self._service.answer(parsed)).response
 
-            return await self._respond(method, work, context)
+            return await self._respond(method, data, work, context)
 
         return answer
 
@@ -146,7 +144,7 @@ class GrpcTasks:
                 execution.check()
                 return await use(await execution.in_pool(len(data), _read, data, method, message))
 
-            return await self._respond(method, work, context)
+            return await self._respond(method, data, work, context)
 
         return answer
 
@@ -154,14 +152,11 @@ class GrpcTasks:
         method = f"{task.declaration.verb}Stream"
 
         async def chunks(data: bytes, context: Any) -> None:
-            with self._service.execution.body() as reserve:
+            async def begin() -> ChunkStream:
+                parsed = await self._parse(data, task, method, stream=True)
+                return self._service.stream(parsed)
 
-                async def begin() -> ChunkStream:
-                    reserve(len(data))
-                    parsed = await self._parse(data, task, method, stream=True)
-                    return self._service.stream(parsed)
-
-                await self._send(method, begin, context)
+            await self._send(method, data, begin, context)
 
         return chunks
 
@@ -181,22 +176,29 @@ class GrpcTasks:
 
     async def _list_models(self, data: bytes, context: Any) -> Any:
         async def work() -> BaseModel:
-            _decoded(data, "ListModels")
+            await self._service.execution.in_pool(len(data), _decoded, data, "ListModels")
             return self._service.models()
 
-        return await self._respond("ListModels", work, context)
+        return await self._respond("ListModels", data, work, context)
 
     async def _respond(
-        self, method: str, work: Callable[[], Awaitable[BaseModel]], context: Any
+        self, method: str, data: bytes, work: Callable[[], Awaitable[BaseModel]], context: Any
     ) -> Any:
         """The work's response as protobuf, or the call ended with the error's status."""
+        execution = self._service.execution
         async with GrpcCall(method, context, self._service) as call:
-            call.response = await self._service.execution.in_pool(None, to_proto, await work())
+            with execution.body() as reserve:
+                reserve(len(data))
+                call.response = await execution.in_pool(None, to_proto, await work())
         await call.end()
         return call.response
 
     async def _send(
-        self, method: str, begin: Callable[[], Awaitable[ChunkStream]], context: Any
+        self,
+        method: str,
+        data: bytes,
+        begin: Callable[[], Awaitable[ChunkStream]],
+        context: Any,
     ) -> None:
         """A stream's chunks as protobuf; ends with the error's status if it fails.
 
@@ -204,13 +206,15 @@ class GrpcTasks:
         """
         timeout_s = self._service.settings.write_timeout
         async with GrpcCall(method, context, self._service) as call:
-            stream = await begin()
-            try:
-                async for chunks in stream.batches():
-                    for chunk in chunks:
-                        await _written(context, to_proto(chunk), timeout_s)
-            finally:
-                await stream.close()
+            with self._service.execution.body() as reserve:
+                reserve(len(data))
+                stream = await begin()
+                try:
+                    async for chunks in stream.batches():
+                        for chunk in chunks:
+                            await _written(context, to_proto(chunk), timeout_s)
+                finally:
+                    await stream.close()
         await call.end()
 
 

@@ -2,6 +2,8 @@
 
 protobuf parses a whole message in one call, during which no other thread runs: millions of values
 would hold up the event loop. Wire format: https://protobuf.dev/programming-guides/encoding
+
+Decision D39.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ def count_values(data: bytes, descriptor: Any, most: int) -> int:
         most: Where the count may end.
     """
     count, position = 0, 0
-    messages = [(len(data), descriptor)]  # where each open message ends, and its type
+    messages = [(len(data), descriptor)]  # where each open message ends, and its type, if known
     try:
         while position < len(data) and count <= most:
             while position >= messages[-1][0]:
@@ -35,11 +37,16 @@ def count_values(data: bytes, descriptor: Any, most: int) -> int:
                     position += 8
                 case 2:
                     length, position = _read_varint(data, position)
-                    field = messages[-1][1].fields_by_number.get(key >> 3)
-                    if field is not None and field.message_type is not None:
+                    of = messages[-1][1]
+                    field = of and of.fields_by_number.get(key >> 3)
+                    if field and field.message_type:
                         messages.append((position + length, field.message_type))
                     else:
                         position += length
+                case 3:  # a group, which none of our messages has
+                    messages.append((messages[-1][0], None))
+                case 4:
+                    messages.pop()
                 case 5:
                     position += 4
                 case 6 | 7:

@@ -1,4 +1,10 @@
-"""Reads large bodies one after another, so that a hundred of them leave time for other requests."""
+"""Reads large bodies one after another, so that a hundred of them leave time for other requests.
+
+The event loop reads about 256 KB of a connection at a time, and copies them: reads of all
+connections in a row would delay whatever else waits for the loop.
+
+Decision D87.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 FREE_BYTES = 250_000
 """Of each body, read without a pause."""
 BYTES_PER_S = 200_000_000
-"""Of large bodies together. A read costs the event loop about a third of its share."""
+"""Of large bodies together: a read of 256 KB every 1.3 ms."""
 
 
 class ReadingPace:

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 import export
+from export.manifest import Request, content_hash
 from export.registry import ARCHITECTURES
 from export.source_hash import PIPELINE, imported_sources, source_hash
+from export.twin import EXPORTED
+from tests.export.conftest import Twins
 
 ROOT = Path(export.__file__).parents[1]
 
@@ -73,3 +76,15 @@ def test_hash_of_each_architecture_leaves_most_models_out() -> None:
     for module in set(ARCHITECTURES.values()):
         count = sum(b"ARCHITECTURE = " in each for each in imported_sources(ROOT, module, PIPELINE))
         assert count <= 6, module
+
+
+def test_content_of_a_bundle_includes_the_code_of_its_architecture(
+    twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, request = twins("marian", EXPORTED).checkpoint, Request("x")
+    before = content_hash(checkpoint, request)
+    assert content_hash(checkpoint, request) == before
+    monkeypatch.setattr("export.manifest.source_hash", lambda module: f"edited {module}")
+    edited = content_hash(checkpoint, request)
+    monkeypatch.setattr("export.manifest.source_hash", lambda module: "edited export.models.marian")
+    assert content_hash(checkpoint, request) == edited != before

@@ -345,7 +345,7 @@ async def test_key_is_checked_before_the_message_is_read(
         assert f'route="/{NAME}/{method}",type="unauthorized"}} 1.0' in metrics
 
 
-@pytest.mark.parametrize("method", ["Translate", "TranslateStream"])
+@pytest.mark.parametrize("method", ["Translate", "TranslateStream", "ListModels", "PutGlossary"])
 async def test_messages_count_as_bodies(make_gateway: MakeGateway, method: str) -> None:
     async with Front(make_gateway(grpc_port=0, max_concurrent_bytes=1000)) as front:
         large = pb.TranslateRequest(texts=["a" * 70_000], num_beams=1).SerializeToString()

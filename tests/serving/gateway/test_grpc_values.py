@@ -1,12 +1,13 @@
 """Values of protobuf messages, counted before the messages are parsed."""
 
 import random
+import threading
 from typing import Any
 
 import pytest
 
+from serving.gateway import grpc_front
 from serving.gateway.dialects.bodies import MAX_VALUES
-from serving.gateway.grpc_front import _METHODS
 from serving.gateway.grpc_values import count_values
 from tests.serving.gateway.conftest import MakeGateway
 from tests.serving.gateway.test_grpc_front import Front, failure, raw_call
@@ -25,6 +26,9 @@ MESSAGES = [
     pb.TranslateRequest(texts=["a", "", "b" * 200], glossary={"mundo": "globe", "": ""}),
     pb.CaptionRequest(images=[bytes(1000), b"\x0a" * 77], num_beams=3),
 ]
+
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Triptych"]
 
 
 def count_parsed(message: Any) -> int:
@@ -48,6 +52,17 @@ def test_values_are_those_of_the_parsed_message(message: Any) -> None:
     assert count_values(data, message.DESCRIPTOR, 10**6) == count_parsed(message)
 
 
+def test_fields_of_a_group_are_not_taken_for_those_of_the_message() -> None:
+    """Else this entry of `glossary` would hide what follows: in it, a length of 268 million."""
+    glossary = pb.TranslateRequest.DESCRIPTOR.fields_by_name["glossary"].number
+    hidden = bytes([glossary << 3 | 2, 5]) + b"\x0a\xff\xff\xff\x7f"
+    group = b"\xa3\x06" + hidden + b"\xa4\x06"
+    texts = pb.TranslateRequest(texts=["a"] * 1000)
+    data = group + texts.SerializeToString()
+    assert len(pb.TranslateRequest.FromString(data).texts) == 1000
+    assert count_values(data, pb.TranslateRequest.DESCRIPTOR, 10**6) == 1003
+
+
 def test_count_ends_beyond_the_limit_and_at_what_is_no_message() -> None:
     data = pb.TranslateRequest(texts=["a"] * 1000).SerializeToString()
     assert count_values(data, pb.TranslateRequest.DESCRIPTOR, 10) == 11
@@ -57,28 +72,37 @@ def test_count_ends_beyond_the_limit_and_at_what_is_no_message() -> None:
         assert 0 <= count_values(garbage, pb.ChatRequest.DESCRIPTOR, 100) <= len(garbage)
 
 
-@pytest.mark.parametrize("method", ["Translate", "TranslateStream"])
+@pytest.mark.parametrize("method", ["Translate", "TranslateStream", "ListModels", "PutGlossary"])
 @pytest.mark.parametrize(
     "data",
     [
-        pb.TranslateRequest(texts=["a"] * (MAX_VALUES + 1)).SerializeToString(),
+        b"\x1a\x00" * (MAX_VALUES + 1),  # a text
         b"\xa0\x06\x01" * (MAX_VALUES + 1),  # an unknown field
         b"\x0b" * (MAX_VALUES + 1),  # groups in groups
     ],
-    ids=["texts", "unknown", "groups"],
+    ids=["text", "unknown", "groups"],
 )
-async def test_messages_of_too_many_values_are_refused(
-    make_gateway: MakeGateway, method: str, data: bytes
+async def test_messages_of_too_many_values_are_refused_off_the_event_loop(
+    make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch, method: str, data: bytes
 ) -> None:
+    counting = []
+
+    def count(*given: Any) -> int:
+        counting.append(threading.current_thread())
+        return count_values(*given)
+
+    monkeypatch.setattr(grpc_front, "count_values", count)
     async with Front(make_gateway(grpc_port=0)) as front:
         _, body, _ = await failure(raw_call(front, method, data))
         assert body.type == "payload_too_large"
         assert f"{MAX_VALUES} values" in body.message
+    assert counting
+    assert threading.current_thread() not in counting
 
 
 def test_requests_have_no_packed_numbers() -> None:
     """The count takes a field of bytes for one value."""
-    pending, seen = [method.input_type for method in _METHODS.values()], set()
+    pending, seen = [method.input_type for method in SERVICE.methods], set()
     while pending:
         descriptor = pending.pop()
         seen.add(descriptor.full_name)

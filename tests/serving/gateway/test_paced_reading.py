@@ -81,7 +81,7 @@ def test_large_bodies_are_read_in_turn() -> None:
         assert sum(one.is_reading for one in transports) == place - 1
         clock.run_to(100 + SHARE_S * (place + 0.01))
     assert all(one.is_reading for one in transports)
-    read(made[0], SIZE)  # later, when nobody waits any more: the time between is not saved up
+    read(made[0], SIZE)  # later: unused time is not saved up
     assert clock.later[0][0] - clock.now_s == pytest.approx(SHARE_S, rel=0.01)
 
 
@@ -93,8 +93,21 @@ def test_closed_connections_do_not_read() -> None:
     assert not transport.is_reading
 
 
+class Recorder(ReadingPace):
+    """Counts the bytes that connections waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paced_bytes = 0
+
+    def reserve(self, size: int, now_s: float) -> float:
+        self.paced_bytes += size
+        return super().reserve(size, now_s)
+
+
 async def test_large_bodies_arrive_whole_on_connections_that_go_on() -> None:
-    async with served() as server:
+    pace = Recorder()
+    async with served(pace=pace) as server:
 
         async def post_bodies() -> list[bytes]:
             reader, writer = await server.connect()
@@ -112,3 +125,15 @@ async def test_large_bodies_arrive_whole_on_connections_that_go_on() -> None:
         async with asyncio.timeout(20):
             every = await asyncio.gather(*(post_bodies() for _ in range(4)))
     assert every == [[b"1250000", b"100", b"750000"]] * 4
+    large = 4 * (FREE_BYTES * 5 + FREE_BYTES * 3)
+    assert large / 2 < pace.paced_bytes <= large
+
+
+async def test_bodies_below_the_limit_are_not_paced() -> None:
+    pace = Recorder()
+    async with served(pace=pace) as server:
+        size = FREE_BYTES - 1000
+        head = f"POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {size}\r\n\r\n"
+        answer = await server.exchanged(head.encode() + bytes(size))
+        assert answer.endswith(str(size).encode())
+    assert pace.paced_bytes == 0
