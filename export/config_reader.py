@@ -7,6 +7,8 @@ from typing import Any
 
 from serving.errors import CheckpointError
 
+MOST_LAYERS = 10_000
+
 
 class ConfigReader:
     """Fields of `config.json`, read one by one: a refusal names field, value and allowed values.
@@ -31,6 +33,17 @@ class ConfigReader:
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise CheckpointError(f"{self.place}: {name} must be a whole number ≥ 1, not {value!r}")
         return value
+
+    def layers(self, name: str, default: int | None = None) -> int:
+        """A number of layers, bounded because lists of that length are made before any weight.
+
+        Raises:
+            CheckpointError: missing without a default, or something else.
+        """
+        count = self.integer(name, default)
+        if count > MOST_LAYERS:
+            raise CheckpointError(f"{self.place}: {name} = {count} is over {MOST_LAYERS} layers")
+        return count
 
     def index(self, name: str, default: int) -> int:
         """A whole number that counts from 0, such as a token's id."""

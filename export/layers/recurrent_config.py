@@ -36,7 +36,7 @@ class RecurrentConfig:
             vocabulary_size=reader.integer("vocab_size"),
             word_width=reader.integer("embedding_size"),
             hidden_width=reader.integer("hidden_size"),
-            layers=reader.integer("num_layers", 1),
+            layers=reader.layers("num_layers", 1),
             cell=CELLS[reader.choice("cell", CELLS)],
             max_positions=reader.integer("max_positions"),
         )

@@ -77,7 +77,7 @@ def read_fields(reader: ConfigReader) -> dict[str, Any]:
         "vocabulary_size": reader.integer("vocab_size", 30522),
         "positions": reader.integer("max_position_embeddings", 512),
         "segment_types": reader.integer("type_vocab_size", 2),
-        "layers": reader.integer("num_hidden_layers", 12),
+        "layers": reader.layers("num_hidden_layers", 12),
         "heads": Heads(width, heads),
         "mlp_width": reader.integer("intermediate_size", 3072),
         "activation": reader.text("hidden_act", "gelu"),

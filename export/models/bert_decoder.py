@@ -90,7 +90,7 @@ def read_config(reader: ConfigReader) -> Config:
     return Config(
         vocabulary_size=reader.integer("vocab_size"),
         table_rows=reader.integer("max_position_embeddings"),
-        layers=reader.integer("num_hidden_layers"),
+        layers=reader.layers("num_hidden_layers"),
         heads=Heads(reader.integer("hidden_size"), reader.integer("num_attention_heads")),
         mlp_width=reader.integer("intermediate_size"),
         activation=hidden_activation,

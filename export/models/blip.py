@@ -73,7 +73,7 @@ def _read_image(reader: ConfigReader) -> vit.Config:
     return vit.Config(
         image=reader.pair("image_size", 384),
         patch=reader.pair("patch_size", 16),
-        layers=reader.integer("num_hidden_layers", 12),
+        layers=reader.layers("num_hidden_layers", 12),
         heads=_heads(reader, 12),
         mlp_width=reader.integer("intermediate_size", 3072),
         activation=reader.text("hidden_act", "gelu"),
@@ -88,7 +88,7 @@ def _read_text(reader: ConfigReader, image: ConfigReader) -> bert_decoder.Config
     return bert_decoder.Config(
         vocabulary_size=reader.integer("vocab_size", 30524),
         table_rows=reader.integer("max_position_embeddings", 512),
-        layers=reader.integer("num_hidden_layers", 12),
+        layers=reader.layers("num_hidden_layers", 12),
         heads=_heads(reader, 8),
         mlp_width=reader.integer("intermediate_size", 3072),
         activation=activation,

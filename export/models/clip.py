@@ -133,7 +133,7 @@ def read_tower(reader: ConfigReader, width: int, mlp_width: int, heads: int) -> 
     heads = reader.integer("num_attention_heads", heads)
     reader.divide(width, heads)
     return TowerConfig(
-        layers=reader.integer("num_hidden_layers", 12),
+        layers=reader.layers("num_hidden_layers", 12),
         heads=Heads(width, heads),
         mlp_width=reader.integer("intermediate_size", mlp_width),
         activation=reader.text("hidden_act", "quick_gelu"),

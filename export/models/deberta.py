@@ -79,7 +79,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         positions=reader.integer("max_position_embeddings", 512),
         segment_types=reader.index("type_vocab_size", 0),
         embedding_width=reader.integer("embedding_size", width),
-        layers=reader.integer("num_hidden_layers", 24),
+        layers=reader.layers("num_hidden_layers", 24),
         heads=Heads(width, heads, scale=1 / math.sqrt(width // heads * kinds)),
         mlp_width=reader.integer("intermediate_size", 6144),
         activation=reader.text("hidden_act", "gelu"),

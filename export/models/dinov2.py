@@ -80,7 +80,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     network = vit.Config(
         image=reader.pair("image_size", 224),
         patch=reader.pair("patch_size", 16 if has_registers else 14),
-        layers=reader.integer("num_hidden_layers"),
+        layers=reader.layers("num_hidden_layers"),
         heads=Heads(
             width, reader.integer("num_attention_heads"), bias=reader.flag("qkv_bias", True)
         ),

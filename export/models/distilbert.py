@@ -35,7 +35,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         vocabulary_size=reader.integer("vocab_size", 30522),
         positions=reader.integer("max_position_embeddings", 512),
         segment_types=0,
-        layers=reader.integer("n_layers", 6),
+        layers=reader.layers("n_layers", 6),
         heads=Heads(width, heads),
         mlp_width=reader.integer("hidden_dim", 3072),
         activation=reader.text("activation", "gelu"),

@@ -86,7 +86,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         patch=image.pair("patch_size", 16),
         vocabulary_size=reader.integer("vocab_size", 30522),
         positions=reader.integer("max_position_embeddings", 1024),
-        layers=reader.integer("num_hidden_layers", 6),
+        layers=reader.layers("num_hidden_layers", 6),
         heads=Heads(width, heads),
         mlp_width=reader.integer("intermediate_size", 3072),
         activation=reader.text("hidden_act", "gelu"),

@@ -54,7 +54,7 @@ def read_config(values: Mapping[str, Any]) -> DecoderConfig:
     return DecoderConfig(
         vocabulary_size=reader.integer("vocab_size", 40478),
         positions=reader.integer("n_positions", 512),
-        layers=(Heads(width, reader.integer("n_head")),) * reader.integer("n_layer"),
+        layers=(Heads(width, reader.integer("n_head")),) * reader.layers("n_layer"),
         mlp_width=4 * width,
         activation=_ACTIVATIONS[name],
         norm_epsilon=reader.number("layer_norm_epsilon", 1e-5),

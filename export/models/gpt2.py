@@ -43,7 +43,7 @@ def read_config(reader: ConfigReader, *, has_cross: bool) -> DecoderConfig:
     width = reader.integer("n_embd")
     is_scaled = reader.flag("scale_attn_weights", True)
     heads = Heads(width, reader.integer("n_head"), scale=None if is_scaled else 1.0)
-    layers = (heads,) * reader.integer("n_layer")
+    layers = (heads,) * reader.layers("n_layer")
     if reader.flag("scale_attn_by_inverse_layer_idx", False):  # scores are also divided by i + 1
         scales = (heads.score_scale / (layer + 1) for layer in range(len(layers)))
         layers = tuple(replace(heads, scale=scale) for scale in scales)

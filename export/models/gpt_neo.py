@@ -51,7 +51,7 @@ def _attention_kinds(reader: ConfigReader) -> list[str]:
     Raises:
         CheckpointError: another kind, or not one for each layer.
     """
-    count = reader.integer("num_layers")
+    count = reader.layers("num_layers")
     types = reader.values.get("attention_types") or [[["global", "local"], 12]]
     try:
         kinds = [kind for group, times in types for _ in range(times) for kind in group]

@@ -80,7 +80,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     reader.divide(width, count)
     interval, layers = (
         reader.integer("cross_layer_interval", 1),
-        reader.integer("num_hidden_layers", 32),
+        reader.layers("num_hidden_layers", 32),
     )
     if layers % interval:
         raise CheckpointError(
@@ -131,7 +131,7 @@ def _read_image(reader: ConfigReader) -> ImageConfig:
     width, heads = vision.integer("embed_dim", 768), vision.integer("num_attention_heads", 16)
     vision.divide(width, heads)
     tower = clip.TowerConfig(
-        layers=vision.integer("num_hidden_layers", 32),
+        layers=vision.layers("num_hidden_layers", 32),
         heads=Heads(width, heads),
         mlp_width=vision.integer("intermediate_size", 5120),
         activation=vision.text("hidden_act", "gelu"),

@@ -109,7 +109,7 @@ def read_shape(
     has_head_norms: bool = False,
 ) -> Config:
     """The configuration around the heads, which are of all layers or of each."""
-    count = reader.integer("num_hidden_layers")
+    count = reader.layers("num_hidden_layers")
     layers = (heads,) * count if isinstance(heads, Heads) else tuple(heads)
     tables = [layer.rotary.positions for layer in layers if layer.rotary is not None]
     return Config(
@@ -134,7 +134,7 @@ def sliding_layers(reader: ConfigReader, is_sliding: Callable[[int], bool]) -> t
     Raises:
         CheckpointError: another kind of attention, or not one entry a layer.
     """
-    count = reader.integer("num_hidden_layers")
+    count = reader.layers("num_hidden_layers")
     kinds = reader.values.get("layer_types")
     if kinds is None:
         return tuple(is_sliding(layer) for layer in range(count))

@@ -133,7 +133,7 @@ def _read_tower(reader: ConfigReader, width: int, heads: int, activation: str) -
     if set(norm) - {"eps"}:
         raise CheckpointError(f"{reader.place}: norm_kwargs may hold eps only, not {norm!r}")
     return TowerConfig(
-        layers=reader.integer("layers", 12),
+        layers=reader.layers("layers", 12),
         heads=Heads(width, heads),
         mlp_width=int(width * reader.number("mlp_ratio", 4.0)),
         activation=activation,

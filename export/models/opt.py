@@ -57,7 +57,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     return Config(
         vocabulary_size=reader.integer("vocab_size"),
         positions=reader.integer("max_position_embeddings", 2048),
-        layers=(heads,) * reader.integer("num_hidden_layers"),
+        layers=(heads,) * reader.layers("num_hidden_layers"),
         embedding_width=reader.integer("word_embed_proj_dim", width),
         mlp_width=reader.integer("ffn_dim"),
         activation=reader.text("activation_function", "relu"),

@@ -70,8 +70,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
         reader.divide(token_width, MASK_HEADS)
     return Config(
         latents=reader.integer("num_latents", 256),
-        repeats=reader.integer("num_blocks", 1),
-        layers=reader.integer("num_self_attends_per_block", 26),
+        repeats=reader.layers("num_blocks", 1),
+        layers=reader.layers("num_self_attends_per_block", 26),
         read=_reading(reader, inputs),
         process=_processing(reader),
         vocabulary_size=reader.integer("vocab_size", 262),

@@ -49,7 +49,7 @@ def read_config(reader: ConfigReader, width: int) -> Config:
     return Config(
         width,
         latents=perceiver.integer("resampler_n_latents", 64),
-        layers=perceiver.integer("resampler_depth", 6),
+        layers=perceiver.layers("resampler_depth", 6),
         heads=perceiver.integer("resampler_n_heads", 16),
         head_width=perceiver.integer("resampler_head_dim", 96),
         mlp_width=4 * width,

@@ -86,7 +86,7 @@ def _read_tower(reader: ConfigReader) -> TowerConfig:
     width, heads = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", 12)
     reader.divide(width, heads)
     return TowerConfig(
-        layers=reader.integer("num_hidden_layers", 12),
+        layers=reader.layers("num_hidden_layers", 12),
         heads=Heads(width, heads),
         mlp_width=reader.integer("intermediate_size", 3072),
         activation=reader.text("hidden_act", "gelu_pytorch_tanh"),

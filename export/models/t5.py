@@ -81,7 +81,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
     reader.refuse_unless(is_encoder_decoder=True)
     reader.refuse_heads("ForConditionalGeneration", "WithLMHeadModel")
     width, count = reader.integer("d_model"), reader.integer("num_heads", 8)
-    layers = reader.integer("num_layers", 6)
+    layers = reader.layers("num_layers", 6)
     gate, name = _activation(reader)
     buckets, farthest = _read_distances(reader)
     return Config(
@@ -99,7 +99,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         activation=name,
         is_gated=gate,
         encoder_layers=layers,
-        decoder_layers=reader.integer("num_decoder_layers", layers),
+        decoder_layers=reader.layers("num_decoder_layers", layers),
         buckets=buckets,
         farthest=farthest,
         epsilon=reader.number("layer_norm_epsilon", 1e-6),

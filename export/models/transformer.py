@@ -73,8 +73,8 @@ def read_config(values: Mapping[str, Any]) -> Config:
     return Config(
         vocabulary_size=reader.integer("vocab_size"),
         positions=reader.integer("max_positions"),
-        encoder_layers=reader.integer("num_encoder_layers", 6),
-        decoder_layers=reader.integer("num_decoder_layers", 6),
+        encoder_layers=reader.layers("num_encoder_layers", 6),
+        decoder_layers=reader.layers("num_decoder_layers", 6),
         heads=Heads(width, heads),
         mlp_width=reader.integer("dim_feedforward", 2048),
         activation=reader.text("activation", "relu"),

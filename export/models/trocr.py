@@ -72,7 +72,7 @@ def read_config(reader: ConfigReader) -> Config:
     return Config(
         vocabulary_size=reader.integer("vocab_size", 50265),
         positions=reader.integer("max_position_embeddings", 512),
-        layers=reader.integer("decoder_layers", 12),
+        layers=reader.layers("decoder_layers", 12),
         heads=Heads(width, heads),
         mlp_width=reader.integer("decoder_ffn_dim", 4096),
         activation=reader.text("activation_function", "gelu"),

@@ -65,7 +65,7 @@ def read_config(reader: ConfigReader) -> Config:
     return Config(
         image=reader.pair("image_size", 224),
         patch=reader.pair("patch_size", 16),
-        layers=reader.integer("num_hidden_layers"),
+        layers=reader.layers("num_hidden_layers"),
         heads=Heads(
             reader.integer("hidden_size"),
             reader.integer("num_attention_heads"),

@@ -92,7 +92,7 @@ def read_config(values: Mapping[str, Any]) -> Config:
         )
     return Config(
         vocabulary_size=reader.integer("vocab_size", 32000),
-        layers=reader.integer("n_layer", 24),
+        layers=reader.layers("n_layer", 24),
         heads=Heads(width, heads, bias=False, out_bias=False),
         mlp_width=reader.integer("d_inner", 4096),
         activation=reader.text("ff_activation", "gelu"),

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -130,10 +134,42 @@ def test_enormous_vocabulary_is_refused_before_it_is_allocated(folder: Path) -> 
         read(folder)
 
 
-def test_enormous_number_of_layers_is_refused_before_they_are_built(folder: Path) -> None:
-    edit(folder, "config.json", n_layer=10**9)
-    with pytest.raises(CheckpointError, match="describes more than"):
-        read(folder)
+@pytest.mark.parametrize("name", families())
+def test_enormous_number_of_layers_is_refused_before_they_are_built(
+    name: str, twins: Twins
+) -> None:
+    """Lists of a billion entries would take 8 GB and half a minute, before any weight is read."""
+    checkpoint = twins(name, EXPORTED).checkpoint
+    changes = {
+        place: config
+        for place, config in enormous_layers(checkpoint.config)
+        if (name, place) not in UNREAD
+    }
+    assert changes or name in WITHOUT_LAYERS
+    for config in changes.values():
+        with pytest.raises(CheckpointError, match=r"layers|describes more than|must be"):
+            read_checkpoint(replace(checkpoint, config=config))
+
+
+WITHOUT_LAYERS = {"bahdanau", "show-and-tell", "show-attend-tell"}
+UNREAD = {("swin", "num_layers"), ("qwen2", "max_window_layers"), ("qwen3", "max_window_layers")}
+"""Fields that nothing is built from: `depths` counts Swin's layers."""
+
+
+def enormous_layers(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(field, the configuration with a billion there) of each number of layers."""
+    for field, value in config.items():
+        if isinstance(value, dict):
+            for place, changed in enormous_layers(value):
+                yield f"{field}.{place}", config | {field: changed}
+        elif type(value) is int and value > 0 and COUNT.search(field):
+            yield field, config | {field: 10**9}
+        elif isinstance(value, list) and COUNTS.search(field):
+            yield field, config | {field: [10**9] * len(value)}
+
+
+COUNT = re.compile(r"layers?$|depth$|num_blocks|self_attends_per_block")
+COUNTS = re.compile(r"layers$|depths$")
 
 
 def test_enormous_dense_module_is_refused_before_it_is_allocated(
