@@ -10,11 +10,13 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
+from export.examples.bundles import examples
 from export.examples.demo import free_port, wait_until_ready
 from tests.e2e.interleaved import export_interleaved
 from tests.e2e.text_bundles import TextBundles, export_text_bundles
@@ -103,14 +105,31 @@ def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 
 @pytest.fixture(scope="session")
 def repository(shared: Path) -> Path:
-    """A model repository with all examples, as `make export` fills it."""
+    """A model repository with all examples, as `make export` fills it.
 
-    def export(folder: Path) -> None:
+    Two workers that need it at once export one half each.
+    """
+
+    def export(half: int, folder: Path) -> None:
         command = [sys.executable, "-m", "export.examples.bundles", "--repository", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, *map(str, examples()[half::2])],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    return made_once(shared / "example-repository", export)
+    def unite(folder: Path) -> None:
+        for half in halves.values():
+            shutil.copytree(half, folder, dirs_exist_ok=True)
+
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    halves = {
+        half: made_once(shared / f"examples-{half}", partial(export, half))
+        for half in (worker % 2, 1 - worker % 2)
+    }
+    return made_once(shared / "example-repository", unite)
 
 
 @pytest.fixture(scope="session")

@@ -103,7 +103,7 @@ async def test_hung_model_is_not_ready_then_restarted(
         assert stub_of(stack.process.pid, MODEL) != stuck
 
 
-@pytest.mark.parametrize("part", ENCODERS)
+@pytest.mark.parametrize("part", [ENCODERS[0], pytest.param(ENCODERS[1], marks=pytest.mark.full)])
 async def test_hung_encoder_is_not_ready_then_restarted(
     pictures: Path, tmp_path: Path, http: Http, part: str
 ) -> None:

@@ -48,6 +48,7 @@ def test_triton_without_a_model_is_alive_and_not_ready(
         os.kill(server.pid, signal.SIGSTOP)
         assert "timed out" in (probe.death(socket) or "it lives")
         assert "timed out" in (probe.problem(socket) or "it is ready")
+        os.kill(server.pid, signal.SIGCONT)  # a stopped process does not end by SIGTERM
 
 
 @pytest.mark.parametrize(("flags", "word"), [((), "ready"), (("--live",), "live")])
