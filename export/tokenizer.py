@@ -9,7 +9,8 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,26 @@ log = logging.getLogger(__name__)
 
 TokenizerFiles = Mapping[str, bytes]
 """File name in the bundle → contents."""
+
+
+@dataclass(frozen=True)
+class _Fast:
+    """A `tokenizer.json`.
+
+    Attributes:
+        content: As it travels with a bundle.
+        special: Name → text of the special tokens of the tokenizer's class, e.g. `pad_token`; empty
+            where `transformers` does not load it.
+    """
+
+    content: bytes
+    special: Mapping[str, str]
+
+    @cached_property
+    def parsed(self) -> dict[str, Any]:
+        """The content."""
+        tokenizer: dict[str, Any] = json.loads(self.content)
+        return tokenizer
 
 
 def sentencepiece_pair(checkpoint: Checkpoint) -> tuple[TokenizerSpec, TokenizerFiles]:
@@ -88,12 +109,12 @@ def fast_tokenizer(
     """
     if is_vocabulary_of_pieces(checkpoint):
         return _sentencepiece(checkpoint)
-    content, tokenizer = _tokenizer_json(checkpoint)
+    fast = _fast(checkpoint)
     settings = checkpoint.json(SETTINGS)
     if is_of_bytes(checkpoint.config, settings):
         settings = with_special_tokens(settings)
     ids = {
-        name: _special_id(name, settings, tokenizer, checkpoint.config)
+        name: _special_id(name, settings, fast, checkpoint.config)
         for name in ("pad_token", "eos_token", "bos_token", "unk_token")
     }
     pad = ids["pad_token"]
@@ -111,7 +132,7 @@ def fast_tokenizer(
         files={"tokenizer": FAST_FILE},
         clean_up_spaces=settings.get("clean_up_tokenization_spaces") is True,
     )
-    return spec, {FAST_FILE: content}
+    return spec, {FAST_FILE: fast.content}
 
 
 def mask_token(checkpoint: Checkpoint) -> tuple[str, int]:
@@ -122,7 +143,7 @@ def mask_token(checkpoint: Checkpoint) -> tuple[str, int]:
     Raises:
         CheckpointError: the tokenizer has none.
     """
-    known = _vocabulary(_tokenizer_json(checkpoint)[1])
+    known = _vocabulary(_fast(checkpoint).parsed)
     named = [checkpoint.json(file).get("mask_token") for file in (SETTINGS, SPECIAL_TOKENS)]
     texts = [_content(token) for token in named if token is not None]
     for text in (*texts, *MASK_TOKENS):
@@ -139,7 +160,7 @@ def special_tokens(checkpoint: Checkpoint) -> dict[str, int]:
     """
     if is_vocabulary_of_pieces(checkpoint):
         return _added_to_pieces(checkpoint)
-    tokenizer = _tokenizer_json(checkpoint)[1]
+    tokenizer = _fast(checkpoint).parsed
     return {added["content"]: added["id"] for added in tokenizer.get("added_tokens", ())}
 
 
@@ -162,8 +183,8 @@ def languages(checkpoint: Checkpoint) -> tuple[tuple[str, str], ...]:
     return ((named[1], named[2]),) if named else ()
 
 
-def _tokenizer_json(checkpoint: Checkpoint) -> tuple[bytes, dict[str, Any]]:
-    """`tokenizer.json` as `transformers` uses it, and parsed.
+def _fast(checkpoint: Checkpoint) -> _Fast:
+    """`tokenizer.json` as `transformers` uses it.
 
     Most tokenizer classes of `transformers` 5 take vocabulary and merges from the file and build
     normaliser, pre-tokenizer and post-processor themselves, by `tokenizer_config.json`
@@ -171,24 +192,17 @@ def _tokenizer_json(checkpoint: Checkpoint) -> tuple[bytes, dict[str, Any]]:
     is ignored. Where `transformers` is not installed the file is used as it is.
     """
     if is_siglip(checkpoint, settings := checkpoint.json(SETTINGS)):
-        content = tokenizer_json(_pieces(checkpoint, SIGLIP_PIECES), settings)
-    elif checkpoint.has(FAST_FILE):
+        return _Fast(tokenizer_json(_pieces(checkpoint, SIGLIP_PIECES), settings), {})
+    if checkpoint.has(FAST_FILE):
         content = _read(checkpoint, FAST_FILE)
-        _parsed(checkpoint, content)
-        content = _rebuilt(checkpoint) or content
-    elif is_of_bytes(checkpoint.config, checkpoint.json(SETTINGS)):
-        content = byte_tokenizer(checkpoint.json(SETTINGS))
-    else:
-        content = _converted(checkpoint)
-    return content, _parsed(checkpoint, content)
-
-
-def _parsed(checkpoint: Checkpoint, content: bytes) -> dict[str, Any]:
-    try:
-        tokenizer: dict[str, Any] = json.loads(content)
-    except ValueError as error:
-        raise CheckpointError(f"{checkpoint.folder / FAST_FILE} is damaged: {error}") from error
-    return tokenizer
+        try:
+            json.loads(content)
+        except ValueError as error:
+            raise CheckpointError(f"{checkpoint.folder / FAST_FILE} is damaged: {error}") from error
+        return _rebuilt(checkpoint) or _Fast(content, {})
+    if is_of_bytes(checkpoint.config, settings):
+        return _Fast(byte_tokenizer(settings), {})
+    return _converted(checkpoint)
 
 
 def is_vocabulary_of_pieces(checkpoint: Checkpoint) -> bool:
@@ -234,11 +248,16 @@ def _added_to_pieces(checkpoint: Checkpoint) -> dict[str, int]:
 
 
 def _special_id(
-    name: str, settings: Mapping[str, Any], tokenizer: Mapping[str, Any], config: Mapping[str, Any]
+    name: str, settings: Mapping[str, Any], fast: _Fast, config: Mapping[str, Any]
 ) -> int | None:
-    """A special token's id: from the tokenizer by its text, else from the configuration."""
+    """A special token's id: by its text in the settings, from the configuration, or by its class.
+
+    Old folders name no tokens (`{"do_lower_case": true}`), and their `config.json` not all. A text
+    that only a class has must be in the vocabulary: `transformers` adds what is not behind it,
+    where the network has no row.
+    """
     text = _content(settings.get(name))
-    known = _vocabulary(tokenizer)
+    known = _vocabulary(fast.parsed)
     if text in known:
         return known[text]
     for section in (config, config.get("decoder"), config.get("text_config")):
@@ -247,7 +266,7 @@ def _special_id(
             value = value[0]
         if isinstance(value, int):
             return value
-    return None
+    return _vocabulary(fast.parsed, has_added=False).get(fast.special.get(name))
 
 
 def _content(token: object) -> str | None:
@@ -256,7 +275,7 @@ def _content(token: object) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _vocabulary(tokenizer: Mapping[str, Any]) -> dict[str | None, int]:
+def _vocabulary(tokenizer: Mapping[str, Any], *, has_added: bool = True) -> dict[str | None, int]:
     """Token → id; the pieces of a Unigram model are listed in the order of their ids."""
     vocabulary = tokenizer.get("model", {}).get("vocab")
     known: dict[str | None, int] = {}
@@ -264,10 +283,11 @@ def _vocabulary(tokenizer: Mapping[str, Any]) -> dict[str | None, int]:
         known |= vocabulary
     elif isinstance(vocabulary, list):
         known |= {piece: index for index, (piece, _) in enumerate(vocabulary)}
-    return known | {added["content"]: added["id"] for added in tokenizer.get("added_tokens", ())}
+    added = tokenizer.get("added_tokens", ()) if has_added else ()
+    return known | {each["content"]: each["id"] for each in added}
 
 
-def _rebuilt(checkpoint: Checkpoint) -> bytes | None:
+def _rebuilt(checkpoint: Checkpoint) -> _Fast | None:
     """The file as `AutoTokenizer` builds it; None where it does not load."""
     try:
         return _from_transformers(checkpoint.folder, checkpoint.content_hash())
@@ -283,7 +303,7 @@ def _rebuilt(checkpoint: Checkpoint) -> bytes | None:
     return None
 
 
-def _converted(checkpoint: Checkpoint) -> bytes:
+def _converted(checkpoint: Checkpoint) -> _Fast:
     """`tokenizer.json` made by `transformers`' own converter (extra `[convert]`).
 
     Raises:
@@ -310,8 +330,8 @@ def _converted(checkpoint: Checkpoint) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def _from_transformers(folder: Path, content_hash: str) -> bytes | None:
-    """The backend that `AutoTokenizer` runs, as `tokenizer.json`; None for one in Python.
+def _from_transformers(folder: Path, content_hash: str) -> _Fast | None:
+    """The backend that `AutoTokenizer` runs; None for one in Python.
 
     Args:
         content_hash: Of the folder; a changed folder is read again.
@@ -331,7 +351,10 @@ def _from_transformers(folder: Path, content_hash: str) -> bytes | None:
     if backend is None:
         return None
     content = str(backend.to_str()).encode()
-    return content if SEGMENTS in tokenizer.model_input_names else without_segments(content)
+    if SEGMENTS not in tokenizer.model_input_names:
+        content = without_segments(content)
+    names = tokenizer.special_tokens_map
+    return _Fast(content, {name: str(text) for name, text in names.items()})
 
 
 def without_segments(content: bytes) -> bytes:

@@ -75,7 +75,9 @@ def _unigram(first: list[str]) -> list[tuple[str, float]]:
     return [*((token, 0.0) for token in first), *((text, score) for text, score in pieces[1:])]
 
 
-def _bpe(first: list[str], *, is_byte_level: bool) -> tuple[dict[str, int], list[tuple[str, str]]]:
+def byte_pairs(
+    first: list[str], *, is_byte_level: bool
+) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Vocabulary and merges, special tokens in front."""
     tokenizer = Tokenizer(models.BPE(unk_token=None if is_byte_level else "<unk>"))
     alphabet = []
@@ -100,7 +102,7 @@ def _mbart50(folder: Path) -> Any:
 
 
 def _nllb(folder: Path) -> Any:
-    vocabulary, merges = _bpe(["<s>", "<pad>", "</s>", "<unk>"], is_byte_level=False)
+    vocabulary, merges = byte_pairs(["<s>", "<pad>", "</s>", "<unk>"], is_byte_level=False)
     return transformers.NllbTokenizer(vocab=vocabulary, merges=merges)
 
 
@@ -111,7 +113,7 @@ def _pegasus(folder: Path) -> Any:
 
 def _bart(folder: Path) -> Any:
     first = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    vocabulary, merges = _bpe(first, is_byte_level=True)
+    vocabulary, merges = byte_pairs(first, is_byte_level=True)
     return transformers.BartTokenizer(vocab=vocabulary, merges=merges)
 
 
