@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
+_TENSORFLOW = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+"""Names of TensorFlow's norms, which `transformers` reads in the files of every model."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,6 @@ class Rename:
         table: Checkpoint name → ours. Several names may lead to one of ours (tied weights); the
             first of them is the one that messages use.
         optional: Names of ours that a checkpoint may leave out.
-        leaves: Other names of the last part, where a checkpoint is that old.
         tied: Parameter of ours → the one that it becomes where a checkpoint leaves it out or holds
             it with equal values, as `transformers` ties them.
     """
@@ -69,12 +70,10 @@ class Rename:
         self,
         table: Mapping[str, Entry],
         optional: frozenset[str] = frozenset(),
-        leaves: Mapping[str, str] | None = None,
         tied: Mapping[str, str] | None = None,
     ) -> None:
         self.table = dict(table)
         self.optional = optional
-        self.leaves = leaves or {}
         self.tied = dict(tied or {})
 
     def find(self, name: str) -> WeightLayout:
@@ -83,6 +82,9 @@ class Rename:
         Raises:
             KeyError: the table has no such name.
         """
+        for old, new in _TENSORFLOW.items():
+            if name.endswith(old):
+                name = name.removesuffix(old) + new
         numbers = _NUMBER.findall(name)
         pattern = _NUMBER.sub("*", name)
         if name in self.table or name.rpartition(".")[0] in self.table:
@@ -91,7 +93,7 @@ class Rename:
         if pattern in self.table:
             entry, suffix = self.table[pattern], ""
         else:
-            entry, suffix = self.table[module], f".{self.leaves.get(leaf, leaf)}"
+            entry, suffix = self.table[module], f".{leaf}"
         layout = entry if isinstance(entry, WeightLayout) else WeightLayout(_plain(entry))
         targets = tuple(_numbered(target, numbers) + suffix for target in layout.targets)
         return replace(layout, targets=targets)

@@ -276,6 +276,8 @@ def rename(config: Config) -> Rename:
         "model.shared": source if one else None,
         "model.encoder.embed_tokens": source,
         "model.decoder.embed_tokens": target,
+        "model.encoder.version": None,  # which fairseq stored
+        "model.decoder.version": None,
     }
     table |= _stack("encoder", form) | decoder_names(form)
     table |= {name.removeprefix("model."): entry for name, entry in table.items()}

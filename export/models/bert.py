@@ -161,14 +161,11 @@ def build(config: Config) -> TextModel:
 
 # ----------------------------------------------------------------------------------------- names
 
-_LEAVES = {"gamma": "weight", "beta": "bias"}
-"""Norms in checkpoints that were converted from TensorFlow."""
-
 
 def rename(config: Config) -> Rename:
     """`transformers`' names → ours; what another head left in the file is skipped."""
     table = with_and_without("bert.", encoder_names() | pooler_names(config.head))
-    return Rename(table | _head_names(config.head), leaves=_LEAVES)
+    return Rename(table | _head_names(config.head))
 
 
 def encoder_names() -> Names:

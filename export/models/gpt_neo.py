@@ -18,7 +18,7 @@ from export.config_reader import ConfigReader
 from export.decoding.language_model import DecoderConfig, language_model
 from export.layers.heads import Heads
 from export.models.gpt2 import GPT2
-from export.rename import Names, projections
+from export.rename import Names, projections, with_and_without
 from export.twin import Twin
 from serving.errors import CheckpointError
 
@@ -71,11 +71,11 @@ def _attention_kinds(reader: ConfigReader) -> list[str]:
 
 
 def names(config: DecoderConfig) -> Names:
-    """`transformers`' names → ours."""
-    theirs, ours = "transformer.h.*", "blocks.*"
-    return {
-        "transformer.wte": "tokens",
-        "transformer.wpe": "positions",
+    """`transformers`' names → ours; a base model's lack the prefix `transformer.`."""
+    theirs, ours = "h.*", "blocks.*"
+    table: Names = {
+        "wte": "tokens",
+        "wpe": "positions",
         f"{theirs}.ln_1": f"{ours}.attention_norm",
         **projections(f"{theirs}.attn.attention", f"{ours}.attention"),
         f"{theirs}.attn.attention.bias": None,  # causal masks that old versions stored
@@ -83,8 +83,9 @@ def names(config: DecoderConfig) -> Names:
         f"{theirs}.ln_2": f"{ours}.mlp_norm",
         f"{theirs}.mlp.c_fc": f"{ours}.mlp.up",
         f"{theirs}.mlp.c_proj": f"{ours}.mlp.down",
-        "transformer.ln_f": "norm",
+        "ln_f": "norm",
     }
+    return with_and_without("transformer.", table)
 
 
 # ------------------------------------------------------------------------------------------ twin

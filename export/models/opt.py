@@ -128,6 +128,7 @@ def names(config: Config) -> Names:
     table: Names = {
         "decoder.embed_tokens": "tokens",
         "decoder.embed_positions": "positions",
+        "decoder.version": None,  # which fairseq stored
         "decoder.project_in": "widen",
         "decoder.project_out": "narrow",
         "decoder.final_layer_norm": "norm",

@@ -52,7 +52,7 @@ def test_prefixed_table_is_part_of_a_larger_one() -> None:
     assert larger.find("decoder.h.1.mask").targets == ()
 
 
-def test_old_names_of_the_last_part_are_read() -> None:
-    old = Rename({"norm": "first_norm"}, leaves={"gamma": "weight"})
-    assert old.find("norm.gamma").targets == ("first_norm.weight",)
-    assert old.find("norm.bias").targets == ("first_norm.bias",)
+def test_names_of_tensorflow_are_read() -> None:
+    table = Rename({"h.*.LayerNorm": "blocks.*.norm"})
+    assert table.find("h.3.LayerNorm.gamma").targets == ("blocks.3.norm.weight",)
+    assert table.find("h.3.LayerNorm.beta").targets == ("blocks.3.norm.bias",)
