@@ -166,8 +166,18 @@ def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int)
     vocabulary = graphs.source_vocabulary or manifest.vocabulary_size or 0
     ids: NDArray[np.int64] = random.integers(0, vocabulary, length)
     if admit is None:
-        return EngineRequest(rules, prompt_ids=tuple(ids.tolist()))
+        return _prompt_request(manifest, rules, ids)
     return EngineRequest(rules, source_ids=ids)
+
+
+def _prompt_request(manifest: Manifest, rules: Generation, ids: NDArray[np.int64]) -> EngineRequest:
+    """A prompt that, like every request of the gateway, ends within the model's positions."""
+    limits = manifest.limits
+    ids = ids[: limits.max_input_tokens]
+    if limits.max_total_tokens is not None:
+        room = limits.max_total_tokens - len(ids)
+        rules = rules.model_copy(update={"max_new_tokens": min(rules.max_new_tokens, room)})
+    return EngineRequest(rules, prompt_ids=tuple(ids.tolist()))
 
 
 def interleaved_request(
