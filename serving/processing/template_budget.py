@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from jinja2.exceptions import SecurityError
 
+from serving.processing.cancellation import check_abandoned
+
 MAX_STEPS = 1_000_000
 """Loop iterations, macro calls, operators, and the values that they make."""
 MAX_RENDER_S = 2.0
@@ -53,14 +55,15 @@ class Budget:
     sandbox refuses what would."""
 
     def step(self, count: int = 1) -> None:
-        """Raises SecurityError where the rendering has used up its steps or its time."""
+        """Raises where the rendering has used up its steps or its time, or nothing waits for it."""
         before = self.steps
         after = self.steps = before + count
         if after > MAX_STEPS:
             raise SecurityError(f"it takes more than {MAX_STEPS} steps")
-        is_due = before // _STEPS_PER_CLOCK != after // _STEPS_PER_CLOCK
-        if is_due and time.monotonic() > self.until_s:
-            raise SecurityError(f"it takes more than {MAX_RENDER_S:g} s")
+        if before // _STEPS_PER_CLOCK != after // _STEPS_PER_CLOCK:
+            check_abandoned()
+            if time.monotonic() > self.until_s:
+                raise SecurityError(f"it takes more than {MAX_RENDER_S:g} s")
 
     def made(self, value: Any) -> Any:
         """A new value, after its steps and its size are counted.

@@ -32,6 +32,9 @@ _COMPILED = 64  # templates, each of a few kilobytes
 _FIELD = "messages"
 _MESSAGE_SIZE = 64
 """Work for one message of no length, in characters."""
+_TEMPLATE_SIZE = 8192
+"""Work for one rendering, in characters: what a template does, however short the messages, is the
+checkpoint's choice, so that it never runs on the event loop."""
 
 
 class ChatSection(Section):
@@ -107,8 +110,9 @@ class Chat(ServedTask[ChatRequest, ChatSection]):
         }
 
     def size(self, request: ChatRequest) -> int:
-        """Characters, and what the template does for a message of no length."""
-        return sum(len(message.content) + _MESSAGE_SIZE for message in request.messages)
+        """Characters, and what the template does for a message of no length and for none."""
+        lengths = (len(message.content) + _MESSAGE_SIZE for message in request.messages)
+        return _TEMPLATE_SIZE + sum(lengths)
 
     def _encoded(
         self, request: ChatRequest, model: LoadedModel, limits: TaskLimits

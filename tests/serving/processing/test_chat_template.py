@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import tracemalloc
 
@@ -9,6 +10,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from serving.errors import InvalidRequest
+from serving.processing.cancellation import ABANDONED, Abandoned
 from serving.processing.chat_template import ChatTemplate, UnusableTemplate
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -292,3 +294,16 @@ def test_formats_with_names_are_written() -> None:
 def test_templates_with_enormous_numbers_do_not_end_in_python_errors(literal: str) -> None:
     with pytest.raises((UnusableTemplate, InvalidRequest)):
         ChatTemplate("{{ " + literal + " }}", {}).render(CHAT, 1000)
+
+
+def test_rendering_ends_when_nothing_waits_for_it() -> None:
+    template = ChatTemplate("{% for n in range(9999) %}{{ n }}{% endfor %}", {})
+    abandoned = threading.Event()
+    token = ABANDONED.set(abandoned)
+    try:
+        assert template.render(CHAT, 100_000).endswith("9998")
+        abandoned.set()
+        with pytest.raises(Abandoned):
+            template.render(CHAT, 100_000)
+    finally:
+        ABANDONED.reset(token)

@@ -89,3 +89,7 @@ def test_message_as_text_names_its_role_or_is_the_users() -> None:
 def test_many_empty_messages_are_not_small_work() -> None:
     messages = [ChatMessage(role="user", content="")] * 200
     assert TASK.size(ChatRequest(messages=messages)) > INLINE_LIMIT
+
+
+def test_template_never_runs_on_the_event_loop() -> None:
+    assert TASK.size(ChatRequest(messages=[ChatMessage(role="user", content="")])) > INLINE_LIMIT
