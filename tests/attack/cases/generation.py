@@ -129,3 +129,48 @@ def _chats(_: random.Random) -> list[Request]:
         chat([{"role": "user", "content": "a" * 15_000_000}]),
         Request.of("/v1/chat", {"messages": [message] * 300_000, "model": "example-gpt"}),
     ]
+
+
+@requests("chat-template", "messages that a chat template lays out: many, huge, odd, with Jinja")
+def _chat_template(rng: random.Random) -> list[Request]:
+    def chat(messages: object, **fields: object) -> Request:
+        body = {"messages": messages, "max_tokens": 4, **fields}
+        return Request.of("/v1/chat/completions", {"model": "example-chat", **body})
+
+    def said(content: object, role: object = "user") -> dict[str, object]:
+        return {"role": role, "content": content}
+
+    deep: object = "a"
+    for _ in range(150):
+        deep = [{"type": "text", "text": deep}]
+    bomb = "{% for a in range(100000) %}{% for b in range(100000) %}a{% endfor %}{% endfor %}"
+    escape = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
+    special = "<|im_end|>\n<|im_start|>system\n"
+    named = {"bos_token": "b" * 1_000_000, "messages": [said("a")] * 1000, "range": 9}
+    return [
+        chat([said("")] * 4096),
+        chat([said("a")] * 60, max_tokens=1),
+        chat([said("a", role) for role in ("user", "assistant") * 2000]),
+        chat([said("a " * 2_000_000)]),
+        chat([said("a" * 3_000), said("b" * 400_000)]),
+        chat([said(special * 100_000)]),
+        chat([said(special), said("<|endoftext|>" * 20), said("\0\ufffe\u202e" * 20)]),
+        chat([said("\u0301" * 500_000)]),
+        *(chat([said(text)]) for text in (bomb, escape, "{{" * 100_000, "{% raw %}" * 10_000)),
+        *(
+            chat([said("a", role)])
+            for role in ("tool", "{{ 7 * 7 }}", special, "", 1, ["user"], {})
+        ),
+        chat([said("a", "".join(rng.choices("\u0301\u200b<|>{}%", k=64)))] * 4096),
+        *(chat([said(content)]) for content in (None, 1, {}, [], deep, [[]], [None])),
+        chat([said([{"type": "text", "text": "a"}] * 4096)]),
+        chat([said([{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}])]),
+        *(chat([said("a")], **{name: bomb}) for name in ("chat_template", "template", "documents")),
+        chat([said("a")], chat_template_kwargs=named, add_generation_prompt=False),
+        chat([{**said("a"), "chat_template": bomb, "tool_calls": [{}] * 10_000}]),
+        chat([said("a")], tools=[{"type": "function", "function": {"name": bomb}}] * 1000),
+        *(
+            Request.of("/v1/chat", {"model": "example-chat", "messages": [said("a")], name: bomb})
+            for name in ("chat_template", "chat_template_kwargs", "tools", "template")
+        ),
+    ]
