@@ -82,9 +82,11 @@ def create_app(
         *huggingface.MESSAGES,
         *libretranslate.MESSAGES,
     )
-    openapi.install(app, declared, messages, has_key=service.keys.are_required)
+    has_keys = service.keys.are_required
+    has_origin_gate = is_guarded(settings, has_keys=has_keys)
+    openapi.install(app, declared, messages, has_key=has_keys, has_origin_gate=has_origin_gate)
     app.add_middleware(DirectRoutes, routes=routes, render_error=render_error)  # the innermost
-    if service.keys.are_required:
+    if has_keys:
         app.add_middleware(KeyGate, keys=service.keys, dialects=routes, render_error=render_error)
     if settings.cors_allow_origin:
         app.add_middleware(
@@ -93,7 +95,7 @@ def create_app(
             allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["*"],
         )
-    if is_guarded(settings, has_keys=service.keys.are_required):
+    if has_origin_gate:
         app.add_middleware(OriginGate, settings=settings, render_error=render_error)
     app.add_middleware(
         Middleware,

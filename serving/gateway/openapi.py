@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -20,16 +20,19 @@ _REF = "#/components/schemas/{model}"
 _TASK_ERRORS = (400, 404, 413, 415, 422, 429, 500, 503, 504)
 _UNAUTHORIZED = 401
 _RETRYABLE = (429, 503)
+_CROSS_SITE, _UNKNOWN_HOST = 403, 421
+_READING = frozenset({"get", "head", "options"})
 SECURITY: dict[str, Any] = {"security": [{"key": []}]}
 """`openapi_extra` of a route that requires the gateway's key."""
 _SCHEMES = {"key": {"type": "http", "scheme": "bearer"}}
 _DESCRIPTIONS = {
     400: "The body is not what its content type says.",
     401: "No key, or the wrong one.",
-    403: "The wrong key.",
+    403: "The wrong key, or a page of another site sent the request.",
     404: "No such model.",
     413: "The body or an image is too large.",
     415: "The content type is not that of the path, or an image cannot be read.",
+    421: "The Host header has a name that the gateway is not served under.",
     422: "A field is not valid, or the request exceeds a limit.",
     429: "Too many requests: retry after `Retry-After` seconds.",
     500: "A bug: the log has the cause.",
@@ -87,7 +90,12 @@ def operation(task: Task, *, has_key: bool) -> dict[str, Any]:
 
 
 def install(
-    app: FastAPI, tasks: Iterable[Task], further: Iterable[type[BaseModel]] = (), *, has_key: bool
+    app: FastAPI,
+    tasks: Iterable[Task],
+    further: Iterable[type[BaseModel]] = (),
+    *,
+    has_key: bool,
+    has_origin_gate: bool,
 ) -> None:
     """Serve a document whose components include the tasks' request messages.
 
@@ -96,6 +104,7 @@ def install(
         tasks: Their requests.
         further: Requests of other dialects.
         has_key: Whether some routes require a key.
+        has_origin_gate: Whether hosts and sites are refused, on every path.
     """
     messages: list[type[BaseModel]] = [*(task.request for task in tasks), *further, Chunk]
 
@@ -105,6 +114,8 @@ def install(
                 title=app.title, version=app.version, summary=app.summary, routes=app.routes
             )
             made["components"]["schemas"] |= _components(messages)
+            if has_origin_gate:
+                _add_gate(made["paths"])
             if has_key:
                 made["components"]["securitySchemes"] = _SCHEMES
             app.openapi_schema = made
@@ -122,6 +133,17 @@ def install(
     others = [each for each in app.routes if getattr(each, "path", "") != app.openapi_url]
     app.router.routes[:] = others  # FastAPI's own renders it for each request
     app.add_route(app.openapi_url or "/openapi.json", respond, include_in_schema=False)
+
+
+def _add_gate(paths: Mapping[str, Mapping[str, Any]]) -> None:
+    """Document what the gate answers. It does so before any route, so with one body for all."""
+    content = {"application/json": {"schema": {"$ref": _REF.format(model=ErrorResponse.__name__)}}}
+    for methods in paths.values():
+        for verb, operation in methods.items():
+            responses = operation["responses"]
+            for status in (_UNKNOWN_HOST, *(() if verb in _READING else (_CROSS_SITE,))):
+                described = {"description": _DESCRIPTIONS[status], "content": content}
+                responses.setdefault(str(status), described)
 
 
 def _components(messages: Iterable[type[BaseModel]]) -> dict[str, Any]:

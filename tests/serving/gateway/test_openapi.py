@@ -18,6 +18,7 @@ from serving.settings import GatewaySettings
 from serving.tasks import TASKS
 from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, text_models
 from triptych.fields import fields_of
+from triptych.messages import ErrorResponse
 
 ROOT = Path(__file__).parents[3]
 CONFIGURATION = str(ROOT / "schemathesis.toml")
@@ -80,7 +81,7 @@ async def test_every_task_declares_its_statuses_and_content_types(gateway: Gatew
     for task in TASKS.values():
         operation = paths[task.declaration.path]["post"]
         images = task.declaration.takes_images
-        statuses = {"200", "400", "404", "413", "415", "422", "429", "500", "503", "504"}
+        statuses = set("200 400 403 404 413 415 421 422 429 500 503 504".split())
         assert set(operation["responses"]) == statuses
         assert operation["summary"] == task.declaration.summary
         content = set(operation["responses"]["200"]["content"])
@@ -89,6 +90,25 @@ async def test_every_task_declares_its_statuses_and_content_types(gateway: Gatew
         forms = {"multipart/form-data"} if images else set()
         assert set(operation["requestBody"]["content"]) == {"application/json"} | forms
         assert "Retry-After" in operation["responses"]["429"]["headers"]
+
+
+async def test_refusals_of_hosts_and_sites_are_declared_where_they_happen(
+    gateway: Gateway, make_gateway: MakeGateway
+) -> None:
+    open_ = make_gateway(api_key=KEY, host="0.0.0.0")
+    for each, is_guarded in ((gateway, True), (open_, False)):
+        for path, methods in (await document(each))["paths"].items():
+            for verb, operation in methods.items():
+                declared = set(operation["responses"])
+                assert ("421" in declared) == is_guarded, path
+                if is_guarded:
+                    assert ("403" in declared) == (verb != "get"), path
+    hosted = await gateway.http.post("/hf/caption/a", headers={"host": "evil.example"})
+    paths = (await document(gateway))["paths"]
+    schema = paths["/hf/caption/{model}"]["post"]["responses"]["421"]["content"]
+    named = schema["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    assert (hosted.status_code, named) == (421, "ErrorResponse")
+    ErrorResponse.model_validate(hosted.json())
 
 
 async def test_metrics_declare_their_content_type(gateway: Gateway) -> None:
