@@ -231,7 +231,7 @@ def main() -> int:
     arguments = parse_arguments()
     measures = [measure for measure in MEASURES if measure.name.startswith(arguments.only)]
     columns: dict[str, list[float]] = {}
-    for column, panel in panels(arguments.repository):
+    for column, panel in panels(arguments.repository, measured_bundles(measures)):
         with console.status(f"{column}: {arguments.count} items a measure"):
             columns[column] = [measure.score(panel, arguments.count) for measure in measures]
     console.print(as_table(measures, columns, arguments.count))
@@ -278,9 +278,17 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def panels(repository: Path) -> Iterator[tuple[str, Panel]]:
+def measured_bundles(measures: Sequence[Measure]) -> list[str]:
+    """Names of the bundles that these measures need."""
+    names = [measure.name for measure in measures]
+    return [
+        bundle for task, bundle in BUNDLES.items() if any(name.startswith(task) for name in names)
+    ]
+
+
+def panels(repository: Path, names: Sequence[str]) -> Iterator[tuple[str, Panel]]:
     """The columns, one after the other, so that they do not share the machine."""
-    bundles = [newest_bundle(repository, name) for name in BUNDLES.values()]
+    bundles = [newest_bundle(repository, name) for name in names]
     yield (
         "PyTorch",
         local_panel(torch_model(CHECKPOINTS / bundle.manifest.name, bundle) for bundle in bundles),
