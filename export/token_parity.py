@@ -172,12 +172,17 @@ def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int)
 
 def _prompt_request(manifest: Manifest, rules: Generation, ids: NDArray[np.int64]) -> EngineRequest:
     """A prompt that, like every request of the gateway, ends within the model's positions."""
-    limits = manifest.limits
-    ids = ids[: limits.max_input_tokens]
-    if limits.max_total_tokens is not None:
-        room = limits.max_total_tokens - len(ids)
-        rules = rules.model_copy(update={"max_new_tokens": min(rules.max_new_tokens, room)})
-    return EngineRequest(rules, prompt_ids=tuple(ids.tolist()))
+    ids = ids[: manifest.limits.max_input_tokens]
+    return EngineRequest(_within(manifest, rules, len(ids)), prompt_ids=tuple(ids.tolist()))
+
+
+def _within(manifest: Manifest, rules: Generation, prompt_tokens: int) -> Generation:
+    """Rules whose answer to a prompt of that length ends within the model's positions."""
+    positions = manifest.limits.max_total_tokens
+    if positions is None:
+        return rules
+    new_tokens = min(rules.max_new_tokens, positions - prompt_tokens)
+    return rules.model_copy(update={"max_new_tokens": new_tokens})
 
 
 def interleaved_request(
@@ -191,9 +196,10 @@ def interleaved_request(
     ids = np.insert(ids[ids != images.token_id], 0, int(random.integers(3)))
     places = np.sort(random.integers(0, len(ids) + 1, count))
     pixels = random.integers(0, 256, (count, *manifest.image.shape), dtype=np.uint8)
+    prompt_ids = np.insert(ids, places, images.token_id)
     return EngineRequest(
-        rules,
+        _within(manifest, rules, len(prompt_ids)),
         pixels=pixels if count else None,
-        prompt_ids=tuple(np.insert(ids, places, images.token_id).tolist()),
+        prompt_ids=tuple(prompt_ids.tolist()),
         image_positions=images.positions,
     )
