@@ -114,6 +114,29 @@ async def test_captions_take_parameters_beside_base64(gateway: Gateway) -> None:
     assert gateway.inference.calls[-1].options.max_new_tokens == 4
 
 
+@pytest.mark.parametrize(
+    ("given", "is_sampled"),
+    [
+        ({"temperature": 0.5, "top_p": 0.9, "top_k": 3, "typical_p": 0.8}, True),
+        ({"do_sample": True}, True),
+        ({"do_sample": False, "temperature": 0.5}, False),
+        ({"num_beams": 2}, False),
+    ],
+)
+async def test_captions_are_sampled_by_generation_parameters(
+    gateway: Gateway, given: dict[str, object], *, is_sampled: bool
+) -> None:
+    body = {"inputs": base64_of("red"), "parameters": {"generation_parameters": given}}
+    response = await gateway.http.post("/hf/caption/tiny-caption", json=body)
+    assert response.status_code == 200, response.text
+    options = gateway.inference.calls[-1].options
+    assert options.do_sample == is_sampled
+    names = ("temperature", "top_p", "top_k", "typical_p") if is_sampled else ("num_beams",)
+    assert [getattr(options, name) for name in names if name in given] == [
+        given[name] for name in names if name in given
+    ]
+
+
 def base64_of(colour: str) -> str:
 
     return base64.b64encode(image_file(colour)).decode()

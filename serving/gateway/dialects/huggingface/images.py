@@ -21,7 +21,7 @@ from serving.gateway.dialects.whole_requests import Closed, Open
 from serving.gateway.service import Service
 from serving.planning.served_task import AnyTask
 from serving.tasks import caption, zero_shot
-from triptych.parameters import Beams
+from triptych.parameters import Beams, Temperature, TopK, TopP, TypicalP
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.zero_shot import MAX_LABELS, ZeroShotRequest
 
@@ -34,6 +34,22 @@ class CaptionSearch(Closed):
 
     num_beams: Beams | None = None
     max_new_tokens: NewTokens | None = None
+    do_sample: bool | None = Field(
+        default=None, description="false: the most likely tokens, whatever else is given."
+    )
+    temperature: Temperature | None = None
+    top_k: TopK | None = None
+    top_p: TopP | None = None
+    typical_p: TypicalP | None = None
+
+    def sampling(self) -> dict[str, Any]:
+        """The task's sampling parameters."""
+        if self.do_sample is False:
+            return {"temperature": 0.0}
+        names = {"temperature", "top_k", "top_p", "typical_p"}
+        given: dict[str, Any] = self.model_dump(include=names, exclude_none=True)
+        # One sample changes nothing but that tokens are sampled.
+        return given | ({"best_of": 1} if self.do_sample and self.temperature != 0 else {})
 
 
 class ImageToTextParameters(Closed):
@@ -78,6 +94,7 @@ class CaptionRoute(TaskRoute):
             images=[PLACEHOLDER],
             num_beams=search.num_beams,
             max_new_tokens=search.max_new_tokens or given.max_new_tokens,
+            **search.sampling(),
         )
         return TaskRequest(task, message, label_of(request), images=[image])
 
