@@ -21,9 +21,9 @@ import onnxruntime as ort
 import torch
 
 from benchmarks.figures import style
+from export.graphs.to_onnx import to_onnx
 from export.registry import architecture
-from export.to_onnx import to_onnx
-from serving.bundle import Role
+from inference.bundle.manifest import Role
 
 ROOT = Path(__file__).parents[1]
 IMAGE = ROOT / "docs" / "images" / "perceiver-length.png"

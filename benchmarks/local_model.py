@@ -14,19 +14,20 @@ import onnxruntime
 import torch
 
 from export.architecture import Graphs, Lowering
-from export.checkpoint import load, open_checkpoint
-from export.image_graphs import with_attention
-from export.manifest import preprocessing
+from export.checkpoint.checkpoint import load, open_checkpoint
+from export.parity.torch_runner import TorchRunner
+from export.pipeline.manifest import preprocessing
 from export.registry import architecture
-from export.torch_runner import TorchRunner
-from serving.bundle import Bundle
-from serving.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
-from serving.engine.decoder import decode
-from serving.engine.request import EngineRequest, Finished
-from serving.engine.runners.ort.runner import OrtRunner
-from serving.engine.runners.protocol import Runner
-from serving.loading import load_model
-from serving.planning.calls import (
+from export.text_encoders.image_graphs import with_attention
+from inference.bundle.manifest import Bundle
+from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
+from inference.engine.engine_core import decode
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.protocol import Runner
+from inference.engine.search.request import EngineRequest, Finished
+from inference.processing.words import WordEdges
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import (
     Array,
     Call,
     GenerateCall,
@@ -35,8 +36,7 @@ from serving.planning.calls import (
     Outcome,
     Outputs,
 )
-from serving.planning.loaded_model import LoadedModel
-from serving.processing.words import WordEdges
+from serving.load_model import load_model
 
 THREADS = 2
 Infer = Callable[[Mapping[str, Array]], Mapping[str, Array]]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from export.calibrate import cache_scales
-from export.publish import publish, staging
-from export.quantize import Precision, quantize
-from export.quantize_cache import quantize_cache
-from export.verify import open_sessions
-from serving.bundle import Bundle
-from serving.bundle_reader import newest_bundle
+from export.parity.verify import open_sessions
+from export.pipeline.publish import publish, staging
+from export.precision import Precision
+from export.quantization.calibrate import cache_scales
+from export.quantization.quantize import quantize
+from export.quantization.quantize_cache import quantize_cache
+from inference.bundle.manifest import Bundle
+from inference.bundle.reader import newest_bundle
 
 
 def lowered(original: Bundle, precision: Precision, repository: Path) -> Bundle:

@@ -18,8 +18,8 @@ from export.examples.scores import gpt as score_gpt
 from export.examples.texts.dialogues import Message
 from export.examples.texts.episodes import Question
 from export.examples.texts.facts import Roles
-from serving.planning.limits import TaskLimits
-from serving.tasks import TASKS
+from inference.tasks import TASKS
+from inference.tasks.shared.limits import TaskLimits
 from triptych import Client
 from triptych.messages import Response
 from triptych.operation import operation

@@ -30,8 +30,8 @@ from export.examples.scores import translation as score_translation
 from export.examples.scores import vit as score_vit
 from export.examples.texts.dialogue_topics import SPANISH
 from export.examples.texts.episodes import FRESH
-from export.quantize import Precision
-from serving.bundle_reader import newest_bundle
+from export.precision import Precision
+from inference.bundle.reader import newest_bundle
 from triptych import Client
 
 CHECKPOINTS = Path(__file__).parent.parent / "export" / "examples" / "checkpoints"

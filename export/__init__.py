@@ -1,3 +1,3 @@
 """From a checkpoint to a verified, published bundle. The only package that imports torch."""
 
-import serving  # noqa: F401  # switches ONNX Runtime's telemetry off
+import inference  # noqa: F401  # switches ONNX Runtime's telemetry off

@@ -8,12 +8,12 @@ from typing import Any, Literal, Protocol
 
 from torch import nn
 
-from export.checkpoint import Checkpoint
-from export.rename import Rename
-from export.tokenizer import languages, special_tokens
+from export.checkpoint.checkpoint import Checkpoint
+from export.config.weight_names import Rename
+from export.tokenizer.tokenizer import languages, special_tokens
 from export.twin import Twin
-from serving.bundle import Graph, ImageSpec, Limits, State
-from serving.errors import CheckpointError
+from inference.bundle.manifest import Graph, ImageSpec, Limits, State
+from inference.errors import CheckpointError
 
 
 class ModelConfig(Protocol):
@@ -93,7 +93,7 @@ class Architecture:
     Attributes:
         name: For people, in the manifest.
         tasks: Task → the fields of its section in the manifest, computed from network and
-            checkpoint; the first task is the default. `serving/tasks` defines and validates them.
+            checkpoint; the first task is the default. `inference/tasks` defines and validates them.
         read_config: `config.json` → the model's configuration; refuses what is not supported.
         build: Configuration → network, weights not yet loaded.
         rename: Configuration → the table of names.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from export.architecture import Architecture
-from serving.errors import CheckpointError
+from inference.errors import CheckpointError
 
 ARCHITECTURES = {  # `model_type` of config.json → module that declares ARCHITECTURE
     "marian": "export.models.marian",

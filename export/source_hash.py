@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = "export"
-PIPELINE = "export.build"
+PIPELINE = "export.pipeline.build"
 """Imports every step from reading to publishing; no model's module, which the registry loads."""
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from serving import codec
-from serving.bundle import Graph, Placement, Role, Tensor
-from serving.planning.calls import MAX_ROWS
+from inference.bundle.manifest import Graph, Placement, Role, Tensor
+from inference.engine import codec
+from inference.tasks.shared.model_calls import MAX_ROWS
 
 THREADS = 2
 """Intra-op threads of a session on the CPU."""
@@ -52,7 +52,7 @@ _GENERATED = (  # outputs of every generator: name, type, dimensions
 
 
 def generator_config(name: str, admit: Graph | None, device: str = "cpu") -> str:
-    """A decoupled model of the backend `autoregressive` (`serving/codec.py`).
+    """A decoupled model of the backend `autoregressive` (`inference/engine/codec.py`).
 
     Outputs that a request did not ask for are left out of its responses.
 

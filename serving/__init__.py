@@ -1,10 +1,3 @@
 """Serving: everything between a published bundle and a user's answer. Never imports torch."""
 
-import os
-import sys
-
-# ONNX Runtime 1.29 and later send usage data over the network, unless this is set before the
-# library is loaded: every package of ours that loads it imports this one first.
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-# OpenVINO loads this package, and NNCF reports each use through it; both do without.
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+import inference  # noqa: F401  (settings of libraries, before any of them is loaded)

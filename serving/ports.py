@@ -6,7 +6,7 @@ import os
 import socket
 from contextlib import ExitStack
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 
 def listening(host: str, port: int, protocol: str) -> socket.socket:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grimp
 import pytest
 
-PACKAGES = ("serving", "export", "triptych")
+PACKAGES = ("inference", "serving", "export", "triptych")
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from serving.bundle import Bundle
-from serving.bundle_reader import newest_bundle
+from inference.bundle.manifest import Bundle
+from inference.bundle.reader import newest_bundle
 
 Inputs = NDArray[Any] | list[bytes]
 """Token ids (batch, tokens), prepared images (batch, 224, 224, 3) uint8, or JPEG files."""
@@ -112,7 +112,7 @@ def bundle(name: str, runtime: str, precision: str, cache: Path) -> Bundle:
     """
     repository = cache / "encoders" / f"{runtime}-{precision}" / name
     if not (repository / name).is_dir():
-        command = [sys.executable, "-m", "export.cli", str(checkpoint(name, cache))]
+        command = [sys.executable, "-m", "export.pipeline.cli", str(checkpoint(name, cache))]
         command += ["--repository", str(repository), "--name", name]
         command += ["--runtime", runtime, "--precision", precision]
         subprocess.run(command, check=True, stdout=sys.stderr)

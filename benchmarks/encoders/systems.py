@@ -18,7 +18,7 @@ from PIL import Image
 
 from benchmarks.encoders.models import MODELS, Inputs, Work, bundle, checkpoint
 from benchmarks.harness.system import THREADS, System
-from serving.bundle import Role
+from inference.bundle.manifest import Role
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -52,11 +52,11 @@ class Triptych:
         file = folder / found.folder.name / graph.file
         self._sessions: Any
         if runtime == "openvino":
-            from serving.backends.triptych_openvino.compiled_graphs import CompiledGraphs
+            from inference.stateless.compiled_graphs import CompiledGraphs
 
             self._sessions = CompiledGraphs(file, config)
         else:
-            from serving.backends.onnxruntime.graph_sessions import GraphSessions
+            from inference.stateless.graph_sessions import GraphSessions
 
             self._sessions = GraphSessions(file, config)
         self._names = {port.role: port.name for port in graph.inputs}
@@ -77,7 +77,7 @@ class Triptych:
     def _pixels(self, inputs: Inputs) -> NDArray[np.uint8]:
         if not isinstance(inputs, list):
             return inputs
-        from serving.processing.image import decode_image, prepare_image
+        from inference.processing.image import decode_image, prepare_image
 
         assert self._image is not None
         return np.stack([prepare_image(decode_image(p), self._image) for p in inputs])
@@ -169,7 +169,7 @@ class OpenVino:
     def __init__(self, name: str, kind: str, cache: Path) -> None:
         import openvino
 
-        from export.openvino_runtime import switch_telemetry_off
+        from export.quantization.quantize_static import switch_telemetry_off
 
         switch_telemetry_off()
         folder = checkpoint(name, cache)

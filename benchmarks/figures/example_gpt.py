@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from export.checkpoint import load, open_checkpoint
-from export.decoding.language_model import LanguageModel
+from export.checkpoint.checkpoint import load, open_checkpoint
+from export.decoder_graphs.language_model import LanguageModel
 from export.examples.bundles import CHECKPOINTS
 from export.examples.demo import BINDINGS
 from export.layers.attention import CachedAttention

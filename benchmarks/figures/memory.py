@@ -17,7 +17,7 @@ from benchmarks.figures.figure import Facts, Figure, percent
 from export.catalog.entries import listed
 from export.layers.attention import CachedAttention
 from export.registry import architecture
-from serving.engine.state.footprint import Footprint
+from inference.engine.state.memory_model import Footprint
 
 NAMES = (
     "openai-community/gpt2",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmarks.figures import style
 from benchmarks.figures.figure import Facts, Figure
 from export.catalog.entries import listed
-from export.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader
 from export.layers.rotary import Rotary
 from export.layers.rotary_config import read_rotary
 

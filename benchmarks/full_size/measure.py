@@ -67,7 +67,14 @@ def measure(setting: Setting, folder: Path) -> Measured:
     made = run([*making, str(checkpoint)])
     if made.code:
         raise RuntimeError(made.output)
-    exporting = [sys.executable, "-m", "export.cli", str(checkpoint), "--name", setting.name]
+    exporting = [
+        sys.executable,
+        "-m",
+        "export.pipeline.cli",
+        str(checkpoint),
+        "--name",
+        setting.name,
+    ]
     exporting += ["--repository", str(repository)]
     exporting += ["--precision", setting.precision, "--runtime", setting.runtime]
     load = machine.load()

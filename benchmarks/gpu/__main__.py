@@ -24,10 +24,10 @@ from benchmarks.gpu.outcome import Outcome, table
 from benchmarks.gpu.placement import placement
 from benchmarks.harness import machine
 from benchmarks.harness.report import write_json
-from export.quantize import Precision
-from serving.bundle import Bundle
-from serving.engine.runners.cuda.installation import check_card
-from serving.errors import DeviceError
+from export.precision import Precision
+from inference.bundle.manifest import Bundle
+from inference.engine.runners.cuda.installation import check_card
+from inference.errors import DeviceError
 
 RESULTS = Path(__file__).parents[1] / "results" / "gpu.json"
 FULL_SIZE, IMAGES = "gpt2-124m", ("example-clip", "example-vit")

@@ -6,19 +6,19 @@ import shutil
 from pathlib import Path
 
 from benchmarks.speed.checkpoints import checkpoint
-from export.checkpoint import load, open_checkpoint
-from export.cli import export
-from export.cuda.lowering import LOW, for_cuda, lower
-from export.cuda.substitutes import substitute
-from export.device import Device
+from export.checkpoint.checkpoint import load, open_checkpoint
 from export.examples.bundles import CHECKPOINTS
-from export.manifest import Request, build_manifest, preprocessing
-from export.quantize import Precision
+from export.graphs.to_onnx import to_onnx
+from export.pipeline.cli import export
+from export.pipeline.manifest import Request, build_manifest, preprocessing
+from export.precision import Precision
 from export.registry import architecture
-from export.to_onnx import to_onnx
-from serving.bundle import Bundle
-from serving.bundle_reader import newest_bundle
-from serving.errors import BundleError
+from export.targets.cuda.lowering import LOW, for_cuda, lower
+from export.targets.cuda.substitutes import substitute
+from export.targets.device import Device
+from inference.bundle.manifest import Bundle
+from inference.bundle.reader import newest_bundle
+from inference.errors import BundleError
 
 FP32, FP16, BF16 = Precision.FP32, Precision.FP16, Precision.BF16
 EXAMPLES = {

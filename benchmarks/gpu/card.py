@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.bundle import Bundle
-from serving.engine.runners.cuda.device import AddressDevice, CudaDevice
-from serving.engine.runners.cuda.graph_ids import GRAPH_LIMIT
-from serving.engine.runners.cuda.runtime import CudaRuntime
-from serving.engine.runners.ort.runner import OrtRunner
+from inference.bundle.manifest import Bundle
+from inference.engine.runners.cuda.device import AddressDevice, CudaDevice
+from inference.engine.runners.cuda.graph_ids import GRAPH_LIMIT
+from inference.engine.runners.cuda.runtime import CudaRuntime
+from inference.engine.runners.ort.runner import OrtRunner
 
 Arrays = dict[str, NDArray[Any]]
 

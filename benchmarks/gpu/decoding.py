@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from benchmarks.gpu.card import Card
 from benchmarks.gpu.outcome import Outcome
-from serving.bundle import Bundle, Manifest, Role
-from serving.engine.decoder import decode
-from serving.engine.request import EngineRequest, Finished
-from serving.engine.runners.candidates import CandidateRequest
-from serving.engine.runners.ort.runner import OrtRunner
-from serving.engine.runners.protocol import Prompt
-from serving.engine.scheduler import Capacity
+from inference.bundle.manifest import Bundle, Manifest, Role
+from inference.engine.engine_core import decode
+from inference.engine.runners.candidates import CandidateRequest
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.protocol import Prompt
+from inference.engine.scheduler import Capacity
+from inference.engine.search.request import EngineRequest, Finished
 
 BOUNDS = {"fp32": (1e-3, 0.98), "fp16": (0.1, 0.9), "bf16": (0.7, 0.4)}
 """Precision → largest difference of a token's log-probability, least share of equal tokens."""

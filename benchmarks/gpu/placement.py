@@ -6,10 +6,10 @@ from collections import Counter
 
 from benchmarks.gpu.card import Card
 from benchmarks.gpu.outcome import Outcome
-from export.cuda.assignment import SHAPE_ARITHMETIC
-from export.verify import bundle_path
-from serving.bundle import Bundle
-from serving.engine.runners.ort.sessions import session_options
+from export.parity.verify import bundle_path
+from export.targets.cuda.assignment import SHAPE_ARITHMETIC
+from inference.bundle.manifest import Bundle
+from inference.engine.runners.ort.sessions import session_options
 
 
 def placement(card: Card, bundle: Bundle) -> Outcome:

@@ -15,13 +15,13 @@ from benchmarks.gpu.outcome import Outcome
 from benchmarks.speed.checkpoints import checkpoint, ctranslate2_folder
 from benchmarks.speed.roofline import weight_bytes
 from benchmarks.speed.systems import words
-from serving.bundle import Bundle
-from serving.engine.decoder import decode
-from serving.engine.request import EngineRequest
-from serving.engine.runners.candidates import plain_request
-from serving.engine.runners.protocol import Prompt
-from serving.engine.scheduler import Capacity
-from serving.generation import Generation
+from inference.bundle.manifest import Bundle
+from inference.engine.engine_core import decode
+from inference.engine.runners.candidates import plain_request
+from inference.engine.runners.protocol import Prompt
+from inference.engine.scheduler import Capacity
+from inference.engine.search.request import EngineRequest
+from inference.generation import Generation
 
 PROMPT, NEW = 64, 128
 BATCHES = (1, 8, 32)

@@ -8,10 +8,10 @@ import numpy as np
 
 from benchmarks.gpu.card import Arrays, Card, differences, milliseconds
 from benchmarks.gpu.outcome import Outcome
-from export.verify import bundle_path
-from serving.bundle import Bundle, Role, Tensor
-from serving.engine.runners.ort.device import CpuDevice, OrtDevice
-from serving.engine.runners.ort.sessions import session_options
+from export.parity.verify import bundle_path
+from inference.bundle.manifest import Bundle, Role, Tensor
+from inference.engine.runners.ort.device import CpuDevice, OrtDevice
+from inference.engine.runners.ort.sessions import session_options
 
 LENGTH = 16
 BOUNDS = {"fp32": (1e-4, 0.99999), "fp16": (0.05, 0.999), "bf16": (0.3, 0.98)}

@@ -20,10 +20,10 @@ from benchmarks.panel import Respond, local_responses, served_responses
 from export.examples.bundles import publish_example
 from export.examples.demo import serving
 from export.examples.history.system import Group, System
-from export.quantize import Precision
-from serving.bundle import Bundle
-from serving.bundle_reader import newest_bundle
-from serving.errors import SetupError
+from export.precision import Precision
+from inference.bundle.manifest import Bundle
+from inference.bundle.reader import newest_bundle
+from inference.errors import SetupError
 from triptych import Client
 
 COLUMNS = ("PyTorch", "ONNX", "int8", "served")

@@ -16,7 +16,7 @@ from benchmarks.history.measurement import measured, record
 from benchmarks.history.tables import tables
 from export.examples.history import GROUPS
 from export.examples.history.system import Group
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 console = Console(highlight=False)
 

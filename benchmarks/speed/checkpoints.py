@@ -16,14 +16,14 @@ import torch
 import transformers
 
 from benchmarks.lowered import lowered
-from export.checkpoint import load, open_checkpoint
-from export.manifest import Request, build_manifest, content_hash, preprocessing
-from export.publish import publish, published, staging
-from export.quantize import Precision
+from export.checkpoint.checkpoint import load, open_checkpoint
+from export.graphs.to_onnx import to_onnx
+from export.pipeline.manifest import Request, build_manifest, content_hash, preprocessing
+from export.pipeline.publish import publish, published, staging
+from export.precision import Precision
 from export.registry import architecture
-from export.to_onnx import to_onnx
-from serving.bundle import Bundle
-from serving.bundle_reader import newest_bundle
+from inference.bundle.manifest import Bundle
+from inference.bundle.reader import newest_bundle
 
 EXAMPLES = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
 MARIAN_VOCABULARY = 58_101

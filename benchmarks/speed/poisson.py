@@ -22,13 +22,13 @@ from benchmarks.harness.arrivals import poisson_arrivals
 from benchmarks.harness.system import THREADS
 from benchmarks.speed.checkpoints import bundle, ctranslate2_folder
 from benchmarks.speed.systems import words
-from serving.bundle import Manifest
-from serving.engine.decoder import decode
-from serving.engine.engine import Engine
-from serving.engine.request import EngineRequest, TokenChunk
-from serving.engine.runners.ort.runner import OrtRunner
-from serving.engine.scheduler import Capacity
-from serving.engine.validation import RequestValidator
+from inference.bundle.manifest import Manifest
+from inference.engine.engine import Engine
+from inference.engine.engine_core import decode
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.scheduler import Capacity
+from inference.engine.search.request import EngineRequest, TokenChunk
+from inference.engine.validation import RequestValidator
 
 MOST = 32
 """Sequences in one batch."""

@@ -19,8 +19,8 @@ import onnx
 import onnxruntime
 
 from benchmarks.harness.system import THREADS
-from serving.bundle import Bundle, Graph, Growth, Role, State
-from serving.engine.runners.ort.sessions import session_options
+from inference.bundle.manifest import Bundle, Graph, Growth, Role, State
+from inference.engine.runners.ort.sessions import session_options
 
 CALLS = 30
 PAST = 48

@@ -28,15 +28,15 @@ from benchmarks.harness.system import THREADS
 from benchmarks.speed.checkpoints import bundle
 from export.examples.demo import serving
 from export.examples.texts.grammar import sentences
-from export.publish import publish, staging
-from serving.bundle import Bundle
-from serving.bundle_reader import newest_bundle
-from serving.engine.engine import Engine
-from serving.engine.request import EngineRequest
-from serving.engine.runners.ort.runner import OrtRunner
-from serving.engine.validation import RequestValidator
-from serving.generation import Generation
-from serving.processing.text import load_tokenizer
+from export.pipeline.publish import publish, staging
+from inference.bundle.manifest import Bundle
+from inference.bundle.reader import newest_bundle
+from inference.engine.engine import Engine
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.search.request import EngineRequest
+from inference.engine.validation import RequestValidator
+from inference.generation import Generation
+from inference.processing.text import load_tokenizer
 
 NEW_TOKENS = 32
 

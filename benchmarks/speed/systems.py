@@ -32,10 +32,10 @@ class Triptych:
     """Our engine, as the Triton backend drives it, requests submitted one by one."""
 
     def __init__(self, name: str, precision: str, cache: Path, threads: int) -> None:
-        from serving.engine.engine import Engine
-        from serving.engine.runners.ort.runner import OrtRunner
-        from serving.engine.scheduler import Capacity
-        from serving.engine.validation import RequestValidator
+        from inference.engine.engine import Engine
+        from inference.engine.runners.ort.runner import OrtRunner
+        from inference.engine.scheduler import Capacity
+        from inference.engine.validation import RequestValidator
 
         found = bundle(name, precision, cache)
         self._manifest = found.manifest
@@ -44,8 +44,8 @@ class Triptych:
 
     def run(self, work: Work) -> Timing:
         """See `Decoder.run`."""
-        from serving.engine.decoder import final_result
-        from serving.engine.request import TokenChunk
+        from inference.engine.engine_core import final_result
+        from inference.engine.search.request import TokenChunk
 
         timing, done = Timing(), threading.Semaphore(0)
         ended: list[Any] = []
@@ -73,7 +73,7 @@ class Triptych:
         return timing
 
     def _request(self, item: Item, work: Work) -> Any:
-        from serving.engine.request import EngineRequest
+        from inference.engine.search.request import EngineRequest
 
         assert self._manifest.generation is not None
         update: dict[str, Any] = {"num_beams": work.beams, "num_return_sequences": 1}

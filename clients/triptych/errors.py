@@ -1,4 +1,4 @@
-"""Every error of this package, as one tree; `serving.errors.ServingError` is a further branch.
+"""Every error of this package, as one tree; `inference.errors.ServingError` is a further branch.
 
 ```
 TriptychError

@@ -1,6 +1,6 @@
 """Parameters of the tasks, above all of generation: each name, range and meaning exactly once.
 
-The messages, the engine's rules (`serving/generation.py`), the command line and the documentation
+The messages, the engine's rules (`inference/generation.py`), the command line and the documentation
 all take them from here.
 """
 

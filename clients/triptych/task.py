@@ -1,7 +1,7 @@
 """Declaration of a task: the single source of everything that clients and gateway derive from it.
 
 A task is one file in `triptych/tasks` with its messages and `TASK = Task(...)`, and one file in
-`serving/tasks`. Route, OpenAPI, gRPC method, proto messages, client methods and command follow.
+`inference/tasks`. Route, OpenAPI, gRPC method, proto messages, client methods and command follow.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from torch import nn
 
 from export.architecture import Architecture
 from export.catalog.read_weights import read_weights
-from export.checkpoint import tie
-from export.manifest import tasks
-from export.quantize import NARROWEST
+from export.checkpoint.checkpoint import tie
+from export.pipeline.manifest import tasks
+from export.quantization.quantize import NARROWEST
 from export.registry import architecture
-from serving.bundle import ImageSpec
-from serving.errors import SetupError
+from inference.bundle.manifest import ImageSpec
+from inference.errors import SetupError
 
 _FILE = Path(__file__).with_name("checkpoints.json")
 _FLOAT_BYTES = 4

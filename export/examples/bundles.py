@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from export.cli import export
+from export.pipeline.cli import export
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 # Of two examples for one task, these serve the requests that name no model.

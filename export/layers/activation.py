@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from serving.errors import CheckpointError
+from inference.errors import CheckpointError
 
 Activation = Callable[[Tensor], Tensor]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from export.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader
 from export.layers.vision import PixelNorm, check_recipe
-from serving.bundle import ImageSpec
-from serving.errors import CheckpointError
+from inference.bundle.manifest import ImageSpec
+from inference.errors import CheckpointError
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.layers.activation import activation
-from serving.bundle import ImageSpec
+from inference.bundle.manifest import ImageSpec
 
 
 def mean_vector(vectors: Tensor) -> Tensor:

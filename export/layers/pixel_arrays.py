@@ -17,7 +17,7 @@ from torch.onnx import is_in_onnx_export
 
 from export.layers.batch_norm import NormedConvolution
 from export.layers.vision import PixelNorm, check_recipe
-from serving.bundle import ImageSpec
+from inference.bundle.manifest import ImageSpec
 
 FREQUENCIES = 64
 FOURIER_WIDTH = 2 + 4 * FREQUENCIES  # the position itself, then sines and cosines of either axis

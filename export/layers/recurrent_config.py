@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from export.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader
 from export.layers.cells import CELLS, Cell
 from export.layers.recurrent_stack import RecurrentStack, tensor_names
 

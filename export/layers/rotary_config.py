@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from export.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader
 from export.layers.rotary import (
     Rotary,
     Scaling,
@@ -20,7 +20,7 @@ from export.layers.rotary import (
     yarn_amplitude,
     yarn_scaling,
 )
-from serving.errors import CheckpointError
+from inference.errors import CheckpointError
 
 DEFAULT_BASE = 10000.0
 TRAINED = "original_max_position_embeddings"

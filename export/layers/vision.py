@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
-from serving.bundle import ImageSpec
-from serving.errors import CheckpointError
+from inference.bundle.manifest import ImageSpec
+from inference.errors import CheckpointError
 
 
 class PixelNorm(nn.Module):

@@ -23,14 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, language_pairs
-from export.config_reader import ConfigReader
-from export.decoding.recurrent import RecurrentDecoder, recurrent_graphs
-from export.decoding.source import text_source
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Rename
+from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
+from export.decoder_graphs.source import text_source
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.recurrent import BidirectionalGRU, GatedUnit
-from export.rename import Rename
 from export.twin import Twin
-from serving.bundle import AlignmentSpec, ImageSpec, Limits
+from inference.bundle.manifest import AlignmentSpec, ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -180,7 +180,7 @@ _TINY = {
     "pad_token_id": 3,
 }
 TWIN = Twin(
-    reference="tests.export.bahdanau_paper:Paper",
+    reference="tests.export.models.bahdanau_paper:Paper",
     configs={
         "plain": _TINY,
         "odd": _TINY

@@ -24,17 +24,17 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Section, no_section
-from export.config_reader import ConfigReader
-from export.decoding.transformer import alignment, text_to_text_graphs
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename, WeightLayout, projections
+from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
 from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.positions import PositionTable, sinusoids, spread_sinusoids
-from export.rename import Entry, Rename, WeightLayout, projections
 from export.twin import Twin
-from serving.bundle import Limits
+from inference.bundle.manifest import Limits
 
 UNUSED_ROWS = 2  # of a learned position table: fairseq counted from behind the padding token's
 

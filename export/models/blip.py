@@ -21,17 +21,17 @@ from typing import Any
 from torch import nn
 
 from export.architecture import Architecture, Graphs, no_section
-from export.checkpoint import Checkpoint
-from export.config_reader import ConfigReader
-from export.decoding.source import image_source
-from export.decoding.transformer import alignment, encoder_decoder_graphs
+from export.checkpoint.checkpoint import Checkpoint
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename, WeightLayout
+from export.decoder_graphs.source import image_source
+from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.heads import Heads
 from export.layers.vision import check_recipe
 from export.models import bert_decoder, vit
-from export.rename import Entry, Rename, WeightLayout
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from serving.bundle import ImageSpec, Limits
-from serving.errors import CheckpointError
+from inference.bundle.manifest import ImageSpec, Limits
+from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 

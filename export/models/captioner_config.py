@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from export.config_reader import ConfigReader
-from export.decoding.source import Source, image_source
+from export.config.config_reader import ConfigReader
+from export.decoder_graphs.source import Source, image_source
 from export.layers.convolutions import Convolutions, read_convolutions
-from serving.bundle import ImageSpec, Limits
+from inference.bundle.manifest import ImageSpec, Limits
 
 
 @dataclass(frozen=True)

@@ -23,19 +23,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.architecture import Architecture, Graphs, Lowering
-from export.checkpoint import Checkpoint
-from export.config_reader import ConfigReader
+from export.checkpoint.checkpoint import Checkpoint
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename, projections
 from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.scores import within
 from export.layers.vision import FixedSizeTower, PatchEmbedding, patch_count
-from export.rename import Entry, Rename, projections
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from serving.bundle import Graph, ImageSpec, Limits, Role
-from serving.bundle import Tensor as Port
-from serving.errors import CheckpointError
+from inference.bundle.manifest import Graph, ImageSpec, Limits, Role
+from inference.bundle.manifest import Tensor as Port
+from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 

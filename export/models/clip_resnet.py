@@ -21,13 +21,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry
 from export.layers.attention import CrossAttention
 from export.layers.batch_norm import NormedConvolution
 from export.layers.heads import Heads
 from export.layers.vision import FixedSizeTower
-from export.rename import Entry
-from serving.errors import CheckpointError
+from inference.errors import CheckpointError
 
 STAGES = 4
 EXPANSION = 4

@@ -22,14 +22,14 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, no_section
-from export.config_reader import ConfigReader
-from export.decoding.transformer import alignment, encoder_decoder_graphs
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Rename
+from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.convolutions import ConvolutionalEncoder, Convolutions, read_convolutions
 from export.models import transformer
 from export.models.captioner_config import prepare_source
-from export.rename import Rename
 from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
+from inference.bundle.manifest import ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -129,7 +129,7 @@ _TINY = {
     "pad_token_id": 1,
 }
 TWIN = Twin(
-    reference="tests.export.cnn_captioners_paper:CnnTransformer",
+    reference="tests.export.models.cnn_captioners_paper:CnnTransformer",
     configs={
         "plain": _TINY,
         "odd": _TINY

@@ -21,13 +21,19 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Lowering
-from export.config_reader import ConfigReader
-from export.image_graphs import Head, ImageHead, image_architecture, read_head, rollout
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
 from export.layers.image_heads import ImageModel, Pooler
 from export.models import vit
-from export.rename import Entry, Rename
+from export.text_encoders.image_graphs import (
+    Head,
+    ImageHead,
+    image_architecture,
+    read_head,
+    rollout,
+)
 from export.twin import LABELS, ODD_IMAGE, TINY_IMAGE, twin_with_heads
-from serving.bundle import ImageSpec
+from inference.bundle.manifest import ImageSpec
 
 LEADING = 2
 """Tokens in front of the patches: class and distillation."""

@@ -24,17 +24,23 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Lowering
-from export.config_reader import ConfigReader
-from export.image_graphs import Head, ImageHead, image_architecture, read_head, rollout
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename, WeightLayout
 from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
 from export.layers.image_heads import ClassToken, ClassTokenAndMean, ImageModel
 from export.layers.mlp import MLP, GatedMLP
 from export.models import vit
-from export.rename import Entry, Rename, WeightLayout
+from export.text_encoders.image_graphs import (
+    Head,
+    ImageHead,
+    image_architecture,
+    read_head,
+    rollout,
+)
 from export.twin import LABELS, twin_with_heads
-from serving.bundle import ImageSpec
+from inference.bundle.manifest import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
 

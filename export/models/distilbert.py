@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from export.config_reader import ConfigReader
-from export.encoding.declaration import class_names, text_architecture
-from export.encoding.heads import HeadKind, read_head
-from export.encoding.network import TextModel, with_heads
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, Rename, projections, with_and_without
 from export.layers.heads import Heads
 from export.models.bert import Config, Encoder
-from export.rename import Names, Rename, projections, with_and_without
+from export.text_encoders.declaration import class_names, text_architecture
+from export.text_encoders.heads import HeadKind, read_head
+from export.text_encoders.network import TextModel, with_heads
 from export.twin import twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config

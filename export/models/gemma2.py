@@ -20,17 +20,17 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.config_reader import ConfigReader
-from export.decoding.language_model import DecoderConfig, language_model
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names
+from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.attention import CachedAttention
 from export.layers.decoder import TransformerDecoder, output_table
 from export.layers.heads import Heads, KeyValue, Rows
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models import llama
-from export.rename import Names
 from export.twin import Twin
-from serving.errors import CheckpointError
+from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 

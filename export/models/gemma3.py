@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from export.config_reader import ConfigReader
-from export.decoding.language_model import language_model
+from export.config.config_reader import ConfigReader
+from export.decoder_graphs.language_model import language_model
 from export.layers.heads import Heads
 from export.layers.rotary import Rotary
 from export.layers.rotary_config import rotary_of
 from export.models import gemma2, llama
 from export.twin import Twin
-from serving.errors import CheckpointError
+from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -22,9 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, no_section
-from export.config_reader import ConfigReader
-from export.decoding.source import image_source
-from export.decoding.transformer import prefix_graphs
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
+from export.decoder_graphs.source import image_source
+from export.decoder_graphs.transformer import prefix_graphs
 from export.layers.attention import CachedAttention
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_table, tied_logits
@@ -32,9 +33,8 @@ from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.vision import patch_count
 from export.models import clip
-from export.rename import Entry, Rename
 from export.twin import TINY_IMAGE, Twin
-from serving.bundle import ImageSpec, Limits
+from inference.bundle.manifest import ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -20,14 +20,14 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from export.config_reader import ConfigReader
-from export.decoding.language_model import DecoderConfig
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, Rename, WeightLayout
+from export.decoder_graphs.language_model import DecoderConfig
 from export.layers.attention import CachedAttention, CrossAttention
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_name, output_table
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
-from export.rename import Names, Rename, WeightLayout
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from export.config_reader import ConfigReader
-from export.decoding.language_model import DecoderConfig, language_model
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names
+from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.models import gpt2
-from export.rename import Names
 from export.twin import Twin
 
 # ---------------------------------------------------------------------------------------- config

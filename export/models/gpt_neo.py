@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from export.config_reader import ConfigReader
-from export.decoding.language_model import DecoderConfig, language_model
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, projections, with_and_without
+from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.heads import Heads
 from export.models.gpt2 import GPT2
-from export.rename import Names, projections, with_and_without
 from export.twin import Twin
-from serving.errors import CheckpointError
+from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -26,8 +26,8 @@ from torch.nn import functional
 from torch.onnx import is_in_onnx_export
 
 from export.architecture import Architecture, Graphs
-from export.decoding.interleaved import InterleavedDecoder, interleaved_graphs
-from export.image_places import IMAGE_TOKEN, image_places
+from export.config.weight_names import Entry, Rename, projections
+from export.decoder_graphs.interleaved import InterleavedDecoder, interleaved_graphs
 from export.layers.attention import CachedAttention
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import output_table, tied_logits
@@ -37,10 +37,10 @@ from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.models import clip, perceiver_resampler
 from export.models.idefics_config import Config, ImageConfig, read_config
-from export.quantize import NARROWEST
-from export.rename import Entry, Rename, projections
+from export.quantization.quantize import NARROWEST
+from export.tokenizer.prompt_images import IMAGE_TOKEN, image_places
 from export.twin import Twin
-from serving.bundle import ImageSpec, PromptImages
+from inference.bundle.manifest import ImageSpec, PromptImages
 
 # ---------------------------------------------------------------------------------------- blocks
 

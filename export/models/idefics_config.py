@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from export.config_reader import ConfigReader
-from export.image_places import IMAGE_TOKEN
+from export.config.config_reader import ConfigReader
 from export.layers.heads import Heads
 from export.layers.rotary_config import read_rotary
 from export.layers.vision import patch_count
 from export.models import clip, perceiver_resampler
-from serving.bundle import Limits
-from serving.errors import CheckpointError
+from export.tokenizer.prompt_images import IMAGE_TOKEN
+from inference.bundle.manifest import Limits
+from inference.errors import CheckpointError
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,16 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.config_reader import ConfigReader
-from export.image_graphs import Head, ImageHead, image_architecture, read_head
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
 from export.layers.batch_norm import BatchNorm, NormedConvolution, NormedLinear
 from export.layers.distance_attention import DistanceAttention
 from export.layers.image_heads import ImageModel, Mean
 from export.layers.vision import PixelNorm, check_recipe
-from export.rename import Entry, Rename
+from export.text_encoders.image_graphs import Head, ImageHead, image_architecture, read_head
 from export.twin import LABELS, twin_with_heads
-from serving.bundle import ImageSpec
-from serving.errors import CheckpointError
+from inference.bundle.manifest import ImageSpec
+from inference.errors import CheckpointError
 
 STAGES = 3
 DOWN_RATIO, DOWN_MLP_RATIO, DOWN_STRIDE = 4, 2, 2

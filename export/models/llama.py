@@ -22,8 +22,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.config_reader import ConfigReader
-from export.decoding.language_model import DecoderConfig, language_model
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, projections
+from export.decoder_graphs.language_model import DecoderConfig, language_model
 from export.layers.attention import CachedAttention
 from export.layers.blocks import DecoderBlock
 from export.layers.decoder import TransformerDecoder, output_table
@@ -31,9 +32,8 @@ from export.layers.heads import Heads
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
 from export.layers.rotary_config import read_rotary
-from export.rename import Names, projections
 from export.twin import Twin
-from serving.errors import CheckpointError
+from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 

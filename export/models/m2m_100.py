@@ -13,8 +13,8 @@ not grow beyond `max_position_embeddings`; a padding token within a text keeps i
 
 from __future__ import annotations
 
-from export.languages import token_section
 from export.models.bart import ODD, TINY, Form, Positions, declare
+from export.tokenizer.languages import token_section
 from export.twin import Twin
 
 FORM = Form(

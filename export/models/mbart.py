@@ -12,8 +12,8 @@ Differences from `transformers`: as in `bart.py`, whose network this is.
 
 from __future__ import annotations
 
-from export.languages import token_section
 from export.models.bart import ODD, TINY, Form, declare
+from export.tokenizer.languages import token_section
 from export.twin import Twin
 
 FORM = Form(is_norm_first=True, has_final_norm=True)

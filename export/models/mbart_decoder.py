@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from torch import nn
 
-from export.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
 from export.models import bart, mbart
-from export.rename import Entry, Rename
 
 FORM = replace(mbart.FORM, has_output_bias=False)
 _DEFAULTS = {

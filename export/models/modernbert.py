@@ -18,11 +18,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.config_reader import ConfigReader
-from export.encoding.declaration import text_architecture
-from export.encoding.heads import HeadConfig, HeadKind, read_head
-from export.encoding.network import TextEncoder, TextModel
-from export.encoding.pooling import first, mean
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename, WeightLayout, with_and_without
 from export.layers.activation import activation
 from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
@@ -31,10 +28,13 @@ from export.layers.mlp import GatedMLP
 from export.layers.rotary import Rotary
 from export.layers.rotary_config import rotary_of
 from export.models import llama
-from export.rename import Entry, Rename, WeightLayout, with_and_without
+from export.text_encoders.declaration import text_architecture
+from export.text_encoders.heads import HeadConfig, HeadKind, read_head
+from export.text_encoders.network import TextEncoder, TextModel
+from export.text_encoders.pooling import first, mean
 from export.twin import twin_with_heads
-from serving.bundle import Limits
-from serving.errors import CheckpointError
+from inference.bundle.manifest import Limits
+from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from export.config_reader import ConfigReader
-from export.encoding.declaration import text_architecture
-from export.encoding.heads import read_head
-from export.encoding.network import TextEncoder, TextModel
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, Rename, projections, with_and_without
 from export.layers.relative import RelativePositions
 from export.models import bert, roberta
 from export.models.roberta import HEADS, Config
-from export.rename import Names, Rename, projections, with_and_without
+from export.text_encoders.declaration import text_architecture
+from export.text_encoders.heads import read_head
+from export.text_encoders.network import TextEncoder, TextModel
 from export.twin import TINY_TEXT, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config

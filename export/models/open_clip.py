@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from export.architecture import Architecture
-from export.checkpoint import OPEN_CLIP_CONFIG
-from export.config_reader import ConfigReader
+from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename, WeightLayout
 from export.layers.heads import Heads
 from export.models import clip, clip_resnet
 from export.models.clip import CLIP, ImageConfig, ImageTower, TextConfig, TextTower, TowerConfig
-from export.rename import Entry, Rename, WeightLayout
 from export.twin import Twin
-from serving.bundle import Limits
-from serving.errors import CheckpointError
+from inference.bundle.manifest import Limits
+from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -226,7 +226,7 @@ def _twin_config(
 
 
 TWIN = Twin(
-    reference="tests.export.open_clip_paper:OpenClip",
+    reference="tests.export.models.open_clip_paper:OpenClip",
     configs={
         "odd": _twin_config(
             {"width": 30, "mlp_ratio": 1.5, "layers": 2},

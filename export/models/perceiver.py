@@ -22,12 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.architecture import Architecture, Graphs
-from export.checkpoint import Checkpoint
-from export.encoding import declaration
-from export.encoding.graphs import text_graphs
-from export.encoding.network import SequenceClassifier, TextEncoder, TextModel
-from export.image_graphs import image_graphs
-from export.labels import classify_section
+from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.labels import classify_section
+from export.config.weight_names import Entry, Rename
 from export.layers.image_heads import ImageModel
 from export.layers.latents import LatentArray, LatentLayer, LatentShape, OneQuery
 from export.layers.pixel_arrays import LearnedPixels, PixelArray
@@ -41,9 +38,12 @@ from export.models.perceiver_config import (
     Config,
     read_config,
 )
-from export.rename import Entry, Rename
+from export.text_encoders import declaration
+from export.text_encoders.graphs import text_graphs
+from export.text_encoders.image_graphs import image_graphs
+from export.text_encoders.network import SequenceClassifier, TextEncoder, TextModel
 from export.twin import twin_with_heads
-from serving.bundle import ImageSpec
+from inference.bundle.manifest import ImageSpec
 
 # --------------------------------------------------------------------------------------- network
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from export.config_reader import ConfigReader
-from export.encoding.heads import HeadConfig, HeadKind, read_head
-from export.labels import labels
+from export.checkpoint.labels import labels
+from export.config.config_reader import ConfigReader
 from export.layers.latents import LatentShape
 from export.layers.pixel_arrays import ConvolvedPixels, FourierPixels, LearnedPixels, PixelArray
-from serving.bundle import Limits
-from serving.errors import CheckpointError
+from export.text_encoders.heads import HeadConfig, HeadKind, read_head
+from inference.bundle.manifest import Limits
+from inference.errors import CheckpointError
 
 PREFIX = "Perceiver"
 LEARNED, FOURIER, CONVOLVED = (

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from export.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry
 from export.layers.attention import Attention
 from export.layers.fused import multi_head_attention
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.scores import attend
-from export.rename import Entry
 
 
 @dataclass(frozen=True)

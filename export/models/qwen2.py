@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from export.config_reader import ConfigReader
-from export.decoding.language_model import language_model
+from export.config.config_reader import ConfigReader
+from export.decoder_graphs.language_model import language_model
 from export.layers.heads import Heads
 from export.models import llama
 from export.twin import Twin

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from export.config_reader import ConfigReader
-from export.decoding.language_model import language_model
+from export.config.config_reader import ConfigReader
+from export.decoder_graphs.language_model import language_model
 from export.models import llama, qwen2
 from export.twin import Twin
 

@@ -18,15 +18,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from export.config_reader import ConfigReader
-from export.encoding.declaration import text_architecture
-from export.encoding.heads import HeadConfig, HeadKind, read_head
-from export.encoding.network import SequenceClassifier, TextEncoder, TextModel
-from export.encoding.pooling import POOLED, PoolingMode, final_states
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
 from export.layers.recurrent_config import RecurrentConfig
-from export.rename import Entry, Rename
+from export.text_encoders.declaration import text_architecture
+from export.text_encoders.heads import HeadConfig, HeadKind, read_head
+from export.text_encoders.network import SequenceClassifier, TextEncoder, TextModel
+from export.text_encoders.pooling import POOLED, PoolingMode, final_states
 from export.twin import twin_with_heads
-from serving.bundle import Limits
+from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -131,7 +131,7 @@ TWIN = twin_with_heads(
         "mut2": (_CLASSES, _ODD | {"cell": "mut2", "num_labels": 3, "pooling": "max"}),
         "mut3": (_TAGS, _TINY | {"cell": "mut3", "num_labels": 3}),
     },
-    module="tests.export.rnn_paper",
+    module="tests.export.models.rnn_paper",
 )
 
 

@@ -20,14 +20,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.architecture import Architecture, no_section
-from export.config_reader import ConfigReader
-from export.decoding.language_model import LanguageModel
-from export.decoding.recurrent import StateDecoder, recurrent_lm_graphs
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Rename
+from export.decoder_graphs.language_model import LanguageModel
+from export.decoder_graphs.recurrent import StateDecoder, recurrent_lm_graphs
 from export.layers.cells import States
 from export.layers.recurrent_config import RecurrentConfig
-from export.rename import Rename
 from export.twin import Twin
-from serving.bundle import Limits
+from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -91,7 +91,7 @@ _TINY = {
 }
 _ODD = _TINY | {"embedding_size": 9, "hidden_size": 13, "num_layers": 2}
 TWIN = Twin(
-    reference="tests.export.rnn_paper:RnnForCausalLM",
+    reference="tests.export.models.rnn_paper:RnnForCausalLM",
     configs={
         "plain": _TINY,
         "odd": _ODD | {"cell": "lstm-peephole"},

@@ -26,15 +26,15 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, language_pairs
-from export.config_reader import ConfigReader
-from export.decoding.recurrent import StateDecoder, context_graphs
-from export.decoding.source import text_source
-from export.encoding.pooling import final_states, mean
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
+from export.decoder_graphs.recurrent import StateDecoder, context_graphs
+from export.decoder_graphs.source import text_source
 from export.layers.cells import States
 from export.layers.recurrent_config import RecurrentConfig
-from export.rename import Entry, Rename
+from export.text_encoders.pooling import final_states, mean
 from export.twin import Twin
-from serving.bundle import ImageSpec, Limits
+from inference.bundle.manifest import ImageSpec, Limits
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -164,7 +164,7 @@ _TINY = {
 }
 _ODD = _TINY | {"embedding_size": 9, "hidden_size": 13, "num_layers": 2, "bidirectional": True}
 TWIN = Twin(
-    reference="tests.export.rnn_paper:RnnSeq2Seq",
+    reference="tests.export.models.rnn_paper:RnnSeq2Seq",
     configs={
         "plain": _TINY,
         "odd": _ODD | {"context": "mean"},

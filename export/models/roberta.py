@@ -19,14 +19,14 @@ from typing import Any
 
 from torch import Tensor
 
-from export.config_reader import ConfigReader
-from export.encoding.declaration import class_names, masked_names, text_architecture
-from export.encoding.heads import HeadConfig, HeadKind, read_head
-from export.encoding.network import TextModel, with_heads
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Names, Rename, with_and_without
 from export.models import bert
-from export.rename import Names, Rename, with_and_without
+from export.text_encoders.declaration import class_names, masked_names, text_architecture
+from export.text_encoders.heads import HeadConfig, HeadKind, read_head
+from export.text_encoders.network import TextModel, with_heads
 from export.twin import TINY_TEXT, twin_with_heads
-from serving.bundle import Limits
+from inference.bundle.manifest import Limits
 
 # ---------------------------------------------------------------------------------------- config
 

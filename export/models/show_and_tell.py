@@ -22,14 +22,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, no_section
-from export.config_reader import ConfigReader
-from export.decoding.recurrent import StateDecoder, context_graphs
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Rename
+from export.decoder_graphs.recurrent import StateDecoder, context_graphs
 from export.layers.cells import LSTM, States
 from export.layers.convolutions import ConvolutionalEncoder
 from export.models.captioner_config import TINY, CaptionerConfig, prepare_source
-from export.rename import Rename
 from export.twin import Twin
-from serving.bundle import ImageSpec
+from inference.bundle.manifest import ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -127,7 +127,7 @@ def graphs(model: ShowAndTell, image: ImageSpec | None) -> Graphs:
 # ------------------------------------------------------------------------------------------ twin
 
 TWIN = Twin(
-    reference="tests.export.cnn_captioners_paper:ShowAndTell",
+    reference="tests.export.models.cnn_captioners_paper:ShowAndTell",
     configs={
         "plain": TINY,
         "odd": TINY

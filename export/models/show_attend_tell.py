@@ -22,14 +22,14 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, no_section
-from export.config_reader import ConfigReader
-from export.decoding.recurrent import RecurrentDecoder, recurrent_graphs
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Rename
+from export.decoder_graphs.recurrent import RecurrentDecoder, recurrent_graphs
 from export.layers.additive_attention import AdditiveAttention
 from export.layers.convolutions import ConvolutionalEncoder
 from export.models.captioner_config import TINY, CaptionerConfig, prepare_source
-from export.rename import Rename
 from export.twin import Twin
-from serving.bundle import AlignmentSpec, ImageSpec
+from inference.bundle.manifest import AlignmentSpec, ImageSpec
 
 # ---------------------------------------------------------------------------------------- config
 
@@ -148,7 +148,7 @@ def graphs(model: ShowAttendTell, image: ImageSpec | None) -> Graphs:
 
 _TINY = TINY | {"attention_size": 16}
 TWIN = Twin(
-    reference="tests.export.show_attend_tell_paper:Paper",
+    reference="tests.export.models.show_attend_tell_paper:Paper",
     configs={
         "plain": _TINY,
         "odd": _TINY

@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.architecture import Architecture, Graphs
-from export.checkpoint import Checkpoint
-from export.config_reader import ConfigReader
+from export.checkpoint.checkpoint import Checkpoint
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename, WeightLayout
 from export.layers.attention import CrossAttention, SelfAttention
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
@@ -33,11 +34,10 @@ from export.layers.mlp import MLP
 from export.layers.vision import FixedSizeTower, PatchEmbedding, patch_count
 from export.models import clip
 from export.models.clip import TowerConfig
-from export.rename import Entry, Rename, WeightLayout
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from serving.bundle import ImageSpec, Limits, Role
-from serving.bundle import Tensor as Port
-from serving.errors import CheckpointError
+from inference.bundle.manifest import ImageSpec, Limits, Role
+from inference.bundle.manifest import Tensor as Port
+from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 

@@ -19,14 +19,14 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from export.config_reader import ConfigReader
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.vision import GridPositions, PatchEmbedding, PixelNorm
 from export.layers.windows import Grid, WindowAttention, pad_grid
-from export.rename import Entry, Rename
-from serving.bundle import ImageSpec
-from serving.errors import CheckpointError
+from inference.bundle.manifest import ImageSpec
+from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 

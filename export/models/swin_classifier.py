@@ -15,11 +15,11 @@ from typing import Any
 
 from torch import nn
 
-from export.config_reader import ConfigReader
-from export.image_graphs import Head, ImageHead, image_architecture, read_head
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Rename
 from export.layers.image_heads import ImageModel, Mean
 from export.models.swin import NetworkConfig, Swin, read_network_config, rename_network
-from export.rename import Rename
+from export.text_encoders.image_graphs import Head, ImageHead, image_architecture, read_head
 from export.twin import LABELS, twin_with_heads
 
 # ---------------------------------------------------------------------------------------- config

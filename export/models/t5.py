@@ -27,9 +27,9 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Architecture, no_section
-from export.config_reader import ConfigReader
-from export.decoding.transformer import alignment, text_to_text_graphs
-from export.languages import prefix_section, translation_prefixes
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
+from export.decoder_graphs.transformer import alignment, text_to_text_graphs
 from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
 from export.layers.blocks import DecoderBlock, EncoderBlock
 from export.layers.decoder import TransformerDecoder, tied_logits
@@ -37,10 +37,10 @@ from export.layers.heads import Heads
 from export.layers.mlp import MLP, GatedMLP
 from export.layers.norm import RMSNorm
 from export.layers.relative import RelativePositions
-from export.rename import Entry, Rename
+from export.tokenizer.languages import prefix_section, translation_prefixes
 from export.twin import Twin
-from serving.bundle import Limits
-from serving.errors import CheckpointError
+from inference.bundle.manifest import Limits
+from inference.errors import CheckpointError
 
 POSITIONS = 2048
 """Limit of source and output. No table bounds them: distances of `farthest` and more share a bucket

@@ -21,16 +21,16 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from export.architecture import Architecture, Graphs, no_section
-from export.config_reader import ConfigReader
-from export.decoding.source import image_source
-from export.decoding.transformer import alignment, encoder_decoder_graphs
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename
+from export.decoder_graphs.source import image_source
+from export.decoder_graphs.transformer import alignment, encoder_decoder_graphs
 from export.layers.decoder import TransformerDecoder
 from export.layers.vision import check_recipe
 from export.models import bert_decoder, deit, gpt2, mbart_decoder, swin, trocr, vit
-from export.rename import Entry, Rename
 from export.twin import TINY_IMAGE, TINY_TEXT, Twin
-from serving.bundle import ImageSpec, Limits
-from serving.errors import CheckpointError
+from inference.bundle.manifest import ImageSpec, Limits
+from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- halves
 

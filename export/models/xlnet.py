@@ -21,21 +21,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from export.config_reader import ConfigReader
-from export.encoding.declaration import text_architecture
-from export.encoding.heads import HeadConfig, HeadKind, read_head
-from export.encoding.network import SequenceClassifier, TextEncoder, TextModel
-from export.encoding.pooling import first, last, mean
+from export.config.config_reader import ConfigReader
+from export.config.weight_names import Entry, Rename, WeightLayout, with_and_without
 from export.layers.attention import Attention
 from export.layers.fused import multi_head_attention
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.layers.relative import by_distance
 from export.layers.scores import attend, within
-from export.rename import Entry, Rename, WeightLayout, with_and_without
+from export.text_encoders.declaration import text_architecture
+from export.text_encoders.heads import HeadConfig, HeadKind, read_head
+from export.text_encoders.network import SequenceClassifier, TextEncoder, TextModel
+from export.text_encoders.pooling import first, last, mean
 from export.twin import twin_with_heads
-from serving.bundle import Limits
-from serving.errors import CheckpointError
+from inference.bundle.manifest import Limits
+from inference.errors import CheckpointError
 
 # ---------------------------------------------------------------------------------------- config
 

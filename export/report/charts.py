@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from export.int8_parity import LEAST_COSINE
-from export.judge import MULTIPLE
+from export.parity.judge import MULTIPLE
+from export.quantization.int8_parity import LEAST_COSINE
 from export.report.findings import Findings
 
 _SMALLEST = 1e-10

@@ -12,12 +12,9 @@ import numpy as np
 import onnxruntime
 
 from export.architecture import Graphs
-from export.checkpoint import Checkpoint
-from export.cuda.assignment import assign
-from export.cuda.gate import BOUNDS, kind_of
-from export.framing import Framing
-from export.judge import DIFFERS, TOLERANCE
-from export.probe import (
+from export.checkpoint.checkpoint import Checkpoint
+from export.parity.judge import DIFFERS, TOLERANCE
+from export.parity.parity_inputs import (
     Observation,
     Probe,
     Run,
@@ -25,19 +22,9 @@ from export.probe import (
     observe_decoder,
     observe_stateless,
 )
-from export.quantize import Precision
-from export.report.checksums import changed_files
-from export.report.findings import Check, CollectingReport, Findings, Status
-from export.report.interface import interface_problem
-from export.report.latency import generator_latencies, stateless_latencies
-from export.report.lowered import least_cosines, required_cosine
-from export.report.origin import Origin, Unrepeatable
-from export.report.rows import Failure, RowsAlone
-from export.tensorrt.operators import check_operators
-from export.tensorrt.profiles import check_profiles
-from export.token_parity import BEAMS, SCORE_TOLERANCE, mixed_requests
-from export.torch_runner import TorchRunner
-from export.verify import (
+from export.parity.token_parity import BEAMS, SCORE_TOLERANCE, mixed_requests
+from export.parity.torch_runner import TorchRunner
+from export.parity.verify import (
     bundle_path,
     file_bytes,
     onnx_run,
@@ -45,10 +32,23 @@ from export.verify import (
     tools,
     verify,
 )
-from serving.bundle import Bundle, Manifest
-from serving.engine.decoder import decode
-from serving.engine.runners.ort.runner import OrtRunner
-from serving.processing.text import load_tokenizer
+from export.precision import Precision
+from export.report.checksums import changed_files
+from export.report.findings import Check, CollectingReport, Findings, Status
+from export.report.interface import interface_problem
+from export.report.latency import generator_latencies, stateless_latencies
+from export.report.lowered import least_cosines, required_cosine
+from export.report.reference import Origin, Unrepeatable
+from export.report.rows import Failure, RowsAlone
+from export.targets.cuda.assignment import assign
+from export.targets.cuda.gate import BOUNDS, kind_of
+from export.targets.tensorrt.operators import check_operators
+from export.targets.tensorrt.profiles import check_profiles
+from export.tokenizer.special_token_templates import Framing
+from inference.bundle.manifest import Bundle, Manifest
+from inference.engine.engine_core import decode
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.processing.text import load_tokenizer
 
 HALF_TOLERANCE = 0.02
 """Between a row alone and in a batch, of float16, relative to the largest magnitude."""

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from export.verify import bundle_path
-from serving.bundle import Bundle
+from export.parity.verify import bundle_path
+from inference.bundle.manifest import Bundle
 
 
 def checksums(bundle: Bundle) -> dict[str, str]:

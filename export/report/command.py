@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from export.checkpoint import Checkpoint, open_checkpoint
-from export.quantize import Precision
+from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.precision import Precision
 from export.report.checks import Verification
 from export.report.findings import Check, Findings, Status
 from export.report.page import html_page
-from serving.bundle import Bundle, Manifest
-from serving.bundle_reader import newest_bundle, open_bundle, versions
-from serving.errors import BundleError, CheckpointError, SetupError
+from inference.bundle.manifest import Bundle, Manifest
+from inference.bundle.reader import newest_bundle, open_bundle, versions
+from inference.errors import BundleError, CheckpointError, SetupError
 
 console = Console(highlight=False)
 _MARKS = {

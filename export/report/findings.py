@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from export.judge import TOLERANCE
-from export.verify import Report
+from export.parity.judge import TOLERANCE
+from export.parity.verify import Report
 
 
 class Status(StrEnum):

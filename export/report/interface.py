@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from serving.bundle import Graph
+from inference.bundle.manifest import Graph
 
 
 def interface_problem(session: Any, graph: Graph) -> str | None:

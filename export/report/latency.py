@@ -8,12 +8,12 @@ from functools import partial
 from statistics import median
 
 from export.architecture import Graphs
-from export.probe import Probe, Run, stateless_feeds
-from export.token_parity import mixed_requests
-from serving.bundle import Bundle, Manifest
-from serving.engine.decoder import decode
-from serving.engine.request import EngineRequest
-from serving.engine.runners.ort.runner import OrtRunner
+from export.parity.parity_inputs import Probe, Run, stateless_feeds
+from export.parity.token_parity import mixed_requests
+from inference.bundle.manifest import Bundle, Manifest
+from inference.engine.engine_core import decode
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.search.request import EngineRequest
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 TEXT_LENGTH = 32

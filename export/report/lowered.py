@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from export.int8_parity import LEAST_COSINE, joined, row_cosines
-from export.probe import Array, Observation
-from export.verify import output_of
+from export.parity.parity_inputs import Array, Observation
+from export.parity.verify import output_of
+from export.quantization.int8_parity import LEAST_COSINE, joined, row_cosines
 
 _PROCESSORS = 0.01
 """What a cosine on random inputs may differ by between two processors."""

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from export.int8_parity import compared_outputs, share
-from export.judge import worse
-from export.probe import Array, Feeds, Probe, Run, output_row, single_row, stateless_feeds
-from export.verify import relative_difference
-from serving.bundle import Manifest
+from export.parity.judge import worse
+from export.parity.parity_inputs import (
+    Array,
+    Feeds,
+    Probe,
+    Run,
+    output_row,
+    single_row,
+    stateless_feeds,
+)
+from export.parity.verify import relative_difference
+from export.quantization.int8_parity import compared_outputs, share
+from inference.bundle.manifest import Manifest
 
 
 class Failure(Exception):

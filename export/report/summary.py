@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from export.verify import Report
+from export.parity.verify import Report
 
 
 def summary(report: Report) -> Sequence[str]:

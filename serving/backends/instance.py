@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from serving.backends.heartbeat import Metric
-from serving.heartbeat import COUNTERS, GAUGES, PREFIX, labels
+from serving.liveness.heartbeat import COUNTERS, GAUGES, PREFIX, labels
+from serving.liveness.model_heartbeat import Metric
 
 
 def assert_interpreter() -> None:
@@ -21,21 +21,12 @@ def assert_interpreter() -> None:
     assert Path(np.__file__).resolve().is_relative_to(home), f"numpy is not from {home}"
 
 
-def text_parameters(config: dict[str, Any]) -> dict[str, str]:
-    """The `parameters` of a model's configuration, those of the load request included.
-
-    Args:
-        config: The model's configuration, as Triton's JSON.
-    """
-    return {name: entry["string_value"] for name, entry in config.get("parameters", {}).items()}
-
-
 class TritonMetrics:
     """The figures of this process on Triton's metrics endpoint, all at 0.
 
     Args:
         family: `pb_utils.MetricFamily`, which exists only in a process that Triton started.
-        names: Of `serving.heartbeat`.
+        names: Of `serving.liveness.heartbeat`.
         args: The arguments of `initialize`.
         parameters: Of the model's configuration.
     """

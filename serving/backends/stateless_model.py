@@ -16,10 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 import triton_python_backend_utils as pb
 
-from serving.backends.heartbeat import Heartbeat
-from serving.backends.instance import TritonMetrics, assert_interpreter, text_parameters
-from serving.backends.session_stats import REPORTED, SessionStats
-from serving.errors import DeviceError
+from inference.errors import DeviceError
+from inference.stateless.parameters import text_parameters
+from serving.backends.instance import TritonMetrics, assert_interpreter
+from serving.liveness.model_heartbeat import Heartbeat
+from serving.liveness.session_stats import REPORTED, SessionStats
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

@@ -12,8 +12,8 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 
+from inference.errors import InvalidRequest, PayloadTooLarge
 from serving.documents.limits import MAX_ENTRIES, MAX_UNPACKED_BYTES, MAX_XML_BYTES
-from serving.errors import InvalidRequest, PayloadTooLarge
 
 _ENCRYPTED = 0x1
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}

@@ -7,13 +7,13 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote
 
+from inference.errors import InvalidRequest
 from serving.documents.archive import Archive
 from serving.documents.html import Characters, Html
 from serving.documents.limits import check_segments
 from serving.documents.plain import decoded
 from serving.documents.segment import Inline
 from serving.documents.xml import Element, parsed
-from serving.errors import InvalidRequest
 
 _CONTAINER = "META-INF/container.xml"
 _ROOT = "{urn:oasis:names:tc:opendocument:xmlns:container}rootfile"

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 
+from inference.errors import InvalidRequest
 from serving.documents.epub import Epub
 from serving.documents.html import Html
 from serving.documents.limits import check_segments
 from serving.documents.office import opendocument, powerpoint, word
 from serving.documents.plain import PlainText, Subtitles, decoded
 from serving.documents.segment import Document
-from serving.errors import InvalidRequest
 
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}["']?([\w-]{1,40})""", re.I)
 _OLD = {"iso-8859-1", "iso-8859-2", "iso-8859-15", "latin1", "windows-1250", "windows-1252"}

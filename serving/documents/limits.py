@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from serving.errors import PayloadTooLarge
+from inference.errors import PayloadTooLarge
 
 T = TypeVar("T")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from inference.errors import InvalidRequest
 from serving.documents.archive import Archive
 from serving.documents.limits import check_segments
 from serving.documents.ooxml import POWERPOINT, WORD, Runs
 from serving.documents.opendocument import Spans
 from serving.documents.paragraphs import Vocabulary, XmlPart
 from serving.documents.segment import Inline
-from serving.errors import InvalidRequest
 
 _WORD_PARTS = r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml"
 _POWERPOINT_PARTS = r"ppt/(?:slides/slide|notesSlides/notesSlide|diagrams/(?:data|drawing))\d+\.xml"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from serving.documents.formats import read
 from serving.documents.html import Html
 from serving.documents.limits import check_segments
-from serving.documents.placement import placed
+from serving.documents.markup_transfer import placed
 from serving.documents.segment import Inline
 from serving.documents.word_links import links
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from inference.errors import InvalidRequest
 from serving.documents.html import Characters, Html
 from serving.documents.limits import limited
 from serving.documents.segment import Inline
-from serving.errors import InvalidRequest
 
 _LINE = re.compile(r"[^\r\n]+|[\r\n]+")
 _CUE = re.compile(

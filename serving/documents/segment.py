@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from serving.errors import InvalidRequest
+from inference.errors import InvalidRequest
 
 MAX_DEPTH = 50
 """Elements within each other in one segment."""

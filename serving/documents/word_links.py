@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from serving.errors import InvalidRequest
+from inference.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from triptych.tasks.translate import Alignment

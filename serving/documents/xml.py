@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from lxml import etree
 
-from serving.errors import InvalidRequest
+from inference.errors import InvalidRequest
 
 Element: TypeAlias = etree._Element
 ElementTree: TypeAlias = etree._ElementTree

@@ -1,6 +1,6 @@
 """The HTTP and gRPC front."""
 
-from serving.settings import GatewaySettings
+from serving.settings.gateway_settings import GatewaySettings
 
 __all__ = ["GatewaySettings", "run_gateway"]
 
@@ -13,9 +13,9 @@ def run_gateway(settings: GatewaySettings) -> int:
     """
     # Imported here: the supervisor of workers loads none of what they need to serve.
     if settings.workers > 1:
-        from serving.gateway.workers.supervisor import run_workers
+        from serving.gateway.server.supervisor import run_workers
 
         return run_workers(settings)
-    from serving.gateway.server import run_gateway
+    from serving.gateway.server.run_server import run_gateway
 
     return run_gateway(settings)

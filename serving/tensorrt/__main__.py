@@ -10,8 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from serving.bundle_reader import open_bundle
-from serving.errors import SetupError
+from inference.bundle.reader import open_bundle
+from inference.errors import SetupError
 from serving.tensorrt.builder import Target
 from serving.tensorrt.building import Builds
 from serving.tensorrt.library import compute_capability, tensorrt

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 LIBRARIES = ("libnvinfer.so.11", "libnvinfer.so.10")
 RUNTIMES = {"libcudart.so.13": 13, "libcudart.so.12": 12}

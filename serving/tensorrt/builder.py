@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from serving.bundle import Profile
-from serving.errors import SetupError
+from inference.bundle.manifest import Profile
+from inference.errors import SetupError
 
 Progress = Callable[[str], None]
 

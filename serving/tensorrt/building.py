@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.bundle import Bundle
-from serving.errors import SetupError
+from inference.bundle.manifest import Bundle
+from inference.errors import SetupError
 from serving.tensorrt.builder import Progress, Target, build_plan
 from serving.tensorrt.plan_folder import PlanFolder
 from serving.tensorrt.plan_key import PlanKey, graph_hash

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from serving.errors import SetupError
-from serving.repository import Repository
+from inference.bundle.repository import Repository
+from inference.errors import SetupError
 from serving.tensorrt.plans import Plans, needs_plan, plan_folder
 
 

@@ -6,7 +6,7 @@ import ctypes
 import importlib
 from typing import Any
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 _PACKAGES = ("tensorrt", "tensorrt_bindings")
 """The second is what the wheel `tensorrt-cu13-bindings` installs, for libraries of the system."""

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 from serving.tensorrt.plan_key import PlanKey
 
 _RECORD = ".json"

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from serving.bundle import Graph
+from inference.bundle.manifest import Graph
 
 _BLOCK = 1 << 20
 

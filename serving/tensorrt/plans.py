@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from serving.bundle import Bundle
-from serving.errors import DeviceError
+from inference.bundle.manifest import Bundle
+from inference.errors import DeviceError
 
 _TAIL = 5
 

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from serving.bundle import Bundle
-from serving.errors import DeviceError, SetupError
-from serving.loading import load_model
+from inference.bundle.manifest import Bundle
+from inference.errors import DeviceError, SetupError
+from serving.load_model import load_model
 from serving.tensorrt.plans import Plans, needs_plan, plan_folder, relative
 from serving.triton.control import ModelControl, VersionPolicy, model_config
 from serving.triton.devices import require_device

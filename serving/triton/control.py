@@ -20,8 +20,8 @@ import httpx
 from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
-from serving.engine_stats import EngineStats, read_engine_stats
-from serving.errors import BundleError, SetupError
+from inference.errors import BundleError, SetupError
+from serving.liveness.engine_stats import EngineStats, read_engine_stats
 from serving.unix_http import Response, request
 
 CONFIG = "config.pbtxt"

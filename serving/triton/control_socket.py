@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 from serving.triton.version_control import Command, Outcome
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from serving.bundle import Bundle
-from serving.errors import DeviceError, SetupError
+from inference.bundle.manifest import Bundle
+from inference.errors import DeviceError, SetupError
 
 GPU = Path("/dev/nvidiactl")
 """There on every Linux machine, and in every container, that can use an NVIDIA GPU."""
@@ -50,7 +50,7 @@ class ServedDevice:
             DeviceError: names what is missing.
         """
         if self.is_required:
-            from serving.engine.runners.cuda.installation import check_card
+            from inference.engine.runners.cuda.installation import check_card
 
             check_card(self.card or 0)
 

@@ -16,7 +16,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 BACKENDS = Path(__file__).parent.parent / "backends"
 STUB = "triton_python_backend_stub"

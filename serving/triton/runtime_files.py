@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 SHARED_MEMORY = Path("/dev/shm")
 FAMILY = "triptych_"

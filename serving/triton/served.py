@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from serving.bundle import Bundle
+from inference.bundle.manifest import Bundle
 
 log = logging.getLogger(__name__)
 

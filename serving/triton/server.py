@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from serving.bundle import Bundle
-from serving.errors import BundleError, SetupError
+from inference.bundle.manifest import Bundle
+from inference.bundle.repository import Repository, VersionLock
+from inference.errors import BundleError, SetupError
+from serving.liveness.stall_detector import StallDetector
 from serving.ports import free_ports
-from serving.repository import Repository, VersionLock
-from serving.stall_detector import StallDetector
 from serving.triton import process as processes
 from serving.triton.bundle_loader import BundleLoader
 from serving.triton.control import ModelControl, ServerStatus

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from serving.capacity import CapacitySettings
+from serving.settings.capacity import CapacitySettings
 from serving.triton.devices import ANY_DEVICE, ServedDevice
 
 

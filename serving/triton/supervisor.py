@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from serving.errors import SetupError
+from inference.errors import SetupError
+from serving.liveness.stall_detector import StallDetector
 from serving.logs import configure_logs
-from serving.stall_detector import StallDetector
 from serving.triton import process as processes
 from serving.triton.control import ServerStatus
 from serving.triton.control_socket import ControlSocket

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from serving.errors import BundleError, SetupError
+from inference.errors import BundleError, SetupError
 from serving.triton.server import TritonServer
 
 log = logging.getLogger(__name__)

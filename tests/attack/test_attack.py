@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.processing.image import decode_image
+from inference.processing.image import decode_image
 from tests.attack import cases as _cases  # noqa: F401
 from tests.attack import measure, report
 from tests.attack.attack import Attack
@@ -94,7 +94,7 @@ def _sent(case: Case, seed: int) -> list[bytes]:
 
 def test_every_finding_of_requests_has_a_case() -> None:
     findings = {case.finding for case in CASES.values()}
-    offline = {15, 16, 17, 21}  # tests/export, tests/serving/processing, tests/docs
+    offline = {15, 16, 17, 21}  # tests/export, tests/inference/processing, tests/docs
     assert set(range(1, 22)) - offline <= findings
     assert sum(not case.finding for case in CASES.values()) >= 21
 

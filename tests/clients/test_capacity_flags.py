@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from serving.capacity import CapacitySettings
+from serving.settings.capacity import CapacitySettings
 from triptych import cli
 from triptych.commands.capacity import FLAGS
 from triptych.commands.processes import Processes

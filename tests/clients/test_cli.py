@@ -290,7 +290,7 @@ def test_ctrl_c_is_130_and_silent(triptych, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(
     ("command", "module", "extra"),
-    [("export", "export.cli", "export"), ("triton", "serving.triton", "serve-cpu")],
+    [("export", "export.pipeline.cli", "export"), ("triton", "serving.triton", "serve-cpu")],
 )
 def test_a_missing_extra_is_named(
     triptych, monkeypatch: pytest.MonkeyPatch, command: str, module: str, extra: str

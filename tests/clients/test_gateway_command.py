@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.settings import GatewaySettings
+from serving.settings.gateway_settings import GatewaySettings
 from triptych import cli
 
 

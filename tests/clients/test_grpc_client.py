@@ -206,7 +206,7 @@ def test_error_has_the_fields_that_http_has(
 def test_every_error_of_the_server_has_its_http_status_and_class(
     client: triptych.GrpcClient, gateway: FakeGateway
 ) -> None:
-    from serving import errors as server
+    from inference import errors as server
 
     kinds = [
         kind

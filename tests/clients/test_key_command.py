@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from serving.gateway.auth import KEY, Keys
+from serving.gateway.admission.auth import KEY, Keys
 from triptych.cli import app
 
 RUN = CliRunner()

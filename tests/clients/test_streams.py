@@ -309,7 +309,7 @@ def test_closing_a_grpc_stream_cancels_it(
 
 
 def test_every_error_has_the_status_of_its_name() -> None:
-    from serving import errors as server
+    from inference import errors as server
 
     kinds = {
         kind

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import onnxruntime
 import pytest
 
-from export.quantize import Precision
-from serving.bundle import Bundle
+from export.precision import Precision
+from inference.bundle.manifest import Bundle
 from tests.cuda_stub.stub_library import Stub
 from tests.export.conftest import bundles, twins
-from tests.export.cuda.conftest import CudaBundles, cuda_bundles
+from tests.export.targets.cuda.conftest import CudaBundles, cuda_bundles
 
 OnDevice = Callable[[str, Precision], Bundle]
 

@@ -3,7 +3,7 @@
 # project's own packages (site/), and the stub of the CUDA libraries (lib/). Needs pip, gcc and a network
 # at the first call; later ones return at once.
 set -euo pipefail
-ONNXRUNTIME_GPU=1.31.1 # the version of export/cuda/kernels.json
+ONNXRUNTIME_GPU=1.31.1 # the version of export/targets/cuda/kernels.json
 CUDA_RUNTIME=13.0.96 CUDA_CRT=13.0.88
 sources=$(cd "$(dirname "$0")/stub" && pwd)
 mkdir -p "$1"

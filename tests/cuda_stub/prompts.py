@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from serving.bundle import Bundle, Role
-from serving.engine.runners.protocol import Prompt
+from inference.bundle.manifest import Bundle, Role
+from inference.engine.runners.protocol import Prompt
 
 
 def prompt_of(bundle: Bundle, tokens: int = 3) -> Prompt:

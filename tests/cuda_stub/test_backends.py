@@ -12,10 +12,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from export.quantize import Precision
-from export.verify import bundle_path
-from serving.bundle import MANIFEST, Bundle
-from serving.errors import BundleError, DeviceError
+from export.parity.verify import bundle_path
+from export.precision import Precision
+from inference.bundle.manifest import MANIFEST, Bundle
+from inference.errors import BundleError, DeviceError
 from tests.cuda_stub.conftest import OnDevice
 from tests.cuda_stub.stub_library import Stub
 

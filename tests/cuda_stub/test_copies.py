@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from serving.engine.runners.cuda.device import CudaDevice
-from serving.engine.state.device import EntryCopies, HostMemory
+from inference.engine.runners.cuda.device import CudaDevice
+from inference.engine.state.device import EntryCopies, HostMemory
 from tests.cuda_stub.stub_library import Stub
 
 

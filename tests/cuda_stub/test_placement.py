@@ -1,4 +1,4 @@
-"""ONNX Runtime places the nodes of CUDA bundles where `export/cuda/kernels.json` says."""
+"""ONNX Runtime places the nodes of CUDA bundles where `export/targets/cuda/kernels.json` says."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from export.cuda.assignment import SHAPE_ARITHMETIC, assign
-from export.quantize import Precision
-from export.verify import bundle_path
+from export.parity.verify import bundle_path
+from export.precision import Precision
+from export.targets.cuda.assignment import SHAPE_ARITHMETIC, assign
 from tests.cuda_stub.conftest import OnDevice
 from tests.cuda_stub.placement import CPU, CUDA, place
 from tests.cuda_stub.stub_library import Stub

@@ -13,24 +13,24 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from export.quantize import Precision
-from serving.backends.onnxruntime.graph_sessions import GraphSessions
-from serving.engine.memory import check_memory
-from serving.engine.runners.candidates import plain_request
-from serving.engine.runners.cuda.runtime import CudaRuntime, DeviceOutOfMemory
-from serving.engine.runners.factory import make_runner
-from serving.engine.runners.protocol import Prompt
-from serving.engine.scheduler import Capacity
-from serving.errors import BundleError, DeviceError
+from export.precision import Precision
+from inference.engine.memory import check_memory
+from inference.engine.runner_factory import make_runner
+from inference.engine.runners.candidates import plain_request
+from inference.engine.runners.cuda.runtime import CudaRuntime, DeviceOutOfMemory
+from inference.engine.runners.protocol import Prompt
+from inference.engine.scheduler import Capacity
+from inference.errors import BundleError, DeviceError
+from inference.stateless.graph_sessions import GraphSessions
 from tests.cuda_stub.conftest import OnDevice
 from tests.cuda_stub.stub_library import Stub
-from tests.serving.tiny_bundles import graph
+from tests.inference.tiny_bundles import graph
 
 CHECK = """
-from serving.engine.runners.cuda.device import CudaDevice
-from serving.engine.runners.ort.sessions import session_options
-from serving.engine.runners.ort.topk_graph import TopK
-from serving.errors import DeviceError
+from inference.engine.runners.cuda.device import CudaDevice
+from inference.engine.runners.ort.sessions import session_options
+from inference.engine.runners.ort.topk_graph import TopK
+from inference.errors import DeviceError
 try:
     TopK(session_options(1), 32, CudaDevice())
 except DeviceError as error:
@@ -48,8 +48,8 @@ CONFIG = {
 WARM_UP = f"""
 import os
 from pathlib import Path
-from serving.backends.onnxruntime.graph_sessions import GraphSessions
-from serving.errors import DeviceError
+from inference.stateless.graph_sessions import GraphSessions
+from inference.errors import DeviceError
 for file in os.environ["GRAPHS"].split(":"):
     sessions = GraphSessions(Path(file), {CONFIG}, card=0)
     try:

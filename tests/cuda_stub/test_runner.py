@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from export.quantize import Precision
-from serving.engine.runners.candidates import CandidateRequest, Edit, plain_request
-from serving.engine.runners.factory import make_runner
-from serving.engine.runners.protocol import Group, Prompt
+from export.precision import Precision
+from inference.engine.runner_factory import make_runner
+from inference.engine.runners.candidates import CandidateRequest, Edit, plain_request
+from inference.engine.runners.protocol import Group, Prompt
 from tests.cuda_stub.conftest import OnDevice
 from tests.cuda_stub.prompts import prompt_of
 from tests.cuda_stub.stub_library import Counts, Stub

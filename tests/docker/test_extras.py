@@ -18,16 +18,17 @@ PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 HALVES = {
     "triton-cpu": (
-        "serving.triton.supervisor", "serving.triton.bundle_loader", "serving.loading",
+        "serving.triton.supervisor", "serving.triton.bundle_loader", "serving.load_model",
         "serving.probe", "serving.backends.autoregressive.pending_queue",
-        "serving.engine.runners.factory", "serving.backends.onnxruntime.graph_sessions",
+        "inference.engine.runner_factory", "inference.stateless.graph_sessions",
         "triptych.cli",
     ),
     "gateway": (
-        "serving.gateway.server", "serving.gateway.app", "serving.loading", "triptych.cli",
+        "serving.gateway.server.run_server", "serving.gateway.server.app", "serving.load_model",
+        "triptych.cli",
     ),
-    "gateway,otlp": ("serving.gateway.otlp",),
-    "triton-cpu,openvino-runtime": ("serving.backends.triptych_openvino.compiled_graphs",),
+    "gateway,otlp": ("serving.gateway.observability.otlp",),
+    "triton-cpu,openvino-runtime": ("inference.stateless.compiled_graphs",),
 }  # fmt: skip
 """Extras of an image → what its processes import."""
 START = """

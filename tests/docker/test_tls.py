@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from export.examples.demo import free_port
-from serving.settings import GatewaySettings
+from serving.settings.gateway_settings import GatewaySettings
 from tests.e2e.conftest import Stack, repository, running, shared
 from triptych import triptych_pb2 as pb
 from triptych.triptych_pb2_grpc import TriptychStub

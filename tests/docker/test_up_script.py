@@ -48,7 +48,7 @@ class Machine:
     root: Path
 
     def __post_init__(self) -> None:
-        for name in ("export", "serving", "clients", "requirements"):
+        for name in ("export", "inference", "serving", "clients", "requirements"):
             (self.root / name).mkdir(parents=True)
             (self.root / name / "module.py").touch()
         for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):

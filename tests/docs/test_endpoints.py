@@ -9,8 +9,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from serving import errors
-from serving.errors import ModelNotChat, ServingError, SetupError, WrongKey
+from inference import errors
+from inference.errors import ModelNotChat, ServingError, SetupError, WrongKey
 from tests.docs.snippets import snippets
 from triptych.messages import Chunk, Model
 from triptych.task import Task

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from serving import codec
-from serving.generation import Overrides
+from inference.engine import codec
+from inference.generation import Overrides
 
 ROOT = Path(__file__).parents[2] / "model_repository"
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from serving import heartbeat
-from serving.gateway.metrics import Metrics
+from serving.gateway.observability.metrics import Metrics
+from serving.liveness import heartbeat
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 

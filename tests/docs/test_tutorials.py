@@ -69,8 +69,8 @@ def test_task_is_two_files(tmp_path: Path) -> None:
     tutorial, copy = read(PAGES / "task.md"), Copy(tmp_path)
     assert copy.write(tutorial) == {
         "clients/triptych/tasks/similarity.py",
-        "serving/tasks/similarity.py",
-        "tests/serving/tasks/test_similarity.py",
+        "inference/tasks/similarity.py",
+        "tests/inference/tasks/test_similarity.py",
     }
     written, exported, serve, calls = tutorial.commands
     assert " passed" in copy.run(written)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("benchmarks", "clients", "export", "serving", "tests", "pyproject.toml")
+COPIED = ("benchmarks", "clients", "export", "inference", "serving", "tests", "pyproject.toml")
 _BLOCK = re.compile(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -15,7 +15,7 @@ from transformers import IdeficsForVisionText2Text, PreTrainedTokenizerFast
 from transformers.models.idefics.image_processing_pil_idefics import IdeficsImageProcessorPil
 from transformers.models.idefics.processing_idefics import IdeficsProcessor
 
-from export.cli import export
+from export.pipeline.cli import export
 from tests.export.twins import make_twin
 
 NAME = "twin-idefics"

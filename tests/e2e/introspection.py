@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from serving.engine_stats import EngineStats, read_engine_stats
+from serving.liveness.engine_stats import EngineStats, read_engine_stats
 from tests.e2e.conftest import MODEL, TIMEOUT_S, Stack
 
 SHARED_MEMORY = Path("/dev/shm")

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.engine_stats import EngineStats
+from serving.liveness.engine_stats import EngineStats
 from tests.e2e.conftest import MODEL, TIMEOUT_S, Http, Stack, running
 from tests.e2e.introspection import engine_stats, stub_of
 from tests.e2e.workload import concurrent_load, paragraph, serves, until

@@ -13,14 +13,14 @@ import httpx
 import numpy as np
 import pytest
 
-from serving.gateway.app import create_app
-from serving.gateway.catalog import load_catalog
-from serving.gateway.health import Readiness
-from serving.gateway.inference import TritonInference
-from serving.gateway.metrics import Metrics
-from serving.gateway.service import Service
-from serving.repository import Repository
-from serving.settings import GatewaySettings
+from inference.bundle.repository import Repository
+from serving.gateway.observability.metrics import Metrics
+from serving.gateway.requests.catalog import load_catalog
+from serving.gateway.requests.health import Readiness
+from serving.gateway.requests.service import Service
+from serving.gateway.server.app import create_app
+from serving.gateway.triton_client.inference import TritonInference
+from serving.settings.gateway_settings import GatewaySettings
 from serving.triton import TritonServer, TritonSettings
 from tests.serving.triton.tiny import http
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.bundle_reader import newest_bundle
+from inference.bundle.reader import newest_bundle
 from tests.e2e.conftest import PROGRAM, Stack, start_stack, stop_stack
 from tests.e2e.introspection import descendants, mapped_memory, shared_memory, shm_prefix, stub_of
 from triptych import Client

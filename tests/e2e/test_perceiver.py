@@ -14,7 +14,7 @@ import pytest
 
 from export.models.perceiver_config import CONVOLVED
 from tests.e2e.conftest import PROGRAM, Stack, running
-from tests.export.perceiver_folders import (
+from tests.export.models.perceiver_folders import (
     MASKED,
     TEXTS,
     assert_classes,

@@ -15,11 +15,11 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from export.cli import export
-from export.quantize import Precision
+from export.pipeline.cli import export
+from export.precision import Precision
 from tests.e2e.conftest import Stack, running
 from tests.e2e.text_bundles import TRANSLATOR, TextBundles
-from tests.export.text_folders import SENTENCES, write
+from tests.export.checkpoint.text_folders import SENTENCES, write
 from triptych import Client, GrpcClient, InvalidRequest
 
 pytestmark = pytest.mark.integration

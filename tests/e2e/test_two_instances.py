@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import export.build
-from export.cli import export as export_checkpoint
-from export.placement import Placed
-from export.quantize import Precision, Runtime
-from serving.bundle import Placement
-from serving.bundle_reader import newest_bundle
+import export.pipeline.build
+from export.pipeline.cli import export as export_checkpoint
+from export.precision import Precision, Runtime
+from export.targets.instance_config import Placed
+from inference.bundle.manifest import Placement
+from inference.bundle.reader import newest_bundle
 from serving.triton.stubs import running_stubs
 from tests.e2e.conftest import CHECKPOINTS, Stack, running
 from tests.serving.triton.tiny import wait_until
@@ -36,7 +36,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("two")
     repository = folder / "model_repository"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export.build, "choose_placement", lambda bundle: Placed(TWO, {}))
+        patch.setattr(export.pipeline.build, "choose_placement", lambda bundle: Placed(TWO, {}))
         export_checkpoint(
             str(CHECKPOINTS / MODEL),
             repository=repository,

@@ -18,7 +18,7 @@ from transformers import ViTForImageClassification, ViTImageProcessor
 
 from tests.e2e.conftest import Stack
 from tests.e2e.text_bundles import IMAGES, POSITIONS, TextBundles
-from tests.serving.processing.tokenizer_files import CORPUS, NASTY
+from tests.inference.processing.tokenizer_files import CORPUS, NASTY
 from triptych import Client, GrpcClient, InvalidRequest, NotFound, cli
 from triptych.tasks.classify import Classes
 from triptych.tasks.tag import Tags

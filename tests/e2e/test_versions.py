@@ -26,7 +26,7 @@ import pytest
 from serving.ports import free_ports
 from serving.triton import process
 from serving.triton.stubs import running_stubs
-from tests.serving.tiny_models import image_file
+from tests.inference.tiny_models import image_file
 from tests.serving.versioned_bundles import publish_towers, publish_version
 
 pytestmark = pytest.mark.integration

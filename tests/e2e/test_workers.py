@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 KEYS = {"admin": "", "few": "max_concurrent_requests = 2\n"}
 TEXTS = ["Mi hermana trabaja en un restaurante famoso.", "¿Dónde está el gato negro de Pedro?"]
 MODELS = ("example-es-en", "example-bert-sentiment")
-WORKER = "serving.gateway.workers.worker"
+WORKER = "serving.gateway.server.worker"
 
 
 def write_keys(file: Path, names: dict[str, str]) -> None:

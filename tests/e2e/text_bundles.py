@@ -24,12 +24,12 @@ from transformers import models as families
 from transformers.pipelines import Pipeline, pipeline
 from typer.testing import CliRunner
 
-from export.cli import export
-from export.quantize import Precision
-from tests.export.chat_tokenizer import TEMPLATE, chat_tokenizer
-from tests.export.text_folders import write
+from export.pipeline.cli import export
+from export.precision import Precision
+from tests.export.checkpoint.text_folders import write
+from tests.export.tokenizer.chat_tokenizer import TEMPLATE, chat_tokenizer
 from tests.export.twins import randomise
-from tests.serving.processing.tokenizer_files import trained
+from tests.inference.processing.tokenizer_files import trained
 
 POSITIONS = 48
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")

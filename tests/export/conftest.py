@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.onnx._internal._lazy_import import onnxscript_apis
 
 from export.architecture import Architecture, Graphs
-from export.checkpoint import Checkpoint, load, open_checkpoint
-from export.int8_parity import lower_precision
-from export.manifest import Preprocessing, Request, build_manifest
-from export.quantize import Precision
+from export.checkpoint.checkpoint import Checkpoint, load, open_checkpoint
+from export.graphs.to_onnx import to_onnx
+from export.parity.verify import Report
+from export.pipeline.manifest import Preprocessing, Request, build_manifest
+from export.precision import Precision
+from export.quantization.int8_parity import lower_precision
 from export.registry import architecture
-from export.to_onnx import to_onnx
-from export.verify import Report
-from serving.bundle import Bundle, Manifest, Role, TokenizerSpec
+from inference.bundle.manifest import Bundle, Manifest, Role, TokenizerSpec
 from tests.export.twins import image_recipe, make_twin
 from tests.shared_folders import made_once, shared_folder
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from export.checkpoint import load, open_checkpoint
+from export.checkpoint.checkpoint import load, open_checkpoint
 from export.examples.bundles import CHECKPOINTS
-from export.manifest import Request, build_manifest, preprocessing
+from export.pipeline.manifest import Request, build_manifest, preprocessing
 from export.registry import architecture
-from serving.bundle import Bundle
+from inference.bundle.manifest import Bundle
 
 
 def example_bundle(name: str, folder: Path) -> Bundle:

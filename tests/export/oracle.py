@@ -18,11 +18,17 @@ from torch import Tensor, nn
 
 from export.architecture import Graphs
 from export.layers.scores import within
-from serving.bundle import Graph, ImageSpec, Role
-from serving.bundle import Tensor as Port
-from serving.planning.buckets import fixed_width
+from inference.bundle.manifest import Graph, ImageSpec, Role
+from inference.bundle.manifest import Tensor as Port
+from inference.tasks.shared.length_buckets import fixed_width
 from tests.export.conftest import TwinPair
-from tests.export.interleaved import IMAGES, interleaved_inputs, normalised, planted, prompt_images
+from tests.export.models.interleaved import (
+    IMAGES,
+    interleaved_inputs,
+    normalised,
+    planted,
+    prompt_images,
+)
 from tests.export.step_calls import StepCalls, feeds, outputs_of, prefill, teacher_forced
 
 Expected = tuple[Tensor, Tensor | None, Tensor | None]

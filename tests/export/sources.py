@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.bundle import Bundle, Role
+from inference.bundle.manifest import Bundle, Role
 
 
 def source(bundle: Bundle, random: np.random.Generator, length: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from export.architecture import Graphs
-from serving.bundle import Graph, Growth, Role, State
+from inference.bundle.manifest import Graph, Growth, Role, State
 
 
 def teacher_forced(

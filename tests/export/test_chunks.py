@@ -7,9 +7,9 @@ import onnxruntime
 import pytest
 import torch
 
-from export.judge import TOLERANCE
-from export.probe import Admitted, Probe, StepLoop
-from export.verify import bundle_path, onnx_run
+from export.parity.judge import TOLERANCE
+from export.parity.parity_inputs import Admitted, Probe, StepLoop
+from export.parity.verify import bundle_path, onnx_run
 from tests.export.conftest import Bundles, Twins
 from tests.export.oracle import difference
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from export.judge import TOLERANCE
+from export.parity.judge import TOLERANCE
+from export.parity.verify import verify
 from export.registry import architecture
-from export.verify import verify
-from tests.export import faults_encoders, faults_perceiver
 from tests.export.conftest import Bundles, Twins, lowered
+from tests.export.faults import faults_encoders, faults_perceiver
 
 FAULTS = faults_encoders.FAULTS | faults_perceiver.FAULTS
 ENCODERS = tuple(dict.fromkeys(name for name, _ in FAULTS))

@@ -13,13 +13,14 @@ from onnx import numpy_helper
 from torch import nn
 
 from export.architecture import Graphs
-from export.judge import TOLERANCE
 from export.layers.attention import Attention
+from export.parity.judge import TOLERANCE
+from export.parity.verify import ParityError, bundle_path, verify
 from export.registry import families
 from export.twin import EXPORTED
-from export.verify import ParityError, bundle_path, verify
-from serving.bundle import Bundle
-from tests.export import (
+from inference.bundle.manifest import Bundle
+from tests.export.conftest import Bundles, TwinPair, Twins
+from tests.export.faults import (
     faults_captioners,
     faults_encoders,
     faults_interleaved,
@@ -29,9 +30,8 @@ from tests.export import (
     faults_seq2seq,
     faults_vision,
 )
-from tests.export.conftest import Bundles, TwinPair, Twins
-from tests.export.faults import GENERAL_FAULTS, OWN_FAULTS, Fault
-from tests.export.faults_decoders import DECODER_FAULTS
+from tests.export.faults.faults import GENERAL_FAULTS, OWN_FAULTS, Fault
+from tests.export.faults.faults_decoders import DECODER_FAULTS
 from tests.export.oracle import compare, difference
 from tests.export.twins import build
 

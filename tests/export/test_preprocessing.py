@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from export.checkpoint import Checkpoint
-from export.image import image_spec
-from export.manifest import preprocessing
+from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.image_recipe import image_spec
+from export.pipeline.manifest import preprocessing
 from export.registry import architecture, families
-from export.tokenizer import fast_tokenizer, languages, mask_token, sentencepiece_pair
+from export.tokenizer.tokenizer import fast_tokenizer, languages, mask_token, sentencepiece_pair
 from export.twin import EXPORTED
-from serving.bundle import Role
-from serving.errors import CheckpointError
+from inference.bundle.manifest import Role
+from inference.errors import CheckpointError
 from tests.export.twins import build
 
 VIT = {

@@ -9,11 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.probe import Probe, output_row, single_row, stateless_feeds, without_padding
+from export.parity.parity_inputs import (
+    Probe,
+    output_row,
+    single_row,
+    stateless_feeds,
+    without_padding,
+)
 from export.registry import ARCHITECTURES, architecture
-from serving.bundle import Graph, Manifest, Role, SourceInfo, Tensor, TokenizerSpec
+from inference.bundle.manifest import Graph, Manifest, Role, SourceInfo, Tensor, TokenizerSpec
 
-MODULES = ("export.probe", "export.verify", "export.publish", "export.to_onnx")
+MODULES = (
+    "export.parity.parity_inputs",
+    "export.parity.verify",
+    "export.pipeline.publish",
+    "export.graphs.to_onnx",
+)
 NAMES = {
     *ARCHITECTURES,
     *(module.rpartition(".")[2] for module in ARCHITECTURES.values()),

@@ -10,12 +10,12 @@ import onnxruntime
 import pytest
 import torch
 
-from export.image_graphs import with_attention
-from export.judge import TOLERANCE
+from export.graphs.to_onnx import to_onnx
+from export.parity.judge import TOLERANCE
 from export.registry import architecture
-from export.to_onnx import to_onnx
-from serving.bundle import Role
-from serving.errors import CheckpointError
+from export.text_encoders.image_graphs import with_attention
+from inference.bundle.manifest import Role
+from inference.errors import CheckpointError
 from tests.export.conftest import TwinPair, Twins
 from tests.export.oracle import normalised, random_inputs
 

@@ -9,9 +9,9 @@ import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from export.checkpoint import Checkpoint
-from export.tokenizer import fast_tokenizer
-from tests.export.tiny_tokenizers import write_folder
+from export.checkpoint.checkpoint import Checkpoint
+from export.tokenizer.tokenizer import fast_tokenizer
+from tests.export.tokenizer.tiny_tokenizers import write_folder
 
 NAMES = ["input_ids", "attention_mask"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import export
-from export.manifest import Request, content_hash
+from export.pipeline.manifest import Request, content_hash
 from export.registry import ARCHITECTURES
 from export.source_hash import PIPELINE, imported_sources, source_hash
 from export.twin import EXPORTED
@@ -84,7 +84,9 @@ def test_content_of_a_bundle_includes_the_code_of_its_architecture(
     checkpoint, request = twins("marian", EXPORTED).checkpoint, Request("x")
     before = content_hash(checkpoint, request)
     assert content_hash(checkpoint, request) == before
-    monkeypatch.setattr("export.manifest.source_hash", lambda module: f"edited {module}")
+    monkeypatch.setattr("export.pipeline.manifest.source_hash", lambda module: f"edited {module}")
     edited = content_hash(checkpoint, request)
-    monkeypatch.setattr("export.manifest.source_hash", lambda module: "edited export.models.marian")
+    monkeypatch.setattr(
+        "export.pipeline.manifest.source_hash", lambda module: "edited export.models.marian"
+    )
     assert content_hash(checkpoint, request) == edited != before

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from export.architecture import Architecture
-from export.manifest import Request, build_manifest
+from export.pipeline.manifest import Request, build_manifest
 from export.registry import architecture
-from serving.bundle import Manifest
-from serving.errors import BundleError
+from inference.bundle.manifest import Manifest
+from inference.errors import BundleError
 from tests.export.conftest import Twins
 
 CONFIG = next(iter(architecture("clip").twin.configs))

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import torch
 
-from export.cli import export
-from export.quantize import Precision
-from serving.bundle import Bundle
-from serving.bundle_reader import newest_bundle
-from serving.engine.decoder import decode
-from serving.engine.request import EngineRequest
-from serving.engine.runners.ort.runner import OrtRunner
-from serving.loading import load_model
-from serving.planning.calls import Generated
-from serving.planning.limits import TaskLimits
-from serving.tasks import TASKS
-from tests.export.text_folders import SENTENCES, write
+from export.pipeline.cli import export
+from export.precision import Precision
+from inference.bundle.manifest import Bundle
+from inference.bundle.reader import newest_bundle
+from inference.engine.engine_core import decode
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.search.request import EngineRequest
+from inference.tasks import TASKS
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.model_calls import Generated
+from serving.load_model import load_model
+from tests.export.checkpoint.text_folders import SENTENCES, write
 
 pytestmark = pytest.mark.slow
 

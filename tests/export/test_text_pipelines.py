@@ -19,16 +19,16 @@ import transformers
 from tokenizers.processors import TemplateProcessing
 from transformers.pipelines import pipeline
 
-from export.cli import export
-from export.quantize import Precision
-from serving.bundle_reader import newest_bundle
-from serving.loading import load_model
-from serving.planning.calls import InferCall, Outputs
-from serving.planning.limits import TaskLimits
-from serving.planning.loaded_model import LoadedModel
-from serving.tasks import TASKS
+from export.pipeline.cli import export
+from export.precision import Precision
+from inference.bundle.reader import newest_bundle
+from inference.tasks import TASKS
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import InferCall, Outputs
+from serving.load_model import load_model
 from tests.export.twins import randomise
-from tests.serving.processing.tokenizer_files import CORPUS, NASTY, trained
+from tests.inference.processing.tokenizer_files import CORPUS, NASTY, trained
 from triptych.messages import Response
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]

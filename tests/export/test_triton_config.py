@@ -13,7 +13,7 @@ from export.architecture import Graphs
 from export.registry import families
 from export.triton_config import generator_config, stateless_config
 from tests.export.conftest import Bundles
-from tests.export.test_publish import IMAGE, TEXT
+from tests.export.pipeline.test_publish import IMAGE, TEXT
 from tests.export.twins import interface
 
 COMMITTED = Path(__file__).parents[2] / "model_repository"

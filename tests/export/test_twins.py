@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from export.judge import TOLERANCE
+from export.parity.judge import TOLERANCE
+from export.parity.verify import verify
 from export.registry import architecture, families
 from export.twin import EXPORTED
-from export.verify import verify
-from serving.errors import CheckpointError
+from inference.errors import CheckpointError
 from tests.export.conftest import Bundles, Twins
 from tests.export.oracle import compare, difference
 from tests.export.twins import every_config

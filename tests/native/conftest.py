@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from export.publish import config
-from serving.bundle import MANIFEST, Bundle
-from serving.bundle_reader import newest_bundle
+from export.pipeline.publish import config
+from inference.bundle.manifest import MANIFEST, Bundle
+from inference.bundle.reader import newest_bundle
 from serving.triton import TritonServer, TritonSettings, server
 from serving.triton.installation import Installation, find_installation
 from serving.triton.stubs import running_stubs

@@ -12,10 +12,10 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from export.framing import Framing
-from export.probe import Feeds, Probe, comparable, stateless_feeds
-from serving.bundle import Bundle, Graph
-from serving.bundle_reader import newest_bundle
+from export.parity.parity_inputs import Feeds, Probe, comparable, stateless_feeds
+from export.tokenizer.special_token_templates import Framing
+from inference.bundle.manifest import Bundle, Graph
+from inference.bundle.reader import newest_bundle
 from serving.triton import TritonServer
 from tests.native.conftest import JOINED, PRECISIONS, STATELESS
 from tests.serving.triton.tiny import http

@@ -1,4 +1,4 @@
-"""Outside `serving/tasks` no file of serving names a task or an architecture.
+"""Outside `inference/tasks` no file of serving names a task or an architecture.
 
 Dialects of other APIs are the exception: they translate a foreign route to one task. So is what
 one of them needs for documents, whose formats have words such as `tag` and `embed` of their own.
@@ -15,13 +15,12 @@ from triptych.tasks import TASKS
 ROOT = Path(__file__).parents[2]
 DIALECTS = ROOT / "serving" / "gateway" / "dialects"
 DOCUMENTS = ROOT / "serving" / "documents"
-FOREIGN = {*DIALECTS.rglob("*.py"), *DOCUMENTS.rglob("*.py")} - {
-    DIALECTS / f"{name}.py" for name in ("native", "bodies")
-}
+FOREIGN = {*DIALECTS.rglob("*.py"), *DOCUMENTS.rglob("*.py")} - {DIALECTS / "native.py"}
 SOURCES = [
     path
-    for path in sorted((ROOT / "serving").rglob("*.py"))
-    if ROOT / "serving" / "tasks" not in path.parents and path not in FOREIGN
+    for package in ("inference", "serving")
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if ROOT / "inference" / "tasks" not in path.parents and path not in FOREIGN
 ]
 TASK_NAMES = {name for task in TASKS.values() for name in (task.name, task.method)}
 ORDINARY = {"score"}
@@ -48,7 +47,7 @@ def named(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
         elif isinstance(node, ast.ImportFrom):
-            if node.module and node.module.startswith(("serving.tasks.", "triptych.tasks.")):
+            if node.module and node.module.startswith(("inference.tasks.", "triptych.tasks.")):
                 yield node.module.rpartition(".")[2]
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.Name) and node.id not in ORDINARY:

@@ -31,7 +31,7 @@ onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecution
 """
 IMPORTERS = sorted(
     str(file.relative_to(ROOT).with_suffix("")).replace("/", ".")
-    for package in ("serving", "export", "benchmarks")
+    for package in ("inference", "serving", "export", "benchmarks")
     for file in (ROOT / package).rglob("*.py")
     if ".cache" not in file.parts and "import onnxruntime" in file.read_text()
 )
@@ -77,7 +77,7 @@ def test_modules_of_ours_switch_it_off(tmp_path: Path) -> None:
 
 
 def test_all_modules_that_load_it_are_known() -> None:
-    assert {"serving.backends.onnxruntime.graph_sessions", "export.verify"} <= set(IMPORTERS)
+    assert {"inference.stateless.graph_sessions", "export.parity.verify"} <= set(IMPORTERS)
     # Triton imports a backend's model.py itself, before any package of ours.
     assert not [name for name in IMPORTERS if name.endswith(".model")]
 

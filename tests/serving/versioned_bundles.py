@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from export.publish import next_version, publish, staging
-from serving.bundle import (
+from export.pipeline.publish import next_version, publish, staging
+from inference.bundle.manifest import (
     Graph,
     Growth,
     ImageSpec,
@@ -26,7 +26,7 @@ from serving.bundle import (
     Tensor,
     TokenizerSpec,
 )
-from serving.generation import Generation
+from inference.generation import Generation
 
 MOST_VERSIONS = 12
 WORDS = ("<pad>", "</s>", "a", *(f"v{number}" for number in range(1, MOST_VERSIONS + 1)))

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from export.cuda.half_precision import halve
-from export.tensorrt.checks import check_constants
-from export.tensorrt.lowering import for_tensorrt
-from export.tensorrt.operators import TENSORRT, check_operators
-from export.tensorrt.profiles import check_profiles, with_profiles
-from export.to_onnx import to_onnx
-from serving.bundle import Graph, Limits
-from serving.errors import SetupError
+from export.graphs.to_onnx import to_onnx
+from export.targets.cuda.half_precision import halve
+from export.targets.tensorrt.checks import check_constants
+from export.targets.tensorrt.lowering import for_tensorrt
+from export.targets.tensorrt.operators import TENSORRT, check_operators
+from export.targets.tensorrt.profiles import check_profiles, with_profiles
+from inference.bundle.manifest import Graph, Limits
+from inference.errors import SetupError
 from serving.tensorrt.builder import Target, build_plan
 from tests.export.twins import build, generators, interface
 from tests.tensorrt.test_architectures import LOW

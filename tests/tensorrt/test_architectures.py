@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from export.cuda.half_precision import halve
+from export.graphs.to_onnx import to_onnx
 from export.registry import architecture, families
-from export.tensorrt.checks import check_constants
-from export.tensorrt.lowering import for_tensorrt
-from export.tensorrt.operators import TENSORRT, check_operators
-from export.tensorrt.profiles import with_profiles
-from export.to_onnx import to_onnx
+from export.targets.cuda.half_precision import halve
+from export.targets.tensorrt.checks import check_constants
+from export.targets.tensorrt.lowering import for_tensorrt
+from export.targets.tensorrt.operators import TENSORRT, check_operators
+from export.targets.tensorrt.profiles import with_profiles
 from export.twin import EXPORTED
-from serving.bundle import Graph, Limits
-from serving.errors import SetupError
+from inference.bundle.manifest import Graph, Limits
+from inference.errors import SetupError
 from serving.tensorrt.builder import Target, build_plan
 from tests.export.twins import image_recipe
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.bundle import Bundle
-from serving.bundle_reader import newest_bundle
+from inference.bundle.manifest import Bundle
+from inference.bundle.reader import newest_bundle
 from serving.tensorrt.builder import Target
 from serving.tensorrt.building import Builds
 from serving.tensorrt.plan_folder import PlanFolder

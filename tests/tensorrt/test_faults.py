@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from onnx import defs
 
-from export.cuda.half_precision import halve
-from export.cuda.islands import Islands
-from export.cuda.kernels import Kernels
-from export.tensorrt.checks import check_constants, check_positions
-from export.tensorrt.operators import TENSORRT, check_operators, operators
-from export.tensorrt.profiles import check_profiles, with_profiles
-from export.verify import bundle_path
-from serving.bundle import Graph, Limits, Profile, Role, Tensor
-from serving.bundle_reader import newest_bundle
-from serving.errors import SetupError
+from export.parity.verify import bundle_path
+from export.targets.cuda.float32_nodes import Islands
+from export.targets.cuda.half_precision import halve
+from export.targets.cuda.kernels import Kernels
+from export.targets.tensorrt.checks import check_constants, check_positions
+from export.targets.tensorrt.operators import TENSORRT, check_operators, operators
+from export.targets.tensorrt.profiles import check_profiles, with_profiles
+from inference.bundle.manifest import Graph, Limits, Profile, Role, Tensor
+from inference.bundle.reader import newest_bundle
+from inference.errors import SetupError
 from serving.tensorrt.builder import Target, build_plan
-from tests.export.cuda.graphs import node, save
-from tests.export.tensorrt.test_checks import normalised, with_table
+from tests.export.targets.cuda.graphs import node, save
+from tests.export.targets.tensorrt.test_checks import normalised, with_table
 from tests.tensorrt.test_examples import CHECKPOINTS
 from triptych.cli import run
 

@@ -22,7 +22,7 @@ FLAGS = {
     "state_memory": "Memory for all caches of a generator: 2GiB, 512MiB.",
     "prefix_memory": "Prefix cache: 256MiB; 0 disables it.",
 }
-"""By field of `serving.capacity.CapacitySettings`, which has the defaults."""
+"""By field of `serving.settings.capacity.CapacitySettings`, which has the defaults."""
 
 
 def with_capacity_flags(command: Callable[..., int]) -> Callable[..., int]:
@@ -62,7 +62,7 @@ def _flag(name: str, text: str) -> inspect.Parameter:
 
 
 def _validated(given: dict[str, str | None]) -> CapacityFlags:
-    settings = imported("serving.capacity", "serve-cpu").CapacitySettings
+    settings = imported("serving.settings.capacity", "serve-cpu").CapacitySettings
     flags = {name: value for name, value in given.items() if value is not None}
     capacity: CapacityFlags = settings.of(flags).parameters()
     return capacity

@@ -9,4 +9,4 @@ from triptych.commands.lazy_import import forwarded, imported
 
 def export(context: typer.Context) -> int:
     """Export checkpoints as verified bundles into the model repository."""
-    return forwarded(imported("export.cli", "export").export, context)
+    return forwarded(imported("export.pipeline.cli", "export").export, context)

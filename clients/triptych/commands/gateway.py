@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def gateway(context: typer.Context) -> int:
     """Serve HTTP and gRPC in front of a running Triton; SIGTERM stops it."""
-    settings = imported("serving.settings", "serve-cpu").GatewaySettings
+    settings = imported("serving.settings.gateway_settings", "serve-cpu").GatewaySettings
     return forwarded(_command(settings), context)
 
 

@@ -102,7 +102,7 @@ def triton(
         plans=plans,
         device=imported("serving.triton.devices", "serve-cpu").ServedDevice.of(device),
         otlp_endpoint=otlp_endpoint,
-        capacity=imported("serving.capacity", "serve-cpu").CapacitySettings.of(capacity),
+        capacity=imported("serving.settings.capacity", "serve-cpu").CapacitySettings.of(capacity),
     )
     code: int = server.run_triton(settings, json_output=json_output)
     return code

@@ -10,15 +10,15 @@ import numpy as np
 from safetensors import safe_open
 from tokenizers import Tokenizer
 
-from export.checkpoint import load, open_checkpoint
+from export.checkpoint.checkpoint import load, open_checkpoint
 from export.examples.scores.gazette import LENGTHS, exact_share, length_score, score
 from export.examples.scores.translation import Translate, remembering
 from export.examples.texts.splits import Split
-from export.manifest import Request, build_manifest, preprocessing
+from export.parity.torch_runner import TorchRunner
+from export.pipeline.manifest import Request, build_manifest, preprocessing
 from export.registry import architecture
-from export.torch_runner import TorchRunner
-from serving.engine.decoder import decode
-from serving.engine.request import EngineRequest
+from inference.engine.engine_core import decode
+from inference.engine.search.request import EngineRequest
 
 _CARD = Template("""\
 ---

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from export.examples.own_data.parallel_text import read_text
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 NAMES = tuple(f"captions{suffix}" for suffix in (".txt", ".tsv", ".csv", ".jsonl"))
 """Looked for in the folder where no file is given; and Hugging Face's names of the same forms."""

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.examples.own_data.caption_file import Caption, listed
-from serving.bundle import ImageSpec
-from serving.errors import PayloadTooLarge, SetupError, UnsupportedImage
-from serving.processing.image import decode_image, prepare_image
+from inference.bundle.manifest import ImageSpec
+from inference.errors import PayloadTooLarge, SetupError, UnsupportedImage
+from inference.processing.image import decode_image, prepare_image
 
 LEAST_PICTURES = 20
 

@@ -28,8 +28,8 @@ from export.examples.scores.scenes import CaptionFunction
 from export.examples.training.caption_batches import END_OF_TEXT, IGNORED
 from export.examples.training.captioner import build_model, build_tokenizer, captioner
 from export.examples.training.loop import normalised, weight_groups
-from serving.bundle import ImageSpec
-from serving.errors import SetupError
+from inference.bundle.manifest import ImageSpec
+from inference.errors import SetupError
 
 MAX_TOKENS = 128
 """Of a caption with its end; longer captions are left out."""

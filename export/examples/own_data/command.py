@@ -23,7 +23,7 @@ from export.examples.own_data.parallel_text import read_parallel_text
 from export.examples.own_data.resumable_training import Progress
 from export.examples.own_data.training_folder import TrainingFolder
 from export.examples.training.captioner import PATCH
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 console = Console(highlight=False)
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 LEAST_PAIRS = 20
 

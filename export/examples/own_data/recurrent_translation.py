@@ -33,7 +33,7 @@ from export.examples.training.bahdanau import (
 from export.examples.training.gazette_translator import translator
 from export.examples.training.translation import Example
 from export.models.bahdanau import Bahdanau, read_config
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 _MARKS = r"[^\w\s'▁]"
 """Characters that are words of their own; ▁ stands for a space."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 SETTINGS, STATE, WEIGHTS = "training.json", "training_state.pt", "model.safetensors"
 

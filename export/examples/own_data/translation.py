@@ -35,7 +35,7 @@ from export.examples.training.translation import (
     optimisation,
 )
 from export.examples.training.translator import translator
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 _DROPOUT = 0.1
 _CARD = Template("""\

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from transformers import MarianMTModel, MarianTokenizer
 
-from export.checkpoint import load, open_checkpoint
-from export.decoding.transformer import Align
+from export.checkpoint.checkpoint import load, open_checkpoint
+from export.decoder_graphs.transformer import Align
 from export.examples.scores.gazette import Reading
 from export.examples.scores.inversions import inversion_shares
 from export.examples.training.translator import CHECKPOINT

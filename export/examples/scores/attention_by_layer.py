@@ -13,12 +13,12 @@ from PIL import Image
 from transformers import GPT2Tokenizer, VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from export.checkpoint import load, open_checkpoint
-from export.decoding.transformer import Align
+from export.checkpoint.checkpoint import load, open_checkpoint
+from export.checkpoint.image_recipe import image_spec
+from export.decoder_graphs.transformer import Align
 from export.examples.scores.attention import TokenMap, attention_scores
 from export.examples.scores.scenes import TEST_SEED
 from export.examples.training.captioner import OUTPUT
-from export.image import image_spec
 from export.models.vision_encoder_decoder import ARCHITECTURE
 
 

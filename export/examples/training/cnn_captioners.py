@@ -23,7 +23,7 @@ from transformers import GPT2Tokenizer
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from export.architecture import Architecture
-from export.checkpoint import WEIGHTS, load, open_checkpoint
+from export.checkpoint.checkpoint import WEIGHTS, load, open_checkpoint
 from export.examples.scenes.rendering import SIDE
 from export.examples.scores.attention import ObserveFunction, TokenMap
 from export.examples.training import soft_captioner

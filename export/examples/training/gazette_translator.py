@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from export.architecture import Graphs
-from export.checkpoint import load, open_checkpoint
+from export.checkpoint.checkpoint import load, open_checkpoint
 from export.examples.scores.gazette import (
     Read,
     Reading,
@@ -24,12 +24,12 @@ from export.examples.scores.gazette import (
 from export.examples.scores.translation import Translate, remembering
 from export.examples.texts.gazette import FAMOUS
 from export.examples.texts.splits import Split
-from export.manifest import Request, build_manifest, preprocessing
 from export.models.bahdanau import ARCHITECTURE, Bahdanau
-from export.torch_runner import TorchRunner
-from serving.bundle import Manifest
-from serving.engine.decoder import decode
-from serving.engine.request import EngineRequest, Hypothesis
+from export.parity.torch_runner import TorchRunner
+from export.pipeline.manifest import Request, build_manifest, preprocessing
+from inference.bundle.manifest import Manifest
+from inference.engine.engine_core import decode
+from inference.engine.search.request import EngineRequest, Hypothesis
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "example-en-fr"
 _CARD = Template("""\

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from transformers import GPT2Tokenizer
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from export.checkpoint import WEIGHTS, load, open_checkpoint
+from export.checkpoint.checkpoint import WEIGHTS, load, open_checkpoint
 from export.examples.scenes.rendering import SIDE
 from export.examples.scores.attention import ObserveFunction, TokenMap
 from export.models.show_attend_tell import ARCHITECTURE, ShowAttendTell, read_config

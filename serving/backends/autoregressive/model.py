@@ -1,7 +1,7 @@
 """Triton backend `autoregressive`: hosts an engine beside its caches (decision D3).
 
-One decoupled request is one sequence (`serving/codec.py`). `execute` only queues requests; the
-response thread sends what the engine emits.
+One decoupled request is one sequence (`inference/engine/codec.py`). `execute` only queues
+requests; the response thread sends what the engine emits.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb
 
-from serving import codec
+from inference.bundle.manifest import Bundle, Role
+from inference.bundle.reader import open_bundle
+from inference.engine import codec
+from inference.engine.codec import Arrays, decode_request
+from inference.engine.engine import Engine
+from inference.engine.memory import check_memory
+from inference.engine.runner_factory import SPARE_BYTES, make_runner
+from inference.engine.search.request import Cancelled, EngineRequest, Failed
+from inference.engine.validation import RequestValidator
+from inference.errors import BundleError, InvalidRequest
+from inference.generation import Generation
+from inference.processing.grammars import GrammarCompiler
+from inference.processing.text import load_tokenizer
+from inference.processing.words import WordEdges
+from inference.stateless.parameters import text_parameters
 from serving.backends.autoregressive.pending_queue import PendingQueue
 from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
-from serving.backends.heartbeat import Heartbeat
-from serving.backends.instance import TritonMetrics, assert_interpreter, text_parameters
-from serving.bundle import Bundle, Role
-from serving.bundle_reader import open_bundle
-from serving.capacity import CapacitySettings
-from serving.codec import Arrays, decode_request
-from serving.engine.engine import Engine
-from serving.engine.memory import check_memory
-from serving.engine.request import Cancelled, EngineRequest, Failed
-from serving.engine.runners.factory import SPARE_BYTES, make_runner
-from serving.engine.validation import RequestValidator
-from serving.errors import BundleError, InvalidRequest
-from serving.generation import Generation
-from serving.heartbeat import COUNTERS, GAUGES
-from serving.processing.grammars import GrammarCompiler
-from serving.processing.text import load_tokenizer
-from serving.processing.words import WordEdges
+from serving.backends.instance import TritonMetrics, assert_interpreter
+from serving.liveness.heartbeat import COUNTERS, GAUGES
+from serving.liveness.model_heartbeat import Heartbeat
+from serving.settings.capacity import CapacitySettings
 
 
 class TritonPythonModel:

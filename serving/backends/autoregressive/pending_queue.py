@@ -11,9 +11,9 @@ from __future__ import annotations
 import queue
 import threading
 
+from inference.engine.engine import Engine
+from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed, TokenChunk
 from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
-from serving.engine.engine import Engine
-from serving.engine.request import Cancelled, EngineRequest, Event, Failed, TokenChunk
 
 _Item = tuple[str, PendingResponse, EngineRequest] | None
 """A request's id, its response and the request; None closes the queue."""

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVarTuple
 
-from serving.codec import Arrays, encode_chunks, encode_error, encode_finished
-from serving.engine.request import Event, Failed, Finished, TokenChunk
-from serving.engine.sequence import SequenceState
+from inference.engine.codec import Arrays, encode_chunks, encode_error, encode_finished
+from inference.engine.search.request import Event, Failed, Finished, TokenChunk
+from inference.engine.sequence import SequenceState
 
 CANCELLATION_POLL_S = 1.0
 """For direct clients of Triton; the gateway sends an abort (`pending_queue`). Each poll is a round

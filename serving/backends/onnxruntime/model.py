@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from serving.backends.onnxruntime.graph_sessions import GraphSessions
+from inference.stateless.graph_sessions import GraphSessions
 from serving.backends.stateless_model import StatelessModel
 
 

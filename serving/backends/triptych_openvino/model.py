@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from serving.backends.errors import InvalidArgument
+from inference.stateless.compiled_graphs import CompiledGraphs
+from inference.stateless.invalid_argument import InvalidArgument
 from serving.backends.stateless_model import StatelessModel
-from serving.backends.triptych_openvino.compiled_graphs import CompiledGraphs
 
 
 class TritonPythonModel(StatelessModel):

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 from starlette.datastructures import Headers
 
-from serving.errors import InvalidRequest
-from serving.gateway.dialects.bodies import read_json
-from serving.gateway.openapi import SECURITY, errors
-from serving.gateway.service import Service
+from inference.errors import InvalidRequest
+from serving.gateway.http.bodies import read_json
+from serving.gateway.http.openapi import SECURITY, errors
+from serving.gateway.requests.service import Service
 from triptych.glossaries import (
     Glossary,
     GlossaryInfo,

@@ -23,16 +23,17 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 from starlette.datastructures import Headers
 
-from serving.errors import ServingError
-from serving.gateway.answers import Answer, TaskRequest, Timings
-from serving.gateway.auth import Keys
-from serving.gateway.dialects.bodies import read_message
+from inference.errors import ServingError
+from inference.tasks import TASKS
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.glossary_routes import glossary_routes
-from serving.gateway.openapi import SECURITY, errors, operation
-from serving.gateway.respond import respond
-from serving.gateway.service import Service
-from serving.planning.served_task import AnyTask
-from serving.tasks import TASKS
+from serving.gateway.http.bodies import read_message
+from serving.gateway.http.handle_request import respond
+from serving.gateway.http.openapi import SECURITY, errors, operation
+from serving.gateway.observability.timings import Timings
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import Answer, TaskRequest
 from triptych.messages import Chunk, ErrorBody, ErrorResponse, ModelList
 
 _DONE = b"data: [DONE]\n\n"

@@ -16,14 +16,14 @@ from benchmarks.gpu import __main__ as gpu_check
 from benchmarks.gpu import speed, stateless
 from benchmarks.gpu.card import Card, bandwidth, differences
 from benchmarks.gpu.outcome import Outcome, table
-from export.quantize import Precision
+from export.precision import Precision
 from export.twin import EXPORTED
-from serving.bundle import Bundle
-from serving.engine.runners.ort.bound_graph import BoundGraph
-from serving.generation import Generation
+from inference.bundle.manifest import Bundle
+from inference.engine.runners.ort.bound_graph import BoundGraph
+from inference.generation import Generation
 from tests.export.conftest import Bundles, bundles, twins
-from tests.serving.engine.host_device import HostDevice
-from tests.serving.engine.toy_bundles import attention_bundle, language_bundle, recurrent_bundle
+from tests.inference.engine.host_device import HostDevice
+from tests.inference.engine.toy_bundles import attention_bundle, language_bundle, recurrent_bundle
 
 __all__ = ["bundles", "twins"]
 

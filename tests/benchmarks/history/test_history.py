@@ -17,7 +17,7 @@ from benchmarks.history.command import compare
 from benchmarks.history.tables import tables
 from export.examples.history import GROUPS
 from export.examples.history.system import CHECKPOINTS, Ask, Curve, Group, Measure, System
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 app = typer.Typer()
 app.command()(compare)

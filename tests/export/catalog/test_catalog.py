@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from export.catalog.command import catalog
 from export.catalog.entries import Entry, Listed, entry, listed
-from export.manifest import tasks
+from export.pipeline.manifest import tasks
 from export.registry import ARCHITECTURES, architecture
 from export.registry import tasks as registered_tasks
 

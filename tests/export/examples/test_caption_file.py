@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from export.examples.own_data.caption_file import Caption, find_captions, read_captions
-from serving.errors import SetupError
+from inference.errors import SetupError
 
 FORMS = {
     "captions.txt": "\ufeffa.png\tone  picture\r\n\nb c.png\t two,\twith a tab\n",

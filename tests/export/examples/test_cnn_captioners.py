@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 from transformers import GPT2Tokenizer
 
-from export.checkpoint import open_checkpoint
+from export.checkpoint.checkpoint import open_checkpoint
+from export.checkpoint.image_recipe import image_spec
 from export.examples.scores.scenes import caption_words_right, heldout_pictures
 from export.examples.training.cnn_captioners import (
     SHARED,
@@ -24,8 +25,7 @@ from export.examples.training.cnn_captioners import (
 )
 from export.examples.training.soft_captioner import text
 from export.examples.training.train_cnn_captioners import Captioning
-from export.image import image_spec
-from serving.bundle import Role
+from inference.bundle.manifest import Role
 from tests.export.step_calls import teacher_forced
 
 each_system = pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)

@@ -19,7 +19,7 @@ from export.examples.texts.episodes import (
     lessons,
     questions,
 )
-from serving.planning import fewshot
+from inference.tasks.generation import fewshot
 from triptych.tasks.generate import Example
 
 LOOKUPS = [family for family in FRESH if family.is_lookup]

@@ -13,7 +13,7 @@ from export.examples.texts.everyday_sentences import (
     unrelated_sentences,
 )
 from export.examples.texts.splits import Split
-from export.iso639 import THREE_LETTERS
+from export.tokenizer.iso639 import THREE_LETTERS
 
 COUNT = 600
 

@@ -36,7 +36,7 @@ from export.examples.training.flamingo_model import (
     build_tokenizer,
 )
 from export.examples.training.flamingo_tower import ATTRIBUTES, AttributeTask, labels
-from serving.planning.image_places import ImagePlaces
+from inference.tasks.generation.image_places import ImagePlaces
 
 COUNT, SEED = 20, 3  # questions of a score
 PLACES = ImagePlaces(place=PLACE, around=AROUND, begin="<s>")

@@ -15,7 +15,7 @@ from benchmarks.local_model import torch_graphs
 from export.examples.training.bahdanau import Batch, batches, save, write_settings
 from export.examples.training.gazette import FOLDERS, WORDS
 from export.examples.training.gazette_networks import CONFIGS, network, parameters
-from serving.bundle import Role
+from inference.bundle.manifest import Role
 from tests.export.step_calls import teacher_forced
 
 

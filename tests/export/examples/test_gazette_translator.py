@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from export.checkpoint import CONFIG
+from export.checkpoint.checkpoint import CONFIG
 from export.examples.scores.gazette import Read, alignment_share, exact_share
 from export.examples.texts.gazette import FAMOUS, sentences
 from export.examples.training.bahdanau import (

@@ -14,7 +14,7 @@ from transformers import VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 from typer.testing import CliRunner, Result
 
-from export.checkpoint import load, open_checkpoint
+from export.checkpoint.checkpoint import load, open_checkpoint
 from export.examples.own_data import resumable_training
 from export.examples.own_data.caption_file import read_captions
 from export.examples.own_data.captioned_pictures import CaptionedPictures, read_pictures
@@ -23,9 +23,9 @@ from export.examples.own_data.command import app
 from export.examples.scenes.captions import caption
 from export.examples.scenes.rendering import render
 from export.examples.scenes.scene import scenes
-from export.manifest import preprocessing
+from export.pipeline.manifest import preprocessing
 from export.registry import architecture
-from serving.errors import SetupError
+from inference.errors import SetupError
 from tests.export.conftest import TwinPair
 from tests.export.oracle import compare, difference
 
@@ -170,7 +170,7 @@ def test_missing_and_unreadable_pictures_are_named(folder: Path, tmp_path: Path)
 
 @pytest.mark.full
 def test_trained_checkpoint_is_exported(trained: Path, tmp_path: Path) -> None:
-    from export.cli import export
+    from export.pipeline.cli import export
 
     export(str(trained), repository=tmp_path)
     manifest = json.loads((tmp_path / trained.name / "1" / "bundle.json").read_text())

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from transformers import MarianMTModel
 from typer.testing import CliRunner, Result
 
-from export.checkpoint import load, open_checkpoint
+from export.checkpoint.checkpoint import load, open_checkpoint
 from export.examples.own_data import recurrent_translation as train_on_words
 from export.examples.own_data import resumable_training
 from export.examples.own_data import translation as train_on_text
@@ -21,9 +21,9 @@ from export.examples.own_data.command import app
 from export.examples.own_data.parallel_text import read_parallel_text
 from export.examples.texts.grammar import sentences
 from export.examples.training.bahdanau import word_level
-from export.manifest import preprocessing
+from export.pipeline.manifest import preprocessing
 from export.registry import architecture
-from serving.errors import SetupError
+from inference.errors import SetupError
 from tests.export.conftest import TwinPair
 from tests.export.oracle import compare, difference
 
@@ -212,7 +212,7 @@ def test_pairs_with_an_empty_side_are_left_out(tmp_path: Path) -> None:
 def test_trained_checkpoint_is_exported(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    from export.cli import export
+    from export.pipeline.cli import export
 
     folder: Path = request.getfixturevalue(name)
     export(str(folder), repository=tmp_path)

@@ -23,13 +23,13 @@ from transformers.models.qwen2 import modeling_qwen2 as qwen2
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from export.architecture import Lowering
+from export.graphs.to_onnx import to_onnx
 from export.layers.attention import CachedAttention, CrossAttention, SelfAttention
 from export.layers.heads import Heads, Rows
 from export.layers.relative import RelativePositions
 from export.layers.rotary import Rotary, linear_scaling, llama3_scaling
-from export.to_onnx import to_onnx
-from serving.bundle import Graph
-from serving.bundle import Tensor as Port
+from inference.bundle.manifest import Graph
+from inference.bundle.manifest import Tensor as Port
 from tests.export.oracle import difference
 from tests.export.twins import randomise
 

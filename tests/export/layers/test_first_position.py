@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from export.encoding.pooling import Pooling, PoolingMode
 from export.layers.attention import SelfAttention
 from export.layers.blocks import EncoderBlock
 from export.layers.heads import Heads
 from export.layers.mlp import MLP
 from export.models import bert, mpnet
-from serving.bundle import Role
+from export.text_encoders.pooling import Pooling, PoolingMode
+from inference.bundle.manifest import Role
 from tests.export.conftest import Twins
 
 WIDTH = 12

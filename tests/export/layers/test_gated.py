@@ -15,10 +15,10 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
 from export.architecture import Lowering
+from export.graphs.to_onnx import to_onnx
 from export.layers.mlp import GatedMLP
 from export.layers.norm import RMSNorm
-from export.to_onnx import to_onnx
-from serving.bundle import Graph, Tensor
+from inference.bundle.manifest import Graph, Tensor
 from tests.export.oracle import difference
 from tests.export.twins import randomise
 

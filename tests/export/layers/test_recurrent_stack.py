@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from export.architecture import Lowering
+from export.graphs.to_onnx import to_onnx
 from export.layers.cells import CELLS
 from export.layers.recurrent_stack import RecurrentLayer, RecurrentStack
-from export.to_onnx import to_onnx
-from serving.bundle import Graph, Role
-from serving.bundle import Tensor as Port
-from tests.export import recurrent_paper
+from inference.bundle.manifest import Graph, Role
+from inference.bundle.manifest import Tensor as Port
+from tests.export.models import recurrent_paper
 
 LENGTHS = torch.tensor([6, 3, 1], dtype=torch.int32)
 TOLERANCE = 2e-6

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from export.parity.verify import Report
 from export.report.checksums import checksums
 from export.twin import EXPORTED
-from export.verify import Report
-from serving.bundle import Bundle, SourceInfo
+from inference.bundle.manifest import Bundle, SourceInfo
 from tests.export.conftest import Bundles, Twins, lowered
 
 Published = Callable[..., Bundle]

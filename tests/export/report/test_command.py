@@ -15,9 +15,9 @@ import typer
 from onnx import numpy_helper
 from typer.testing import CliRunner
 
+from export.parity.verify import bundle_path
 from export.report.command import verify
-from export.verify import bundle_path
-from serving.bundle import Bundle
+from inference.bundle.manifest import Bundle
 from tests.export.report.conftest import Published, write_report
 
 app = typer.Typer()

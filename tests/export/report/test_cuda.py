@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from export.quantize import Precision
+from export.parity.verify import bundle_path
+from export.precision import Precision
 from export.report.checks import Verification
 from export.report.findings import Check, Status
 from export.twin import EXPORTED
-from export.verify import bundle_path
-from serving.bundle import MANIFEST, Bundle
+from inference.bundle.manifest import MANIFEST, Bundle
 from tests.export.conftest import Bundles, Twins
-from tests.export.cuda.bundles import on_cuda
 from tests.export.report.conftest import write_report
+from tests.export.targets.cuda.bundles import on_cuda
 
 
 def _published(

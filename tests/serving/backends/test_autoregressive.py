@@ -16,14 +16,13 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from serving import codec
-from serving.backends.autoregressive.response_sender import ResponseSender
-from serving.bundle import AlignmentSpec
-from serving.codec import (
+from inference.bundle.manifest import AlignmentSpec
+from inference.engine import codec
+from inference.engine.codec import (
     Arrays,
 )
-from serving.engine.decoder import decode
-from serving.engine.request import (
+from inference.engine.engine_core import decode
+from inference.engine.search.request import (
     Cancelled,
     EngineRequest,
     Failed,
@@ -31,13 +30,14 @@ from serving.engine.request import (
     Hypothesis,
     TokenChunk,
 )
-from serving.engine.sequence import SequenceState
-from serving.engine_stats import EngineStats
-from serving.errors import InvalidRequest
-from serving.generation import Generation
+from inference.engine.sequence import SequenceState
+from inference.errors import InvalidRequest
+from inference.generation import Generation
+from serving.backends.autoregressive.response_sender import ResponseSender
+from serving.liveness.engine_stats import EngineStats
 from serving.triton import TritonServer, TritonSettings
-from tests.serving.engine.fake_runner import FakeRunner
-from tests.serving.engine.toy_bundles import VOCABULARY, attention_bundle, attention_logits
+from tests.inference.engine.fake_runner import FakeRunner
+from tests.inference.engine.toy_bundles import VOCABULARY, attention_bundle, attention_logits
 from tests.serving.versioned_bundles import TOKENIZER, tokenizer_file
 
 PATIENCE_S = 30

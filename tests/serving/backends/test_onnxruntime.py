@@ -15,9 +15,9 @@ import tritonclient.grpc as triton
 from onnx import TensorProto, helper, numpy_helper
 from tritonclient.utils import InferenceServerException
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 from serving.triton import TritonServer, TritonSettings
-from tests.serving.tiny_bundles import graph, publish
+from tests.inference.tiny_bundles import graph, publish
 
 pytestmark = pytest.mark.integration
 

@@ -13,8 +13,9 @@ import tritonclient.grpc as triton
 from onnx import helper
 from tritonclient.utils import InferenceServerException
 
-from serving.backends.errors import InvalidArgument
+from inference.stateless.invalid_argument import InvalidArgument
 from serving.triton import TritonServer, TritonSettings
+from tests.inference.tiny_bundles import graph, publish
 from tests.serving.backends.test_onnxruntime import (
     FLOAT,
     INT64,
@@ -25,7 +26,6 @@ from tests.serving.backends.test_onnxruntime import (
     sums,
     tensor,
 )
-from tests.serving.tiny_bundles import graph, publish
 
 OPENVINO = 'backend: "triptych_openvino"'
 
@@ -94,7 +94,7 @@ def _saved(folder: Path) -> Path:
 
 
 def _compiled(file: Path, config: dict[str, Any]) -> Any:
-    from serving.backends.triptych_openvino.compiled_graphs import CompiledGraphs
+    from inference.stateless.compiled_graphs import CompiledGraphs
 
     return CompiledGraphs(file, config)
 

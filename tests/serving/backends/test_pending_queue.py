@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from inference.engine.engine import Engine
+from inference.engine.runners.candidates import Candidates
+from inference.engine.scheduler import Capacity
+from inference.engine.search.request import EngineRequest
 from serving.backends.autoregressive.pending_queue import PendingQueue
 from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
-from serving.engine.engine import Engine
-from serving.engine.request import EngineRequest
-from serving.engine.runners.candidates import Candidates
-from serving.engine.scheduler import Capacity
+from tests.inference.engine.fake_runner import FakeRunner
+from tests.inference.engine.toy_bundles import VOCABULARY, attention_bundle, attention_logits
 from tests.serving.backends.test_autoregressive import DEFAULTS, PATIENCE_S, FakeChannel
-from tests.serving.engine.fake_runner import FakeRunner
-from tests.serving.engine.toy_bundles import VOCABULARY, attention_bundle, attention_logits
 
 
 class GatedRunner(FakeRunner):
@@ -44,7 +44,7 @@ class Backend:
     """An engine with one waiting place behind a pending queue."""
 
     def __init__(self, folder) -> None:  # type: ignore[no-untyped-def]
-        from serving.engine.validation import RequestValidator
+        from inference.engine.validation import RequestValidator
 
         self.runner = GatedRunner()
         capacity = Capacity(waiting=1)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference.errors import InvalidRequest, PayloadTooLarge
 from serving.documents.html import Html
 from serving.documents.segment import Inline
-from serving.errors import InvalidRequest, PayloadTooLarge
 
 PAGE = """<!DOCTYPE html>
 <html lang=es><head><title>El mundo</title><style>p > a { color: red }</style>

@@ -14,20 +14,20 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from serving.bundle import Limits, Manifest, Role
-from serving.errors import ServingError, Unavailable
-from serving.gateway.app import create_app
-from serving.gateway.catalog import Catalog
-from serving.gateway.health import Readiness
-from serving.gateway.metrics import Metrics
-from serving.gateway.service import Service
-from serving.generation import Generation
-from serving.isolation.process import Process, Slot, WorkLimits
-from serving.planning.calls import Array, GenerateCall, Generated, InferCall, Outputs
-from serving.planning.incremental_text import Tokens
-from serving.planning.loaded_model import LoadedModel
-from serving.settings import GatewaySettings
-from tests.serving.text_models import (
+from inference.bundle.manifest import Limits, Manifest, Role
+from inference.errors import ServingError, Unavailable
+from inference.generation import Generation
+from inference.tasks.shared.incremental_text import Tokens
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Array, GenerateCall, Generated, InferCall, Outputs
+from serving.gateway.observability.metrics import Metrics
+from serving.gateway.requests.catalog import Catalog
+from serving.gateway.requests.health import Readiness
+from serving.gateway.requests.service import Service
+from serving.gateway.server.app import create_app
+from serving.process_pool.process import Process, Slot, WorkLimits
+from serving.settings.gateway_settings import GatewaySettings
+from tests.inference.text_models import (
     cross_encoder,
     image_classifier,
     mask_filler,
@@ -35,7 +35,7 @@ from tests.serving.text_models import (
     text_classifier,
     word_labeller,
 )
-from tests.serving.tiny_models import (
+from tests.inference.tiny_models import (
     IMAGE,
     WordTokenizer,
     embedded,
@@ -254,7 +254,7 @@ class LentSlot(Slot):
 def lent_processes() -> Iterator[None]:
     LentSlot.starter = ThreadPoolExecutor(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("serving.isolation.pool.Slot", LentSlot)
+        patch.setattr("serving.process_pool.pool.Slot", LentSlot)
         yield
     for _, process in LentSlot.kept:
         process.close()

@@ -8,11 +8,11 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.engine_stats import EngineStats
-from serving.errors import DeadlineExceeded, Overloaded, Unavailable
-from serving.gateway import health
-from serving.gateway.execution import INLINE_LIMIT
-from serving.gateway.health import Readiness
+from inference.errors import DeadlineExceeded, Overloaded, Unavailable
+from serving.gateway.requests import health
+from serving.gateway.requests.execution import INLINE_LIMIT
+from serving.gateway.requests.health import Readiness
+from serving.liveness.engine_stats import EngineStats
 from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
 
 BODY = {"texts": "hola"}

@@ -6,9 +6,9 @@ import httpx
 import numpy as np
 import pytest
 
-from serving.errors import Overloaded
+from inference.errors import Overloaded
+from tests.inference.tiny_models import image_file
 from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
-from tests.serving.tiny_models import image_file
 from triptych.messages import ModelList, TaskInputs
 from triptych.tasks.caption import CaptionResponse
 from triptych.tasks.embed import EmbedResponse

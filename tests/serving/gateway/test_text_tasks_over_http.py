@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.inference.tiny_models import image_file
 from tests.serving.gateway.conftest import Gateway, MakeGateway, all_models, error_of, text_models
-from tests.serving.tiny_models import image_file
 from triptych import triptych_pb2 as pb
 from triptych.conversion import from_proto, to_proto
 from triptych.messages import ModelList

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 from serving.tensorrt import bindings
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from serving.bundle import Bundle
-from serving.bundle_reader import open_bundle
-from serving.errors import SetupError
+from inference.bundle.manifest import Bundle
+from inference.bundle.reader import open_bundle
+from inference.errors import SetupError
 from serving.tensorrt.builder import Target
 from serving.tensorrt.building import Builds
 from serving.tensorrt.plan_folder import PlanFolder

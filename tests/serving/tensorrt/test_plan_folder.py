@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.bundle import Graph, Profile
-from serving.errors import SetupError
+from inference.bundle.manifest import Graph, Profile
+from inference.errors import SetupError
 from serving.tensorrt.plan_folder import PlanFolder
 from serving.tensorrt.plan_key import PlanKey, graph_hash
 

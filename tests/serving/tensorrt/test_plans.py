@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.bundle import Bundle
-from serving.bundle_reader import open_bundle
-from serving.errors import DeviceError
+from inference.bundle.manifest import Bundle
+from inference.bundle.reader import open_bundle
+from inference.errors import DeviceError
 from serving.tensorrt.plans import Plans, plan_folder, relative
 from tests.serving.triton.tiny import publish_times
 

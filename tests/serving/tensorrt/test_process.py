@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 from serving.tensorrt import __main__ as process
 from serving.tensorrt import library
 from serving.tensorrt.building import Builds

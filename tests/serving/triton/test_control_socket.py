@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from inference.errors import SetupError
 from serving import probe
-from serving.errors import SetupError
 from serving.triton.control_socket import ControlSocket, send, socket_paths
 from serving.triton.version_control import Command, Outcome
 

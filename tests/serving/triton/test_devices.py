@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.bundle import MANIFEST, Bundle
-from serving.bundle_reader import open_bundle
-from serving.errors import DeviceError, SetupError
+from inference.bundle.manifest import MANIFEST, Bundle
+from inference.bundle.reader import open_bundle
+from inference.errors import DeviceError, SetupError
 from serving.triton import TritonServer, TritonSettings, devices
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.devices import ServedDevice

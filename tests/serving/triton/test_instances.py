@@ -15,10 +15,10 @@ from pathlib import Path
 import onnx
 import pytest
 
-from serving.engine_stats import EngineStats
+from serving.liveness.engine_stats import EngineStats
 from serving.triton import TritonServer, TritonSettings
 from serving.triton.control import VersionPolicy, model_config
-from tests.serving.tiny_bundles import publish
+from tests.inference.tiny_bundles import publish
 from tests.serving.triton.tiny import CONFIG, answer, living_stubs, times, wait_until
 
 pytestmark = pytest.mark.integration

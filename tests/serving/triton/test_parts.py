@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from serving.errors import BundleError, SetupError
+from inference.errors import BundleError, SetupError
 from serving.ports import free_ports
 from serving.triton import process as processes
 from serving.triton.control import VersionPolicy, model_config
 from serving.triton.installation import BACKENDS, Installation, find_installation
 from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.stubs import Stubs, StubWatch
-from tests.serving.tiny_bundles import publish
+from tests.inference.tiny_bundles import publish
 from tests.serving.triton.tiny import CONFIG, publish_times, times
 
 # Ports

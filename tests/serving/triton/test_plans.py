@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from serving.bundle import MANIFEST
-from serving.errors import DeviceError
+from inference.bundle.manifest import MANIFEST
+from inference.errors import DeviceError
 from serving.tensorrt.plans import Plans
 from serving.triton import TritonServer, TritonSettings, bundle_loader, devices, installation
-from tests.serving.tiny_bundles import publish
+from tests.inference.tiny_bundles import publish
 from tests.serving.triton.tiny import CONFIG, answer, publish_times, times
 
 pytestmark = pytest.mark.integration

@@ -15,12 +15,12 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from serving.engine_stats import read_engine_stats
+from serving.liveness.engine_stats import read_engine_stats
 from serving.ports import free_ports
 from serving.triton import TritonServer, TritonSettings, process
 from serving.triton.runtime_files import RuntimeFiles
 from serving.triton.server_process import await_orphan
-from tests.serving.tiny_bundles import publish
+from tests.inference.tiny_bundles import publish
 from tests.serving.triton.tiny import (
     CONFIG,
     answer,
@@ -45,9 +45,10 @@ PATIENT = """
 import json, time
 from pathlib import Path
 import triton_python_backend_utils as pb
-from serving.backends.heartbeat import Heartbeat
-from serving.backends.instance import TritonMetrics, text_parameters
-from serving.backends.session_stats import REPORTED, SessionStats
+from serving.liveness.model_heartbeat import Heartbeat
+from inference.stateless.parameters import text_parameters
+from serving.backends.instance import TritonMetrics
+from serving.liveness.session_stats import REPORTED, SessionStats
 
 class TritonPythonModel:
     def initialize(self, args):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.bundle import Bundle
-from serving.repository import Repository
+from inference.bundle.manifest import Bundle
+from inference.bundle.repository import Repository
 from serving.triton.served import Choice, ServedVersions
-from tests.serving.tiny_bundles import publish
+from tests.inference.tiny_bundles import publish
 
 
 @pytest.fixture

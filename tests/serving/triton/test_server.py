@@ -16,7 +16,7 @@ import httpx
 import onnx
 import pytest
 
-from serving.errors import SetupError
+from inference.errors import SetupError
 from serving.triton import TritonServer, TritonSettings, process
 from serving.triton.installation import STUB, find_installation
 from serving.triton.supervisor import WATCH_PERIOD_S, Supervisor

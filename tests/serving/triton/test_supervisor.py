@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from serving.engine_stats import EngineStats
-from serving.errors import SetupError
+from inference.errors import SetupError
+from serving.liveness.engine_stats import EngineStats
 from serving.triton import TritonServer
 from serving.triton.control import ServerStatus
 from serving.triton.supervisor import WATCH_PERIOD_S, Supervisor

@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 from onnx import TensorProto, helper
 
-from serving.engine_stats import EngineStats
+from serving.liveness.engine_stats import EngineStats
 from serving.triton import TritonServer
 from serving.triton.runtime_files import SHARED_MEMORY
 from serving.triton.stubs import running_stubs
-from tests.serving.tiny_bundles import graph, publish
+from tests.inference.tiny_bundles import graph, publish
 
 CONFIG = """
 backend: "onnxruntime"

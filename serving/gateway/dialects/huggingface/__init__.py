@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from serving.gateway.auth import Keys
-from serving.gateway.dialects.dialect import Dialect
+from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.huggingface.classification import ClassifyRoute
+from serving.gateway.dialects.huggingface.default_task import FirstTaskRoute
 from serving.gateway.dialects.huggingface.features import EmbedRoute
-from serving.gateway.dialects.huggingface.first_task import FirstTaskRoute
 from serving.gateway.dialects.huggingface.generation import GenerateRoute
 from serving.gateway.dialects.huggingface.images import CaptionRoute, ZeroShotRoute
 from serving.gateway.dialects.huggingface.route import TaskRoute
-from serving.gateway.dialects.huggingface.single_model import TEI_PATHS, TGI_PATHS, RerankBody
 from serving.gateway.dialects.huggingface.texts import FillMaskRoute, TagRoute, TranslateRoute
+from serving.gateway.dialects.huggingface.tgi_tei_routes import TEI_PATHS, TGI_PATHS, RerankBody
+from serving.gateway.http.dialect import Dialect
 
 _ROUTES: tuple[type[TaskRoute], ...] = (
     CaptionRoute,

@@ -9,8 +9,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Request
 from pydantic import Field
 
-from serving.errors import InvalidRequest
-from serving.gateway.answers import TaskRequest
+from inference.errors import InvalidRequest
+from inference.tasks.classify import TASK
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.dialects.all_or_nothing import Closed
 from serving.gateway.dialects.huggingface.entailment import DEFAULT_TEMPLATE, Hypotheses
 from serving.gateway.dialects.huggingface.images import LabelScore
 from serving.gateway.dialects.huggingface.route import (
@@ -20,11 +23,8 @@ from serving.gateway.dialects.huggingface.route import (
     model_of,
     read_image,
 )
-from serving.gateway.dialects.whole_requests import Closed
-from serving.gateway.service import Service
-from serving.planning.loaded_model import LoadedModel
-from serving.planning.served_task import AnyTask
-from serving.tasks.classify import TASK
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import TaskRequest
 from triptych.tasks.classify import DEFAULT_TOP_K, MAX_TOP_K, ClassifyRequest
 from triptych.tasks.zero_shot import MAX_LABELS
 

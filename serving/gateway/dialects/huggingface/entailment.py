@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from serving.errors import InvalidRequest
+from inference.errors import InvalidRequest
 from serving.gateway.dialects.huggingface.images import LabelScore
 
 DEFAULT_TEMPLATE = "This example is {}."

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from fastapi import Response
 from pydantic import BaseModel
 
-from serving.errors import DeadlineExceeded, InternalError, InvalidRequest, ServingError
+from inference.errors import DeadlineExceeded, InternalError, InvalidRequest, ServingError
 
 PARAMETERS: Mapping[str, str] = {
     "prompts": "inputs",

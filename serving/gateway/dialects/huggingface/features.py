@@ -10,14 +10,14 @@ import numpy as np
 from fastapi import Request
 from pydantic import Discriminator, Field, Tag
 
-from serving.errors import InvalidRequest
-from serving.gateway.answers import TaskRequest
-from serving.gateway.dialects.bodies import read_json
+from inference.errors import InvalidRequest
+from inference.tasks.embed import TASK
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.dialects.all_or_nothing import MAX_DIMENSIONS, Closed, shortened
 from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of
-from serving.gateway.dialects.whole_requests import MAX_DIMENSIONS, Closed, shortened
-from serving.gateway.service import Service
-from serving.planning.served_task import AnyTask
-from serving.tasks.embed import TASK
+from serving.gateway.http.bodies import read_json
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import TaskRequest
 from triptych.messages import OneOrMany
 from triptych.tasks.embed import EmbedRequest
 

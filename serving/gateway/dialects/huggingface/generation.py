@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 
 from fastapi import Request
 
-from serving.gateway.answers import TaskRequest, Timings
-from serving.gateway.dialects.bodies import read_json
+from inference.tasks.generate import TASK
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.dialects.all_or_nothing import STREAM_HEADERS
 from serving.gateway.dialects.huggingface.generation_messages import (
     Details,
     Generated,
@@ -21,11 +23,10 @@ from serving.gateway.dialects.huggingface.generation_messages import (
 from serving.gateway.dialects.huggingface.generation_request import GeneratingRequest
 from serving.gateway.dialects.huggingface.route import TaskRoute, label_of
 from serving.gateway.dialects.huggingface.token_events import TokenEvents
-from serving.gateway.dialects.whole_requests import STREAM_HEADERS
-from serving.gateway.service import Service
-from serving.planning.loaded_model import LoadedModel
-from serving.planning.served_task import AnyTask
-from serving.tasks.generate import TASK
+from serving.gateway.http.bodies import read_json
+from serving.gateway.observability.timings import Timings
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import TaskRequest
 from triptych.messages import Continuation, Generation
 from triptych.tasks.generate import GenerateRequest
 

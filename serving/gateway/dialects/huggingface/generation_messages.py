@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.huggingface.route import Unserved
-from serving.gateway.dialects.whole_requests import Closed, Open
 from triptych.parameters import (
     MAX_TOP_LOG_PROBS,
     Beams,

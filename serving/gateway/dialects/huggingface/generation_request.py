@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from serving.gateway.answers import TaskRequest
 from serving.gateway.dialects.huggingface.generation_messages import Reason, Token
+from serving.gateway.requests.task_request import TaskRequest
 from triptych.messages import TokenLogprob, TopToken
 
 

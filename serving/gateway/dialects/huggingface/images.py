@@ -8,8 +8,9 @@ from typing import Annotated, Any
 from fastapi import Request
 from pydantic import Field
 
-from serving.gateway.answers import TaskRequest
-from serving.gateway.dialects.bodies import read_json
+from inference.tasks import caption, zero_shot
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.huggingface.route import (
     PLACEHOLDER,
     TaskRoute,
@@ -17,10 +18,9 @@ from serving.gateway.dialects.huggingface.route import (
     model_of,
     read_image,
 )
-from serving.gateway.dialects.whole_requests import Closed, Open
-from serving.gateway.service import Service
-from serving.planning.served_task import AnyTask
-from serving.tasks import caption, zero_shot
+from serving.gateway.http.bodies import read_json
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import TaskRequest
 from triptych.parameters import Beams, Temperature, TopK, TopP, TypicalP
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.zero_shot import MAX_LABELS, ZeroShotRequest

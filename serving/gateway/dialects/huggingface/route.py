@@ -10,10 +10,17 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 from starlette.datastructures import Headers
 
-from serving.errors import ServingError, UnsupportedMediaType
-from serving.gateway.answers import Answer, TaskRequest, Timings
-from serving.gateway.auth import Keys
-from serving.gateway.dialects.bodies import (
+from inference.errors import ServingError, UnsupportedMediaType
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.admission.auth import Keys
+from serving.gateway.dialects.all_or_nothing import first_error, refused
+from serving.gateway.dialects.huggingface.error_bodies import (
+    PARAMETERS,
+    HuggingFaceError,
+    error_response,
+)
+from serving.gateway.http.bodies import (
     JSON,
     MULTIPART,
     check_is_json,
@@ -21,18 +28,12 @@ from serving.gateway.dialects.bodies import (
     media_type,
     read_json,
 )
-from serving.gateway.dialects.dialect import StreamRenderer
-from serving.gateway.dialects.huggingface.error_bodies import (
-    PARAMETERS,
-    HuggingFaceError,
-    error_response,
-)
-from serving.gateway.dialects.whole_requests import first_error, refused
-from serving.gateway.openapi import SECURITY, errors, events
-from serving.gateway.respond import respond
-from serving.gateway.service import Service
-from serving.planning.loaded_model import LoadedModel
-from serving.planning.served_task import AnyTask
+from serving.gateway.http.dialect import StreamRenderer
+from serving.gateway.http.handle_request import respond
+from serving.gateway.http.openapi import SECURITY, errors, events
+from serving.gateway.observability.timings import Timings
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import Answer, TaskRequest
 
 M = TypeVar("M", bound=BaseModel)
 

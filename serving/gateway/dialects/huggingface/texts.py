@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 from fastapi import Request
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from serving.gateway.answers import TaskRequest
-from serving.gateway.dialects.bodies import read_json
+from inference.tasks import fill_mask, tag, translate
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.huggingface.route import TaskRoute, Unserved, label_of, model_of
-from serving.gateway.dialects.whole_requests import Closed, Open
-from serving.gateway.service import Service
-from serving.planning.served_task import AnyTask
-from serving.tasks import fill_mask, tag, translate
+from serving.gateway.http.bodies import read_json
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import TaskRequest
 from triptych.parameters import Beams, Penalty, Stride
 from triptych.tasks.fill_mask import MAX_TOP_K, FillMaskRequest, MaskToken, OneOrManyTargets
 from triptych.tasks.tag import Aggregation, TaggedToken, TagRequest

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from serving.errors import ServingError
+from inference.errors import ServingError
+from serving.gateway.dialects.all_or_nothing import refused
 from serving.gateway.dialects.huggingface.error_bodies import error_body
 from serving.gateway.dialects.huggingface.generation_messages import (
     StreamDetails,
@@ -12,7 +13,6 @@ from serving.gateway.dialects.huggingface.generation_messages import (
     Token,
 )
 from serving.gateway.dialects.huggingface.generation_request import GeneratingRequest
-from serving.gateway.dialects.whole_requests import refused
 from triptych.messages import Chunk, TokenLogprob
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from serving.gateway.auth import Keys
-from serving.gateway.dialects.dialect import Routes
+from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.libretranslate.dialect import LibreTranslateDialect
 from serving.gateway.dialects.libretranslate.downloads import DownloadStore
 from serving.gateway.dialects.libretranslate.files import FileDialect
 from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.messages import DetectBody, TranslateBody
+from serving.gateway.http.dialect import Routes
 
 MESSAGES: tuple[type[BaseModel], ...] = (DetectBody, TranslateBody)
 """Bodies of requests, for the OpenAPI document."""

@@ -15,18 +15,18 @@ from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from serving.errors import InvalidRequest, MalformedBody, PayloadTooLarge, Unauthorized, WrongKey
-from serving.gateway.admission import FREE_BYTES
-from serving.gateway.auth import Keys, bearer
-from serving.gateway.dialects.bodies import (
+from inference.errors import InvalidRequest, MalformedBody, PayloadTooLarge, Unauthorized, WrongKey
+from serving.gateway.admission.admission import FREE_BYTES
+from serving.gateway.admission.auth import Keys, bearer
+from serving.gateway.http.bodies import (
     JSON,
     MAX_VALUES,
     MULTIPART,
     media_type,
     read_form,
 )
-from serving.gateway.request_errors import from_validation
-from serving.gateway.service import Service
+from serving.gateway.requests.request_errors import from_validation
+from serving.gateway.requests.service import Service
 
 M = TypeVar("M", bound=BaseModel)
 Fields = Mapping[str, Any]

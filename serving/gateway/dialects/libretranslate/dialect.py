@@ -7,9 +7,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from inference.errors import ServingError
 from serving.documents.formats import FORMATS
-from serving.errors import ServingError
-from serving.gateway.auth import Keys
+from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.libretranslate.documentation import open_route, posted
 from serving.gateway.dialects.libretranslate.errors import error_response
 from serving.gateway.dialects.libretranslate.exchange import answered, bounded, read_message
@@ -27,7 +27,7 @@ from serving.gateway.dialects.libretranslate.messages import (
 )
 from serving.gateway.dialects.libretranslate.names import name_of
 from serving.gateway.dialects.libretranslate.translation import translated
-from serving.gateway.service import Service
+from serving.gateway.requests.service import Service
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 

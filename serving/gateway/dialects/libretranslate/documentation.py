@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from serving.gateway.dialects.bodies import JSON, MULTIPART
 from serving.gateway.dialects.libretranslate.bodies import FORM
 from serving.gateway.dialects.libretranslate.errors import LibreTranslateError
-from serving.gateway.openapi import SECURITY, errors, without_null
+from serving.gateway.http.bodies import JSON, MULTIPART
+from serving.gateway.http.openapi import SECURITY, errors, without_null
 
 _STATUSES = (400, 413, 429, 500, 503, 504)
 _KEY = (401, 403)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from serving.errors import Overloaded, PayloadTooLarge, UnknownRoute
+from inference.errors import Overloaded, PayloadTooLarge, UnknownRoute
 
 LIFETIME_S = 900
 """After it was translated, a file is forgotten."""

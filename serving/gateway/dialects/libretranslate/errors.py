@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fastapi import Response
 from pydantic import BaseModel
 
-from serving.errors import (
+from inference.errors import (
     InvalidRequest,
     Overloaded,
     PayloadTooLarge,

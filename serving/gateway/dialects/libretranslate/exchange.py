@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 from fastapi import Request, Response
 from pydantic import BaseModel, TypeAdapter
 
-from serving.errors import DeadlineExceeded
-from serving.gateway.auth import Keys
-from serving.gateway.deadline import TIMEOUT_S
+from inference.errors import DeadlineExceeded
+from serving.gateway.admission.auth import Keys
+from serving.gateway.admission.deadline import TIMEOUT_S
 from serving.gateway.dialects.libretranslate.bodies import read_authorised, validated
 from serving.gateway.dialects.libretranslate.messages import Body
-from serving.gateway.disconnect import unless_disconnected
-from serving.gateway.service import Service
+from serving.gateway.http.disconnect import unless_disconnected
+from serving.gateway.requests.service import Service
 
 B = TypeVar("B", bound=Body)
 T = TypeVar("T")

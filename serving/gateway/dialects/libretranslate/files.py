@@ -11,10 +11,9 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 
+from inference.errors import InvalidRequest, Overloaded, ServingError
 from serving.documents.passages import file_passages, translated_file
-from serving.errors import InvalidRequest, Overloaded, ServingError
-from serving.gateway.auth import KEY, Keys
-from serving.gateway.dialects.bodies import MULTIPART
+from serving.gateway.admission.auth import KEY, Keys
 from serving.gateway.dialects.libretranslate.bodies import (
     Upload,
     read_authorised,
@@ -27,7 +26,8 @@ from serving.gateway.dialects.libretranslate.exchange import answered, bounded
 from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.messages import FileBody, TranslatedFile
 from serving.gateway.dialects.libretranslate.translation import translator_of
-from serving.gateway.service import Service
+from serving.gateway.http.bodies import MULTIPART
+from serving.gateway.requests.service import Service
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from serving.errors import InvalidRequest
-from serving.planning.languages import Directions
-from serving.planning.loaded_model import LoadedModel
-from serving.tasks.translate import TASK
+from inference.errors import InvalidRequest
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.translate import TASK
+from inference.tasks.translation.languages import Directions
 
 AUTO = "auto"
 

@@ -9,7 +9,7 @@ from serving.gateway.dialects.libretranslate.identification import Identifier
 from serving.gateway.dialects.libretranslate.languages import AUTO, Translators
 from serving.gateway.dialects.libretranslate.messages import Detected, TranslateBody, Translated
 from serving.gateway.dialects.libretranslate.translator import Translator
-from serving.gateway.service import Service
+from serving.gateway.requests.service import Service
 
 _S_PER_CHARACTER = 1e-6
 """About what reading HTML takes."""

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from inference.errors import ServingError, TooLong
+from inference.tasks.shared.alignment import MAX_SOURCE_TOKENS
+from inference.tasks.shared.loaded_model import LoadedModel, check_characters
+from inference.tasks.translate import TASK
 from serving.documents.passages import Passage, TranslatedPassage
-from serving.errors import ServingError, TooLong
-from serving.gateway.answers import TaskRequest
+from serving.gateway.dialects.all_or_nothing import first_error
 from serving.gateway.dialects.libretranslate.errors import TEXTS, refused
-from serving.gateway.dialects.whole_requests import first_error
-from serving.gateway.service import Service
-from serving.planning.alignment import MAX_SOURCE_TOKENS
-from serving.planning.loaded_model import LoadedModel, check_characters
-from serving.tasks.translate import TASK
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import TaskRequest
 from triptych.tasks.translate import TranslateRequest, Translation
 
 Item: TypeAlias = tuple[int, Translation]

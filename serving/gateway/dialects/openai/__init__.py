@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from serving.gateway.auth import Keys
+from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.openai.chat import ChatDialect
 from serving.gateway.dialects.openai.chat_messages import ChatCompletionRequest
 from serving.gateway.dialects.openai.common import OpenAIDialect

@@ -10,9 +10,12 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from serving.errors import InvalidRequest, ModelNotChat
-from serving.gateway.answers import Answer, TaskRequest, Timings
-from serving.gateway.dialects.bodies import read_json
+from inference.errors import InvalidRequest, ModelNotChat
+from inference.tasks.caption import TASK as CAPTION
+from inference.tasks.chat import TASK
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.dialects.all_or_nothing import STREAM_HEADERS, refused
 from serving.gateway.dialects.openai.chat_images import (
     caption_choice,
     caption_message,
@@ -37,12 +40,10 @@ from serving.gateway.dialects.openai.common import (
     StreamableRequest,
     response_fields,
 )
-from serving.gateway.dialects.whole_requests import STREAM_HEADERS, refused
-from serving.gateway.service import Service
-from serving.planning.loaded_model import LoadedModel
-from serving.planning.served_task import AnyTask
-from serving.tasks.caption import TASK as CAPTION
-from serving.tasks.chat import TASK
+from serving.gateway.http.bodies import read_json
+from serving.gateway.observability.timings import Timings
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import Answer, TaskRequest
 from triptych.messages import Chunk, TokenLogprob
 from triptych.parameters import MAX_SCHEMA_CHARACTERS
 from triptych.tasks.chat import ChatMessage, ChatRequest

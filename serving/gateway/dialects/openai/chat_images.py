@@ -6,16 +6,16 @@ whose words are the first ones of the caption.
 
 from __future__ import annotations
 
-from serving.errors import InvalidRequest
+from inference.errors import InvalidRequest
+from inference.tasks.caption import TASK
+from inference.tasks.chat import TASK as CHAT
+from inference.tasks.shared.loaded_model import LoadedModel
 from serving.gateway.dialects.openai.chat_messages import (
     AnswerMessage,
     ChatCompletionRequest,
     Choice,
 )
 from serving.gateway.dialects.openai.common import GenerationRequest
-from serving.planning.loaded_model import LoadedModel
-from serving.tasks.caption import TASK
-from serving.tasks.chat import TASK as CHAT
 from triptych.messages import Request, Usage
 from triptych.parameters import GenerationParameters
 from triptych.tasks.caption import CaptionRequest

@@ -12,9 +12,9 @@ from pydantic import (
     model_serializer,
 )
 
-from serving.errors import InvalidRequest
+from inference.errors import InvalidRequest
+from serving.gateway.dialects.all_or_nothing import Closed, Open
 from serving.gateway.dialects.openai.common import CompletionUsage, GenerationRequest
-from serving.gateway.dialects.whole_requests import Closed, Open
 from triptych.parameters import MAX_CHOICES, NewTokens, Regex, TopLogProbs
 from triptych.parameters import Choice as AllowedText
 from triptych.tasks.chat import MAX_MESSAGES, Role

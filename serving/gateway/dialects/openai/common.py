@@ -14,16 +14,17 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers
 
-from serving.errors import ServingError
-from serving.gateway.answers import Answer, TaskRequest, Timings
-from serving.gateway.auth import Keys
-from serving.gateway.dialects.dialect import StreamRenderer
+from inference.errors import ServingError
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.admission.auth import Keys
+from serving.gateway.dialects.all_or_nothing import Closed, Open, refused
 from serving.gateway.dialects.openai.errors import CompletionErrorBody, error_body
-from serving.gateway.dialects.whole_requests import Closed, Open, refused
-from serving.gateway.openapi import SECURITY, errors, events
-from serving.gateway.respond import respond
-from serving.gateway.service import Service
-from serving.planning.served_task import AnyTask
+from serving.gateway.http.dialect import StreamRenderer
+from serving.gateway.http.handle_request import respond
+from serving.gateway.http.openapi import SECURITY, errors, events
+from serving.gateway.observability.timings import Timings
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import Answer, TaskRequest
 from triptych.messages import Chunk, Usage
 from triptych.parameters import (
     Beams,

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from serving.gateway.dialects.all_or_nothing import Open
 from serving.gateway.dialects.openai.common import CompletionUsage, GenerationRequest
-from serving.gateway.dialects.whole_requests import Open
 from triptych.parameters import NewTokens, TopLogProbs
 
 DEFAULT_TOKENS = 16

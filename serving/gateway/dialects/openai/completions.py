@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fastapi import Request, Response
 
-from serving.gateway.answers import Answer, TaskRequest, Timings
-from serving.gateway.dialects.bodies import read_json
+from inference.tasks.generate import TASK
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.dialects.all_or_nothing import STREAM_HEADERS, first_error, refused
 from serving.gateway.dialects.openai.common import (
     CompletionUsage,
     Events,
@@ -23,10 +24,10 @@ from serving.gateway.dialects.openai.completion_messages import (
     CompletionRequest,
     Logprobs,
 )
-from serving.gateway.dialects.whole_requests import STREAM_HEADERS, first_error, refused
-from serving.gateway.service import Service
-from serving.planning.served_task import AnyTask
-from serving.tasks.generate import TASK
+from serving.gateway.http.bodies import read_json
+from serving.gateway.observability.timings import Timings
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import Answer, TaskRequest
 from triptych.messages import Chunk, Continuation, Generation, PromptLogprob, TokenLogprob
 from triptych.tasks.generate import GenerateRequest
 

@@ -10,14 +10,10 @@ import numpy as np
 from fastapi import Request, Response
 from pydantic import Field
 
-from serving.errors import InvalidRequest
-from serving.gateway.answers import Answer, TaskRequest
-from serving.gateway.dialects.bodies import read_json
-from serving.gateway.dialects.openai.common import (
-    OpenAIDialect,
-)
-from serving.gateway.dialects.openai.completion_messages import Texts
-from serving.gateway.dialects.whole_requests import (
+from inference.errors import InvalidRequest
+from inference.tasks.embed import TASK
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.dialects.all_or_nothing import (
     MAX_DIMENSIONS,
     Closed,
     Open,
@@ -25,9 +21,13 @@ from serving.gateway.dialects.whole_requests import (
     refused,
     shortened,
 )
-from serving.gateway.service import Service
-from serving.planning.served_task import AnyTask
-from serving.tasks.embed import TASK
+from serving.gateway.dialects.openai.common import (
+    OpenAIDialect,
+)
+from serving.gateway.dialects.openai.completion_messages import Texts
+from serving.gateway.http.bodies import read_json
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import Answer, TaskRequest
 from triptych.tasks.embed import EmbedRequest
 
 Encoding = Literal["float", "base64"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from serving.errors import ServingError
-from serving.gateway.dialects.whole_requests import Open
+from inference.errors import ServingError
+from serving.gateway.dialects.all_or_nothing import Open
 
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}

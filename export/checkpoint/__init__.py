@@ -1,0 +1,1 @@
+"""Reading a checkpoint: configuration, weights, and the settings that its files hold."""

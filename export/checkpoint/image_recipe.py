@@ -1,0 +1,203 @@
+"""A checkpoint's image recipe as an `ImageSpec`.
+
+It is in `preprocessor_config.json`, or in `preprocess_cfg` of `open_clip_config.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from export.checkpoint.checkpoint import OPEN_CLIP_CONFIG, Checkpoint
+from export.config.config_reader import ConfigReader
+from inference.bundle.manifest import ImageSpec
+from inference.errors import CheckpointError
+
+FILE = "preprocessor_config.json"
+COMBINED_FILE = "processor_config.json"  # newer checkpoints: tokenizer and images together
+BILINEAR, BICUBIC = 2, 3
+Edges = Literal["exact", "shortest_edge", "fit"]
+Channels = tuple[float, float, float]
+
+HALF: Channels = (0.5, 0.5, 0.5)
+IMAGENET: tuple[Channels, Channels] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+OPENAI: tuple[Channels, Channels] = (
+    (0.48145466, 0.4578275, 0.40821073),
+    (0.26862954, 0.26130258, 0.27577711),
+)
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What one of `transformers`' image processors does where its file says nothing.
+
+    Attributes:
+        resize: What one number for `size` means: both sides, or the shorter edge; or that images
+            are fitted into `size`.
+        size: Height and width; one number stands for both.
+        crop: Side of the centre crop; None: no crop.
+        statistics: Mean and standard deviation of the channels.
+        resample: Pillow's filter number.
+        size_name: Another name of `size`, which takes precedence.
+        enlargement: What the shorter edge is multiplied by before the image is resized.
+        steps: Fields that switch steps on and off, and the one value that is supported.
+        crops_first: Whether the crop comes before resizing: `size` / `crop` of the shorter edge.
+    """
+
+    resize: Edges
+    size: int | tuple[int, int]
+    crop: int | None
+    statistics: tuple[Channels, Channels]
+    resample: int = BICUBIC
+    enlargement: float = 1.0
+    steps: tuple[tuple[str, bool], ...] = (("do_resize", True), ("do_pad", False))
+    crops_first: bool = False
+    size_name: str | None = None
+
+
+PROCESSORS = {
+    "ViT": Processor("exact", 224, None, (HALF, HALF), BILINEAR),
+    "DeiT": Processor("exact", 256, 224, (HALF, HALF)),
+    "Bit": Processor("shortest_edge", 224, 224, OPENAI),  # DINOv2
+    "CLIP": Processor("shortest_edge", 224, 224, OPENAI),
+    "Levit": Processor("shortest_edge", 224, 224, IMAGENET, enlargement=256 / 224),
+    "Blip": Processor("exact", 384, None, OPENAI),
+    "Idefics": Processor("exact", 224, None, OPENAI, size_name="image_size"),
+    "Siglip": Processor("exact", 224, None, (HALF, HALF)),
+    "Donut": Processor(
+        "fit",
+        (2560, 1920),
+        None,
+        (HALF, HALF),
+        BILINEAR,
+        steps=(("do_resize", True), ("do_thumbnail", True), ("do_pad", True)),
+    ),
+    "Perceiver": Processor("exact", 224, 256, IMAGENET, crops_first=True),
+}
+"""Beginning of the processor's name → its defaults."""
+
+
+def image_spec(checkpoint: Checkpoint) -> ImageSpec:
+    """The preparation of this checkpoint's images.
+
+    Raises:
+        CheckpointError: no recipe, or one that cannot be followed exactly.
+    """
+    if checkpoint.is_open_clip:
+        return _open_clip_spec(checkpoint)
+    values = checkpoint.json(FILE) or checkpoint.json(COMBINED_FILE).get("image_processor")
+    if not values:
+        raise CheckpointError(f"{checkpoint.folder} has no {FILE}")
+    processor = _processor(values)
+    for name, supported in processor.steps:
+        if values.get(name, supported) is not supported:
+            given = str(values[name]).lower()
+            raise CheckpointError(f"{FILE}: {name} = {given} is not supported")
+    resize, size = _size(values, processor)
+    has_crop = values.get("do_center_crop", processor.crop is not None)
+    if resize == "shortest_edge" and not has_crop:
+        raise CheckpointError(f"{FILE}: resizing one edge needs do_center_crop")
+    if resize == "fit" and has_crop:
+        raise CheckpointError(f"{FILE}: do_center_crop = true is not supported")
+    mean, std = processor.statistics
+    normalises = values.get("do_normalize", True)
+    crop = _pair(values.get("crop_size", processor.crop), "crop_size") if has_crop else None
+    centre = None
+    if crop is not None and processor.crops_first:
+        centre = size[0] / crop[0], size[1] / crop[1]
+        crop = None
+    return ImageSpec(
+        resize=resize,
+        size=size,
+        is_turned=resize == "fit" and bool(values.get("do_align_long_axis", False)),
+        centre=centre,
+        crop=crop,
+        resample=_resample(values, processor),
+        mean=_channels(values, "image_mean", mean) if normalises else (0.0, 0.0, 0.0),
+        std=_channels(values, "image_std", std) if normalises else (1.0, 1.0, 1.0),
+        rescale=values.get("rescale_factor", 1 / 255) if values.get("do_rescale", True) else 1.0,
+    )
+
+
+def _open_clip_spec(checkpoint: Checkpoint) -> ImageSpec:
+    """open_clip's transformation of images for inference.
+
+    Raises:
+        CheckpointError: a way of resizing that serving does not have.
+    """
+    reader = ConfigReader(checkpoint.config, OPEN_CLIP_CONFIG)
+    size = reader.section("model_cfg").section("vision_cfg").pair("image_size", 224)
+    recipe = ConfigReader(
+        checkpoint.config.get("preprocess_cfg") or {}, f"{OPEN_CLIP_CONFIG}, preprocess_cfg"
+    )
+    recipe.refuse_unless(mode="RGB")
+    filters = {"bicubic": BICUBIC, "bilinear": BILINEAR, "random": BICUBIC}  # random: in training
+    resample = filters.get(recipe.text("interpolation", "bicubic"))
+    mode = recipe.text("resize_mode", "shortest")
+    if resample is None or mode not in ("shortest", "squash"):
+        raise CheckpointError(
+            f"{recipe.place}: resize_mode must be shortest or squash, interpolation bicubic, "
+            f"bilinear or random, not {mode!r} and {recipe.values.get('interpolation')!r}"
+        )
+    if mode == "shortest" and size[0] != size[1]:
+        raise CheckpointError(f"{recipe.place}: resize_mode = shortest needs a square image_size")
+    return ImageSpec(
+        resize="exact" if mode == "squash" else "shortest_edge",
+        size=size,
+        crop=None if mode == "squash" else size,
+        crop_start="nearest_even",
+        resample=resample,
+        mean=_channels(recipe.values, "mean", OPENAI[0]),
+        std=_channels(recipe.values, "std", OPENAI[1]),
+        rescale=1 / 255,
+    )
+
+
+def _processor(values: Mapping[str, Any]) -> Processor:
+    name = str(values.get("image_processor_type") or values.get("feature_extractor_type") or "")
+    for kind, processor in PROCESSORS.items():
+        if name.startswith((f"{kind}ImageProcessor", f"{kind}FeatureExtractor")):
+            return processor
+    raise CheckpointError(f"{FILE}: {name or 'an unnamed processor'} is not supported")
+
+
+def _size(values: Mapping[str, Any], processor: Processor) -> tuple[Edges, tuple[int, int]]:
+    size = values.get("size", processor.size)
+    if processor.size_name is not None and values.get(processor.size_name) is not None:
+        size = values[processor.size_name]
+    if isinstance(size, int) and processor.resize == "shortest_edge":
+        size = {"shortest_edge": size}
+    if isinstance(size, Mapping) and set(size) == {"shortest_edge"}:
+        edge = int(processor.enlargement * size["shortest_edge"])
+        return "shortest_edge", (edge, edge)
+    if processor.resize == "fit":
+        if isinstance(size, list) and len(size) == 2:  # older files: width and height
+            size = {"height": size[1], "width": size[0]}
+        return "fit", _pair(size, "size")
+    return "exact", _pair(size, "size")
+
+
+def _resample(values: Mapping[str, Any], processor: Processor) -> int:
+    number = values.get("resample")
+    number = processor.resample if number is None else number
+    if isinstance(number, bool) or number not in range(6):
+        raise CheckpointError(f"{FILE}: resample must be a filter of Pillow, 0 to 5, not {number}")
+    return int(number)
+
+
+def _pair(value: object, name: str) -> tuple[int, int]:
+    if isinstance(value, int):
+        return value, value
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, Mapping) and set(value) == {"height", "width"}:
+        return value["height"], value["width"]
+    raise CheckpointError(f"{FILE}: {name} = {value!r} is not supported")
+
+
+def _channels(values: Mapping[str, Any], name: str, default: Channels) -> Channels:
+    given = values.get(name, default)
+    if not isinstance(given, list | tuple) or len(given) != 3:
+        raise CheckpointError(f"{FILE}: {name} must hold three numbers, not {given!r}")
+    return given[0], given[1], given[2]

@@ -1,0 +1,64 @@
+"""A classifier's labels and activation, from `config.json`: the section of the task `classify`.
+
+Text encoders (`export/text_encoders/heads.py`) read them here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from export.checkpoint.checkpoint import Checkpoint
+from inference.errors import CheckpointError
+
+Activation = Literal["softmax", "sigmoid", "none"]
+
+_PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
+
+
+def labels(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The classes in their order; `LABEL_0` … where the checkpoint gives only their number.
+
+    Raises:
+        CheckpointError: no classes, or numbers that do not count from 0.
+    """
+    names = values.get("id2label")
+    if names is None:
+        count = values.get("num_labels", 2)  # the default of `transformers`
+        if not isinstance(count, int):
+            raise CheckpointError(f"config.json: num_labels must be a number, not {count!r}")
+        names = {number: f"LABEL_{number}" for number in range(count)}
+    if not isinstance(names, Mapping) or not names:
+        raise CheckpointError(f"config.json: id2label must name the classes, not {names!r}")
+    by_id = {str(number): str(name) for number, name in names.items()}
+    if set(by_id) != set(map(str, range(len(by_id)))):
+        raise CheckpointError("config.json: id2label must number the classes from 0 without gaps")
+    return tuple(by_id[str(number)] for number in range(len(by_id)))
+
+
+def activation(values: Mapping[str, Any]) -> Activation:
+    """What turns logits into scores, as the classification pipelines of `transformers` choose it.
+
+    Raises:
+        CheckpointError: a `problem_type` that they do not have.
+    """
+    problem = values.get("problem_type")
+    if problem is not None and problem not in _PROBLEMS:
+        raise CheckpointError(
+            f"config.json: problem_type = {problem!r} is not supported; supported are: "
+            f"{', '.join(_PROBLEMS)}"
+        )
+    if problem == "regression":
+        return "none"
+    if problem == "multi_label_classification" or len(labels(values)) == 1:
+        return "sigmoid"
+    return "softmax"
+
+
+def classify_section(network: object, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The section of an image classifier."""
+    return {
+        "labels": list(labels(checkpoint.config)),
+        "activation": activation(checkpoint.config),
+        "pairs": "none",
+    }

@@ -1,0 +1,75 @@
+"""The memory that an export needs, and that this machine can give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+from inference.errors import SetupError
+
+_GIB = 1 << 30
+_BASE_BYTES = round(0.8 * _GIB)
+"""Libraries, and the export of a network without weights."""
+_WEIGHTS_HELD = 3
+"""Copies of the weights at the peak: PyTorch's, those that are written, those that are verified.
+The full-size exports of `docs/verify.md` reach 1.5 to 4.2."""
+_DEFAULT_SHARE = 0.9
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def needed_bytes(network_bytes: int) -> int:
+    """About what the export of a network of that size needs."""
+    return _BASE_BYTES + _WEIGHTS_HELD * network_bytes
+
+
+def limit_bytes(gib: float | None) -> int:
+    """A limit in GiB as bytes; by default nine tenths of what is available to this process."""
+    return int(_DEFAULT_SHARE * available_bytes() if gib is None else gib * _GIB)
+
+
+def available_bytes() -> int:
+    """Memory that can be had without swapping, within the limit of a container."""
+    available: int = psutil.virtual_memory().available
+    limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
+    if limit is None or used is None:
+        return available
+    return min(available, max(0, limit - used + (_reclaimable() or 0)))
+
+
+def require_memory(network_bytes: int, limit_bytes: int) -> None:
+    """Refuses an export that needs more memory than it may have.
+
+    Raises:
+        SetupError: names both amounts and what to do.
+    """
+    needed = needed_bytes(network_bytes)
+    if needed > limit_bytes:
+        raise SetupError(
+            f"exporting this checkpoint needs about {in_gib(needed)} of memory (its weights are "
+            f"{in_gib(network_bytes)} in float32), and {in_gib(limit_bytes)} may be used: free "
+            "memory, use a larger machine, or set --memory-limit"
+        )
+
+
+def in_gib(count: int) -> str:
+    """For messages."""
+    return f"{count / _GIB:,.1f} GiB"
+
+
+def _reclaimable() -> int | None:
+    """Bytes of the page cache that the kernel counts as a container's and can drop."""
+    try:
+        lines = (_CGROUP / "memory.stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), None)
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None where there is no file or no limit."""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

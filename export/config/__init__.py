@@ -1,0 +1,1 @@
+"""Fields of `config.json` and names of weights, for the files of models."""

@@ -1,0 +1,191 @@
+"""Reading a checkpoint's `config.json` strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from inference.errors import CheckpointError
+
+MOST_LAYERS = 10_000
+
+
+class ConfigReader:
+    """Fields of `config.json`, read one by one: a refusal names field, value and allowed values.
+
+    Args:
+        values: The (sub-)dictionary.
+        place: Its name in messages: `config.json` or `config.json, decoder`.
+    """
+
+    def __init__(self, values: Mapping[str, Any], place: str = "config.json") -> None:
+        self.values = values
+        self.place = place
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """A positive whole number.
+
+        Raises:
+            CheckpointError: missing without a default, or something else.
+        """
+        value = self.values.get(name)
+        value = default if value is None else value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise CheckpointError(f"{self.place}: {name} must be a whole number ≥ 1, not {value!r}")
+        return value
+
+    def layers(self, name: str, default: int | None = None) -> int:
+        """A number of layers, bounded because lists of that length are made before any weight.
+
+        Raises:
+            CheckpointError: missing without a default, or something else.
+        """
+        count = self.integer(name, default)
+        if count > MOST_LAYERS:
+            raise CheckpointError(f"{self.place}: {name} = {count} is over {MOST_LAYERS} layers")
+        return count
+
+    def index(self, name: str, default: int) -> int:
+        """A whole number that counts from 0, such as a token's id."""
+        value = self.values.get(name)
+        value = default if value is None else value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise CheckpointError(f"{self.place}: {name} must be a whole number ≥ 0, not {value!r}")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A number."""
+        value = self.values.get(name, default)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise CheckpointError(f"{self.place}: {name} must be a number, not {value!r}")
+        return float(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
+        value = self.values.get(name, default)
+        if not isinstance(value, bool):
+            raise CheckpointError(f"{self.place}: {name} must be true or false, not {value!r}")
+        return value
+
+    def text(self, name: str, default: str) -> str:
+        """A name."""
+        value = self.values.get(name, default)
+        if not isinstance(value, str):
+            raise CheckpointError(f"{self.place}: {name} must be a string, not {value!r}")
+        return value
+
+    def choice(self, name: str, supported: Iterable[str], default: str | None = None) -> str:
+        """One of several names.
+
+        Raises:
+            CheckpointError: missing without a default, or another one; names those supported.
+        """
+        value = self.values.get(name, default)
+        names = list(supported)
+        if value not in names:
+            raise CheckpointError(
+                f"{self.place}: {name} = {value!r} is not supported, only {', '.join(names)}"
+            )
+        return str(value)
+
+    def pair(self, name: str, default: int) -> tuple[int, int]:
+        """(height, width); one number stands for both."""
+        value = self.values.get(name, default)
+        pair = (value, value) if isinstance(value, int) else tuple(value or ())
+        if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
+            raise CheckpointError(f"{self.place}: {name} must be one or two sizes, not {value!r}")
+        return pair
+
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """A list of positive whole numbers.
+
+        Raises:
+            CheckpointError: missing, or something else.
+        """
+        value = self.values.get(name)
+        if not isinstance(value, list) or not all(isinstance(n, int) and n > 0 for n in value):
+            raise CheckpointError(f"{self.place}: {name} must be a list of sizes, not {value!r}")
+        return tuple(value)
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A list of numbers.
+
+        Raises:
+            CheckpointError: missing, or something else.
+        """
+        value = self.values.get(name)
+        if not isinstance(value, list) or not all(type(n) in (int, float) for n in value):
+            raise CheckpointError(f"{self.place}: {name} must be a list of numbers, not {value!r}")
+        return tuple(map(float, value))
+
+    def section(self, name: str) -> ConfigReader:
+        """A sub-dictionary.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        value = self.values.get(name)
+        if not isinstance(value, Mapping):
+            raise CheckpointError(f"{self.place}: {name} is missing")
+        return ConfigReader(value, f"{self.place}, {name}")
+
+    def refuse_unless(self, **supported: object) -> None:
+        """Refuses fields whose value is neither absent nor the supported one.
+
+        Raises:
+            CheckpointError: names the field, its value and the supported one.
+        """
+        for name, value in supported.items():
+            if self.values.get(name, value) != value:
+                raise CheckpointError(
+                    f"{self.place}: {name} = {self.values[name]!r} is not supported, "
+                    f"only {value!r} is"
+                )
+
+    def divide(self, width: int, heads: int) -> None:
+        """Refuses a width that is not a multiple of its heads, whose names differ by family.
+
+        Raises:
+            CheckpointError: names both.
+        """
+        if width % heads:
+            raise CheckpointError(f"{self.place}: {heads} heads do not share out width {width}")
+
+    def refuse_others(self, *known: str) -> None:
+        """Refuses fields of other names, which may change what the network computes.
+
+        Raises:
+            CheckpointError: names them.
+        """
+        others = sorted(set(self.values) - set(known))
+        if others:
+            raise CheckpointError(f"{self.place}: unknown fields: {', '.join(others)}")
+
+    def refuse_heads(self, *supported: str) -> None:
+        """Refuses checkpoints of another head; a base model's (`BartModel`) have the same weights.
+
+        Args:
+            supported: Ends of the classes' names in `architectures`.
+
+        Raises:
+            CheckpointError: names the head and the supported ones.
+        """
+        given = self.values.get("architectures") or ()
+        other = [name for name in given if not name.endswith((*supported, "Model"))]
+        if other:
+            raise CheckpointError(
+                f"{self.place}: architectures = {other[0]!r} is not supported, "
+                f"only classes that end in {' or '.join(supported)} are"
+            )
+
+    def divisible(self, width: str, heads: str) -> None:
+        """Refuses a width that is not a multiple of its heads.
+
+        Raises:
+            CheckpointError: names both.
+        """
+        if self.integer(width) % self.integer(heads):
+            raise CheckpointError(
+                f"{self.place}: {width} = {self.values[width]} is not a multiple of "
+                f"{heads} = {self.values[heads]}"
+            )

@@ -1,0 +1,82 @@
+"""The chat template of a checkpoint, for the section `chat` of the manifest.
+
+Found as `transformers` finds it: `chat_template.jinja`, else `chat_template` of
+`tokenizer_config.json`, which is one template or a list of named ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from export.architecture import Section, no_section
+from export.checkpoint.checkpoint import Checkpoint
+from export.tokenizer.tokenizer import SETTINGS
+from inference.errors import CheckpointError, InvalidRequest
+from inference.processing.templates.chat_template import ChatTemplate, UnusableTemplate
+
+FILE = "chat_template.jinja"
+OLDER_TOKENS = "special_tokens_map.json"
+DEFAULT = "default"
+_MESSAGE = {"role": "user", "content": "Hello"}
+"""The simplest conversation."""
+_MAX_CHARACTERS = 200_000
+"""Of its text."""
+_TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+
+
+def chat_section(network: nn.Module, checkpoint: Checkpoint) -> Mapping[str, Any] | None:
+    """Template and special tokens; None for a checkpoint without a template.
+
+    Raises:
+        CheckpointError: a template that does not compile, or that cannot render one message.
+    """
+    source = _template(checkpoint)
+    if source is None:
+        return None
+    tokens = _special_tokens(checkpoint)
+    try:
+        text = ChatTemplate(source, tokens).render([_MESSAGE], _MAX_CHARACTERS)
+    except UnusableTemplate as error:
+        raise _unusable(checkpoint, f"it does not compile: {error}") from None
+    except InvalidRequest as error:
+        raise _unusable(checkpoint, f"for the one message {_MESSAGE}, {error.message}") from None
+    if _MESSAGE["content"] not in text:
+        raise _unusable(checkpoint, f"it leaves out what the one message {_MESSAGE} says")
+    return {"template": source, "special_tokens": tokens}
+
+
+LANGUAGE_TASKS: Mapping[str, Section] = {"generate": no_section, "chat": chat_section}
+"""Tasks of a language model; `chat` where its checkpoint has a template."""
+
+
+def _unusable(checkpoint: Checkpoint, reason: str) -> CheckpointError:
+    return CheckpointError(
+        f"{checkpoint.folder}: the chat template cannot be used: {reason}. Correct it, or remove "
+        "it to export the model without chat"
+    )
+
+
+def _template(checkpoint: Checkpoint) -> str | None:
+    """The default template's source."""
+    if checkpoint.has(FILE):
+        return (checkpoint.folder / FILE).read_text(encoding="utf-8")
+    given = checkpoint.json(SETTINGS).get("chat_template")
+    if isinstance(given, list):
+        named = {entry.get("name"): entry.get("template") for entry in given}
+        given = named.get(DEFAULT)
+    return given if isinstance(given, str) else None
+
+
+def _special_tokens(checkpoint: Checkpoint) -> dict[str, str]:
+    """`bos_token` and the like, as a template may name them."""
+    settings = checkpoint.json(OLDER_TOKENS) | checkpoint.json(SETTINGS)
+    found = {}
+    for name in (f"{kind}_token" for kind in _TOKENS):
+        token = settings.get(name)
+        text = token.get("content") if isinstance(token, Mapping) else token
+        if isinstance(text, str):
+            found[name] = text
+    return found

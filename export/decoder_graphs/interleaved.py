@@ -1,0 +1,217 @@
+"""The engine's graphs of a decoder whose prompts hold images between their words.
+
+`admit` reads the images of a sequence, and what it computes is held: the source positions of a
+sequence are those of its images, one image after the other. `step` counts the image tokens that a
+row has seen, a small state that each call replaces, so that every token attends to the last image
+before it and to no other; engines need to know nothing of this.
+
+Legend: B sequences, R rows (B x W beams), T new positions, I images of a sequence, S source
+positions, L positions of one image, P cache positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from export.architecture import Graphs, Lowering
+from export.decoder_graphs.source import held_state
+from export.decoder_graphs.transformer import CONTROLS, cache_ports, cache_states
+from export.layers.decoder import TransformerDecoder
+from export.layers.gated_cross import ImageMask
+from export.layers.heads import KeyValue, Rows
+from inference.bundle.manifest import Graph, Growth, ImageSpec, PromptImages, Role, State
+from inference.bundle.manifest import Tensor as Port
+
+_SEEN = "images_seen"
+
+
+class InterleavedDecoder(TransformerDecoder):
+    """A decoder some of whose layers attend to images.
+
+    Attributes:
+        readers: How many of them do.
+    """
+
+    readers: int
+
+    def project_images(self, vectors: Tensor) -> list[KeyValue]:
+        """Vectors of images (B, S, E) → keys and values of each layer that reads them."""
+        raise NotImplementedError
+
+    def read(
+        self,
+        tokens: Tensor,
+        rows: Rows,
+        past: Sequence[KeyValue],
+        images: Sequence[KeyValue],
+        mask: ImageMask,
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """(R, T) → hidden states (R, T, D) and the caches with the new positions.
+
+        Args:
+            images: What `project_images` computed.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ImageCounter:
+    """Counts the images that the tokens of a row have passed.
+
+    Attributes:
+        image_token: Stands for an image.
+        end_token: Ends a document: what follows attends to no image until the next one.
+    """
+
+    image_token: int
+    end_token: int | None
+
+    def count(
+        self, tokens: Tensor, seen: Tensor, images: Tensor, last: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The number of each token's image, (B, W, T) from 1, 0 for none; and the new state.
+
+        Tokens that stand for more images than a sequence has are ordinary ones.
+
+        Args:
+            tokens: (R, T).
+            seen: (R, 2) int64: images so far, and 1 where an end token came behind the last.
+            images: (B,) int64.
+            last: (R,) index of each row's last real token.
+        """
+        count, width = images.shape[0], tokens.shape[1]
+        rows = tokens.reshape(count, -1, width)
+        before, ended = seen[:, 0].reshape(count, -1, 1), seen[:, 1].reshape(count, -1, 1) > 0
+        passed = before + (rows == self.image_token).long().cumsum(-1)
+        number = torch.minimum(passed, images[:, None, None])  # (B, W, T)
+        is_end = rows == (-1 if self.end_token is None else self.end_token)
+        places = torch.arange(width, device=tokens.device)
+        earlier = places[:, None] > places[None]  # (T, T): the second before the first
+        same_image = number[..., :, None] == number[..., None, :]
+        ends = (same_image & is_end[..., None, :] & earlier).any(dim=-1)
+        ended = ends | (ended & (number == before))
+        after = torch.stack([number, (ended | is_end).long()], dim=-1).reshape(*tokens.shape, 2)
+        index = last[:, None, None].expand(-1, 1, 2)
+        return torch.where(ended, 0, number), after.gather(1, index).squeeze(1)
+
+
+class AdmitImages(nn.Module):
+    """`admit`: the images of each sequence → what the decoder's layers read of them."""
+
+    def __init__(self, encoder: nn.Module, decoder: InterleavedDecoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        """(B, I, height, width, 3) uint8 → keys and values of each reading layer, (B, H, S, K)."""
+        images = pixels.float().flatten(0, 1)  # TensorRT reshapes no uint8
+        vectors = self.encoder(images)  # (B·I, L, E)
+        joined = vectors.reshape(pixels.shape[0], -1, vectors.shape[-1])
+        return tuple(part for pair in self.decoder.project_images(joined) for part in pair)
+
+
+class InterleavedStep(nn.Module):
+    """`step`: the decoder as the engine calls it.
+
+    Args:
+        positions: L.
+    """
+
+    def __init__(self, decoder: InterleavedDecoder, counter: ImageCounter, positions: int) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.counter = counter
+        self.positions = positions
+
+    def forward(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        total: Tensor,
+        last: Tensor,
+        source: Tensor,
+        seen: Tensor,
+        *states: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Logits (R, V) after each row's last token, the count of images, then the caches.
+
+        Args:
+            source: (B,) int32, source positions of each sequence.
+            seen: (R, 2) int64, see `ImageCounter`.
+            states: Caches, then keys and values of the images; key before value.
+        """
+        pairs = list(zip(states[::2], states[1::2], strict=True))
+        past, images = pairs[: self.decoder.layers], pairs[self.decoder.layers :]
+        count = source.long() // self.positions
+        number, after = self.counter.count(tokens, seen, count, last)
+        mask = ImageMask.of(number, self.positions, images[0][0].shape[2])
+        rows = Rows(lengths, total, last)
+        hidden, present = self.decoder.read(tokens, rows, past, images, mask)
+        index = last[:, None, None].expand(-1, 1, hidden.shape[-1])
+        final = hidden.gather(1, index).squeeze(1)  # (R, D)
+        return self.decoder.logits(final), after, *(part for pair in present for part in pair)
+
+
+def interleaved_graphs(
+    encoder: nn.Module,
+    decoder: InterleavedDecoder,
+    image: ImageSpec,
+    images: PromptImages,
+    end_token: int | None,
+) -> Graphs:
+    """`admit` (B, I dynamic) and `step` (R, T, P, B, S dynamic; caches in place).
+
+    Args:
+        encoder: Images (B, height, width, 3) → vectors (B, L, E).
+        end_token: See `ImageCounter`.
+    """
+    heads = decoder.heads
+    held = tuple(
+        Port(
+            name=f"image_{kind}_{layer}",
+            dtype="float32",
+            shape=("B", heads.count, "S", heads.width),
+            role=Role.STATE,
+        )
+        for layer in range(decoder.readers)
+        for kind in ("key", "value")
+    )
+    pixels = Port(name="pixels", dtype="uint8", shape=("B", "I", *image.shape), role=Role.PIXELS)
+    admit = Graph(file="admit.onnx", inputs=(pixels,), outputs=held)
+    counter = ImageCounter(images.token_id, end_token)
+    step = InterleavedStep(decoder, counter, images.positions)
+    lowerings = {
+        "admit": Lowering(AdmitImages(encoder, decoder), admit),
+        "step": Lowering(step, _step_graph(decoder, held)),
+    }
+    seen = State(
+        name=_SEEN,
+        growth=Growth.REPLACE,
+        dtype="int64",
+        shape=("R", 2),
+        step_input=_SEEN,
+        step_output=f"next_{_SEEN}",
+    )
+    states = (seen, *cache_states(decoder), *(held_state(port) for port in held))
+    return Graphs(lowerings, states)
+
+
+def _step_graph(decoder: InterleavedDecoder, held: tuple[Port, ...]) -> Graph:
+    source = Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE)
+    logits = Port(
+        name="logits", dtype="float32", shape=("R", decoder.vocabulary_size), role=Role.LOGITS
+    )
+    before, after = (
+        Port(name=name, dtype="int64", shape=("R", 2), role=Role.STATE)
+        for name in (_SEEN, f"next_{_SEEN}")
+    )
+    return Graph(
+        file="step.onnx",
+        inputs=(*CONTROLS, source, before, *cache_ports(decoder, "past"), *held),
+        outputs=(logits, after, *cache_ports(decoder, "present")),
+    )

@@ -1,0 +1,65 @@
+"""Sources of a generator: the inputs of `admit`, and the encoded positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inference.bundle.manifest import Graph, Growth, Role, State
+from inference.bundle.manifest import Tensor as Port
+
+
+@dataclass(frozen=True)
+class Source:
+    """The source of an encoder-decoder.
+
+    Attributes:
+        ports: Inputs of the encoder, in the order of its `forward`.
+        positions: Positions that the decoder attends to: "S" where sources differ in length (then
+            SOURCE holds their lengths), else their fixed number.
+        vocabulary: Tokens of a text encoder's table; None for images.
+    """
+
+    ports: tuple[Port, ...]
+    positions: int | str
+    vocabulary: int | None = None
+
+    @property
+    def length_ports(self) -> tuple[Port, ...]:
+        """SOURCE, which `step` takes too; nothing where all sources have the same positions."""
+        return tuple(port for port in self.ports if port.role is Role.SOURCE)
+
+    def admit_graph(self, outputs: tuple[Port, ...]) -> Graph:
+        """The interface of `admit`."""
+        return Graph(file="admit.onnx", inputs=self.ports, outputs=outputs)
+
+
+def text_source(vocabulary: int) -> Source:
+    """Tokens (B, S), right-padded, and lengths (B,)."""
+    ports = (
+        Port(name="source_tokens", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS),
+        Port(name="source", dtype="int32", shape=("B",), role=Role.SOURCE),
+    )
+    return Source(ports, "S", vocabulary)
+
+
+def image_source(shape: tuple[int, int, int], positions: int) -> Source:
+    """Pixels (B, height, width, 3) uint8.
+
+    Args:
+        shape: Of one image.
+        positions: Feature vectors that the encoder makes of it.
+    """
+    pixels = Port(name="pixels", dtype="uint8", shape=("B", *shape), role=Role.PIXELS)
+    return Source((pixels,), positions)
+
+
+def held_state(port: Port) -> State:
+    """A state that `admit` writes under the name by which `step` reads it."""
+    return State(
+        name=port.name,
+        growth=Growth.HOLD,
+        dtype="float32",
+        shape=port.shape,
+        step_input=port.name,
+        admit_output=port.name,
+    )

@@ -1,0 +1,1 @@
+"""Lowering a module to ONNX files."""

@@ -1,0 +1,1 @@
+"""The gate: graphs against the network in PyTorch."""

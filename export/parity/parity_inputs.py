@@ -1,0 +1,367 @@
+"""Random inputs for comparing graphs: ragged, padded, batched and alone.
+
+Shapes differ from the traced ones, so that a dimension which tracing froze fails here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from export.tokenizer.special_token_templates import Framing
+from inference.bundle.manifest import Graph, Growth, Manifest, PromptImages, Role, State, Tensor
+from inference.tasks.shared.length_buckets import fixed_width
+
+_IMAGE_TOKENS = 0.3  # share of a prompt's tokens
+_MOST_IMAGES = 3
+
+Array = NDArray[Any]
+Feeds = dict[str, Array]
+Run = Callable[[str, Feeds], dict[str, Array]]
+"""(graph name, inputs by name) → outputs by name: PyTorch or ONNX Runtime."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One tensor that must be equal on both sides."""
+
+    place: str
+    value: Array
+
+
+class Probe:
+    """Draws inputs, the same ones for the same seed.
+
+    Args:
+        source_vocabulary: Tokens that the source's table holds.
+        vocabulary: Tokens that the decoder's table holds.
+        framing: Completes texts as the tokenizer does; when not given, they are any tokens.
+        images: How prompts hold images, where they do: some of the tokens are then images.
+    """
+
+    def __init__(
+        self,
+        source_vocabulary: int,
+        vocabulary: int,
+        seed: int = 0,
+        framing: Framing | None = None,
+        images: PromptImages | None = None,
+    ) -> None:
+        self.images = images
+        self.source_vocabulary = source_vocabulary
+        self.vocabulary = vocabulary
+        self.framing = framing
+        self.random = np.random.default_rng(seed)
+
+    def lengths(self, longest: int, count: int) -> NDArray[np.int32]:
+        """(count,) of which the first is `longest`, the others at most that."""
+        drawn = self.random.integers(1, longest + 1, count)
+        drawn[0] = longest
+        return drawn.astype(np.int32)
+
+    def tokens(self, rows: int, columns: int, vocabulary: int) -> NDArray[np.int64]:
+        """(rows, columns) of any token, in the padding too: it must not matter."""
+        drawn = self.random.integers(0, vocabulary, (rows, columns))
+        if self.images is not None:
+            drawn[self.random.random(drawn.shape) < _IMAGE_TOKENS] = self.images.token_id
+        return drawn
+
+    def image_counts(self, count: int) -> NDArray[np.int32]:
+        """(count,) of images in a prompt; with several prompts, one of them has none."""
+        drawn = self.random.integers(1, _MOST_IMAGES + 1, count)
+        drawn[1:2] = 0
+        return drawn.astype(np.int32)
+
+    def pixels(self, count: int, shape: Sequence[int]) -> NDArray[np.uint8]:
+        """(count, height, width, 3)."""
+        return self.random.integers(0, 256, (count, *shape), dtype=np.uint8)
+
+    def pixel_mask(self, count: int, height: int, width: int) -> NDArray[np.bool_]:
+        """(count, height, width): True where the image is, at the upper left of its canvas."""
+        heights, widths = self.lengths(height, count), self.lengths(width, count)[::-1]
+        rows = np.arange(height) < heights[:, None]
+        columns = np.arange(width) < widths[:, None]
+        return rows[:, :, None] & columns[:, None, :]
+
+
+def observe_decoder(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
+    """Outputs of admission, ragged prefill, steps with beams, and a second chunk.
+
+    Decoders of one token a call are prefilled with one.
+    """
+    longest = min(4, manifest.graphs["step"].max_tokens_per_call or 4)
+    longest = 1 if manifest.prefix else longest  # several tokens behind it: one row at a time
+    for count, source, prompt, width in ((1, 4, 1, 1), (3, 9, longest, 2), (4, 6, 1, 3)):
+        place = f"B={count} S={source} T={prompt} W={width}"
+        admitted = Admitted.make(run, manifest, probe, count, source)
+        for name, value in admitted.observed():
+            yield Observation(f"admit {place} {name}", value)
+        lengths = probe.lengths(prompt, count)
+        room = prompt + 5
+        call = StepLoop(run, manifest, admitted, room)
+        logits = call(probe.tokens(count, prompt, probe.vocabulary), lengths)
+        yield Observation(f"prefill {place}", logits)
+        yield from call.observed(f"prefill {place}")
+        call.widen(width)
+        lengths = np.repeat(lengths, width)
+        for index in range(3):
+            lengths = lengths + 1
+            logits = call(probe.tokens(len(lengths), 1, probe.vocabulary), lengths)
+            yield Observation(f"step {index} {place}", logits)
+            yield from call.observed(f"step {index} {place}")
+    yield from _observe_chunks(run, manifest, probe)
+
+
+def _observe_chunks(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
+    """Several tokens on a past, which engines use at batch one only."""
+    if manifest.graphs["step"].max_tokens_per_call == 1:
+        return
+    call = StepLoop(run, manifest, Admitted.make(run, manifest, probe, 1, 5), room=8)
+    for chunk, total in ((4, 4), (3, 7)):
+        logits = call(probe.tokens(1, chunk, probe.vocabulary), np.array([total], np.int32), chunk)
+        yield Observation(f"chunk of {chunk} ending at {total}", logits)
+
+
+def observe_alignment(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
+    """Outputs of `align`, if there is one, for sources and hypotheses of several lengths."""
+    graph = manifest.graphs.get("align")
+    if graph is None:
+        return
+    for source, tokens in ((1, 1), (4, 1), (1, 3), (9, 6)):
+        lengths = np.array([source], np.int32)
+        feeds = {
+            port.name: probe.tokens(1, tokens, probe.vocabulary)
+            if port.role is Role.TOKENS
+            else _source(port, probe, lengths)
+            for port in graph.inputs
+        }
+        for name, value in run("align", feeds).items():
+            yield Observation(f"align S={source} T={tokens} {name}", value)
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """Outputs of `admit` for some sources."""
+
+    outputs: Feeds
+    source: NDArray[np.int32]
+    states: tuple[State, ...]
+
+    @classmethod
+    def make(cls, run: Run, manifest: Manifest, probe: Probe, count: int, longest: int) -> Admitted:
+        """Runs `admit` on random sources."""
+        graph = manifest.graphs.get("admit")
+        if graph is not None and manifest.images is not None:
+            counts = probe.image_counts(count)
+            (port,) = graph.inputs
+            shape = (int(counts.max()), *(int(size) for size in port.shape[2:]))
+            outputs = run("admit", {port.name: probe.pixels(count, shape)})
+            return cls(outputs, counts * np.int32(manifest.images.positions), manifest.states)
+        source = probe.lengths(longest, count)
+        if graph is None:
+            return cls({}, source, manifest.states)
+        feeds = {port.name: _source(port, probe, source) for port in graph.inputs}
+        return cls(run("admit", feeds), source, manifest.states)
+
+    def observed(self) -> Iterator[tuple[str, Array]]:
+        """The states, without padding; prefixes are observed by what `step` makes of them."""
+        for state in self.states:
+            if state.admit_output is None or state.prefix:
+                continue
+            value = self.outputs[state.admit_output]
+            if "S" in state.shape:
+                axis = state.shape.index("S")
+                inside = np.arange(value.shape[axis]) < self.source[:, None]  # (B, S)
+                value = np.moveaxis(value, axis, 1)[inside]
+            yield state.name, value
+
+
+class StepLoop:
+    """Consecutive calls of `step`, each on the states of the call before."""
+
+    def __init__(self, run: Run, manifest: Manifest, admitted: Admitted, room: int) -> None:
+        self.run = run
+        self.graph: Graph = manifest.graphs["step"]
+        self.states = manifest.states
+        self.source = admitted.source
+        sizes = {"R": len(admitted.source), "B": len(admitted.source), "P": room}
+        self.prefix = manifest.prefix
+        self.values = {
+            state.step_input: _with_room(state, admitted.outputs[state.admit_output], room)
+            if state.admit_output
+            else np.zeros([sizes[d] if isinstance(d, str) else d for d in state.shape], state.dtype)
+            for state in self.states
+        }
+        self.emitted: Feeds = {}
+
+    def observed(self, place: str) -> Iterator[Observation]:
+        """EMIT outputs of the last call."""
+        for name, value in self.emitted.items():
+            yield Observation(f"{place} {name}", value)
+
+    def widen(self, width: int) -> None:
+        """Makes `width` rows of each sequence, with equal states."""
+        for state in self.states:
+            if state.growth is not Growth.HOLD:
+                self.values[state.step_input] = np.repeat(self.values[state.step_input], width, 0)
+
+    def __call__(
+        self, tokens: NDArray[np.int64], lengths: NDArray[np.int32], new: int | None = None
+    ) -> Array:
+        """Logits (R, V).
+
+        Args:
+            lengths: (R,) after this call.
+            new: Real tokens of each row in this call, when not all of T or all of the row.
+        """
+        columns = tokens.shape[1]
+        last = np.full(len(lengths), (new or columns) - 1, np.int64)
+        if new is None and columns > 1:  # a ragged first prefill
+            last = lengths.astype(np.int64) - 1
+        controls: dict[Role, Array] = {
+            Role.TOKENS: tokens,
+            Role.LENGTHS: lengths + np.int32(self.prefix),
+            Role.TOTAL: np.array(lengths.max() + self.prefix, np.int32),
+            Role.LAST: last,
+            Role.SOURCE: self.source,
+        }
+        feeds = {
+            port.name: self.values[port.name] if port.role is Role.STATE else controls[port.role]
+            for port in self.graph.inputs
+            if port.role is not None
+        }
+        outputs = self.run("step", feeds)
+        for state in self.states:
+            if state.step_output is not None:
+                self.values[state.step_input] = outputs[state.step_output]
+        self.emitted = {p.name: outputs[p.name] for p in self.graph.outputs if p.role is Role.EMIT}
+        logits = self.graph.output(Role.LOGITS)
+        assert logits is not None
+        return outputs[logits.name]
+
+
+def _with_room(state: State, value: Array, room: int) -> Array:
+    """An output of `admit` as `step` takes it: a prefix with room for tokens behind it."""
+    if not state.prefix:
+        return value
+    return np.pad(value, [(0, 0), (0, 0), (0, room), (0, 0)])
+
+
+def _source(port: Tensor, probe: Probe, lengths: NDArray[np.int32]) -> Array:
+    if port.role is Role.SOURCE:
+        return lengths
+    if port.role is Role.PIXELS:
+        return probe.pixels(len(lengths), [int(size) for size in port.shape[1:]])
+    return probe.tokens(len(lengths), int(lengths.max()), probe.source_vocabulary)
+
+
+def observe_stateless(run: Run, manifest: Manifest, probe: Probe) -> Iterator[Observation]:
+    """Outputs of every graph at several batch sizes and lengths."""
+    for key, graph in manifest.graphs.items():
+        for count, length in ((1, 4), (3, 7), (5, 2), (2, 1), (1, 9), (4, 5)):
+            feeds = stateless_feeds(graph, manifest, probe, count, length)
+            outputs = comparable(graph, run(key, feeds), probe.source_vocabulary)
+            for port in graph.outputs:
+                value = without_padding(graph, feeds, port, outputs[port.name])
+                yield Observation(f"{key} B={count} T={length} {port.name}", value)
+
+
+def stateless_feeds(
+    graph: Graph, manifest: Manifest, probe: Probe, count: int, length: int
+) -> Feeds:
+    """Images, or texts of mixed lengths that end in the end token, for the roles of the inputs.
+
+    Args:
+        length: Of the longest text, where the model's limits allow it.
+    """
+    length = min(length, manifest.limits.max_input_tokens or length)
+    lengths = probe.lengths(length, count)
+    if probe.framing is not None:
+        lengths = probe.framing.lengths(graph, lengths)
+        length = max(length, int(lengths.max()))
+    feeds: Feeds = {}
+    for port in graph.inputs:
+        if port.role is Role.PIXELS:
+            feeds[port.name] = probe.pixels(count, [int(size) for size in port.shape[1:]])
+        elif port.role is Role.TOKENS:
+            size = fixed_width(graph) or length
+            tokens = probe.tokens(count, size, probe.source_vocabulary)
+            end = manifest.tokenizer.eos_token_id if manifest.tokenizer else None
+            if end is not None and size == length:
+                tokens[np.arange(count), lengths - 1] = end
+            feeds[port.name] = tokens
+        elif port.role is Role.PIXEL_MASK:
+            height, width = (int(size) for size in port.shape[1:])
+            feeds[port.name] = probe.pixel_mask(count, height, width)
+        elif port.role is Role.SEGMENTS:
+            feeds[port.name] = probe.tokens(count, length, 2)
+        elif port.role is Role.POSITIONS:
+            drawn = probe.random.integers(0, lengths[:, None], (count, 3))
+            feeds[port.name] = drawn.astype(np.int64)
+        elif port.role is Role.CHOICES:
+            feeds[port.name] = probe.tokens(count, 2, probe.source_vocabulary)
+        elif port.role is Role.LENGTHS:
+            feeds[port.name] = lengths
+        else:
+            raise AssertionError(f"{graph.file}: no probe for an input of role {port.role}")
+    if probe.framing is not None:
+        return probe.framing.framed(graph, feeds, probe.random)
+    return feeds
+
+
+def comparable(graph: Graph, outputs: Feeds, vocabulary: int) -> Feeds:
+    """Outputs of a stateless graph, TOP_TOKENS as scores of the whole vocabulary.
+
+    Tokens whose scores are nearly equal have no order, so ids cannot be compared. Each token's
+    score is counted from the last one of the list, where one token may take another's place.
+    """
+    tokens, scores = graph.output(Role.TOP_TOKENS), graph.output(Role.TOP_SCORES)
+    if tokens is None or scores is None:
+        return outputs
+    best, values = outputs[tokens.name], outputs[scores.name]
+    by_token = np.zeros((*best.shape[:2], vocabulary), values.dtype)
+    np.put_along_axis(by_token, best, values - values[..., -1:], axis=-1)
+    return outputs | {tokens.name: by_token}
+
+
+def without_padding(graph: Graph, feeds: Feeds, port: Tensor, value: Array) -> Array:
+    """An output with zeros at the padding of each of its T axes, where values are undefined."""
+    lengths = graph.input(Role.LENGTHS)
+    if lengths is None:
+        return value
+    for axis in _text_axes(port):
+        inside = np.arange(value.shape[axis]) < feeds[lengths.name][:, None]  # (B, T)
+        shape = [1] * value.ndim
+        shape[0], shape[axis] = inside.shape
+        value = np.where(inside.reshape(shape), value, 0).astype(value.dtype)
+    return value
+
+
+def output_row(graph: Graph, feeds: Feeds, port: Tensor, value: Array, row: int) -> Array:
+    """One row of a batch's output, without padding: what `single_row` alone should give."""
+    lengths = graph.input(Role.LENGTHS)
+    single = value[row : row + 1]
+    if lengths is not None:
+        for axis in _text_axes(port):
+            single = single.take(range(int(feeds[lengths.name][row])), axis)
+    return single
+
+
+def _text_axes(port: Tensor) -> list[int]:
+    return [axis for axis, size in enumerate(port.shape) if size == "T"]
+
+
+def single_row(graph: Graph, feeds: Feeds, row: int) -> Feeds:
+    """One row of a stateless batch, alone and without padding."""
+    alone = {name: value[row : row + 1] for name, value in feeds.items()}
+    lengths = graph.input(Role.LENGTHS)
+    if lengths is not None:
+        size = feeds[lengths.name][row]
+        for port in graph.inputs:
+            if port.role in (Role.TOKENS, Role.SEGMENTS):
+                alone[port.name] = alone[port.name][:, :size]
+    return alone

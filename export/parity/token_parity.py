@@ -1,0 +1,206 @@
+"""Greedy and beam tokens: the serving engine over ONNX Runtime against the same over PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from export.architecture import Graphs
+from export.parity.lockstep import LockstepRunner
+from export.parity.torch_runner import TorchRunner
+from inference.bundle.manifest import Bundle, Manifest, PromptImages, Role
+from inference.engine.engine_core import decode
+from inference.engine.runner_factory import make_runner
+from inference.engine.runners.candidates import plain_request
+from inference.engine.runners.protocol import Runner
+from inference.engine.search.request import EngineRequest, Hypothesis
+from inference.generation import Generation
+
+SCORE_TOLERANCE = 1e-4
+"""Of a log-probability, in nats."""
+MAX_NEW_TOKENS = 24
+SOURCE_LENGTHS = (3, 11, 6, 1, 8)
+BEAMS = (1, 4)
+
+
+@dataclass
+class TokenParity:
+    """How two decodings compare.
+
+    Attributes:
+        compared: Hypotheses.
+        ties: Other tokens, but float64 cannot tell the candidates apart
+            (`export/parity/lockstep.py`).
+        onnx: Largest difference of a log-probability from float64's, in nats, in the searches that
+            were repeated because their tokens or scores differ.
+        torch: The same of PyTorch's float32.
+        differences: One line for each that is not explained so.
+    """
+
+    compared: int = 0
+    ties: int = 0
+    worst_score_difference: float = 0.0
+    onnx: float = 0.0
+    torch: float = 0.0
+    differences: list[str] = field(default_factory=list)
+
+
+def compare_tokens(graphs: Graphs, bundle: Bundle) -> TokenParity:
+    """Decodes random sources with both, ONNX also one at a time."""
+    reference = TorchRunner(graphs, bundle.manifest)
+    runner = make_runner(bundle)  # as it is served
+    parity = TokenParity()
+    for beams in BEAMS:
+        requests = mixed_requests(graphs, bundle.manifest, beams)
+        wanted = [answer.hypotheses for answer in decode(reference, requests)]
+        batched = [answer.hypotheses for answer in decode(runner, requests)]
+        alone = [decode(runner, [request])[0].hypotheses for request in requests]
+        for how, given in (("batched", batched), ("alone", alone)):
+            search = _Search(graphs, bundle.manifest, runner, requests, is_batched=how == "batched")
+            for index in range(len(requests)):
+                place = f"{beams} beams, request {index}, {how}"
+                _compare(parity, search, index, place, wanted[index], given[index])
+    runner.close()
+    return parity
+
+
+class _Search:
+    """The searches of a runner again, with float64 beside them; each at most once."""
+
+    def __init__(
+        self,
+        graphs: Graphs,
+        manifest: Manifest,
+        runner: Runner,
+        requests: Sequence[EngineRequest],
+        *,
+        is_batched: bool,
+    ) -> None:
+        self._graphs, self._manifest, self._runner = graphs, manifest, runner
+        self._requests, self._is_batched = requests, is_batched
+        self._repeated: dict[int, tuple[LockstepRunner, Sequence[Hypothesis]]] = {}
+
+    def repeat(self, index: int) -> tuple[LockstepRunner, Sequence[Hypothesis]]:
+        """One request's search and what it found."""
+        if index not in self._repeated:
+            lockstep = LockstepRunner(self._runner, self._graphs, self._manifest)
+            indices = range(len(self._requests)) if self._is_batched else [index]
+            answers = decode(lockstep, [self._requests[each] for each in indices])
+            for each, answer in zip(indices, answers, strict=True):
+                self._repeated[each] = lockstep, answer.hypotheses
+        return self._repeated[index]
+
+
+def teacher_forced_score(
+    runner: TorchRunner, request: EngineRequest, tokens: Sequence[int]
+) -> float:
+    """Score of given tokens under PyTorch, as the engine counts it.
+
+    A forced end adds nothing.
+    """
+    group = runner.group(1)
+    vocabulary = runner.vocabulary_size
+    total, rules = 0.0, request.rules
+    following = group.admit([request.prompt], [plain_request(vocabulary)])
+    for position, token in enumerate(tokens):
+        is_forced = position + 1 == rules.max_new_tokens and token == rules.forced_eos_token_id
+        if not is_forced:
+            place = np.flatnonzero(following.token_ids[0] == token)[0]
+            total += float(following.log_probs[0, place])
+        following = group.step(np.array([token], np.int64), [plain_request(vocabulary)])
+    return float(total / len(tokens) ** rules.length_penalty)
+
+
+def _compare(
+    parity: TokenParity,
+    search: _Search,
+    index: int,
+    place: str,
+    wanted: Sequence[Hypothesis],
+    given: Sequence[Hypothesis],
+) -> None:
+    for rank, (want, got) in enumerate(zip(wanted, given, strict=True)):
+        parity.compared += 1
+        difference = abs(want.score - got.score)
+        if want.token_ids == got.token_ids and difference <= SCORE_TOLERANCE:
+            parity.worst_score_difference = max(parity.worst_score_difference, difference)
+            continue
+        lockstep, found = search.repeat(index)
+        parity.onnx = max(parity.onnx, lockstep.served)
+        parity.torch = max(parity.torch, lockstep.torch)
+        if lockstep.is_allowed(SCORE_TOLERANCE) and found[rank].token_ids == got.token_ids:
+            parity.ties += want.token_ids != got.token_ids
+            continue
+        parity.differences.append(
+            f"{place}: {list(got.token_ids)} ({got.score:.5f}) instead of "
+            f"{list(want.token_ids)} ({want.score:.5f}); log-probabilities differ from float64's "
+            f"by {lockstep.served:.1e}, PyTorch's by {lockstep.torch:.1e}"
+        )
+
+
+def mixed_requests(graphs: Graphs, manifest: Manifest, beams: int) -> list[EngineRequest]:
+    """Sources, or prompts, of mixed lengths under the bundle's own rules, with that many beams."""
+    assert manifest.generation is not None
+    rules = manifest.generation.model_copy(
+        update={
+            "num_beams": beams,
+            "num_return_sequences": beams,
+            "do_sample": False,  # a draw would fall beside a boundary one day
+            "max_new_tokens": min(manifest.generation.max_new_tokens, MAX_NEW_TOKENS),
+        }
+    )
+    return [_request(graphs, manifest, rules, length) for length in SOURCE_LENGTHS]
+
+
+def _request(graphs: Graphs, manifest: Manifest, rules: Generation, length: int) -> EngineRequest:
+    random = np.random.default_rng(length)
+    admit = manifest.graphs.get("admit")
+    if manifest.images is not None and manifest.image is not None:
+        return interleaved_request(manifest, manifest.images, rules, length)
+    pixels = admit and admit.input(Role.PIXELS)
+    if pixels:
+        shape = [int(size) for size in pixels.shape[1:]]
+        return EngineRequest(rules, pixels=random.integers(0, 256, shape, dtype=np.uint8))
+    vocabulary = graphs.source_vocabulary or manifest.vocabulary_size or 0
+    ids: NDArray[np.int64] = random.integers(0, vocabulary, length)
+    if admit is None:
+        return _prompt_request(manifest, rules, ids)
+    return EngineRequest(rules, source_ids=ids)
+
+
+def _prompt_request(manifest: Manifest, rules: Generation, ids: NDArray[np.int64]) -> EngineRequest:
+    """A prompt that, like every request of the gateway, ends within the model's positions."""
+    ids = ids[: manifest.limits.max_input_tokens]
+    return EngineRequest(_within(manifest, rules, len(ids)), prompt_ids=tuple(ids.tolist()))
+
+
+def _within(manifest: Manifest, rules: Generation, prompt_tokens: int) -> Generation:
+    """Rules whose answer to a prompt of that length ends within the model's positions."""
+    positions = manifest.limits.max_total_tokens
+    if positions is None:
+        return rules
+    new_tokens = min(rules.max_new_tokens, positions - prompt_tokens)
+    return rules.model_copy(update={"max_new_tokens": new_tokens})
+
+
+def interleaved_request(
+    manifest: Manifest, images: PromptImages, rules: Generation, length: int
+) -> EngineRequest:
+    """A prompt of about that many random tokens, with up to three images between them."""
+    assert manifest.image is not None
+    random = np.random.default_rng(length)
+    count = length % 4
+    ids = random.integers(0, manifest.vocabulary_size or 0, length)
+    ids = np.insert(ids[ids != images.token_id], 0, int(random.integers(3)))
+    places = np.sort(random.integers(0, len(ids) + 1, count))
+    pixels = random.integers(0, 256, (count, *manifest.image.shape), dtype=np.uint8)
+    prompt_ids = np.insert(ids, places, images.token_id)
+    return EngineRequest(
+        _within(manifest, rules, len(prompt_ids)),
+        pixels=pixels if count else None,
+        prompt_ids=tuple(prompt_ids.tolist()),
+        image_positions=images.positions,
+    )

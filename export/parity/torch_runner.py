@@ -1,0 +1,378 @@
+"""The engine's runner over the PyTorch modules: the reference that ONNX is held against.
+
+Written for clarity, not for speed: states are plain tensors, grown by padding. The search on top is
+the serving engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from export.architecture import Graphs
+from export.parity.float64 import in_float64
+from inference.bundle.manifest import Growth, Manifest, Role, State
+from inference.engine.runners.candidates import (
+    CandidateRequest,
+    Candidates,
+    GreedyRule,
+    GreedyTokens,
+)
+from inference.engine.runners.edits import HostLogits, select_candidates
+from inference.engine.runners.protocol import Group, Prefill, Prompt
+from inference.engine.state.memory_model import Extent, Footprint
+from inference.engine.state.prefix_cache import Block
+from inference.errors import InvalidRequest
+
+_EMPTY = {"B": 1, "S": 0}  # sizes of a sequence without a source
+
+
+class TorchRunner:
+    """Eager modules behind `inference.engine.runners.protocol.Runner`; prompts are prefilled whole.
+
+    Args:
+        graphs: The modules, in eager form.
+        manifest: For the vocabulary's size and the generation rules.
+        is_exact: Whether they compute in float64.
+    """
+
+    def __init__(self, graphs: Graphs, manifest: Manifest, *, is_exact: bool = False) -> None:
+        assert manifest.vocabulary_size is not None
+        self.graphs = in_float64(graphs) if is_exact else graphs
+        self._is_exact = is_exact
+        self._image_positions = manifest.images.positions if manifest.images else 0
+        self.vocabulary_size = manifest.vocabulary_size
+        self.footprint = Footprint()
+        self.spare_bytes = 0
+        self.free_bytes: int | None = None
+        self.supports_deferred_admission = False
+        self.takes_chunks = False
+        self.greedy_steps = 0
+        self.shares_prefixes = False
+
+    def group(self, width: int) -> Group:
+        """A new, empty group."""
+        return TorchGroup(self.graphs, width, self._image_positions, is_exact=self._is_exact)
+
+    def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> Prefill:
+        """Not called: `takes_chunks` is False."""
+        raise NotImplementedError("the reference runner prefills prompts whole")
+
+    @torch.no_grad()
+    def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
+        """Attention of each generated token to the source, (tokens, S); see `Runner.align`."""
+        align = self.graphs.lowerings.get("align")
+        if align is None:
+            raise InvalidRequest("this model has no alignments", field="return_alignment")
+        forced = np.array([*prompt.token_ids, *token_ids[:-1]], np.int64)
+        feeds = []
+        for port in align.graph.inputs:
+            if port.role is Role.TOKENS:
+                feeds.append(torch.from_numpy(forced)[None])
+            else:
+                feeds.append(source_input(port.role, [prompt]))
+        weights: Tensor = align.module(*feeds)
+        attention: NDArray[np.float32] = weights[0, len(prompt.token_ids) - 1 :].numpy()
+        return attention
+
+    def trim(self) -> None:
+        """Nothing is kept for speed."""
+
+    def close(self) -> None:
+        """Nothing to free: the modules are the caller's."""
+
+
+class TorchGroup:
+    """The live sequences of one beam width; see `inference.engine.runners.protocol.Group`.
+
+    Args:
+        image_positions: Source positions of each image, where prompts hold images.
+        is_exact: Whether states are float64.
+    """
+
+    def __init__(
+        self, graphs: Graphs, width: int, image_positions: int = 0, *, is_exact: bool = False
+    ) -> None:
+        self._is_exact = is_exact
+        self.width = width
+        self._image_positions = image_positions
+        self._emitted: NDArray[np.float32] | None = None
+        self._step = graphs.lowerings["step"]
+        self._admit = graphs.lowerings.get("admit")
+        self._states = graphs.states
+        self._prefix = max((state.prefix for state in graphs.states), default=0)
+        self._values: dict[str, Tensor] = {}
+        self._lengths = torch.zeros(0, dtype=torch.int32)  # (B,)
+        self._sources = torch.zeros(0, dtype=torch.int32)  # (B,)
+
+    @torch.no_grad()
+    def admit(
+        self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        """Encodes sources and prefills prompts, one row a prompt."""
+        lengths = torch.tensor([len(prompt.token_ids) for prompt in prompts], dtype=torch.int32)
+        tokens = right_padded([prompt.token_ids for prompt in prompts])
+        sources, held = self._encode(prompts)
+        for state in self._states:
+            if state.prefix:
+                room = state.prefix + tokens.shape[1]
+                held[state.name] = _stretched(held[state.name], room, dim=2)
+        values = held | self._empty_rows(len(prompts), tokens.shape[1])
+        logits = self._prefill(values, tokens, lengths, sources)
+        for state in self._states:
+            new = values[state.name]
+            if state.growth is not Growth.HOLD:
+                new = new.repeat_interleave(self.width, dim=0)
+            self._values[state.name] = joined(self._values.get(state.name), new, state)
+        self._lengths = torch.cat([self._lengths, lengths])
+        self._sources = torch.cat([self._sources, sources])
+        return self._candidates(logits, row_requests)
+
+    @property
+    def state_bytes(self) -> int:
+        """Not counted."""
+        return 0
+
+    def reserve(self, reservation: Extent, expected_sequences: int) -> None:
+        """Allocates nothing ahead."""
+
+    def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
+        """Not called: `supports_deferred_admission` is False."""
+        raise NotImplementedError("the reference runner prefills prompts when it admits them")
+
+    def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
+        """Not called: `takes_chunks` is False."""
+        raise NotImplementedError("the reference runner prefills prompts whole")
+
+    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
+        """Not called: `greedy_steps` is 0."""
+        raise NotImplementedError("the reference runner takes single steps")
+
+    def copy_block(self, slot: int, start: int, stop: int) -> Block:
+        """Not called: `shares_prefixes` is False."""
+        raise NotImplementedError("the reference runner shares no prefixes")
+
+    def shrink(self) -> None:
+        """Keeps nothing to spare."""
+
+    def release(self) -> None:
+        """The tensors are freed with the group."""
+
+    @torch.no_grad()
+    def step(
+        self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        """Appends one token to every row."""
+        self._lengths = self._lengths + 1
+        room = int(self._lengths.max())
+        for state in self._states:
+            if state.growth is Growth.APPEND:
+                longer = _stretched(self._values[state.name], state.prefix + room, dim=2)
+                self._values[state.name] = longer
+        lengths = self._lengths.repeat_interleave(self.width)
+        tokens = torch.from_numpy(token_ids)[:, None]
+        logits = self._call(
+            self._values, tokens, lengths, self._sources, torch.zeros_like(lengths).long()
+        )
+        return self._candidates(logits, row_requests)
+
+    def _candidates(self, logits: Tensor, row_requests: Sequence[CandidateRequest]) -> Candidates:
+        emitted = self._emitted
+        row_of = None if emitted is None else emitted.__getitem__
+        return select_candidates(HostLogits(logits.numpy().copy(), rank), row_requests, row_of)
+
+    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copies the state of rows to other rows."""
+        for state in self._states:
+            if state.growth is not Growth.HOLD:
+                value = self._values[state.name]
+                value[list(targets)] = value[list(sources)]
+
+    def retire(self, slot: int) -> None:
+        """Moves the last sequence into the slot."""
+        last = len(self._lengths) - 1
+        slots = torch.arange(last)
+        if slot < last:
+            slots[slot] = last
+        rows = (slots[:, None] * self.width + torch.arange(self.width)).flatten()
+        for state in self._states:
+            kept = slots if state.growth is Growth.HOLD else rows
+            self._values[state.name] = self._values[state.name][kept]
+        self._lengths, self._sources = self._lengths[slots], self._sources[slots]
+
+    def _prefill(
+        self, values: dict[str, Tensor], tokens: Tensor, lengths: Tensor, sources: Tensor
+    ) -> Tensor:
+        """Logits after each prompt, (m, V); `values` holds the prompts' states afterwards."""
+        if self._step.graph.max_tokens_per_call != 1:
+            return self._call(values, tokens, lengths, sources, last=lengths.long() - 1)
+        logits: list[Tensor] = []
+        emitted: list[NDArray[np.float32]] = []
+        last = torch.zeros(1).long()
+        for row, length in enumerate(lengths.tolist()):
+            own = {name: value[row : row + 1] for name, value in values.items()}
+            for place in range(length):
+                token, reached = tokens[row, place].view(1, 1), lengths.new_tensor([place + 1])
+                scores = self._call(own, token, reached, sources[row : row + 1], last)
+            logits.append(scores)
+            if self._emitted is not None:
+                emitted.append(self._emitted)
+            for name, value in own.items():
+                values[name][row] = value[0]
+        self._emitted = np.concatenate(emitted) if emitted else None
+        return torch.cat(logits)
+
+    def _encode(self, prompts: Sequence[Prompt]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Source lengths (0 where there is no text) and what `admit` computes, by state name."""
+        lengths = source_input(Role.SOURCE, prompts)
+        if self._admit is None:
+            return lengths, {}
+        if self._image_positions:
+            return self._encode_images(prompts)
+        feeds = [source_input(port.role, prompts) for port in self._admit.graph.inputs]
+        outputs = dict(
+            zip(
+                [port.name for port in self._admit.graph.outputs],
+                self._admit.module(*feeds),
+                strict=True,
+            )
+        )
+        named = {s.name: outputs[s.admit_output] for s in self._states if s.admit_output}
+        return lengths, named
+
+    def _encode_images(self, prompts: Sequence[Prompt]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The same where prompts hold images: prompt by prompt, nothing for one without."""
+        assert self._admit is not None
+        named: dict[str, Tensor] = {}
+        for prompt in prompts:
+            held: dict[str | None, Tensor] = {}
+            if prompt.pixels is not None:
+                names = [port.name for port in self._admit.graph.outputs]
+                outputs = self._admit.module(torch.from_numpy(prompt.pixels)[None])
+                held |= zip(names, outputs, strict=True)
+            for state in self._states:
+                if state.growth is Growth.HOLD:
+                    sizes = (_EMPTY[d] if isinstance(d, str) else d for d in state.shape)
+                    value = held.get(state.admit_output, torch.zeros(*sizes))
+                    named[state.name] = joined(named.get(state.name), value, state)
+        counts = [self._image_positions * prompt.images for prompt in prompts]
+        return torch.tensor(counts, dtype=torch.int32), named
+
+    def _empty_rows(self, count: int, positions: int) -> dict[str, Tensor]:
+        """Zeros for states that are no output of `admit`."""
+        sizes = {"R": count, "B": count, "P": positions}
+        empty = {
+            state.name: torch.zeros(
+                [sizes[d] if isinstance(d, str) else d for d in state.shape],
+                dtype=getattr(torch, state.dtype),
+            )
+            for state in self._states
+            if state.admit_output is None
+        }
+        return {name: each.double() for name, each in empty.items()} if self._is_exact else empty
+
+    def _call(
+        self,
+        values: dict[str, Tensor],
+        tokens: Tensor,
+        lengths: Tensor,
+        sources: Tensor,
+        last: Tensor,
+    ) -> Tensor:
+        """One call of `step`; new states replace the old ones in `values`."""
+        lengths = lengths + self._prefix
+        controls = {
+            Role.TOKENS: tokens,
+            Role.LENGTHS: lengths,
+            Role.TOTAL: lengths.max(),
+            Role.LAST: last,
+            Role.SOURCE: sources,
+        }
+        by_input = {state.step_input: values[state.name] for state in self._states}
+        feeds = [
+            by_input[port.name] if port.role in (Role.STATE, None) else controls[port.role]
+            for port in self._step.graph.inputs
+        ]
+        names = [port.name for port in self._step.graph.outputs]
+        outputs = dict(zip(names, self._step.module(*feeds), strict=True))
+        for state in self._states:
+            if state.step_output is not None:
+                values[state.name] = outputs[state.step_output]
+        logits = self._step.graph.output(Role.LOGITS)
+        assert logits is not None
+        emitted = self._step.graph.output(Role.EMIT)
+        self._emitted = outputs[emitted.name].numpy() if emitted else None
+        scores: Tensor = outputs[logits.name]
+        return scores
+
+
+def source_input(role: Role | None, prompts: Sequence[Prompt]) -> Tensor:
+    """An input of the encoder for several prompts.
+
+    Args:
+        role: SOURCE (lengths, 0 without a text), SOURCE_TOKENS or PIXELS.
+    """
+    texts = [np.zeros(0, np.int64) if p.source_ids is None else p.source_ids for p in prompts]
+    if role is Role.SOURCE:
+        return torch.tensor([len(text) for text in texts], dtype=torch.int32)
+    if role is Role.PIXELS:
+        images = [prompt.pixels for prompt in prompts if prompt.pixels is not None]
+        return torch.from_numpy(np.stack(images))
+    return right_padded(texts)
+
+
+def rank(
+    logits: NDArray[np.float32], k: int, temperatures: NDArray[np.float32] | None
+) -> Candidates:
+    """The k best of each row, of equal ones the lowest id first; see `edits.Rank`."""
+    scores = torch.from_numpy(logits)
+    order = _best(scores, k)
+    log_probs = scores.log_softmax(dim=-1).gather(1, order)
+    masses = None
+    if temperatures is not None:
+        below = scores - scores.amax(dim=-1, keepdim=True)
+        masses = (below / torch.from_numpy(temperatures)).exp().sum(dim=-1).numpy()
+    return Candidates(order.numpy(), log_probs.numpy(), masses)
+
+
+def _best(scores: Tensor, k: int) -> Tensor:
+    """Ids of the k best of each row, (rows, k), of equal ones the lowest first.
+
+    `topk` chooses among equal scores as it likes: it gives the threshold alone.
+    """
+    thresholds = scores.topk(k, dim=-1).values[:, -1:]
+    chosen = []
+    for row, is_best in zip(scores, ~(scores < thresholds), strict=True):
+        ids = is_best.nonzero()[:, 0]
+        order = row[ids].sort(descending=True, stable=True).indices[:k]
+        chosen.append(ids[order])
+    return torch.stack(chosen)
+
+
+def right_padded(rows: Sequence[NDArray[np.int64]]) -> Tensor:
+    """Rows of ids as (rows, longest), padded with zeros."""
+    tensors = [torch.from_numpy(np.asarray(row, np.int64)) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
+
+
+def joined(old: Tensor | None, new: Tensor, state: State) -> Tensor:
+    """Rows of both, stretched to one size along the dynamic dimension."""
+    if old is None:
+        return new
+    for dim, size in enumerate(state.shape):
+        if dim and isinstance(size, str):
+            room = max(old.shape[dim], new.shape[dim])
+            old, new = _stretched(old, room, dim), _stretched(new, room, dim)
+    return torch.cat([old, new])
+
+
+def _stretched(value: Tensor, size: int, dim: int) -> Tensor:
+    """The tensor with zeros behind, up to `size` along `dim`."""
+    missing = max(0, size - value.shape[dim])
+    padding = [0, 0] * (value.ndim - 1 - dim) + [0, missing]
+    return functional.pad(value, padding)

@@ -1,0 +1,366 @@
+"""The parity gate: exported graphs must equal the checkpoint's network, or nothing is published.
+
+Outputs are held against the modules in float64 (`export/parity/judge.py`), at shapes other than the
+traced ones, ragged and with beams; tokens and scores through the very engine that serves, batched
+and alone (`docs/architecture.md`, D7, D90).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import onnxruntime
+import torch
+
+from export.architecture import Graphs
+from export.parity.compiled_run import CompiledRun
+from export.parity.float64 import in_float64
+from export.parity.judge import SEEDS, TOLERANCE, Distance, worse
+from export.parity.parity_inputs import (
+    Array,
+    Feeds,
+    Observation,
+    Probe,
+    Run,
+    comparable,
+    observe_alignment,
+    observe_decoder,
+    observe_stateless,
+    output_row,
+    single_row,
+    stateless_feeds,
+)
+from export.parity.token_parity import TokenParity, compare_tokens
+from export.precision import Precision
+from export.tokenizer.special_token_templates import Framing
+from inference.bundle.manifest import Bundle
+from inference.errors import SetupError
+
+RESIDENT_BYTES = 2 << 30
+"""Files of graphs that verification keeps loaded at once."""
+
+
+_GRAPHS = {"prefill": "step", "chunk": "step"}
+"""Beginning of a place → the graph that was called."""
+
+
+class ParityError(SetupError):
+    """The exported graphs do not compute what the checkpoint's network computes."""
+
+    wire = "parity"
+
+
+@dataclass
+class Report:
+    """Results of the gate; `report.json` of the bundle."""
+
+    tolerance: float = TOLERANCE
+    worst_difference: float = 0.0
+    """From float64, relative, over all observations of logits, states and embeddings."""
+    observations: int = 0
+    outputs: dict[str, float] = field(default_factory=dict)
+    """Graph and output → its worst relative difference from float64."""
+    pytorch: dict[str, float] = field(default_factory=dict)
+    """The same of PyTorch's float32."""
+    allowed: dict[str, float] = field(default_factory=dict)
+    """Graph and output → the difference that is allowed (`export/parity/judge.py`)."""
+    tokens: dict[str, Any] = field(default_factory=dict)
+    graph_bytes: dict[str, int] = field(default_factory=dict)
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    int8: dict[str, Any] = field(default_factory=dict)
+    """Comparison of int8 with float32 (`Int8Parity`); the parity above is of the float32 graphs."""
+    cuda: dict[str, Any] = field(default_factory=dict)
+    """Nodes of a CUDA bundle on each device, and its precision's costs (`export/targets/cuda`)."""
+    tensorrt: dict[str, Any] = field(default_factory=dict)
+    """Nodes and profiles of a bundle for TensorRT, and what its precision costs."""
+    warnings: list[str] = field(default_factory=list)
+    """Generation defaults of the checkpoint that serving does not support."""
+    runtime_choice: dict[str, Any] = field(default_factory=dict)
+    """Runtimes, instances and threads that were measured, where the export was to choose."""
+    files: dict[str, str] = field(default_factory=dict)
+    """`<model>/<file>` → SHA-256 of what was published."""
+    tools: dict[str, str] = field(default_factory=dict)
+
+    def fail(self, message: str) -> None:
+        """Ends the gate.
+
+        Raises:
+            ParityError: always; a report that collects failures returns instead.
+        """
+        raise ParityError(f"{message}; nothing was published")
+
+    def as_json(self) -> dict[str, Any]:
+        """For `report.json`."""
+        return asdict(self)
+
+
+def verify(graphs: Graphs, bundle: Bundle, report: Report | None = None) -> Report:
+    """Compares the bundle's ONNX files against the modules that they were exported from.
+
+    Args:
+        bundle: Staged or published, its files in place.
+        report: Where results are added; a new one if left out.
+
+    Raises:
+        ParityError: names the first place that differs and by how much.
+    """
+    report = report or Report()
+    report.tools = tools()
+    run = open_graphs(bundle, Precision.FP32)
+    _compare_outputs(report, graphs, bundle, run)
+    measure(report, graphs, bundle, run)
+    if "step" in graphs.lowerings:
+        run.close()  # the engine opens sessions of its own
+        parity = compare_tokens(graphs, bundle)
+        report.tokens = asdict(parity)
+        _refuse_different_tokens(report, parity)
+    return report
+
+
+def tools() -> dict[str, str]:
+    """Versions of the libraries that compute both sides."""
+    return {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__}
+
+
+def measure(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> None:
+    """Records size and speed of the files as they are now.
+
+    Args:
+        run: Sessions over these files.
+    """
+    files = {key: bundle_path(bundle, key) for key in graphs.lowerings}
+    report.graph_bytes = {key: file_bytes(path) for key, path in files.items()}
+    report.milliseconds = _timings(graphs, bundle, run)
+
+
+def bundle_path(bundle: Bundle, key: str) -> Path:
+    """Path of one graph's file, in a staged bundle (`<model>/`) or a published one.
+
+    A published bundle has a version folder below each of its Triton models.
+    """
+    manifest = bundle.manifest
+    part, file = manifest.parts.get(key, manifest.name), manifest.graphs[key].file
+    if bundle.folder.parent.name == manifest.name:
+        return bundle.folder.parents[1] / part / bundle.folder.name / file
+    return bundle.folder.parent / part / file
+
+
+def file_bytes(path: Path) -> int:
+    """Size of a graph, weights that lie beside it included."""
+    data = path.with_name(f"{path.name}.data")
+    return path.stat().st_size + (data.stat().st_size if data.is_file() else 0)
+
+
+def torch_run(graphs: Graphs) -> Run:
+    """The modules, called with arrays."""
+
+    def run(key: str, feeds: Feeds) -> dict[str, Array]:
+        lowering = graphs.lowerings[key]
+        inputs = [torch.from_numpy(np.array(feeds[port.name])) for port in lowering.graph.inputs]
+        with torch.no_grad():
+            outputs = lowering.module(*inputs)
+        outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+        names = [port.name for port in lowering.graph.outputs]
+        return {name: value.numpy() for name, value in zip(names, outputs, strict=True)}
+
+    return run
+
+
+class OpenGraphs(Protocol):
+    """A `Run` that holds what it has loaded until it is closed."""
+
+    def __call__(self, key: str, feeds: Feeds) -> dict[str, Array]:
+        """Outputs of one graph."""
+        ...
+
+    def close(self) -> None:
+        """Unloads all graphs; the next call loads its own again."""
+        ...
+
+
+class LazySessions:
+    """ONNX Runtime over a bundle's graphs, as a `Run`.
+
+    A graph is loaded at its first call. Where the files together exceed `RESIDENT_BYTES`, the
+    least recently called graphs are unloaded: a large model's graphs need not be in memory at once.
+    """
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = dict(files)
+        self._open: dict[str, onnxruntime.InferenceSession] = {}  # in the order of their last calls
+
+    def __call__(self, key: str, feeds: Feeds) -> dict[str, Array]:
+        """Outputs of one graph."""
+        session = self._open.pop(key, None)
+        if session is None:
+            self._make_room(file_bytes(self._files[key]))
+            session = onnxruntime.InferenceSession(str(self._files[key]))
+        self._open[key] = session
+        return onnx_run(self._open)(key, feeds)
+
+    def close(self) -> None:
+        """Unloads all graphs; the next call loads its own again."""
+        self._open.clear()
+
+    def _make_room(self, needed: int) -> None:
+        held = {key: file_bytes(self._files[key]) for key in self._open}
+        for key in list(self._open):
+            if sum(held.values()) + needed <= RESIDENT_BYTES:
+                return
+            del self._open[key], held[key]
+
+
+def open_graphs(bundle: Bundle, precision: Precision | None = None) -> OpenGraphs:
+    """A bundle's graphs in the runtime that will serve them; TensorRT's in ONNX Runtime.
+
+    Args:
+        precision: That of the files as they are now; by default the manifest's.
+    """
+    manifest = bundle.manifest
+    files = {key: bundle_path(bundle, key) for key in manifest.graphs}
+    if manifest.runtime != "openvino":
+        return open_sessions(files)
+    return CompiledRun(manifest, files, precision or Precision(manifest.precision))
+
+
+def open_sessions(files: Mapping[str, Path]) -> LazySessions:
+    """ONNX Runtime over the files of a bundle's graphs."""
+    return LazySessions(files)
+
+
+def onnx_run(sessions: dict[str, onnxruntime.InferenceSession]) -> Run:
+    """The sessions, called with arrays."""
+
+    def run(key: str, feeds: Feeds) -> dict[str, Array]:
+        names = [output.name for output in sessions[key].get_outputs()]
+        return dict(zip(names, sessions[key].run(names, feeds), strict=True))
+
+    return run
+
+
+def observe(
+    graphs: Graphs, bundle: Bundle, run: Run, framing: Framing | None = None, seed: int = 0
+) -> Iterator[Observation]:
+    """Outputs for the probe's inputs, which are the same at every call.
+
+    Args:
+        framing: Completes random texts as the tokenizer does.
+        seed: Of the inputs.
+    """
+    probe = _probe(graphs, bundle, framing, seed)
+    if "step" in graphs.lowerings:
+        yield from observe_decoder(run, bundle.manifest, probe)
+        yield from observe_alignment(run, bundle.manifest, probe)
+    else:
+        yield from observe_stateless(run, bundle.manifest, probe)
+
+
+def _probe(graphs: Graphs, bundle: Bundle, framing: Framing | None = None, seed: int = 0) -> Probe:
+    vocabulary = bundle.manifest.vocabulary_size or graphs.source_vocabulary or 1
+    size = graphs.source_vocabulary or vocabulary
+    return Probe(size, vocabulary, seed, framing=framing, images=bundle.manifest.images)
+
+
+def _compare_outputs(report: Report, graphs: Graphs, bundle: Bundle, run: Run) -> None:
+    """Judges every output by its distance from float64, at worst over all observations."""
+    exact = torch_run(in_float64(graphs))
+    found: dict[str, Distance] = {}
+    sides = (observe(graphs, bundle, each) for each in (exact, torch_run(graphs), run))
+    for want, rounded, got in zip(*sides, strict=True):
+        distance = found.setdefault(output_of(want.place), Distance())
+        distance.add(
+            want.place,
+            relative_difference(want.value, got.value),
+            relative_difference(want.value, rounded.value),
+        )
+        report.observations += 1
+    if "step" not in graphs.lowerings:
+        for want, got in _rows_alone(graphs, bundle, exact, run):
+            difference = relative_difference(want.value, got.value)
+            found[output_of(want.place)].add(want.place, difference, 0.0)
+            report.observations += 1
+    if any(distance.is_doubtful for distance in found.values()):
+        for place, difference in _more_of_pytorch(graphs, bundle, exact):
+            found[output_of(place)].add(place, 0.0, difference)
+    for output, distance in found.items():
+        report.worst_difference = worse(report.worst_difference, distance.onnx)
+        report.outputs[output], report.pytorch[output] = distance.onnx, distance.torch
+        report.allowed[output] = distance.allowed
+        if not distance.is_allowed:
+            report.fail(distance.refusal())
+
+
+def _more_of_pytorch(graphs: Graphs, bundle: Bundle, exact: Run) -> Iterator[tuple[str, float]]:
+    """Places, and PyTorch's distance from float64, for further inputs.
+
+    The largest of few rounding errors is an accident; of more inputs it is less of one.
+    """
+    for seed in SEEDS:
+        sides = (observe(graphs, bundle, each, seed=seed) for each in (exact, torch_run(graphs)))
+        for want, rounded in zip(*sides, strict=True):
+            yield want.place, relative_difference(want.value, rounded.value)
+
+
+def _rows_alone(
+    graphs: Graphs, bundle: Bundle, exact: Run, run: Run
+) -> Iterator[tuple[Observation, Observation]]:
+    """Rows of a stateless batch in float64, and the same rows alone and without padding."""
+    for key, graph in bundle.manifest.graphs.items():
+        probe = _probe(graphs, bundle)
+        feeds = stateless_feeds(graph, bundle.manifest, probe, 4, 6)
+        together = comparable(graph, exact(key, feeds), probe.source_vocabulary)
+        for row in range(4):
+            outputs = run(key, single_row(graph, feeds, row))
+            alone = comparable(graph, outputs, probe.source_vocabulary)
+            for port in graph.outputs:
+                place = f"{key} row {row} alone, {port.name}"
+                want = output_row(graph, feeds, port, together[port.name], row)
+                yield Observation(place, want), Observation(place, alone[port.name])
+
+
+def output_of(place: str) -> str:
+    """Graph and output of a place: `step logits` for `prefill B=3 S=9 T=4 W=2`."""
+    graph, *_, last = place.split()
+    is_output = "=" not in last and not last.isdigit()
+    return f"{_GRAPHS.get(graph, graph)} {last if is_output else 'logits'}"
+
+
+def relative_difference(want: Array, got: Array) -> float:
+    """Largest difference over the largest magnitude of `want`; infinite for another shape."""
+    if want.shape != got.shape:
+        return float("inf")
+    if not np.isfinite(want).all():
+        return float("nan")
+    return float(np.abs(want - got).max() / max(np.abs(want).max(), 1e-30))
+
+
+def _refuse_different_tokens(report: Report, parity: TokenParity) -> None:
+    if parity.differences:
+        report.fail(
+            f"ONNX generates other tokens than PyTorch: {parity.differences[0]} "
+            f"({len(parity.differences)} of {parity.compared} differ)"
+        )
+
+
+def _timings(graphs: Graphs, bundle: Bundle, run: Run) -> dict[str, float]:
+    """Median milliseconds of each graph's call, as the probe happens to call it."""
+    spent: dict[str, list[float]] = {key: [] for key in graphs.lowerings}
+
+    def timed(key: str, feeds: Feeds) -> dict[str, Array]:
+        started_s = time.perf_counter()
+        outputs = run(key, feeds)
+        spent[key].append(1000 * (time.perf_counter() - started_s))
+        return outputs
+
+    _exhaust(observe(graphs, bundle, timed))
+    return {key: round(float(np.median(times)), 3) for key, times in spent.items()}
+
+
+def _exhaust(observations: Iterable[Observation]) -> None:
+    for _ in observations:
+        pass

@@ -1,0 +1,1 @@
+"""From a checkpoint to a published bundle: the steps, and the command."""

@@ -1,0 +1,148 @@
+"""`triptych export SOURCE`: checkpoint → verified bundle in the model repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.checkpoint.memory import limit_bytes
+from export.pipeline.build import build, console
+from export.pipeline.manifest import Request, bundle_name, content_hash, tasks
+from export.pipeline.publish import published
+from export.precision import Precision, Runtime
+from export.registry import architecture
+from export.registry import tasks as registered_tasks
+from export.report.summary import summary
+from export.targets.device import Device, check_device
+from export.text_encoders.pooling import PoolingMode
+from inference.bundle.reader import newest_bundle, versions
+from inference.errors import BundleError, SetupError
+
+
+def export(
+    source: Annotated[str, typer.Argument(help="Folder in Hugging Face format, or a hub name.")],
+    name: Annotated[str | None, typer.Option(help="Bundle name; default: the folder's.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Default task, if the model has several: {', '.join(registered_tasks())}."
+        ),
+    ] = None,
+    repository: Annotated[Path, typer.Option(help="Model repository.")] = Path("model_repository"),
+    default: Annotated[
+        bool | None,
+        typer.Option(
+            "--default/--no-default",
+            help="Whether requests that name no model go to this one; "
+            "if not given, as in the published version.",
+        ),
+    ] = None,
+    precision: Annotated[
+        Precision,
+        typer.Option(
+            help="int8: smaller and faster; int8-fast: faster still, not batch-invariant; "
+            "bf16: with --runtime openvino or --device cuda; fp16: with --device cuda."
+        ),
+    ] = Precision.FP32,
+    attention: Annotated[
+        bool,
+        typer.Option(
+            "--attention",
+            help="Also a part that returns where an image model attends: attention roll-out.",
+        ),
+    ] = False,
+    runtime: Annotated[
+        Runtime,
+        typer.Option(
+            help="What computes a stateless model; openvino: its int8 has fixed scales; auto: the "
+            "faster of those that pass the gate, timed on this machine; tensorrt: with --device "
+            "cuda, `triptych plan` builds its plans where they are served."
+        ),
+    ] = Runtime.ONNXRUNTIME,
+    device: Annotated[
+        Device,
+        typer.Option(
+            help="What the graphs are for; cuda: fp32, fp16 or bf16, and a CUDA kernel for every "
+            "node. Exporting needs no GPU."
+        ),
+    ] = Device.CPU,
+    pooling: Annotated[
+        PoolingMode | None,
+        typer.Option(
+            help="How an encoder's vectors become one, where its folder does not say; default mean."
+        ),
+    ] = None,
+    calibration: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Samples of your own for the fixed scales of OpenVINO's int8: a file with one "
+            "text a line (a tab between the two of a pair), .jsonl, or a folder of images. May be "
+            "given twice."
+        ),
+    ] = None,
+    memory_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="GiB of memory that the export may need, by its estimate; default: nine tenths "
+            "of what is available.",
+        ),
+    ] = None,
+) -> None:
+    """Exports a checkpoint as a verified bundle that Triton can load."""
+    try:
+        check_device(device, precision, runtime)
+        checkpoint = open_checkpoint(source)
+        bundle = bundle_name(name, checkpoint)
+        is_default = is_published_default(repository, bundle) if default is None else default
+        request = Request(
+            name=bundle,
+            task=task,
+            is_default=is_default,
+            precision=precision,
+            has_attention=attention,
+            runtime=runtime,
+            device=device,
+            pooling=pooling,
+            calibration=tuple(calibration or ()),
+            memory_limit_bytes=limit_bytes(memory_limit),
+        )
+        _export(checkpoint, request, repository)
+    except (SetupError, OSError) as error:  # a full disk, a folder that may not be written
+        Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+
+
+def is_published_default(repository: Path, name: str) -> bool:
+    """Whether the newest published version of a bundle is marked default."""
+    if not versions(repository / name):
+        return False
+    try:
+        return newest_bundle(repository, name).manifest.default
+    except BundleError:  # no version is complete
+        return False
+
+
+def _export(checkpoint: Checkpoint, request: Request, repository: Path) -> None:
+    declared = architecture(checkpoint.config.get("model_type"))
+    tasks(declared, declared.configuration(checkpoint), request.task)
+    version = published(repository, request.name, content_hash(checkpoint, request))
+    if version is not None:
+        console.print(f"{request.name} version {version} is up to date")
+        return
+    manifest, report = build(checkpoint, declared, request, repository)
+    for line in report.warnings:
+        console.print(f"  warning: {line}", markup=False, soft_wrap=True)
+    for line in summary(report):
+        console.print(f"  {line}", soft_wrap=True)
+    console.print(
+        f"{manifest.name} version {manifest.version} is published in {repository}", soft_wrap=True
+    )
+
+
+if __name__ == "__main__":
+    typer.run(export)

@@ -1,0 +1,204 @@
+"""The manifest of a bundle, put together from a checkpoint and its network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from export.architecture import Architecture, Graphs
+from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.generation_defaults import generation_defaults
+from export.checkpoint.image_recipe import image_spec
+from export.precision import Precision, Runtime
+from export.quantization.samples import samples_hash
+from export.registry import module_of
+from export.source_hash import source_hash
+from export.targets.device import Device
+from export.text_encoders.sentence_transformers import limits as sentence_limits
+from export.tokenizer.tokenizer import TokenizerFiles, fast_tokenizer, sentencepiece_pair
+from inference.bundle.manifest import ImageSpec, Manifest, SourceInfo, TokenizerSpec
+from inference.errors import CheckpointError
+from inference.tasks import TASKS
+from inference.tasks.shared.served_task import sections_of
+
+_OF_PROMPTS = {"generate", "chat"}
+"""Tasks of models that read nothing but prompts; where there is a source, `generation_defaults`
+requires a padding token."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_LICENCE = re.compile(r"^license:\s*(\S+)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of one export."""
+
+    name: str
+    task: str | None = None
+    is_default: bool = False
+    precision: Precision = Precision.FP32
+    has_attention: bool = False
+    """Whether attention pictures are a further part."""
+    runtime: Runtime = Runtime.ONNXRUNTIME
+    device: Device = Device.CPU
+    pooling: str | None = None
+    calibration: tuple[Path, ...] = ()
+    """Files and folders with the user's samples."""
+    memory_limit_bytes: int | None = None
+    """Memory that the export may need; by default any."""
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Conversion of text and images into the graphs' inputs."""
+
+    tokenizer: TokenizerSpec | None
+    files: TokenizerFiles
+    image: ImageSpec | None
+
+
+def bundle_name(wanted: str | None, checkpoint: Checkpoint) -> str:
+    """The bundle's name: the wanted one, else the checkpoint's.
+
+    Raises:
+        CheckpointError: Triton could not use it as a folder and in a URL.
+    """
+    name = wanted or checkpoint.name.lower()
+    if not _NAME.fullmatch(name):
+        raise CheckpointError(
+            f"{name!r} cannot be a model's name: use a-z, 0-9, '.', '_' and '-' (--name)"
+        )
+    return name
+
+
+def tasks(architecture: Architecture, config: Any, wanted: str | None) -> tuple[str, ...]:
+    """The bundle's tasks, the wanted one first.
+
+    Args:
+        config: The checkpoint's, as `read_config` returned it.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be served for it.
+    """
+    select = architecture.tasks_of
+    served = tuple(architecture.tasks) if select is None else tuple(select(config))
+    if wanted is None:
+        return served
+    if wanted not in served:
+        raise CheckpointError(
+            f"{architecture.name} cannot serve {wanted!r} from this checkpoint, "
+            f"only {', '.join(served)}"
+        )
+    return (wanted, *(task for task in served if task != wanted))
+
+
+def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preprocessing:
+    """Tokenizer and image recipe, with the tokenizer's files."""
+    config = architecture.configuration(checkpoint)
+    image = image_spec(checkpoint) if architecture.size_of(config) else None
+    if architecture.tokenizer is None or not architecture.reads_text(config):
+        return Preprocessing(None, {}, image)
+    if architecture.tokenizer == "sentencepiece_pair":
+        tokenizer, files = sentencepiece_pair(checkpoint)
+    else:
+        needs_padding = not set(architecture.tasks) <= _OF_PROMPTS
+        tokenizer, files = fast_tokenizer(checkpoint, needs_padding=needs_padding)
+    return Preprocessing(tokenizer, files, image)
+
+
+def content_hash(checkpoint: Checkpoint, request: Request) -> str:
+    """SHA-256 over the checkpoint's files, the options, and the code that exports it."""
+    digest = hashlib.sha256(checkpoint.content_hash().encode())
+    options: list[object] = [request.name, request.task, request.is_default]
+    options += [request.precision, request.runtime]
+    options += [] if request.device is Device.CPU else [request.device]
+    options += ["attention"] * request.has_attention
+    options += [] if request.pooling is None else [request.pooling]
+    options += [samples_hash(request.calibration)] if request.calibration else []
+    digest.update(json.dumps(options).encode())
+    digest.update(source_hash(module_of(checkpoint.config.get("model_type"))).encode())
+    return digest.hexdigest()
+
+
+def build_manifest(
+    request: Request,
+    version: int,
+    architecture: Architecture,
+    checkpoint: Checkpoint,
+    network: Any,
+    graphs: Graphs,
+    prepared: Preprocessing,
+) -> tuple[Manifest, list[str]]:
+    """The manifest, and one line for each setting of the checkpoint that serving does not support.
+
+    Raises:
+        BundleError: a task lacks something: a section's field, a graph with certain roles.
+    """
+    config = architecture.configuration(checkpoint)
+    limits = sentence_limits(checkpoint, config.limits)
+    fields: dict[str, Any] = dict(architecture.details(network))
+    fields["source_vocabulary_size"] = graphs.source_vocabulary
+    warnings: list[str] = []
+    if "step" in graphs.lowerings:
+        own = architecture.generation
+        fields["generation"], warnings = generation_defaults(
+            checkpoint,
+            limits,
+            has_source="admit" in graphs.lowerings and "images" not in fields,
+            values=None if own is None else own(checkpoint),
+        )
+        fields["vocabulary_size"] = network.decoder.vocabulary_size
+    manifest = Manifest(
+        name=request.name,
+        version=version,
+        architecture=architecture.name,
+        source=SourceInfo(
+            name=checkpoint.name,
+            revision=checkpoint.revision,
+            content_hash=content_hash(checkpoint, request),
+            location=checkpoint.location,
+            checkpoint_hash=checkpoint.content_hash(),
+        ),
+        licence=_licence(checkpoint),
+        precision=request.precision.value,
+        runtime=request.runtime.in_manifest,
+        device=request.device.value,
+        tasks=_sections(architecture, checkpoint, network, request.task),
+        default=request.is_default,
+        parts={part: request.name + suffix for part, suffix in graphs.parts.items()},
+        graphs={key: lowering.graph for key, lowering in graphs.lowerings.items()},
+        states=graphs.states,
+        limits=limits,
+        tokenizer=prepared.tokenizer,
+        image=prepared.image,
+        **fields,
+    )
+    sections_of(manifest, TASKS)  # raises what `load_model` would raise in the gateway
+    return manifest, warnings
+
+
+def _sections(
+    architecture: Architecture, checkpoint: Checkpoint, network: Any, wanted: str | None
+) -> dict[str, dict[str, Any]]:
+    """The sections of the tasks that the checkpoint is served for, the wanted one first.
+
+    Raises:
+        CheckpointError: the checkpoint lacks what the wanted task needs.
+    """
+    names = tasks(architecture, architecture.configuration(checkpoint), wanted)
+    made = {name: architecture.tasks[name](network, checkpoint) for name in names}
+    if wanted is not None and made[wanted] is None:
+        raise CheckpointError(f"{checkpoint.folder} lacks what {wanted!r} needs")
+    return {name: dict(section) for name, section in made.items() if section is not None}
+
+
+def _licence(checkpoint: Checkpoint) -> str | None:
+    """From the model card's front matter."""
+    card = checkpoint.folder / "README.md"
+    if not card.is_file():
+        return None
+    found = _LICENCE.search(card.read_text(encoding="utf-8", errors="replace"))
+    return found[1] if found else None

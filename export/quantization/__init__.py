@@ -1,0 +1,1 @@
+"""Int8 weights, activations and caches, and their calibration."""

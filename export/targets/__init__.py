@@ -1,0 +1,1 @@
+"""Runtimes and devices: what a bundle needs on each."""

@@ -1,0 +1,207 @@
+"""The gate of lower precisions for CUDA: how far float16 and bfloat16 graphs are from PyTorch.
+
+It needs no GPU. Float16 graphs run on the CPU provider, which computes in float32 where it has no
+float16 kernel and stores float16 in between; bfloat16 graphs are emulated. The kernels of a card
+sum in another order, which no gate on the CPU can show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from export.architecture import Graphs
+from export.parity.judge import worse
+from export.parity.parity_inputs import Array, Observation
+from export.parity.token_parity import BEAMS, mixed_requests, teacher_forced_score
+from export.parity.torch_runner import TorchRunner
+from export.parity.verify import (
+    ParityError,
+    bundle_path,
+    observe,
+    open_sessions,
+    relative_difference,
+    torch_run,
+)
+from export.precision import Precision
+from export.quantization.int8_parity import joined, row_cosines
+from export.targets.cuda.emulation import emulated
+from export.tokenizer.special_token_templates import Framing
+from inference.bundle.manifest import Bundle, Growth, Manifest
+from inference.engine.engine_core import decode
+from inference.engine.runner_factory import make_runner
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a precision may cost, by the kind of model.
+
+    Attributes:
+        cosine: Least cosine of one row of scores, states or embeddings with PyTorch's.
+        tokens: Least share of greedily generated tokens that are PyTorch's, counted up to the
+            first other one; None for models that generate nothing.
+        score: Largest loss of a generated text's score under PyTorch, per token in nats, against
+            the text that PyTorch generates.
+    """
+
+    cosine: float
+    tokens: float | None = None
+    score: float = 0.0
+
+
+BOUNDS = {
+    ("fp16", "encoder"): Bounds(0.999),
+    ("fp16", "transformer"): Bounds(0.999, 0.7, 0.05),
+    ("fp16", "recurrent"): Bounds(0.999, 0.7, 0.05),
+    ("bf16", "encoder"): Bounds(0.98),
+    ("bf16", "transformer"): Bounds(0.98, 0.4, 0.5),
+    ("bf16", "recurrent"): Bounds(0.98, 0.4, 0.5),
+}
+"""Precision and kind → what may be lost."""
+
+HOW = {
+    Precision.FP16: "float16 graphs on the CPU",
+    Precision.BF16: "bfloat16 graphs emulated on the CPU, which has no bfloat16 kernels",
+}
+
+
+@dataclass
+class LowParity:
+    """How lowered graphs compare with PyTorch's float32.
+
+    Attributes:
+        kind: encoder, transformer or recurrent; `BOUNDS` has the limits of each.
+        how: What computed the graphs.
+        least_cosine: Of a row of scores, states or embeddings.
+        mean_cosine: Over all rows.
+        worst_difference: Relative to the largest magnitude of the reference.
+        same_best: Share of rows whose most likely token is PyTorch's, after the same tokens.
+        equal_tokens: Share of greedily generated tokens that are PyTorch's, up to the first other.
+        hypotheses: Texts that were generated, greedily and with beams.
+        score_loss: Largest loss of a text's score under PyTorch; negative where all are better.
+    """
+
+    precision: str
+    kind: str
+    how: str
+    observations: int = 0
+    least_cosine: float = 1.0
+    mean_cosine: float = 1.0
+    worst_difference: float = 0.0
+    same_best: float | None = None
+    equal_tokens: float | None = None
+    hypotheses: int = 0
+    score_loss: float | None = None
+
+
+def kind_of(manifest: Manifest) -> str:
+    """encoder, transformer or recurrent."""
+    if manifest.generator is None:
+        return "encoder"
+    grows = any(state.growth is Growth.APPEND for state in manifest.states)
+    return "transformer" if grows else "recurrent"
+
+
+def compare_low(
+    graphs: Graphs, bundle: Bundle, original: Manifest, precision: Precision
+) -> LowParity:
+    """Compares a staged bundle's lowered graphs with the modules that they were exported from.
+
+    Args:
+        bundle: Its manifest has the types of the files as they are now.
+        original: The manifest of the float32 graphs.
+
+    Raises:
+        ParityError: more is lost than `BOUNDS` allows; names where.
+    """
+    kind = kind_of(original)
+    parity = LowParity(precision, kind, HOW[precision])
+    framing = Framing.of(bundle)
+    reference = Bundle(bundle.folder, original)
+    wanted = list(observe(graphs, reference, torch_run(graphs), framing))
+    with TemporaryDirectory(dir=bundle.folder.parent.parent) as folder:
+        if precision is Precision.BF16:
+            bundle = emulated(bundle, original, Path(folder))
+        run = open_sessions({key: bundle_path(bundle, key) for key in original.graphs})
+        given = list(observe(graphs, bundle, run, framing))
+        run.close()
+        _compare_scores(parity, wanted, given)
+        if "step" in graphs.lowerings:
+            _compare_texts(parity, graphs, bundle, original)
+    return parity
+
+
+def _compare_scores(
+    parity: LowParity, wanted: Sequence[Observation], given: Sequence[Observation]
+) -> None:
+    bounds = BOUNDS[parity.precision, parity.kind]
+    cosines, same = [], []
+    for want, got in zip(joined(wanted), joined(given), strict=True):
+        a, b = _rows(want.value), _rows(got.value)
+        found = row_cosines(a, b)
+        if not found.min() >= bounds.cosine:  # NaN must fail
+            raise ParityError(
+                f"{parity.precision} changes {want.place} too much: cosine {found.min():.4f}, "
+                f"{bounds.cosine} is required; nothing was published"
+            )
+        cosines.append(found)
+        difference = relative_difference(a.astype(np.float64), b.astype(np.float64))
+        parity.worst_difference = worse(parity.worst_difference, difference)
+        if want.place.startswith(("step", "prefill", "chunk")) and want.place[-1].isdigit():
+            same.append(a.argmax(axis=-1) == b.argmax(axis=-1))
+    parity.observations = len(cosines)
+    rows = np.concatenate(cosines)
+    parity.least_cosine, parity.mean_cosine = float(rows.min()), float(rows.mean())
+    parity.same_best = float(np.concatenate(same).mean()) if same else None
+
+
+def _rows(value: Array) -> Array:
+    return value.reshape(-1, value.shape[-1])
+
+
+def _compare_texts(parity: LowParity, graphs: Graphs, bundle: Bundle, original: Manifest) -> None:
+    """Generates with both, through the engine that serves."""
+    bounds = BOUNDS[parity.precision, parity.kind]
+    reference, runner = TorchRunner(graphs, original), make_runner(bundle)
+    losses, equal, total = [], 0, 0
+    for beams in BEAMS:
+        requests = mixed_requests(graphs, original, beams)
+        pairs = zip(requests, decode(reference, requests), decode(runner, requests), strict=True)
+        for request, want, got in pairs:
+            first, other = want.hypotheses[0], got.hypotheses[0]
+            if beams == 1:
+                equal += _common(first.token_ids, other.token_ids)
+                total += len(first.token_ids)
+            if first.token_ids == other.token_ids:
+                losses.append(0.0)
+            else:
+                score = teacher_forced_score(reference, request, other.token_ids)
+                losses.append(first.score - score)
+    runner.close()
+    parity.hypotheses, parity.score_loss = len(losses), max(losses)
+    parity.equal_tokens = equal / max(total, 1)
+    if bounds.tokens is not None and parity.equal_tokens < bounds.tokens:
+        raise ParityError(
+            f"{parity.precision} generates other tokens than PyTorch: "
+            f"{100 * parity.equal_tokens:.0f} % are equal, {100 * bounds.tokens:.0f} % are "
+            "required; nothing was published"
+        )
+    if not parity.score_loss <= bounds.score:
+        raise ParityError(
+            f"{parity.precision} generates texts that PyTorch scores {parity.score_loss:.3f} nats "
+            f"a token lower, {bounds.score} is allowed; nothing was published"
+        )
+
+
+def _common(wanted: Iterable[int], given: Iterable[int]) -> int:
+    """Tokens in front of the first difference."""
+    count = 0
+    for one, other in zip(wanted, given, strict=False):
+        if one != other:
+            return count
+        count += 1
+    return count

@@ -1,0 +1,114 @@
+"""How many instances of a bundle's parts, with how many threads: measured under concurrent load."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+import psutil
+
+from export.targets.served_graph import open_graph, panel
+from export.triton_config import THREADS
+from inference.bundle.manifest import Bundle, Placement
+
+TURN_S = 0.5
+ROUNDS = 3
+GAIN = 1.05
+"""A second instance has its own weights: it must raise the throughput by more than noise."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The placement that was chosen, and what each one computed.
+
+    Attributes:
+        calls_per_second: Placement → calls of the largest batch a second, median of the rounds.
+    """
+
+    chosen: Placement
+    calls_per_second: Mapping[Placement, float]
+
+    def line(self) -> str:
+        """For the console."""
+        found = [f"{_words(each)} {rate:.1f}" for each, rate in self.calls_per_second.items()]
+        timed = f"calls a second: {', '.join(found)}" if found else "no other one has enough cores"
+        return f"{_words(self.chosen)} ({timed})"
+
+    def as_json(self) -> dict[str, Any]:
+        """For the report."""
+        rates = self.calls_per_second.items()
+        return {
+            "placement": self.chosen.model_dump(),
+            "calls_per_second": {_words(each): round(rate, 2) for each, rate in rates},
+        }
+
+
+def choose_placement(bundle: Bundle) -> Placed:
+    """The placement of the most calls a second, as many threads calling as there are instances."""
+    options = placements(physical_cores())
+    if len(options) == 1:
+        return Placed(options[0], {})
+    return best(measured(bundle, options))
+
+
+def placements(cores: int) -> list[Placement]:
+    """One instance with all cores; where each of two has at least two, also two of half of them."""
+    found = [Placement(instances=1, threads=max(THREADS, cores))]
+    if cores >= 2 * THREADS:
+        found.append(Placement(instances=2, threads=cores // 2))
+    return found
+
+
+def best(calls_per_second: Mapping[Placement, float]) -> Placed:
+    """The first placement, unless another one computes more by the factor `GAIN`."""
+    first, *others = calls_per_second
+    chosen = first
+    for each in others:
+        if calls_per_second[each] > GAIN * calls_per_second[chosen]:
+            chosen = each
+    return Placed(chosen, calls_per_second)
+
+
+def physical_cores() -> int:
+    """Cores that this process may use, hyper-threads counted once."""
+    usable = len(os.sched_getaffinity(0))
+    logical, physical = psutil.cpu_count() or usable, psutil.cpu_count(logical=False) or usable
+    return max(1, usable * physical // logical)
+
+
+def measured(bundle: Bundle, options: Sequence[Placement]) -> dict[Placement, float]:
+    """Calls a second of each placement, in turns."""
+    key, feeds = list(panel(bundle).values())[-1]
+    ready = {
+        each: [open_graph(bundle, key, each) for _ in range(each.instances)] for each in options
+    }
+    rates: dict[Placement, list[float]] = {each: [] for each in options}
+    for _ in range(ROUNDS):
+        for each, instances in ready.items():
+            rates[each].append(_rate([partial(call, feeds) for call in instances]))
+    return {each: median(found) for each, found in rates.items()}
+
+
+def _rate(calls: Sequence[Callable[[], object]]) -> float:
+    """Calls a second, each function called again and again by a thread of its own."""
+
+    def count(call: Callable[[], object]) -> int:
+        call()
+        done, end_s = 0, time.perf_counter() + TURN_S
+        while time.perf_counter() < end_s:
+            call()
+            done += 1
+        return done
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return sum(pool.map(count, calls)) / TURN_S
+
+
+def _words(placement: Placement) -> str:
+    return f"{placement.instances} x {placement.threads} threads"

@@ -1,0 +1,99 @@
+"""What TensorRT does not notice, or notices only where the plan is built: found at export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from onnx import ModelProto, TensorProto, numpy_helper
+
+from export.graphs.external_data import open_graph
+from export.parity.parity_inputs import Feeds
+from export.targets.cuda.float32_nodes import RANGES
+from inference.bundle.manifest import Dtype, Graph, Role
+from inference.errors import SetupError
+
+_LOW: dict[int, Dtype] = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
+_DTYPES = {"uint8": np.uint8, "int64": np.int64, "int32": np.int32, "bool": np.bool_}
+
+
+def check_constants(path: Path, key: str) -> None:
+    """Refuses a bound that its type cannot hold, such as a clamp at 1e-12 that becomes 0.
+
+    A divisor that is clamped at zero is not clamped: an empty row becomes NaN.
+
+    Args:
+        path: Of float16 or bfloat16 in part.
+
+    Raises:
+        SetupError: names the operator, the type and the graph.
+    """
+    model = open_graph(path)
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    divisors = _divisors(model)
+    for node in model.graph.node:
+        if node.op_type not in ("Clip", "Max") or not divisors.intersection(node.output):
+            continue
+        for name in node.input[1:] if node.op_type == "Clip" else node.input:
+            low = _LOW.get(constants[name].data_type) if name in constants else None
+            if low is None or np.prod(constants[name].dims) != 1:
+                continue
+            bound = abs(float(numpy_helper.to_array(constants[name]).astype(np.float32).item()))
+            if bound < RANGES[low][0]:
+                raise SetupError(
+                    f"a divisor's clamp ({node.op_type}) in {key} is {bound:g} in {low}: it has to "
+                    "stay float32"
+                )
+
+
+def _divisors(model: ModelProto) -> set[str]:
+    """Values that something is divided by, through casts and layout."""
+    passing = ("Cast", "Expand", "Unsqueeze", "Reshape", "Sqrt", "Identity")
+    found: set[str] = set()
+    for node in reversed(model.graph.node):
+        if node.op_type == "Div":
+            found.add(node.input[1])
+        elif node.op_type in ("Reciprocal", "Log") or (
+            node.op_type in passing and found.intersection(node.output)
+        ):
+            found.add(node.input[0])
+    return found
+
+
+def check_positions(path: Path, graph: Graph, key: str) -> None:
+    """Refuses a limit beyond the graph's tables of positions.
+
+    A plan reads beyond the end of a table that is too short; ONNX Runtime's CPU kernels raise. So
+    one text of the largest shape is computed there.
+
+    Args:
+        path: float32.
+        graph: With its profiles.
+
+    Raises:
+        SetupError: names the length and ONNX Runtime's reason.
+    """
+    tokens = graph.input(Role.TOKENS)
+    if tokens is None:
+        return
+    shapes = max(
+        ({name: each[2] for name, each in profile.shapes.items()} for profile in graph.profiles),
+        key=lambda largest: largest[tokens.name][1],
+    )
+    length = shapes[tokens.name][1]
+    feeds: Feeds = {
+        port.name: np.full((1, *shapes[port.name][1:]), 0, _DTYPES[port.dtype])
+        for port in graph.inputs
+    }
+    for port in graph.inputs:
+        if port.role is Role.LENGTHS:
+            feeds[port.name][:] = length
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    try:
+        session.run(None, feeds)
+    except Exception as error:  # ONNX Runtime's errors share no base
+        reason = " ".join(str(error).split())
+        raise SetupError(
+            f"{key} does not compute {length} tokens, the checkpoint's own limit: {reason}"
+        ) from error

@@ -1,0 +1,142 @@
+"""The graphs of stateless image models: what reads PIXELS and returns LOGITS, EMBEDDING, ATTENTION.
+
+Legend: B batch, C classes, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from torch import nn
+
+from export.architecture import Architecture, Graphs, Lowering, no_section
+from export.checkpoint.labels import classify_section, labels
+from export.config.weight_names import Rename
+from export.layers.image_heads import ImageModel
+from export.layers.rollout import AttentionRollout, Tower
+from export.twin import Twin
+from inference.bundle.manifest import Graph, ImageSpec, Limits, Role, Tensor
+from inference.errors import CheckpointError
+
+FILE = "model.onnx"
+Head = Literal["classify", "embed"]
+"""What a checkpoint's head computes, by the task that it serves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageHead:
+    """What a checkpoint has on top of an image network; configurations derive from it.
+
+    Attributes:
+        head_class: The class of `transformers` that it was saved from.
+        classes: C.
+        limits: None on text.
+    """
+
+    head: Head
+    head_class: str
+    classes: int
+    limits: Limits = field(default_factory=Limits)
+
+
+def read_head(values: Mapping[str, Any], supported: Mapping[str, Head]) -> dict[str, Any]:
+    """The fields of `ImageHead`.
+
+    Raises:
+        CheckpointError: another class than those supported.
+    """
+    name, head = head_of(values, supported)
+    return {"head": head, "head_class": name, "classes": len(labels(values))}
+
+
+def head_of(values: Mapping[str, Any], supported: Mapping[str, Head]) -> tuple[str, Head]:
+    """The class in `architectures` and its head.
+
+    Args:
+        values: `config.json`.
+        supported: Class of `transformers` → head; the first that embeds stands for a checkpoint
+            that names no class, as with `AutoModel`.
+
+    Raises:
+        CheckpointError: another class.
+    """
+    (name,) = values.get("architectures") or (None,)
+    if name is None:
+        name = next(each for each, head in supported.items() if head == "embed")
+    if name not in supported:
+        raise CheckpointError(
+            f"config.json: architectures = {name} is not supported; supported are: "
+            f"{', '.join(supported)}"
+        )
+    return name, supported[name]
+
+
+def image_graphs(model: ImageModel, image: ImageSpec | None) -> Graphs:
+    """The one part "image" of an image model, B dynamic; the model is prepared for the recipe."""
+    assert image is not None
+    model.prepare(image)
+    role = Role.EMBEDDING if model.head is None else Role.LOGITS
+    width = model.output_width
+    output = Tensor(name=role.value, dtype="float32", shape=("B", width), role=role)
+    graph = Graph(file=FILE, inputs=(_pixels(image),), outputs=(output,))
+    return Graphs({"image": Lowering(model, graph)}, parts={"image": ""})
+
+
+def image_architecture(
+    name: str,
+    read_config: Callable[[Mapping[str, Any]], ImageHead],
+    build: Callable[[Any], ImageModel],
+    rename: Callable[[Any], Rename],
+    twin: Twin,
+    image_size: Callable[[Any], tuple[int, int]],
+    attention: Callable[[ImageModel, ImageSpec], Lowering] | None = None,
+) -> Architecture:
+    """The declaration of an image classifier or encoder: its task follows from `config.head`."""
+    return Architecture(
+        name=name,
+        tasks={"classify": classify_section, "embed": no_section},
+        read_config=read_config,
+        build=build,
+        rename=rename,
+        graphs=image_graphs,
+        tokenizer=None,
+        twin=twin,
+        image_size=image_size,
+        tasks_of=lambda config: (config.head,),
+        attention=attention,
+    )
+
+
+def rollout(tower: Tower, image: ImageSpec, leading: int = 1) -> Lowering:
+    """The part "attention": a prepared tower's attention roll-out, in standard operators.
+
+    Args:
+        leading: Tokens in front of the patches.
+    """
+    module = AttentionRollout(tower, leading)
+    shape = ("B", *module.grid)
+    output = Tensor(name="attention", dtype="float32", shape=shape, role=Role.ATTENTION)
+    graph = Graph(file=FILE, inputs=(_pixels(image),), outputs=(output,))
+    return Lowering(module, graph, is_fused=False)
+
+
+def with_attention(
+    architecture: Architecture, network: nn.Module, graphs: Graphs, image: ImageSpec | None
+) -> Graphs:
+    """The graphs of a prepared network and, as the further part "attention", its pictures.
+
+    Raises:
+        CheckpointError: the architecture has none.
+    """
+    if architecture.attention is None or image is None:
+        raise CheckpointError(
+            f"{architecture.name} has no attention pictures: export it without --attention"
+        )
+    lowerings = {**graphs.lowerings, "attention": architecture.attention(network, image)}
+    return replace(graphs, lowerings=lowerings, parts={**graphs.parts, "attention": "-attention"})
+
+
+def _pixels(image: ImageSpec) -> Tensor:
+    return Tensor(name="pixels", dtype="uint8", shape=("B", *image.shape), role=Role.PIXELS)

@@ -1,0 +1,30 @@
+"""The section of a task whose prompts hold images: how text says where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from export.checkpoint.checkpoint import Checkpoint
+from export.tokenizer.tokenizer import special_text, special_tokens
+from inference.errors import CheckpointError
+
+IMAGE_TOKEN = "image_token_id"
+"""Field of `config.json` that takes precedence over the tokenizer."""
+PLACE, AROUND = "<image>", "<fake_token_around_image>"
+
+
+def image_places(network: nn.Module, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """`images` of the section, with the tokens that `IdeficsProcessor` writes around an image.
+
+    Raises:
+        CheckpointError: the tokenizer lacks one of them.
+    """
+    known = special_tokens(checkpoint)
+    for token in (PLACE, AROUND):
+        if token not in known:
+            raise CheckpointError(f"{checkpoint.folder}: the tokenizer has no token {token}")
+    begin = special_text(checkpoint, "bos_token") or ""
+    return {"images": {"place": PLACE, "around": AROUND, "begin": begin}}

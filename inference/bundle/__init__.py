@@ -1,0 +1,1 @@
+"""Bundles on disk: the manifest, how it is read, and the repository of versions."""

@@ -1,0 +1,339 @@
+"""Contract 1: the versioned folder that `export` writes and `serving` reads.
+
+Weights, preprocessing and generation defaults are one unit, so they cannot disagree.
+
+```
+model_repository/
+  example-es-en/              the bundle's name is the name of its first Triton model
+    config.pbtxt
+    1/  bundle.json           the manifest; written last: a version without it is incomplete
+        admit.onnx step.onnx  engine graphs          (or model.onnx for a stateless part)
+        source.spm vocab.json tokenizer files, report.json
+  example-clip-text/          a further part: its own Triton model, same version numbers
+```
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from inference.generation import Generation
+
+MANIFEST = "bundle.json"
+Dtype = Literal["float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Role(StrEnum):
+    """Meaning of a graph's input or output (`docs/architecture.md`, decoder and stateless graphs).
+
+    A stateless graph takes TOKENS (B, T) with LENGTHS (B,), or PIXELS (B, height, width, 3), and
+    returns any of EMBEDDING, HIDDEN, LOGITS and ATTENTION. A graph that scores the vocabulary at
+    single positions takes POSITIONS and CHOICES too, and returns TOP_TOKENS, TOP_SCORES and
+    CHOICE_SCORES: the vocabulary-wide scores stay inside.
+    """
+
+    TOKENS = "tokens"  # (R, T) int64: step: new tokens; stateless: the text; right-padded
+    LENGTHS = "lengths"  # (R,) int32: step: row length after this call; stateless: text length
+    TOTAL = "total"  # step, () int32: the largest of LENGTHS
+    LAST = "last"  # step, (R,) int64: index in T of each row's last real token
+    SOURCE_TOKENS = "source_tokens"  # admit, (B, S) int64, right-padded
+    SOURCE = "source"  # admit and step, (B,) int32: source lengths
+    SEGMENTS = "segments"  # stateless, (B, T) int64: 0 first text, 1 second
+    PIXELS = "pixels"  # admit and stateless, (B, height, width, 3) uint8; admit: or (B, I, …)
+    PIXEL_MASK = "pixel_mask"  # stateless, (B, height, width) bool: True where the image is
+    STATE = "state"  # named by a `State`
+    LOGITS = "logits"  # step, (R, V) float32, before any processing; stateless, (B, C) or (B, T, C)
+    EMIT = "emit"  # step, (R, …): kept per token, follows beams
+    EMBEDDING = "embedding"  # stateless, (B, D) float32
+    POSITIONS = "positions"  # stateless, (B, M) int64: indices in T; the row's first one as padding
+    CHOICES = "choices"  # stateless, (B, N) int64: tokens to score at every position
+    TOP_TOKENS = "top_tokens"  # stateless, (B, M, K) int64: the most likely tokens, best first
+    TOP_SCORES = "top_scores"  # stateless, (B, M, K) float32: their probabilities
+    CHOICE_SCORES = "choice_scores"  # stateless, (B, M, N) float32: the choices' probabilities
+    HIDDEN = "hidden"  # stateless, (B, T, D) float32
+    ATTENTION = "attention"  # stateless, (B, rows, columns) float32: of image patches, sum 1
+
+
+class Growth(StrEnum):
+    """How a state changes from step to step."""
+
+    APPEND = "append"  # (R, H, P, K): one position longer each step; P begins with the prefix
+    REPLACE = "replace"  # (R, …): a new value each step
+    HOLD = "hold"  # (B, …): written at admission, then only read
+
+
+class Tensor(_Frozen):
+    """One input or output of a graph. A string in `shape` names a dynamic dimension.
+
+    Rows of a step are R = B x beam width; HOLD states and SOURCE keep one entry a sequence (B), so
+    beams share one copy. Dimension names in use: B R T P S V, and I, the images of a sequence.
+    """
+
+    name: str
+    dtype: Dtype
+    shape: tuple[int | str, ...]
+    role: Role | None = None
+
+
+class Profile(_Frozen):
+    """Shapes that a TensorRT plan takes."""
+
+    shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
+    """Input → its least shape, the one that the plan is tuned for, and its largest."""
+
+
+class Graph(_Frozen):
+    """One ONNX file and its interface, in the file's order."""
+
+    file: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    max_tokens_per_call: int | None = None
+    """1 for decoders that cannot take a padded T (recurrent ones): prompts go token by token. None:
+    any T, several tokens on a past for one row alone."""
+    profiles: tuple[Profile, ...] = ()
+    """For TensorRT: together they take every shape that is served."""
+
+    def input(self, role: Role) -> Tensor | None:
+        """The input with that role, if the graph has one."""
+        return next((tensor for tensor in self.inputs if tensor.role is role), None)
+
+    def output(self, role: Role) -> Tensor | None:
+        """The output with that role, if the graph has one."""
+        return next((tensor for tensor in self.outputs if tensor.role is role), None)
+
+
+class State(_Frozen):
+    """One state tensor of a decoder: where `step` reads it, where it comes from."""
+
+    name: str
+    growth: Growth
+    dtype: Dtype
+    shape: tuple[int | str, ...]
+    """Full shape with names, e.g. `("R", 4, "P", 32)` or `("B", 4, "S", 32)`."""
+    step_input: str
+    step_output: str | None = None
+    """APPEND and REPLACE: the output that holds the new value; HOLD has none."""
+    admit_output: str | None = None
+    """HOLD, REPLACE with a computed initial value, APPEND with a prefix; otherwise zeros."""
+    prefix: int = 0
+    """APPEND: positions in front of the first token, e.g. of an image, which `admit` computes.
+    LENGTHS and TOTAL count them, everything else counts tokens."""
+    layout: Literal["in_place", "concat"] | None = None
+    """APPEND only. in_place: one buffer is bound as past and present."""
+
+
+class TokenizerSpec(_Frozen):
+    """How text becomes ids; `inference/processing` reads it together with the files it names."""
+
+    kind: Literal["sentencepiece_pair", "sentencepiece", "tokenizers"]
+    pad_token_id: int
+    eos_token_id: int | None = None
+    bos_token_id: int | None = None
+    unk_token_id: int | None = None
+    files: dict[str, str]
+    """sentencepiece_pair: source, target, vocab. sentencepiece: pieces, vocab. tokenizers:
+    tokenizer."""
+    special_tokens: dict[str, int] = {}
+    """sentencepiece: further special tokens → ids, which `vocab` lacks."""
+    target_prefixes: tuple[str, ...] = ()
+    """Multilingual Marian: the `>>xx<<` tokens that choose the target language."""
+    clean_up_spaces: bool = False
+
+
+class ImageSpec(_Frozen):
+    """How a decoded RGB picture becomes (height, width, 3) uint8. Normalising is in the graph."""
+
+    resize: Literal["exact", "shortest_edge", "fit"]
+    size: tuple[int, int]
+    """exact: (height, width). shortest_edge: both numbers are the edge. fit: (height, width), of
+    which the smaller becomes the shorter edge; then the picture is shrunk until it fits, and padded
+    with black around it."""
+    is_turned: bool = False
+    """fit: a picture that is wide where `size` is high, or high where it is wide, is first turned
+    by 90 degrees, clockwise."""
+    centre: tuple[float, float] | None = None
+    """Height and width of a centre crop before resizing, in parts of the picture's shorter edge."""
+    crop: tuple[int, int] | None = None
+    """Centre crop (height, width) after resizing."""
+    crop_start: Literal["down", "nearest_even"] = "down"
+    """How half of an odd margin is rounded: down as in `transformers`, or as in torchvision."""
+    resample: int = Field(ge=0, le=5)
+    """Pillow's filter number: 2 bilinear, 3 bicubic."""
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    rescale: float
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of one prepared picture: (height, width, 3)."""
+        height, width = self.crop or self.size
+        return height, width, 3
+
+
+class PromptImages(_Frozen):
+    """How a generator's prompts hold images, any number of them, in their order.
+
+    PIXELS of `admit` is (B, I, height, width, 3). The source positions of a sequence are those of
+    its images, one image after the other; sequences without images have none.
+    """
+
+    positions: int = Field(ge=1)
+    """Source positions of each image."""
+    token_id: int
+    """Stands for an image in a prompt."""
+
+
+class AlignmentSpec(_Frozen):
+    """The source positions of alignments, for generators that return them.
+
+    Alignments are EMIT outputs of `step`, or outputs of the graph `align`, which is run once over a
+    finished hypothesis: SOURCE_TOKENS (1, S), SOURCE (1,) or PIXELS, and TOKENS (1, T) → EMIT
+    (1, T, S): row t is the attention at the step that chose token t + 1.
+    """
+
+    over: Literal["tokens", "patches"]
+    grid: tuple[int, int] | None = None
+    """Rows and columns of patches; the last rows x columns positions of S are the grid."""
+    layer: int | None = None
+    """Informative: the decoder layer whose cross-attention `align` returns, counted from 0."""
+
+
+class Limits(_Frozen):
+    """The model's limits; the gateway may only lower them."""
+
+    max_input_tokens: int | None = None
+    """Source or prompt tokens, special tokens included."""
+    max_total_tokens: int | None = None
+    """Decoder positions: prompt (or start tokens) plus generated."""
+
+
+class Placement(_Frozen):
+    """How a stateless part is run on the CPU."""
+
+    instances: int = Field(ge=1)
+    threads: int = Field(ge=1)
+    """Of each instance."""
+
+
+class SourceInfo(_Frozen):
+    """Origin of the weights."""
+
+    name: str
+    revision: str | None = None
+    content_hash: str
+    """SHA-256 over the checkpoint's files and our exporter's version of the graphs."""
+    location: str | None = None
+    """Folder or hub name that it was exported from, for `triptych verify`."""
+    checkpoint_hash: str | None = None
+    """SHA-256 over the checkpoint's files alone."""
+
+
+class Manifest(_Frozen):
+    """`bundle.json`: everything that serving reads about a bundle."""
+
+    format: Literal[2] = 2
+    name: str
+    version: int = Field(ge=1)
+    architecture: str
+    """Informative; no code branches on it."""
+    source: SourceInfo
+    licence: str | None = None
+    precision: str
+    runtime: Literal["onnxruntime", "openvino", "tensorrt"] = "onnxruntime"
+    """What runs the graphs of a stateless bundle."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """What the graphs are for: on the other device their types or operators may have no kernels."""
+    placement: Placement | None = None
+    """Instances and threads of each stateless part, where the export measured them."""
+    tasks: dict[str, dict[str, Any]] = Field(min_length=1)
+    """Task → its settings beyond graphs, in the fields of that task's own section model
+    (`inference/tasks`); the first task is the default. Tasks without a section are derived from the
+    graphs' roles and are not listed."""
+    default: bool = False
+    parts: dict[str, str]
+    """Part → Triton model. Names are the exporter's; stateless parts are found by role (`part`)."""
+    graphs: dict[str, Graph]
+    """Generators: admit (optional), step, align (optional). Stateless bundles: one graph a part,
+    same keys."""
+    states: tuple[State, ...] = ()
+    generation: Generation | None = None
+    limits: Limits = Limits()
+    tokenizer: TokenizerSpec | None = None
+    image: ImageSpec | None = None
+    images: PromptImages | None = None
+    """Generators that take prompts with images; None for those that take one image or none."""
+    alignment: AlignmentSpec | None = None
+    vocabulary_size: int | None = None
+    """Number of tokens that a decoder scores."""
+    source_vocabulary_size: int | None = None
+    """Number of tokens of a text encoder; None for a decoder's own."""
+    report: str = "report.json"
+    """The verification report's file name."""
+
+    @property
+    def prefix(self) -> int:
+        """Positions in front of a generator's first token."""
+        return max((state.prefix for state in self.states), default=0)
+
+    @property
+    def generator(self) -> str | None:
+        """Triton model of a generator; None for a stateless bundle."""
+        return next(iter(self.parts.values())) if "step" in self.graphs else None
+
+    def part(self, *, takes: Role, returns: Role) -> Part | None:
+        """The first stateless part with an input and an output of these roles."""
+        if self.generator is not None:
+            return None
+        instances = self.placement.instances if self.placement else 1
+        return next(
+            (
+                Part(self.parts[key], self.version, graph, instances)
+                for key, graph in self.graphs.items()
+                if graph.input(takes) and graph.output(returns)
+            ),
+            None,
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """One stateless graph and the Triton model that runs it."""
+
+    model: str
+    version: int
+    graph: Graph
+    instances: int = 1
+    """Calls that it runs at the same time."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A manifest and the version folder that it lies in."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def version(self) -> int:
+        """The version's number."""
+        return int(self.folder.name)
+
+    @property
+    def models(self) -> list[str]:
+        """Names of its Triton models, the one with the manifest last."""
+        own = self.manifest.name
+        return [*sorted({*self.manifest.parts.values()} - {own}), own]
+
+    def path(self, file: str) -> Path:
+        """Full path of a file that the manifest names."""
+        return self.folder / file

@@ -1,0 +1,262 @@
+"""The loop's body, without a thread: schedule, run the model, choose tokens, deliver.
+
+A turn is a transaction: sequences join and end only between turns, and an exception ends only the
+sequences whose state it touched. `decode` drives it to the end for callers without a server, such
+as the exporter's verification.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from inference.engine.metrics import EngineMetrics
+from inference.engine.runners.protocol import Runner
+from inference.engine.running_batch import PrefillingSequence, RunningBatch, decoding_error
+from inference.engine.running_batches import RunningBatches
+from inference.engine.scheduler import Capacity, PromptBatch, Scheduler, StepBudget
+from inference.engine.search.request import (
+    Cancelled,
+    EngineRequest,
+    Event,
+    Failed,
+    Finished,
+    TokenChunk,
+)
+from inference.engine.sequence import SequenceState
+from inference.engine.state.prefix_cache import Block, PrefixCache
+from inference.errors import InvalidRequest
+
+log = logging.getLogger(__name__)
+
+
+class Decoder:
+    """All sequences of one model. Not thread-safe: one thread calls it."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        capacity: Capacity,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.metrics = EngineMetrics(slots=capacity.rows, state_limit_bytes=capacity.state_bytes)
+        self._runner = runner
+        self._capacity = capacity
+        self._scheduler = Scheduler(capacity, takes_chunks=runner.takes_chunks)
+        self._prefixes: PrefixCache[Block] | None = None
+        if runner.shares_prefixes and capacity.prefix_bytes:
+            self._prefixes = PrefixCache(
+                capacity.prefix_bytes, capacity.prefix_block_tokens, capacity.prefix_min_tokens
+            )
+        self._running = RunningBatches(runner, capacity, self._prefixes)
+        self._clock = clock
+        self._admitting: list[SequenceState] = []  # out of the queue, not yet in a batch
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not len(self._scheduler) and not self.rows_in_use
+
+    @property
+    def rows_in_use(self) -> int:
+        """Live rows over all widths, those of prompts in prefill included."""
+        return self._running.rows
+
+    @property
+    def waiting(self) -> int:
+        """Sequences without rows."""
+        return len(self._scheduler)
+
+    def check_fits(self, request: EngineRequest) -> None:
+        """Refuses what could never run, not even alone. Thread-safe.
+
+        Raises:
+            InvalidRequest: more rows than the engine has.
+            TooLong: its state needs more memory than the engine has.
+        """
+        self._running.check_fits(request)
+
+    def add(self, sequence: SequenceState) -> None:
+        """Queues a sequence; one that could never run fails at once."""
+        try:
+            self._running.check_fits(sequence.request)
+        except InvalidRequest as error:
+            sequence.emit(Failed(error))
+            return
+        self._scheduler.add(sequence, self._clock())
+
+    def step(self) -> None:
+        """One turn: ends expired sequences, takes one decode step, prefills prompts."""
+        started_s = self._clock()
+        self._scheduler.abort_expired(started_s)
+        for running in self._running:
+            running.abort_expired(started_s)
+        is_decoding = self._decode_step()
+        self._prefill_prompts(is_decoding)
+        self._running.drop_empty()
+        self.metrics.steps += 1
+        self.metrics.step_seconds += self._clock() - started_s
+        self._update_gauges()
+
+    def trim(self) -> None:
+        """Frees memory kept for speed alone."""
+        self._runner.trim()
+        self._update_gauges()
+
+    def fail(self, error: Exception) -> None:
+        """Ends every sequence with an error and drops all groups, whose state is suspect."""
+        for sequence in (*self._running.clear(), *self._admitting, *self._scheduler.clear()):
+            sequence.emit(Failed(error))
+        self._admitting = []
+        if self._prefixes is not None:
+            self._prefixes.clear()
+        self._update_gauges()
+
+    def _decode_step(self) -> bool:
+        """Takes every running sequence a step further; returns whether there was one.
+
+        Several steps are taken in one call only while nothing waits for rows.
+        """
+        is_decoding, is_alone = False, not len(self._scheduler)
+        for running in self._running:
+            if not running.sequences:
+                continue
+            is_decoding = True
+            rows = len(running.sequences) * running.group.width
+            try:
+                self.metrics.row_steps += rows * running.step(is_alone=is_alone)
+            except Exception as error:  # one group's failure leaves the others alone
+                self._fail(self._running.reset(running), error)
+        return is_decoding
+
+    def _prefill_prompts(self, is_decoding: bool) -> None:
+        """Continues the chunked prefill, then admits waiting sequences, within the budget."""
+        capacity = self._capacity
+        budget = capacity.prefill_tokens_beside if is_decoding else capacity.prefill_tokens
+        left = budget
+        for running in self._running:
+            for prefilling in list(running.prefilling):
+                left -= self._prefill_chunk(running, prefilling)
+        while left > 0 and len(self._scheduler):
+            batch = self._scheduler.next_batch(self._budget(left, is_fresh=left == budget))
+            if batch is None:
+                return
+            left -= self._admit(batch)
+
+    def _budget(self, tokens: int, *, is_fresh: bool) -> StepBudget:
+        return StepBudget(
+            tokens=tokens,
+            is_fresh=is_fresh,
+            may_start_long=not any(running.prefilling for running in self._running),
+            fits=self._running.fits,
+            cached_tokens=self._cached_tokens,
+            shareable_prefix=self._shareable_prefix,
+        )
+
+    def _admit(self, batch: PromptBatch) -> int:
+        """Reserves slots for a batch and prefills its prompts, or a chunk; returns tokens."""
+        self._admitting = batch.sequences
+        running = self._running.reserve(batch.sequences, len(self._scheduler))
+        tokens = batch.tokens
+        if batch.is_chunked:
+            tokens = self._begin_prefill(running, batch.sequences[0])
+        else:
+            self._attempt(running, batch.sequences, lambda: running.admit(batch.sequences))
+            self.metrics.prefill_tokens += tokens
+        self.metrics.admitted += len(batch.sequences)
+        self._admitting = []
+        return tokens
+
+    def _begin_prefill(self, running: RunningBatch, sequence: SequenceState) -> int:
+        """Starts the prefill of one prompt behind its cached prefix; returns tokens."""
+        request = sequence.request
+        blocks = self._prefixes.find(request.decoder_ids) if self._prefixes is not None else []
+        started: list[PrefillingSequence] = []
+
+        def begin() -> None:
+            prefill = self._runner.begin_prefill(request.prompt, blocks)
+            started.append(PrefillingSequence(sequence, prefill))
+
+        self._attempt(running, [sequence], begin)
+        if not started:
+            return request.encoder_tokens
+        running.prefilling += started
+        cached = len(request.decoder_ids) - started[0].prefill.remaining_tokens
+        self.metrics.prefix_hits += bool(cached)
+        self.metrics.prefix_tokens += cached
+        self.metrics.prefill_tokens += request.encoder_tokens
+        return request.encoder_tokens + self._prefill_chunk(running, started[0])
+
+    def _prefill_chunk(self, running: RunningBatch, prefilling: PrefillingSequence) -> int:
+        """Prefills the next chunk of one prompt; returns tokens."""
+        size = min(prefilling.prefill.remaining_tokens, self._capacity.chunk_tokens)
+        self._attempt(running, [prefilling.sequence], lambda: running.prefill(prefilling, size))
+        self.metrics.prefill_tokens += size
+        return size
+
+    def _attempt(
+        self, running: RunningBatch, sequences: list[SequenceState], action: Callable[[], object]
+    ) -> None:
+        """Runs an action for newcomers; an exception before they have slots ends only them."""
+        try:
+            action()
+        except Exception as error:
+            has_slot = any(sequence in running.sequences for sequence in sequences)
+            running.prefilling = [e for e in running.prefilling if e.sequence not in sequences]
+            self._fail(self._running.reset(running) if has_slot else sequences, error)
+
+    def _fail(self, sequences: Iterable[SequenceState], error: Exception) -> None:
+        log.error("decoding failed", exc_info=error)
+        self.metrics.failures += 1
+        for sequence in sequences:
+            sequence.emit(Failed(decoding_error(error)))
+
+    def _cached_tokens(self, sequence: SequenceState) -> int:
+        if self._prefixes is None:
+            return 0
+        return self._prefixes.cached_tokens(sequence.request.decoder_ids)
+
+    def _shareable_prefix(self, sequence: SequenceState) -> tuple[int, ...] | None:
+        if self._prefixes is None:
+            return None
+        return self._prefixes.shareable_prefix(sequence.request.decoder_ids)
+
+    def _update_gauges(self) -> None:
+        metrics = self.metrics
+        metrics.rows_in_use, metrics.waiting = self.rows_in_use, self.waiting
+        metrics.state_bytes = self._running.state_bytes
+        metrics.spare_bytes = self._runner.spare_bytes
+        metrics.bytes_per_slot = metrics.state_bytes // max(1, metrics.rows_in_use)
+        metrics.prefix_bytes = self._prefixes.nbytes if self._prefixes is not None else 0
+
+
+def decode(
+    runner: Runner, requests: Iterable[EngineRequest], capacity: Capacity | None = None
+) -> list[Finished]:
+    """Results of all requests, in order, decoded together as far as capacity allows.
+
+    Raises:
+        Exception: the error of the first request that failed.
+    """
+    decoder = Decoder(runner, capacity or Capacity())
+    outcomes: list[list[Event]] = []
+    for request in requests:
+        outcomes.append([])
+        decoder.add(SequenceState(request, outcomes[-1].append))
+    while not decoder.is_idle:
+        decoder.step()
+    return [final_result(events) for events in outcomes]
+
+
+def final_result(events: Iterable[Event]) -> Finished:
+    """The last event of a request that was not cancelled.
+
+    Raises:
+        Exception: the request's error, if it failed.
+    """
+    final = next(event for event in events if not isinstance(event, TokenChunk))
+    if isinstance(final, Failed):
+        raise final.error
+    assert not isinstance(final, Cancelled | TokenChunk), "this request cannot be cancelled"
+    return final

@@ -1,0 +1,48 @@
+"""The runner for a bundle and a device: the only place that chooses an implementation."""
+
+from __future__ import annotations
+
+from inference.bundle.manifest import Bundle
+from inference.engine.runners.cuda.device import CudaDevice
+from inference.engine.runners.ort.device import CpuDevice, OrtDevice
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.protocol import Runner
+from inference.errors import SetupError
+
+SPARE_BYTES = 512 << 20
+"""Released buffers kept for reuse, unless the caller decides otherwise."""
+
+
+def make_runner(
+    bundle: Bundle, device: str = "cpu", *, threads: int = 0, spare_bytes: int = SPARE_BYTES
+) -> Runner:
+    """A runner of a generator's bundle.
+
+    Args:
+        device: `cpu`, `cuda` or `cuda:N`, N being the number of the card.
+        threads: Intra-op threads; 0 leaves the choice to ONNX Runtime.
+        spare_bytes: Bound on released buffers kept for reuse.
+
+    Raises:
+        SetupError: the device is not supported, not there (a DeviceError), or not the one that the
+            bundle is for.
+        BundleError: the bundle's graphs or dtypes are not supported on the device.
+    """
+    return OrtRunner(bundle, threads, spare_bytes, _device(bundle, device))
+
+
+def _device(bundle: Bundle, device: str) -> OrtDevice:
+    if device == "cpu":
+        return CpuDevice()
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or not (number or "0").isdecimal():
+        raise SetupError(
+            f"device {device!r} is not supported for generators: supported are 'cpu', 'cuda' and "
+            "'cuda:N'"
+        )
+    manifest = bundle.manifest
+    if manifest.device != "cuda":
+        raise SetupError(
+            f"{manifest.name} version {bundle.version} is for the CPU: export it with --device cuda"
+        )
+    return CudaDevice(int(number or 0))

@@ -1,0 +1,220 @@
+"""The live sequences of one beam width, over ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.bundle.manifest import Growth
+from inference.engine.runners.candidates import (
+    CandidateRequest,
+    Candidates,
+    GreedyRule,
+    GreedyTokens,
+)
+from inference.engine.runners.edits import select_candidates
+from inference.engine.runners.ort.admission import write_initial
+from inference.engine.runners.ort.bound_graph import padded_sequences
+from inference.engine.runners.ort.greedy_graph import STEPS
+from inference.engine.runners.ort.greedy_steps import BoundGreedySteps
+from inference.engine.runners.ort.prefill import OrtPrefill, OrtPrefixBlock
+from inference.engine.runners.ort.sessions import OrtSessions, right_padded
+from inference.engine.runners.ort.step import BoundStep
+from inference.engine.runners.protocol import Prefill, Prompt
+from inference.engine.state.device import DeviceTensor
+from inference.engine.state.memory_model import Extent
+
+
+class OrtGroup:
+    """See `inference.engine.runners.protocol.Group`.
+
+    A step binds the arenas' live rows once and runs on the same addresses until a sequence is
+    admitted, retired or outgrows its bucket.
+    """
+
+    def __init__(self, sessions: OrtSessions, width: int) -> None:
+        self.width = width
+        self._sessions = sessions
+        self._state = sessions.group_state(width)
+        self._step: BoundStep | None = None
+        self._greedy: BoundGreedySteps | None = None
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of this group's arenas."""
+        return self._state.nbytes
+
+    def admit(
+        self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        """Encodes sources, prefills prompts; see `Group.admit`."""
+        state, first = self._state, len(self._state)
+        self._add_slots(prompts, [len(prompt.token_ids) for prompt in prompts])
+        token_ids = [prompt.token_ids for prompt in prompts]
+        try:
+            candidates = self._prefill(token_ids, first, row_requests)
+        except Exception:
+            state.truncate(first)
+            raise
+        state.spread(first)
+        return candidates
+
+    def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
+        """Encodes sources; see `Group.admit_deferred`."""
+        assert self.width == 1
+        self._add_slots(prompts, [0] * len(prompts))
+
+    def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
+        """Prefills the rest, copies the state to the next slot; see `Group.admit_prefilled`."""
+        assert isinstance(prefill, OrtPrefill), "a prompt of another runner"
+        step, done = prefill.finish(), prefill.state
+        candidates = self._candidates(step.logits, [row_request], step.emitted)
+        self._unbind()
+        slots = len(self._state) + 1
+        self._state.ensure_capacity(slots, done.lengths[0], done.source_lengths[0])
+        self._state.adopt(done)
+        done.release()
+        return candidates
+
+    def copy_block(self, slot: int, start: int, stop: int) -> OrtPrefixBlock:
+        """Copies positions of a slot's first row; see `Group.copy_block`."""
+        row, arenas = slot * self.width, self._state.of(Growth.APPEND)
+        values = [arena.read_positions(row, start, stop) for arena in arenas]
+        return OrtPrefixBlock(values, stop - start)
+
+    def step(
+        self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        """Appends one token to every row; see `Group.step`."""
+        state = self._state
+        state.ensure_capacity(len(state), max(state.lengths) + 1)
+        state.advance_lengths()
+        if self._step is None or self._step.layout != state.layout:
+            self._unbind()
+            self._step = self._bound_step()
+        lengths = np.repeat(np.array(state.lengths, np.int32), self.width)
+        self._step.run(token_ids[:, None], lengths)
+        logits = self._sessions.device.entries(self._step.logits, 0, len(token_ids))
+        return self._candidates(logits, row_requests, self._step.emitted)
+
+    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
+        """Several steps in one call; see `Group.step_greedily`."""
+        assert self.width == 1
+        state = self._state
+        state.ensure_capacity(len(state), max(state.lengths) + STEPS)
+        if self._greedy is None or self._greedy.layout != state.layout:
+            self._unbind()
+            self._greedy = BoundGreedySteps(self._sessions, self._sessions.greedy, state)
+        found = self._greedy.run(token_ids, np.array(state.lengths, np.int32) + 1, rule)
+        state.advance_lengths(STEPS)
+        return found
+
+    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copies rows; see `Group.copy`."""
+        self._state.copy_rows(sources, targets)
+
+    def retire(self, slot: int) -> None:
+        """Drops a sequence; see `Group.retire`."""
+        self._state.retire(slot)
+
+    def reserve(self, reservation: Extent, expected_sequences: int) -> None:
+        """Allows allocation ahead of need; see `Group.reserve`."""
+        self._state.reservation = reservation
+        self._state.expected_sequences = expected_sequences
+
+    def shrink(self) -> None:
+        """Gives back memory not needed now; see `Group.shrink`."""
+        self._unbind()
+        self._state.shrink()
+
+    def release(self) -> None:
+        """Gives back all memory; see `Group.release`."""
+        self._unbind()
+        self._sessions.release(self._state)
+
+    def _bound_step(self) -> BoundStep:
+        """A step of every row."""
+        is_captured = self._sessions.device.keeps_addresses
+        count = padded_sequences(self._state) if is_captured else len(self._state)
+        rows, slots = slice(0, count * self.width), slice(0, count)
+        return BoundStep(
+            self._sessions, self._state, rows, slots, tokens=1, is_captured=is_captured
+        )
+
+    def _unbind(self) -> None:
+        self._step = self._greedy = None
+
+    def _add_slots(self, prompts: Sequence[Prompt], lengths: Sequence[int]) -> None:
+        """Gives prompts slots with their initial states, and room for their tokens."""
+        state, first = self._state, len(self._state)
+        sources = [self._sessions.source_length(prompt) for prompt in prompts]
+        self._unbind()  # its buffers may be moved, and must not be kept alive
+        state.ensure_capacity(first + len(prompts), max(1, *lengths), max(sources))
+        write_initial(self._sessions, state, prompts, first)
+        for length, source in zip(lengths, sources, strict=True):
+            state.admit(length, source)
+
+    def _prefill(
+        self,
+        token_ids: list[NDArray[np.int64]],
+        first: int,
+        row_requests: Sequence[CandidateRequest],
+    ) -> Candidates:
+        """Prefills prompts on one row each, [first x width, first x width + m)."""
+        lengths = [len(ids) for ids in token_ids]
+        is_single = self._sessions.manifest.graphs["step"].max_tokens_per_call == 1
+        if max(lengths) > 1 and (is_single or self._state.prefix):
+            sizes = [1 if is_single else length for length in lengths]
+            return self._prefill_singly(token_ids, sizes, first, row_requests)
+        rows = slice(first * self.width, first * self.width + len(token_ids))
+        slots = slice(first, first + len(token_ids))
+        step = BoundStep(self._sessions, self._state, rows, slots, tokens=max(lengths))
+        step.run(right_padded(token_ids), np.array(lengths, np.int32))
+        return self._candidates(step.logits, row_requests, step.emitted)
+
+    def _prefill_singly(
+        self,
+        token_ids: list[NDArray[np.int64]],
+        sizes: Sequence[int],
+        first: int,
+        row_requests: Sequence[CandidateRequest],
+    ) -> Candidates:
+        """Prompt by prompt: recurrent decoders cannot take a padded T, and several tokens behind a
+        prefix are taken for one row only.
+
+        Args:
+            token_ids: (T,) of each prompt.
+            sizes: Tokens a call, of which T is a multiple.
+            first: The slot of the first prompt.
+            row_requests: One per prompt.
+        """
+        logits = self._sessions.logits_scratch(len(token_ids))
+        emitted: list[Callable[[int], NDArray[np.float32]]] = []
+        for index, (ids, size) in enumerate(zip(token_ids, sizes, strict=True)):
+            row, slot = first * self.width + index, first + index
+            step = BoundStep(
+                self._sessions,
+                self._state,
+                slice(row, row + 1),
+                slice(slot, slot + 1),
+                tokens=size,
+                logits=self._sessions.device.entries(logits, index, index + 1),
+            )
+            for start in range(0, len(ids), size):
+                stop = start + size
+                step.run(ids[None, start:stop], np.array([stop], np.int32), start)
+            if step.emitted is not None:
+                emitted.append(step.emitted)
+        return self._candidates(
+            logits, row_requests, (lambda row: emitted[row](0)) if emitted else None
+        )
+
+    def _candidates(
+        self,
+        logits: DeviceTensor,
+        row_requests: Sequence[CandidateRequest],
+        emitted: Callable[[int], NDArray[np.float32]] | None,
+    ) -> Candidates:
+        return select_candidates(self._sessions.logits(logits), row_requests, emitted)

@@ -1,0 +1,99 @@
+"""A prompt that is prefilled in chunks, in arenas of its own.
+
+GroupQueryAttention takes several tokens on a past at batch size 1 only, and a group's rows must
+stay dense for its running sequences. So the prompt is prefilled apart and its state copied to a
+slot at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inference.bundle.manifest import Growth
+from inference.engine.runners.ort.admission import write_initial
+from inference.engine.runners.ort.sessions import OrtSessions
+from inference.engine.runners.ort.step import BoundStep
+from inference.engine.runners.protocol import Prompt
+from inference.engine.state.device import DeviceTensor
+from inference.engine.state.group_state import GroupState
+from inference.engine.state.prefix_cache import Block
+
+_ONLY = slice(0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class OrtPrefixBlock:
+    """Some positions of a row: one tensor (1, H, positions, K) for each APPEND state."""
+
+    values: list[DeviceTensor]
+    positions: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(value.nbytes for value in self.values)
+
+
+class OrtPrefill:
+    """See `inference.engine.runners.protocol.Prefill`.
+
+    Attributes:
+        state: One sequence of one row.
+    """
+
+    def __init__(self, sessions: OrtSessions, prompt: Prompt, blocks: Sequence[Block]) -> None:
+        manifest = sessions.manifest
+        self.state = GroupState(manifest.states, 1, sessions.pool)
+        self._sessions = sessions
+        self._token_ids = prompt.token_ids
+        self._is_single = manifest.graphs["step"].max_tokens_per_call == 1
+        source = sessions.source_length(prompt)
+        self.state.ensure_capacity(1, len(prompt.token_ids), source)
+        write_initial(sessions, self.state, [prompt], first=0)
+        self.state.admit(self._copy_blocks(blocks), source)
+
+    @property
+    def remaining_tokens(self) -> int:
+        """Tokens not prefilled yet."""
+        return len(self._token_ids) - self._done
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes held."""
+        return self.state.nbytes
+
+    @property
+    def _done(self) -> int:
+        return self.state.lengths[0]
+
+    def read(self, count: int) -> None:
+        """Prefills the next `count` tokens."""
+        self._run(count)
+
+    def finish(self) -> BoundStep:
+        """Prefills the rest; the returned step has the logits after the prompt."""
+        return self._run(self.remaining_tokens)
+
+    def _run(self, count: int) -> BoundStep:
+        past = self._done
+        new = self._token_ids[past : past + count]
+        size = 1 if self._is_single else count
+        step = BoundStep(self._sessions, self.state, _ONLY, _ONLY, tokens=size)
+        for start in range(0, count, size):
+            length = past + start + size
+            step.run(new[None, start : start + size], np.array([length], np.int32), past)
+        self.state.lengths[0] = past + count
+        return step
+
+    def _copy_blocks(self, blocks: Sequence[Block]) -> int:
+        """Writes cached blocks to the state; returns their positions."""
+        length = 0
+        for block in blocks:
+            assert isinstance(block, OrtPrefixBlock), "a block of another runner"
+            for arena, values in zip(self.state.of(Growth.APPEND), block.values, strict=True):
+                arena.write_positions(0, length, values)
+            length += block.positions
+        return length

@@ -1,0 +1,97 @@
+"""The runner over ONNX Runtime: bound buffers, caches written in place.
+
+Keys and values never pass through Python, and on devices other than the CPU never leave the
+device: the host fetches candidates, and EMIT rows that a request needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.bundle.manifest import Bundle, Growth, Role
+from inference.engine.runners.ort.admission import source_input
+from inference.engine.runners.ort.device import CpuDevice, OrtDevice, fetch_floats
+from inference.engine.runners.ort.greedy_graph import STEPS
+from inference.engine.runners.ort.group import OrtGroup
+from inference.engine.runners.ort.prefill import OrtPrefill
+from inference.engine.runners.ort.sessions import OrtSessions
+from inference.engine.runners.protocol import Prompt
+from inference.engine.state.memory_model import Footprint
+from inference.engine.state.prefix_cache import Block
+from inference.errors import InvalidRequest
+
+
+class OrtRunner:
+    """See `inference.engine.runners.protocol.Runner`.
+
+    Args:
+        bundle: A generator's bundle.
+        threads: Intra-op threads of the sessions; where `step` is small there is one.
+        spare_bytes: Bound on released buffers kept for reuse.
+        device: Where states and logits live; by default the CPU.
+
+    Raises:
+        BundleError: a graph does not load, or needs what this runner does not support.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        threads: int,
+        spare_bytes: int = 512 << 20,
+        device: OrtDevice | None = None,
+    ) -> None:
+        manifest = bundle.manifest
+        self._sessions = OrtSessions(bundle, device or CpuDevice(), threads, spare_bytes)
+        self.vocabulary_size = self._sessions.vocabulary_size
+        self.footprint = Footprint.of(manifest.states)
+        self.supports_deferred_admission = True
+        self.takes_chunks = True
+        self.greedy_steps = STEPS if self._sessions.has_greedy else 0
+        growths = {state.growth for state in manifest.states}
+        self.shares_prefixes = self._sessions.admit is None and growths == {Growth.APPEND}
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes of released arenas; see `Runner.spare_bytes`."""
+        return self._sessions.pool.spare_bytes
+
+    @property
+    def free_bytes(self) -> int | None:
+        """See `Runner.free_bytes`."""
+        return self._sessions.device.free_bytes
+
+    def group(self, width: int) -> OrtGroup:
+        """A new, empty group."""
+        return OrtGroup(self._sessions, width)
+
+    def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> OrtPrefill:
+        """Starts a chunked prefill; see `Runner.begin_prefill`."""
+        return OrtPrefill(self._sessions, prompt, blocks)
+
+    def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
+        """Attention of each generated token to the source, (tokens, S); see `Runner.align`."""
+        graph = self._sessions.manifest.graphs.get("align")
+        if graph is None:
+            raise InvalidRequest("this model has no alignment", field="return_alignment")
+        forced = np.array([*prompt.token_ids, *token_ids[:-1]], np.int64)[None]
+        arrays = {
+            tensor.name: forced if tensor.role is Role.TOKENS else source_input(tensor, [prompt])
+            for tensor in graph.inputs
+        }
+        output, device = graph.output(Role.EMIT), self._sessions.device
+        assert output is not None
+        (weights,) = device.run(self._sessions.align, [output.name], arrays)
+        return fetch_floats(device, weights)[0, len(prompt.token_ids) - 1 :]
+
+    def trim(self) -> None:
+        """Frees spare buffers; arenas that keep their addresses stay."""
+        self._sessions.pool.clear()
+        self._sessions.device.trim()
+
+    def close(self) -> None:
+        """Frees the sessions."""
+        self._sessions.close()

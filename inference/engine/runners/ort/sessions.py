@@ -1,0 +1,224 @@
+"""What all parts of the ONNX Runtime runner share: one bundle's sessions, buffers and scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from inference.bundle.manifest import Bundle, Dtype, Growth, Manifest, Role, Tensor
+from inference.engine.runners.cuda.graph_ids import GraphIds
+from inference.engine.runners.edits import HostLogits, Logits
+from inference.engine.runners.ort.device import OrtDevice
+from inference.engine.runners.ort.greedy_graph import greedy_graph, small_step
+from inference.engine.runners.ort.logits_graphs import (
+    CellEditor,
+    Float32Cast,
+    OrtLogits,
+    open_model,
+)
+from inference.engine.runners.ort.topk_graph import TopK
+from inference.engine.runners.protocol import Prompt
+from inference.engine.state.buffer_pool import BufferPool
+from inference.engine.state.device import DeviceTensor
+from inference.engine.state.group_state import GroupState
+from inference.errors import BundleError, SetupError
+
+
+class OrtSessions:
+    """Sessions of one bundle's decoder graphs on one device. One call at a time.
+
+    Args:
+        threads: Intra-op threads; where `step` is small there is one.
+        spare_bytes: Bound on released buffers kept for reuse.
+
+    Attributes:
+        pool: Buffers of all arenas.
+        step: The graph `step`.
+        graph_ids: Of its captured runs.
+        admit: The graph `admit`, if the bundle has one.
+
+    Raises:
+        BundleError: a graph does not load, or needs what this runner does not support.
+    """
+
+    def __init__(self, bundle: Bundle, device: OrtDevice, threads: int, spare_bytes: int) -> None:
+        self.manifest, self.device = bundle.manifest, device
+        self.vocabulary_size, logits = _checked(bundle.manifest, device)
+        self.pool = BufferPool(device, spare_bytes)
+        self._bundle = bundle
+        self._small_step = None
+        if not device.keeps_addresses:  # where steps are captured, several in one save nothing
+            self._small_step = small_step(bundle.manifest, self._path("step"))
+        # in a small graph, waking another thread takes longer than its share of the work
+        self._options = session_options(threads if self._small_step is None else 1)
+        self.step = self._open("step", is_captured=device.graph_limit > 0)
+        self.graph_ids = GraphIds(device.graph_limit)
+        self.admit = self._open("admit") if "admit" in bundle.manifest.graphs else None
+        self.topk = TopK(self._options, self.vocabulary_size, device)
+        self._logits_dtype = logits.dtype
+        self._cast = Float32Cast(self._options, device, logits.dtype)
+        self._scratch: dict[tuple[str, Dtype], DeviceTensor] = {}
+        self._idle: list[GroupState] = []
+
+    @cached_property
+    def align(self) -> onnxruntime.InferenceSession:
+        """The graph `align`, opened on first use: it holds the decoder's weights a second time."""
+        return self._open("align")
+
+    @property
+    def has_greedy(self) -> bool:
+        """Whether the bundle's steps are small enough for the greedy graph."""
+        return self._small_step is not None
+
+    @cached_property
+    def greedy(self) -> onnxruntime.InferenceSession:
+        """Several greedy steps as one graph, opened on first use."""
+        assert self._small_step is not None
+        graph = greedy_graph(self._small_step, self.manifest)
+        return open_model(graph, self._options, self.device)
+
+    @cached_property
+    def _editor(self) -> CellEditor:
+        return CellEditor(self._options, self.device)
+
+    def source_length(self, prompt: Prompt) -> int:
+        """Positions of a prompt's source: its tokens, or those of its images."""
+        images = self.manifest.images
+        if images is not None:
+            return images.positions * prompt.images
+        return 0 if prompt.source_ids is None else len(prompt.source_ids)
+
+    def logits_scratch(self, rows: int) -> DeviceTensor:
+        """(rows, V) in the graph's dtype; every call of this model writes to the same memory."""
+        return self.scratch("logits", (rows, self.vocabulary_size), self._logits_dtype)
+
+    def logits(self, values: DeviceTensor) -> Logits:
+        """Logits of a call, as float32, for edits and ranking."""
+        if self._logits_dtype != "float32":
+            target = self.scratch("scores", values.shape, "float32")
+            self._cast.run(values, target)
+            values = target
+        if self.device.is_host:
+            return HostLogits(self.device.fetch(values), self.topk.rank)
+        return OrtLogits(values, self.device, self.topk, self._editor)
+
+    def close(self) -> None:
+        """Frees sessions and buffers."""
+        self.pool.clear()
+        self._scratch.clear()
+        self._idle.clear()
+        del self.step, self.admit, self.topk, self._cast
+        for opened_later in ("align", "greedy", "_editor"):
+            self.__dict__.pop(opened_later, None)
+        self.device.close()
+
+    def scratch(self, name: str, shape: tuple[int, ...], dtype: Dtype) -> DeviceTensor:
+        """The memory of that name, at the same address until a larger shape is needed."""
+        size, held = prod(shape), self._scratch.get((name, dtype))
+        if held is None or size > held.shape[0]:
+            doubled = 0 if held is None else 2 * held.shape[0]
+            held = self.device.allocate(max(size, doubled), dtype)
+            self._scratch[name, dtype] = held
+        return self.device.view(held, shape)
+
+    def group_state(self, width: int) -> GroupState:
+        """An empty state; on devices that keep addresses one that an earlier group has left."""
+        for state in self._idle:
+            if state.width == width:
+                self._idle.remove(state)
+                return state
+        is_fixed = self.device.keeps_addresses
+        return GroupState(self.manifest.states, width, self.pool, is_fixed=is_fixed)
+
+    def release(self, state: GroupState) -> None:
+        """Takes a group's state back; its arenas stay where addresses are kept."""
+        state.release()
+        if self.device.keeps_addresses:
+            self._idle.append(state)
+
+    def _open(self, graph: str, *, is_captured: bool = False) -> onnxruntime.InferenceSession:
+        path = self._path(graph)
+        return open_session(path, self._options, self.device, is_captured=is_captured)
+
+    def _path(self, graph: str) -> Path:
+        return self._bundle.path(self.manifest.graphs[graph].file)
+
+
+def session_options(threads: int) -> onnxruntime.SessionOptions:
+    """Options with few threads, none of which spins while the engine is idle."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
+
+
+def open_session(
+    path: Path,
+    options: onnxruntime.SessionOptions,
+    device: OrtDevice,
+    *,
+    is_captured: bool = False,
+) -> onnxruntime.InferenceSession:
+    """A session on the device's provider, without a silent fallback to another.
+
+    Raises:
+        BundleError: the graph does not load on this provider.
+    """
+    try:
+        session = device.open(str(path), options, is_captured=is_captured)
+    except SetupError:
+        raise
+    except Exception as error:  # the runtime's exceptions share no base class
+        raise BundleError(f"ONNX Runtime cannot load {path.name}: {error}") from error
+    if device.provider not in session.get_providers():
+        raise BundleError(
+            f"ONNX Runtime cannot run {path.name} on {device.provider}: "
+            f"it offers {', '.join(session.get_providers())}"
+        )
+    return session
+
+
+def right_padded(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Rows of ids as (rows, longest); padded with 0, a valid id in any vocabulary."""
+    padded = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    for target, row in zip(padded, rows, strict=True):
+        target[: len(row)] = row
+    return padded
+
+
+def _checked(manifest: Manifest, device: OrtDevice) -> tuple[int, Tensor]:
+    """The vocabulary's size and the LOGITS output of a manifest that this runner supports.
+
+    Raises:
+        BundleError: no `step` graph, LOGITS or vocabulary size, or an unsupported state.
+    """
+    if "step" not in manifest.graphs:
+        raise BundleError(f"{manifest.name} has no step graph: it is not a generator")
+    logits = manifest.graphs["step"].output(Role.LOGITS)
+    if manifest.vocabulary_size is None or logits is None:
+        raise BundleError(
+            f"{manifest.name} lacks vocabulary_size or a LOGITS output: export it again"
+        )
+    for state in manifest.states:
+        if state.growth is Growth.APPEND and state.layout != "in_place":
+            raise BundleError(
+                f"{manifest.name}: state {state.name} has layout {state.layout!r}, supported is "
+                "in_place: export for ONNX Runtime"
+            )
+        if state.growth is Growth.HOLD and state.admit_output is None:
+            raise BundleError(f"{manifest.name}: HOLD state {state.name} has no admit_output")
+    dtypes = {state.name: state.dtype for state in manifest.states} | {logits.name: logits.dtype}
+    for name, dtype in dtypes.items():
+        if dtype in device.unsupported_dtypes:
+            raise BundleError(
+                f"{manifest.name}: {name} is {dtype}, which {device.provider} does not support: "
+                "export in another precision, or serve on another device"
+            )
+    return manifest.vocabulary_size, logits

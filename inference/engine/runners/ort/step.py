@@ -1,0 +1,87 @@
+"""The graph `step`, bound to rows of a group's arenas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.bundle.manifest import Growth, Role, Tensor
+from inference.engine.runners.ort.bound_graph import BoundGraph
+from inference.engine.runners.ort.device import fetch_floats
+from inference.engine.runners.ort.sessions import OrtSessions
+from inference.engine.state.device import DeviceTensor
+from inference.engine.state.group_state import GroupState
+
+
+class BoundStep(BoundGraph):
+    """The graph `step` with all inputs and outputs bound once, to be run on the same addresses.
+
+    Args:
+        rows: The rows of the call.
+        slots: The sequences of these rows, for states with one entry per sequence.
+        tokens: T, new positions of each row.
+        logits: Where to write (rows, V); by default the sessions' scratch.
+        is_captured: See `BoundGraph`.
+
+    Attributes:
+        logits: (rows, V) in the graph's dtype, valid after `run`.
+        emitted: row → its EMIT output, (S,), valid after `run`; None without such an output.
+    """
+
+    def __init__(
+        self,
+        sessions: OrtSessions,
+        state: GroupState,
+        rows: slice,
+        slots: slice,
+        tokens: int,
+        logits: DeviceTensor | None = None,
+        *,
+        is_captured: bool = False,
+    ) -> None:
+        super().__init__(
+            sessions, sessions.step, state, rows, slots, tokens, is_captured=is_captured
+        )
+        graph = sessions.manifest.graphs["step"]
+        output = graph.output(Role.LOGITS)
+        assert output is not None, "checked when the sessions were opened"
+        self.logits = sessions.logits_scratch(self._count) if logits is None else logits
+        self._bind_output(output.name, self.logits)
+        self._bind_appended(state)
+        self._bind_replaced(state)
+        self.emitted = self._bind_emitted(graph.output(Role.EMIT), state)
+
+    def run(self, token_ids: NDArray[np.int64], lengths: NDArray[np.int32], past: int = 0) -> None:
+        """One call.
+
+        Args:
+            token_ids: (rows, T), right-padded.
+            lengths: (rows,) lengths after this call, without the prefix.
+            past: For T > 1: the length before this call, of a single row; several rows have 0.
+        """
+        self._write_controls(token_ids, lengths)
+        if self._tokens > 1:
+            self._upload(Role.LAST, lengths.astype(np.int64) - (past + 1))
+        self._run()
+
+    def _bind_appended(self, state: GroupState) -> None:
+        """APPEND states are written in place: one address is input and output."""
+        for arena in state.of(Growth.APPEND):
+            names = arena.state
+            assert names.step_output is not None
+            self._bind_in_place(names.step_input, [names.step_output], arena.view(self._rows))
+
+    def _bind_emitted(
+        self, tensor: Tensor | None, state: GroupState
+    ) -> Callable[[int], NDArray[np.float32]] | None:
+        """Binds the EMIT output, (R, S); S is the bucket of the HOLD states."""
+        if tensor is None:
+            return None
+        buckets = [arena.length for arena in state.of(Growth.HOLD) if "S" in arena.state.shape]
+        width = tensor.shape[1] if isinstance(tensor.shape[1], int) else buckets[0]
+        emitted = self._allocate(tensor.name, (self._count, width), tensor.dtype)
+        self._bind_output(tensor.name, emitted)
+        device = self._device
+        return lambda row: fetch_floats(device, device.entries(emitted, row, row + 1))[0]

@@ -1,0 +1,233 @@
+"""The protocol between search and model: admit, step, copy, retire.
+
+Two implementations, one search above both: `OrtRunner` (serving) and the exporter's `TorchRunner`
+(verification). A runner owns all tensors and copies and makes no decisions.
+
+Legend: B sequences in a group, R = B x width rows, T new positions, S source positions, V
+vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.engine.runners.candidates import (
+    CandidateRequest,
+    Candidates,
+    GreedyRule,
+    GreedyTokens,
+)
+from inference.engine.state.memory_model import Extent, Footprint
+from inference.engine.state.prefix_cache import Block
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """Inputs of one sequence.
+
+    Attributes:
+        token_ids: (T,) int64, T >= 1: the decoder's start tokens, then the request's prompt.
+        source_ids: (S,) int64 encoder tokens, for models with a text encoder.
+        pixels: (height, width, 3) uint8, for models with an image encoder; (I, height, width, 3)
+            where a prompt holds images.
+    """
+
+    token_ids: NDArray[np.int64]
+    source_ids: NDArray[np.int64] | None = None
+    pixels: NDArray[np.uint8] | None = None
+
+    @property
+    def images(self) -> int:
+        """I: images that the prompt holds; 0 for models that take one image or none."""
+        return images_of(self.pixels)
+
+
+def images_of(pixels: NDArray[np.uint8] | None) -> int:
+    """The images of a prompt that holds images; 0 for one image, which is no list."""
+    return len(pixels) if pixels is not None and pixels.ndim == 4 else 0
+
+
+class Prefill(Protocol):
+    """One prompt that is prefilled in chunks, outside the group it will join."""
+
+    @property
+    def remaining_tokens(self) -> int:
+        """Tokens not prefilled yet; at least one until it joins a group."""
+        ...
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes held."""
+        ...
+
+    def read(self, count: int) -> None:
+        """Prefills the next `count` tokens; `count` is less than `remaining_tokens`."""
+        ...
+
+
+class Group(Protocol):
+    """The live sequences of one beam width, and their state.
+
+    Slot b (0 <= b < B) holds rows [b x width, (b + 1) x width). Slots are contiguous. A sequence's
+    rows have equal lengths, because its beams advance together.
+    """
+
+    width: int
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes held."""
+        ...
+
+    def admit(
+        self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        """Adds sequences in slots [B, B + m): encodes sources, prefills prompts.
+
+        Prefill runs once per sequence, not once per beam: only the first row of each new slot has
+        state afterwards; the others get theirs by `copy`.
+
+        Args:
+            row_requests: One per prompt.
+
+        Returns:
+            (m, k): candidates after each prompt's last token.
+
+        Raises:
+            Exception: the group is unchanged.
+        """
+        ...
+
+    def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
+        """Adds sequences in slots [B, B + m) whose prompts, of one token, the next step prefills.
+
+        Requires `width` 1.
+
+        Raises:
+            Exception: the group is unchanged.
+        """
+        ...
+
+    def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
+        """Prefills the rest of a prompt and adds its sequence in slot B, as `admit` does.
+
+        Raises:
+            Exception: the group is unchanged.
+        """
+        ...
+
+    def copy_block(self, slot: int, start: int, stop: int) -> Block:
+        """A copy of positions [start, stop) of a slot's first row, for `Runner.begin_prefill`."""
+        ...
+
+    def step(
+        self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        """Appends one token to every row; all rows are one position longer afterwards.
+
+        Args:
+            token_ids: (R,) int64.
+            row_requests: One per row.
+
+        Returns:
+            (R, k): candidates for the next token.
+        """
+        ...
+
+    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
+        """Takes `Runner.greedy_steps` steps, each on the tokens chosen by the one before.
+
+        Appends as many tokens to every row: the given one, then all chosen ones but the last. The
+        same tokens as by `step`. Requires `width` 1.
+
+        Args:
+            token_ids: (R,) int64.
+        """
+        ...
+
+    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copies the state of row `sources[i]` to row `targets[i]` of the same slot.
+
+        No row is both a source and a target, and no target occurs twice, so the order is free.
+        """
+        ...
+
+    def retire(self, slot: int) -> None:
+        """Drops a sequence; the last slot's rows move to its slot, so that slots stay dense."""
+        ...
+
+    def reserve(self, reservation: Extent, expected_sequences: int) -> None:
+        """Allows allocation ahead of need.
+
+        Args:
+            reservation: Sizes granted until `shrink`.
+            expected_sequences: Sequences likely to be live soon, including those that are.
+        """
+        ...
+
+    def shrink(self) -> None:
+        """Gives back memory that no live sequence needs now."""
+        ...
+
+    def release(self) -> None:
+        """Gives back all memory; the group is not used afterwards."""
+        ...
+
+
+class Runner(Protocol):
+    """One model, ready to decode."""
+
+    vocabulary_size: int
+    footprint: Footprint
+    """Memory that groups take."""
+    supports_deferred_admission: bool
+    """Whether groups of one row per sequence have `admit_deferred`."""
+    takes_chunks: bool
+    """Whether prompts may be prefilled in chunks, by `begin_prefill` and `admit_prefilled`."""
+    greedy_steps: int
+    """Steps of a call of `Group.step_greedily`; 0 where groups do not have it."""
+    shares_prefixes: bool
+    """Whether a position's state depends on nothing but the tokens up to it."""
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes kept for speed alone, until `trim`."""
+        ...
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Free memory of a device of its own; None where memory is the host's."""
+        ...
+
+    def group(self, width: int) -> Group:
+        """A new, empty group. The engine keeps one for each width in use."""
+        ...
+
+    def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> Prefill:
+        """Starts a chunked prefill: encodes the source and copies cached prefix blocks.
+
+        Args:
+            blocks: Results of `Group.copy_block` for the prompt's prefix, first to last.
+        """
+        ...
+
+    def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
+        """Attention of each generated token to the source, (tokens, S), by the graph `align`.
+
+        Raises:
+            InvalidRequest: the model has no such graph.
+        """
+        ...
+
+    def trim(self) -> None:
+        """Frees memory kept for speed alone; called when the engine has been idle for a while."""
+        ...
+
+    def close(self) -> None:
+        """Frees the model; its groups must not be used afterwards."""
+        ...

@@ -1,0 +1,253 @@
+"""The live sequences of one beam width, in step with the runner's slots."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.engine.runners.candidates import Candidates, GreedyRule
+from inference.engine.runners.protocol import Group, Prefill
+from inference.engine.search.protocol import StepResult
+from inference.engine.search.ranking import SearchInput, search_inputs
+from inference.engine.search.request import Failed
+from inference.engine.sequence import Align, SequenceState
+from inference.engine.state.memory_model import Extent
+from inference.engine.state.prefix_cache import Block, PrefixCache
+from inference.errors import InternalError, Overloaded, ServingError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class PrefillingSequence:
+    """A sequence whose prompt is prefilled in chunks; memory for its slot is reserved."""
+
+    sequence: SequenceState
+    prefill: Prefill
+
+
+class RunningBatch:
+    """Slot i of the group holds `sequences[i]`; every change is made to both.
+
+    Args:
+        prefixes: Where prefixes of prompts are stored, if at all.
+        defers_prefill: Whether the runner supports deferred admission.
+        greedy_steps: Steps of the group's `step_greedily`; 0 where it is not used.
+
+    Attributes:
+        prefilling: Sequences that get a slot when their prompts are prefilled.
+        reservation: Sizes that the group's arenas stay within until another sequence is admitted.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        align: Align,
+        prefixes: PrefixCache[Block] | None = None,
+        *,
+        defers_prefill: bool = False,
+        greedy_steps: int = 0,
+    ) -> None:
+        self.group = group
+        self.sequences: list[SequenceState] = []
+        self.prefilling: list[PrefillingSequence] = []
+        self.reservation = Extent()
+        self._align = align
+        self._prefixes = prefixes
+        self._defers_prefill = defers_prefill and group.width == 1
+        self._greedy_steps = greedy_steps if group.width == 1 else 0
+
+    @property
+    def members(self) -> list[SequenceState]:
+        """Sequences with a slot, and those that will get one."""
+        return [*self.sequences, *(each.sequence for each in self.prefilling)]
+
+    @property
+    def rows(self) -> int:
+        """Rows in use."""
+        return (len(self.sequences) + len(self.prefilling)) * self.group.width
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes held now."""
+        return self.group.state_bytes + sum(e.prefill.state_bytes for e in self.prefilling)
+
+    def abort_expired(self, now_s: float) -> None:
+        """Ends sequences that were cancelled or whose deadline has passed."""
+        self.prefilling = [e for e in self.prefilling if not e.sequence.finish_if_due(now_s)]
+        for slot in reversed(range(len(self.sequences))):
+            if self.sequences[slot].finish_if_due(now_s):
+                self._retire(slot)
+
+    def needs(self, joining: Sequence[SequenceState] = ()) -> Extent:
+        """The smallest sizes that hold members and newcomers at their maximal lengths."""
+        return longest([*self.members, *joining])
+
+    def reserve(self, joining: Sequence[SequenceState], expected_sequences: int) -> None:
+        """Reserves memory for newcomers and for sequences that are expected soon."""
+        self.reservation = self.reservation.covering(self.needs(joining))
+        self.group.reserve(self.reservation, expected_sequences)
+
+    def shrink(self) -> None:
+        """Gives back memory that no member needs."""
+        self.group.shrink()
+        self.reservation = self.needs()
+
+    def admit(self, batch: list[SequenceState]) -> None:
+        """Prefills whole prompts together; their sequences take a first step now or next turn.
+
+        Prompts of one token are left to the next decode step, which saves a call.
+        """
+        prompts = [sequence.request.prompt for sequence in batch]
+        if self._defers_prefill and all(len(prompt.token_ids) == 1 for prompt in prompts):
+            self.group.admit_deferred(prompts)
+            for sequence in batch:
+                sequence.defer_prefill()
+            self.sequences += batch
+            return
+        candidates = self.group.admit(prompts, [each.row_requests[0] for each in batch])
+        self._begin(batch, candidates)
+
+    def prefill(self, prefilling: PrefillingSequence, tokens: int) -> int:
+        """Prefills at most `tokens` of a prompt; after its end the sequence takes a first step.
+
+        Returns:
+            Tokens prefilled.
+        """
+        remaining = prefilling.prefill.remaining_tokens
+        if remaining > tokens:
+            prefilling.prefill.read(tokens)
+            return tokens
+        sequence = prefilling.sequence
+        candidates = self.group.admit_prefilled(prefilling.prefill, sequence.row_requests[0])
+        self.prefilling.remove(prefilling)
+        self._begin([sequence], candidates)
+        return remaining
+
+    def step(self, *, is_alone: bool = False) -> int:
+        """Takes every sequence one token further, or several where all are plainly greedy.
+
+        Args:
+            is_alone: Whether nothing waits for the end of the step.
+
+        Returns:
+            Steps taken.
+        """
+        rule = self._rule_of_steps() if is_alone and not self.prefilling else None
+        if rule is not None:
+            self._step_greedily(rule)
+            return self._greedy_steps
+        token_ids = np.array([s.next_ids for s in self.sequences], np.int64).reshape(-1)
+        requests = [request for sequence in self.sequences for request in sequence.row_requests]
+        self._advance(self.group.step(token_ids, requests), 0, rows_each=self.group.width)
+        return 1
+
+    def restart(self, group: Group) -> list[SequenceState]:
+        """Replaces the group by an empty one; returns the sequences of the old one."""
+        lost, self.sequences = self.sequences, []
+        self.group, self.reservation = group, self.needs()
+        return lost
+
+    def _rule_of_steps(self) -> GreedyRule | None:
+        """What every sequence follows at each of several steps in one call, if that is possible."""
+        if not self._greedy_steps:
+            return None
+        rules = {sequence.rule_of_steps(self._greedy_steps) for sequence in self.sequences}
+        return rules.pop() if len(rules) == 1 else None
+
+    def _step_greedily(self, rule: GreedyRule) -> None:
+        """Takes several steps in one call, then drops what ended within it."""
+        token_ids = np.array([s.next_ids[0] for s in self.sequences], np.int64)
+        found = self.group.step_greedily(token_ids, rule)
+        rows = list(zip(self.sequences, found.token_ids.tolist(), found.log_probs, strict=True))
+        ended = [
+            slot
+            for slot, (sequence, taken, log_probs) in enumerate(rows)
+            if not self._take(sequence, taken, log_probs)
+        ]
+        for slot in reversed(ended):
+            self._retire(slot)
+
+    def _take(
+        self, sequence: SequenceState, token_ids: list[int], log_probs: NDArray[np.float32]
+    ) -> bool:
+        """Whether a sequence runs on with these tokens. An exception ends only this sequence."""
+        try:
+            return sequence.take(token_ids, log_probs, self._align)
+        except Exception as error:
+            log.exception("a search failed")
+            sequence.emit(Failed(decoding_error(error)))
+            return False
+
+    def _begin(self, batch: list[SequenceState], candidates: Candidates) -> None:
+        """Adds sequences that were just prefilled as the last slots."""
+        first = len(self.sequences)
+        self.sequences += batch
+        if self._prefixes is not None:
+            for slot, sequence in enumerate(batch, start=first):
+                self._store_prefix(self._prefixes, sequence, slot)
+        self._advance(candidates, first, rows_each=1)
+
+    def _store_prefix(
+        self, prefixes: PrefixCache[Block], sequence: SequenceState, slot: int
+    ) -> None:
+        ids = sequence.request.decoder_ids
+        prefixes.put(ids, lambda start, stop: self.group.copy_block(slot, start, stop))
+
+    def _advance(self, candidates: Candidates, first: int, rows_each: int) -> None:
+        """Lets searches choose tokens, then moves state: beams first, then retired slots."""
+        sources: list[int] = []
+        targets: list[int] = []
+        ended: list[int] = []
+        stepped = self.sequences[first:]
+        inputs = search_inputs(candidates, [sequence.beams for sequence in stepped], rows_each)
+        for slot, (sequence, each) in enumerate(zip(stepped, inputs, strict=True), start=first):
+            result = self._search(sequence, each)
+            if result is None:
+                ended.append(slot)
+                continue
+            for source, target in result.copies:
+                sources.append(slot * self.group.width + source)
+                targets.append(slot * self.group.width + target)
+        if sources:
+            self.group.copy(sources, targets)
+        for slot in reversed(ended):
+            self._retire(slot)
+
+    def _search(self, sequence: SequenceState, search_input: SearchInput) -> StepResult | None:
+        """The next step of a sequence; None at its end. An exception ends only this sequence."""
+        try:
+            return sequence.advance(search_input, self._align)
+        except Exception as error:
+            log.exception("a search failed")
+            sequence.emit(Failed(decoding_error(error)))
+            return None
+
+    def _retire(self, slot: int) -> None:
+        """Drops a sequence; the last one takes its slot, as in the group."""
+        self.group.retire(slot)
+        self.sequences[slot] = self.sequences[-1]
+        self.sequences.pop()
+
+
+def longest(sequences: Sequence[SequenceState]) -> Extent:
+    """The smallest sizes that hold these sequences at their maximal lengths."""
+    requests = [sequence.request for sequence in sequences]
+    return Extent.holding(
+        len(requests),
+        max((request.final_length for request in requests), default=0),
+        max((request.source_length for request in requests), default=0),
+    )
+
+
+def decoding_error(error: Exception) -> ServingError:
+    """The error of requests whose decoding raised."""
+    reported: ServingError = InternalError(f"decoding failed: {error}")
+    if isinstance(error, MemoryError):
+        reported = Overloaded(f"the engine is out of memory: {error}; try again later")
+    reported.__cause__ = error
+    return reported

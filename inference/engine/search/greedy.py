@@ -1,0 +1,132 @@
+"""Greedy search: the best allowed token, until an end token or the cap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.engine.runners.candidates import CandidateRequest, GreedyRule
+from inference.engine.search.logits_processors import (
+    Constraint,
+    LogitsProcessors,
+    allowed,
+    normalised,
+)
+from inference.engine.search.protocol import StepResult
+from inference.engine.search.ranking import SearchInput
+from inference.engine.search.request import EngineRequest, Hypothesis
+from inference.engine.search.token_trace import TokenRecord, TokenTrace
+from inference.errors import InvalidRequest
+
+
+class GreedySearch:
+    """One row. The score is that of a beam search: log-softmax first, then bans.
+
+    Penalties and bias edit the logits, as in `transformers`, and so change the probabilities.
+    """
+
+    def __init__(self, request: EngineRequest) -> None:
+        self._length_penalty = request.rules.length_penalty
+        self._max_new_tokens = request.rules.max_new_tokens
+        self._prompt = request.decoder_ids
+        self._policy = LogitsProcessors(request.rules, request.grammar)
+        self._trace = TokenTrace(request)
+        self._tokens: list[int] = []
+        self._records: list[TokenRecord] = []
+        self._score = np.float32(0)
+        self._finish_reason: str | None = None
+        self._apply(self._policy.constraint(self._prompt, self._tokens))
+
+    @property
+    def row_requests(self) -> Sequence[CandidateRequest]:
+        """One candidate, and one more for every banned token."""
+        return self._row_requests
+
+    @property
+    def beams(self) -> None:
+        """None: one row needs no joint ranking."""
+        return None
+
+    def advance(self, search_input: SearchInput) -> StepResult | None:
+        """Takes the next token; None when that ended the sequence.
+
+        Raises:
+            InvalidRequest: the rules ban every token.
+        """
+        candidates, row, _ = search_input
+        ids, log_probs = allowed(self._constraint, candidates.ids[row], candidates.log_probs[row])
+        if not ids:
+            raise _no_token_left()
+        token_id = ids[0]
+        self._tokens.append(token_id)
+        self._score += log_probs[0]
+        record = None
+        if self._trace.is_enabled:
+            record = self._trace.record(ids, log_probs, candidates, row)
+            self._records.append(record)
+        if self._ends(token_id):
+            return None
+        self._constrain_next()
+        return StepResult((token_id,), record=record)
+
+    def rule_of_steps(self, count: int) -> GreedyRule | None:
+        """What every one of the next steps follows; None where each must be seen.
+
+        That is so where constraints depend on tokens or change within the steps, where the cap is
+        nearer than `count` tokens, and where tokens are recorded.
+        """
+        last = len(self._tokens) + count - 1
+        if self._trace.is_enabled or last >= self._max_new_tokens:
+            return None
+        is_constant = self._policy.common(len(self._prompt), last) is self._constraint
+        return self._constraint.greedy_rule if is_constant else None
+
+    def take(self, token_ids: Sequence[int], log_probs: NDArray[np.float32]) -> int | None:
+        """Takes tokens chosen by several steps, up to one that ends the sequence.
+
+        Returns:
+            How many were taken if that ended the sequence, else None.
+
+        Raises:
+            InvalidRequest: the rules ban every token.
+        """
+        for taken, (token_id, log_prob) in enumerate(zip(token_ids, log_probs, strict=True), 1):
+            if self._constraint.restricts and not log_prob > -np.inf:
+                raise _no_token_left()
+            self._tokens.append(token_id)
+            self._score += log_prob
+            if self._ends(token_id):
+                return taken
+        self._constrain_next()
+        return None
+
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """The one finished sequence."""
+        assert self._finish_reason is not None
+        score = normalised(self._score, len(self._tokens), self._length_penalty)
+        found = self._trace.hypothesis(
+            self._tokens, float(score), self._finish_reason, self._records
+        )
+        return (found,)
+
+    def _ends(self, token_id: int) -> bool:
+        """Whether a token, the last one taken, ends the sequence."""
+        self._finish_reason = self._policy.finish_reason(
+            token_id, len(self._tokens), self._constraint
+        )
+        return self._finish_reason is not None
+
+    def _constrain_next(self) -> None:
+        constraint = self._policy.constraint(self._prompt, self._tokens)
+        if constraint is not self._constraint:
+            self._apply(constraint)
+
+    def _apply(self, constraint: Constraint) -> None:
+        self._constraint = constraint
+        self._row_requests = (constraint.row_request(max(1, self._trace.count)),)
+
+
+def _no_token_left() -> InvalidRequest:
+    return InvalidRequest("the generation rules ban every token: allow at least one")

@@ -1,0 +1,306 @@
+"""Constraints on a row's next token and edits of its scores, with the semantics of `transformers`.
+
+Order of the processors (`transformers` 5, `GenerationMixin._get_logits_processor`): bias,
+repetition penalty, n-grams, bad words, early end tokens, forced first token, forced
+last token, suppressed tokens. Presence and frequency penalties, which it does not have, follow the
+repetition penalty. One difference: a forced token that is suppressed as well stays forced (there,
+every score becomes minus infinity and token 0 wins).
+
+Banned tokens are dropped from the candidates: a row with n bans requests n more. Where the others
+must share the whole probability (sampling, `renormalize_logits`), and with penalties, bans become
+a sparse `Edit` of the row's scores instead, which the runner applies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.engine.runners.candidates import (
+    CandidateRequest,
+    Edit,
+    GreedyRule,
+    plain_request,
+)
+from inference.engine.search.grammar import Grammar, GrammarState
+from inference.generation import FinishReason, Generation
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """Constraint on one row's next token. A forced token has log-probability 0.
+
+    Attributes:
+        banned: Tokens to drop from the candidates, apart from those that `edit` bans.
+    """
+
+    forced: int | None = None
+    banned: frozenset[int] = frozenset()
+    edit: Edit | None = None
+
+    @property
+    def drops(self) -> bool:
+        """Whether candidates must be dropped."""
+        return self.forced is not None or bool(self.banned)
+
+    @property
+    def restricts(self) -> bool:
+        """Whether it may leave no token."""
+        return self.edit is not None or bool(self.banned)
+
+    @cached_property
+    def greedy_rule(self) -> GreedyRule | None:
+        """The same for several greedy steps in one call; None where these cannot follow it."""
+        if self.forced is not None:
+            return None
+        if self.edit is not None and not self.edit.only_adds:
+            return None
+        return GreedyRule(self.edit, self.banned)
+
+    def row_request(self, count: int, temperature: float | None = None) -> CandidateRequest:
+        """The request to the runner that leaves `count` candidates after drops."""
+        if self.forced is not None:
+            return plain_request(1)
+        count += len(self.banned)
+        if self.edit is None and temperature is None:
+            return plain_request(count)
+        return CandidateRequest(count, self.edit, temperature)
+
+
+class LogitsProcessors:
+    """One request's rules, prepared to be applied once per row and step.
+
+    Args:
+        rules: The rules.
+        grammar: What the output matches. A row with one has processors of its own, whose
+            `finish_reason` is called once for each token in turn.
+
+    Attributes:
+        follows_history: The constraint depends on which tokens were generated.
+    """
+
+    def __init__(self, rules: Generation, grammar: Grammar | None = None) -> None:
+        self._rules = rules
+        self._grammar = None if grammar is None else grammar.start()
+        self._plain: tuple[NDArray[np.int64], Constraint] | None = None
+        """The last tokens that the grammar banned, and their constraint."""
+        self._long_words = [word for word in rules.bad_words_ids if len(word) > 1]
+        self._counts = rules.presence_penalty != 0 or rules.frequency_penalty != 0
+        self.follows_history = bool(
+            self._long_words
+            or rules.no_repeat_ngram_size
+            or rules.repetition_penalty != 1
+            or self._counts
+            or self._grammar is not None
+        )
+        self._always_banned = rules.always_banned
+        self._early_bans = self._always_banned | frozenset(rules.eos_token_ids)
+        self._early = self._constraint(self._early_bans, (), ())
+        self._always = self._constraint(self._always_banned, (), ())
+
+    def common(self, prompt_length: int, generated: int) -> Constraint | None:
+        """The constraint after `generated` tokens; None where it depends on which they are."""
+        forced = self._forced(prompt_length, generated)
+        if forced is not None:
+            return forcing(forced)
+        if self.follows_history:
+            return None
+        return self._early if generated < self._rules.min_new_tokens else self._always
+
+    def constraint(self, prompt: Sequence[int], generated: Sequence[int]) -> Constraint:
+        """The constraint on the token after `prompt + generated`; equal ones share an object."""
+        common = self.common(len(prompt), len(generated))
+        if common is not None:
+            return common
+        is_early = len(generated) < self._rules.min_new_tokens
+        banned = self._early_bans if is_early else self._always_banned
+        history = (*prompt, *generated)
+        repeats = repeated_ngram_ends(history, self._rules.no_repeat_ngram_size)
+        words = {word[-1] for word in self._long_words if _ends_with(history, word[:-1])}
+        banned |= repeats | words
+        if self._grammar is not None:
+            return self._within(self._grammar.banned(), banned, prompt, generated)
+        return self._constraint(banned, prompt, generated)
+
+    def finish_reason(self, token_id: int, length: int, constraint: Constraint) -> str | None:
+        """Why a sequence ends with this token as its `length`-th generated one, if it does.
+
+        An end token forced by the token limit counts as `length`: the model did not choose it.
+        """
+        at_cap = length >= self._rules.max_new_tokens
+        if self._grammar is not None:
+            return self._matched(self._grammar, token_id, constraint, at_cap=at_cap)
+        if token_id in self._rules.eos_token_ids and not (at_cap and constraint.forced is not None):
+            return FinishReason.STOP
+        return FinishReason.LENGTH if at_cap else None
+
+    def _matched(
+        self, grammar: GrammarState, token_id: int, constraint: Constraint, *, at_cap: bool
+    ) -> str | None:
+        """As `finish_reason`; `stop` means that the output matches."""
+        is_end = token_id in self._rules.eos_token_ids
+        if not is_end and constraint.forced is None:
+            grammar.take(token_id)
+        if is_end or at_cap:
+            return FinishReason.STOP if grammar.accepts else FinishReason.LENGTH
+        return FinishReason.STOP if grammar.is_complete else None
+
+    def _forced(self, prompt_length: int, generated: int) -> int | None:
+        rules = self._rules
+        if rules.forced_eos_token_id is not None and generated == rules.max_new_tokens - 1:
+            return rules.forced_eos_token_id
+        if prompt_length + generated == 1:
+            return rules.forced_bos_token_id
+        return None
+
+    def _constraint(
+        self, banned: frozenset[int], prompt: Sequence[int], generated: Sequence[int]
+    ) -> Constraint:
+        rules = self._rules
+        shares_all = rules.do_sample or rules.renormalize_logits
+        changes = rules.logit_bias or rules.repetition_penalty != 1 or (self._counts and generated)
+        if not changes:
+            return banning(banned, by_edit=bool(shares_all and banned))
+        is_beam = rules.num_beams > 1
+        bans_by_edit = shares_all or is_beam
+        edit = penalties(rules, prompt, generated, banned if bans_by_edit else frozenset())
+        return Constraint(banned=frozenset() if bans_by_edit else banned, edit=edit)
+
+    def _within(
+        self,
+        outside: NDArray[np.int64],
+        banned: frozenset[int],
+        prompt: Sequence[int],
+        generated: Sequence[int],
+    ) -> Constraint:
+        """The constraint to tokens of a grammar, after the other rules.
+
+        Args:
+            outside: Tokens that the grammar bans.
+        """
+        edit = penalties(self._rules, prompt, generated, banned)
+        if not len(edit.token_ids):
+            if self._plain is None or self._plain[0] is not outside:
+                self._plain = outside, _without(outside)
+            return self._plain[1]
+        inside = ~np.isin(edit.token_ids, outside)
+        zeros = np.zeros(len(outside), np.float32)
+        return Constraint(
+            edit=Edit(
+                np.concatenate([edit.token_ids[inside], outside]),
+                bias=np.concatenate([edit.bias[inside], zeros]),
+                factor=np.concatenate([edit.factor[inside], zeros + 1]),
+                offset=np.concatenate([edit.offset[inside], zeros - np.float32(np.inf)]),
+            )
+        )
+
+
+@lru_cache(maxsize=256)
+def forcing(token_id: int) -> Constraint:
+    """The constraint to one token; one object for all rows."""
+    return Constraint(forced=token_id)
+
+
+@lru_cache(maxsize=256)
+def banning(token_ids: frozenset[int], *, by_edit: bool) -> Constraint:
+    """The constraint to any other tokens; one object for all rows."""
+    return Constraint(edit=ban(token_ids)) if by_edit else Constraint(banned=token_ids)
+
+
+def _without(token_ids: NDArray[np.int64]) -> Constraint:
+    """The constraint to any other tokens."""
+    zeros = np.zeros(len(token_ids), np.float32)
+    return Constraint(
+        edit=Edit(token_ids, bias=zeros, factor=zeros + 1, offset=zeros - np.float32(np.inf))
+    )
+
+
+def ban(token_ids: frozenset[int]) -> Edit:
+    """The edit that bans some tokens."""
+    ids = np.array(sorted(token_ids), np.int64)
+    zeros = np.zeros(len(ids), np.float32)
+    return Edit(ids, bias=zeros, factor=zeros + 1, offset=zeros - np.float32(np.inf))
+
+
+def penalties(
+    rules: Generation,
+    prompt: Sequence[int],
+    generated: Sequence[int],
+    banned: Collection[int] = (),
+) -> Edit:
+    """Bias, repetition, presence and frequency penalties, then bans, as one edit.
+
+    Of beams they change log-probabilities (`GenerationMixin._beam_search`), else logits.
+    """
+    penalised = {*prompt, *generated} if rules.repetition_penalty != 1 else set()
+    has_counts = rules.presence_penalty != 0 or rules.frequency_penalty != 0
+    counts = Counter(generated) if has_counts else Counter[int]()
+    ids = sorted({*rules.logit_bias, *penalised, *counts, *banned})
+
+    def offset(token: int) -> float:
+        if token in banned:
+            return -np.inf
+        count = counts[token]
+        return -(rules.presence_penalty * bool(count) + rules.frequency_penalty * count)
+
+    return Edit(
+        token_ids=np.array(ids, np.int64),
+        bias=np.array([rules.logit_bias.get(token, 0.0) for token in ids], np.float32),
+        factor=np.array(
+            [rules.repetition_penalty if t in penalised else 1 for t in ids], np.float32
+        ),
+        offset=np.array([offset(token) for token in ids], np.float32),
+        is_of_log_probs=rules.num_beams > 1,
+        renormalises=rules.renormalize_logits,
+    )
+
+
+def repeated_ngram_ends(history: Sequence[int], size: int) -> set[int]:
+    """Tokens that would complete an n-gram of that size a second time; size 0 bans nothing."""
+    if not size or len(history) < size:
+        return set()
+    prefix = tuple(history[len(history) + 1 - size :])
+    return {
+        history[end]
+        for end in range(size - 1, len(history))
+        # one token rules out most positions
+        if (not prefix or history[end - 1] == prefix[-1])
+        and tuple(history[end + 1 - size : end]) == prefix
+    }
+
+
+def allowed(
+    constraint: Constraint, ids: list[int], log_probs: NDArray[np.float32]
+) -> tuple[list[int], NDArray[np.float32]]:
+    """One row's candidates under its constraint, best first.
+
+    Args:
+        ids: k tokens, best first.
+        log_probs: (k,) float32.
+    """
+    if constraint.forced is not None:
+        return [constraint.forced], np.zeros(1, np.float32)
+    if constraint.edit is None and constraint.banned.isdisjoint(ids):
+        return ids, log_probs
+    kept = [
+        index
+        for index, (token, log_prob) in enumerate(zip(ids, log_probs.tolist(), strict=True))
+        if token not in constraint.banned and log_prob > -np.inf
+    ]
+    if len(kept) == len(ids):
+        return ids, log_probs
+    return [ids[index] for index in kept], log_probs[kept]
+
+
+def normalised(score: float | np.float32, length: int, length_penalty: float) -> np.float32:
+    """`score / length ** length_penalty` in float32, as `transformers` computes it."""
+    return np.float32(np.float32(score) / np.float32(length**length_penalty))
+
+
+def _ends_with(history: Sequence[int], suffix: Sequence[int]) -> bool:
+    return tuple(history[-len(suffix) :]) == tuple(suffix)

@@ -1,0 +1,145 @@
+"""One sequence's request, and the events that are its response."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.engine.runners.protocol import Prompt, images_of
+from inference.engine.search.grammar import Grammar
+from inference.generation import Generation
+from inference.processing.words import WordEdges
+
+_PATCH_SIZE = 16 * 16 * 3  # pixels per token of most image encoders
+
+
+@dataclass(frozen=True, eq=False)
+class EngineRequest:
+    """One sequence to generate.
+
+    Attributes:
+        rules: Resolved generation rules.
+        source_ids: (S,) int64 encoder tokens.
+        pixels: (height, width, 3) uint8; (I, height, width, 3) where prompts hold images.
+        prompt_ids: Decoder tokens after the rules' start tokens.
+        deadline_s: Time on the engine's clock (`time.monotonic`) when the request is aborted.
+        stream: Emit tokens as they are generated; one beam only.
+        priority: Higher runs first; waiting raises the effective priority.
+        image_positions: Source positions of each of I images; validation sets it.
+        word_edges: Of the vocabulary, where phrases are required; validation sets it.
+        grammar: What the output matches, where the rules say it; validation sets it.
+    """
+
+    rules: Generation
+    source_ids: NDArray[np.int64] | None = None
+    pixels: NDArray[np.uint8] | None = None
+    prompt_ids: tuple[int, ...] = ()
+    deadline_s: float | None = None
+    stream: bool = False
+    priority: int = 0
+    image_positions: int = 0
+    word_edges: WordEdges | None = None
+    grammar: Grammar | None = None
+
+    @cached_property
+    def decoder_ids(self) -> tuple[int, ...]:
+        """The decoder's prompt: start tokens, then the request's tokens."""
+        return (*self.rules.decoder_start_ids, *self.prompt_ids)
+
+    @property
+    def prompt(self) -> Prompt:
+        """The runner's inputs."""
+        return Prompt(np.array(self.decoder_ids, np.int64), self.source_ids, self.pixels)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the user's source and prompt, without the model's start tokens."""
+        return len(self.prompt_ids) + (0 if self.source_ids is None else len(self.source_ids))
+
+    @property
+    def source_length(self) -> int:
+        """Positions of the source: its tokens, or those of the prompt's images; 0 without one."""
+        tokens = 0 if self.source_ids is None else len(self.source_ids)
+        return tokens + self.image_positions * images_of(self.pixels)
+
+    @property
+    def final_length(self) -> int:
+        """The most decoder positions it may fill; its last token is never fed back."""
+        return len(self.decoder_ids) + self.rules.max_new_tokens - 1
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Tokens of encoder and decoder that admission prefills."""
+        return len(self.decoder_ids) + self.encoder_tokens
+
+    @property
+    def encoder_tokens(self) -> int:
+        """Tokens that the encoder reads; an image counts as its patches."""
+        tokens = 0 if self.source_ids is None else len(self.source_ids)
+        return tokens + (0 if self.pixels is None else self.pixels.size // _PATCH_SIZE)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One finished continuation.
+
+    Attributes:
+        token_ids: Generated tokens, the end token included.
+        score: Sum of processed log-probabilities over length ** length_penalty.
+        finish_reason: One of `inference.generation.FinishReason`.
+        log_probs: Of the tokens, if requested.
+        top: Per position the best tokens and their log-probabilities, if requested.
+        alignment: (tokens, S) float32: attention of each to the source, if requested.
+    """
+
+    token_ids: tuple[int, ...]
+    score: float
+    finish_reason: str
+    log_probs: tuple[float, ...] = ()
+    top: tuple[tuple[tuple[int, float], ...], ...] = ()
+    alignment: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class TokenChunk:
+    """Newly generated tokens of a streaming request; log-probabilities if requested."""
+
+    token_ids: tuple[int, ...]
+    log_probs: tuple[float, ...] = ()
+    top: tuple[tuple[tuple[int, float], ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The whole result, best hypothesis first."""
+
+    hypotheses: tuple[Hypothesis, ...]
+    prompt_tokens: int
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens over all hypotheses."""
+        return sum(len(hypothesis.token_ids) for hypothesis in self.hypotheses)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The request ended with an error."""
+
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """The request was aborted by its caller; nothing follows."""
+
+
+Event = TokenChunk | Finished | Failed | Cancelled
+"""A request emits any number of chunks, then exactly one of the others."""
+
+Listener = Callable[[Event], None]
+"""Called by the engine's thread; must return at once."""

@@ -1,0 +1,184 @@
+"""One request's state in the engine, from the queue to its one final event."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.engine.runners.candidates import CandidateRequest, GreedyRule
+from inference.engine.runners.protocol import Prompt
+from inference.engine.search.beam import BeamSearch
+from inference.engine.search.constrained_beam import ConstrainedBeamSearch
+from inference.engine.search.greedy import GreedySearch
+from inference.engine.search.protocol import Search, StepResult
+from inference.engine.search.ranking import Beams, SearchInput
+from inference.engine.search.request import (
+    Cancelled,
+    EngineRequest,
+    Event,
+    Failed,
+    Finished,
+    Hypothesis,
+    Listener,
+    TokenChunk,
+)
+from inference.engine.search.sampling import SampleSearch
+from inference.engine.search.scoring import GivenTokens
+from inference.errors import DeadlineExceeded, InvalidRequest
+
+log = logging.getLogger(__name__)
+
+Align = Callable[[Prompt, tuple[int, ...]], NDArray[np.float32]]
+"""`Runner.align`."""
+
+
+class SequenceState:
+    """A request, its search and its listener. Only `cancel` is thread-safe.
+
+    Attributes:
+        next_ids: Input token of each row at the next step, (width,).
+        generated: Tokens generated so far, per row.
+    """
+
+    def __init__(self, request: EngineRequest, listener: Listener) -> None:
+        self.request = request
+        self.width = request.rules.rows
+        self.next_ids: Sequence[int] = ()
+        self.generated = 0
+        self._listener = listener
+        self._streams = request.stream and self.width == 1
+        self._search = _search(request)
+        self._is_cancelled = False
+        self._has_ended = False
+
+    @property
+    def row_requests(self) -> Sequence[CandidateRequest]:
+        """Candidates that each row needs at the next step; after prefill only the first row's."""
+        return self._search.row_requests
+
+    @property
+    def beams(self) -> Beams | None:
+        """Beams whose continuations are ranked before `advance`, if any."""
+        return self._search.beams
+
+    def cancel(self) -> None:
+        """Ends the sequence before its next step. Thread-safe."""
+        self._is_cancelled = True
+
+    def due_event(self, now_s: float) -> Event | None:
+        """The final event if the sequence must end before its next step."""
+        if self._is_cancelled:
+            return Cancelled()
+        deadline_s = self.request.deadline_s
+        if deadline_s is not None and now_s >= deadline_s:
+            return Failed(
+                DeadlineExceeded(
+                    f"the deadline passed after {self.generated} tokens: allow more time, or ask "
+                    "for fewer tokens or beams"
+                )
+            )
+        return None
+
+    def finish_if_due(self, now_s: float) -> bool:
+        """Ends a sequence that was cancelled or is past its deadline; returns whether it did."""
+        ending = self.due_event(now_s)
+        if ending is not None:
+            self.emit(ending)
+        return ending is not None
+
+    def defer_prefill(self) -> None:
+        """Leaves its prompt, of one token, to the next decode step."""
+        (start,) = self.request.decoder_ids
+        self.next_ids = (start,)
+
+    def advance(self, search_input: SearchInput, align: Align) -> StepResult | None:
+        """Chooses next tokens and emits events; None when the sequence has ended.
+
+        Args:
+            align: Called once per returned hypothesis, if alignments are requested.
+        """
+        try:
+            advance = self._search.advance(search_input)
+            self.generated += 1
+            if advance is None:
+                self._finish(align)
+                return None
+        except InvalidRequest as error:
+            self.emit(Failed(error))
+            return None
+        self.next_ids = advance.token_ids
+        if self._streams:
+            record = advance.record
+            has_log_probs = record is not None and self.request.rules.top_log_probs is not None
+            records = ((record.log_prob,), (record.top,)) if record and has_log_probs else ((), ())
+            self.emit(TokenChunk((advance.token_ids[0],), *records))
+        return advance
+
+    def rule_of_steps(self, count: int) -> GreedyRule | None:
+        """What every one of the next steps follows if they are greedy; None where they are not."""
+        search = self._search
+        return search.rule_of_steps(count) if isinstance(search, GreedySearch) else None
+
+    def take(self, token_ids: Sequence[int], log_probs: NDArray[np.float32], align: Align) -> bool:
+        """Takes tokens chosen by several steps and emits events; whether the sequence runs on.
+
+        Requires `rule_of_steps`. Tokens behind one that ends the sequence are dropped.
+        """
+        assert isinstance(self._search, GreedySearch)
+        try:
+            taken = self._search.take(token_ids, log_probs)
+        except InvalidRequest as error:
+            self.emit(Failed(error))
+            return False
+        self.generated += len(token_ids) if taken is None else taken
+        if taken is not None:
+            self._finish(align, unsent=taken)
+            return False
+        self.next_ids = (token_ids[-1],)
+        if self._streams:
+            self.emit(TokenChunk(tuple(token_ids)))
+        return True
+
+    def emit(self, event: Event) -> None:
+        """Passes an event to the listener, unless the final event has been emitted."""
+        if self._has_ended:
+            return
+        self._has_ended = not isinstance(event, TokenChunk)
+        try:
+            self._listener(event)
+        except Exception:  # a failing listener must not end other sequences
+            log.exception("a listener failed")
+            self.cancel()
+
+    def _finish(self, align: Align, unsent: int = 1) -> None:
+        """Emits the final events; of a stream, `unsent` tokens have not been emitted."""
+        found = self._search.hypotheses()
+        if self.request.rules.return_alignment:
+            found = tuple(self._aligned(hypothesis, align) for hypothesis in found)
+        if self._streams:
+            best = found[0]
+            last = slice(-unsent, None)
+            self.emit(TokenChunk(best.token_ids[last], best.log_probs[last], best.top[last]))
+        self.emit(Finished(found, self.request.prompt_tokens))
+
+    def _aligned(self, hypothesis: Hypothesis, align: Align) -> Hypothesis:
+        """The hypothesis with its alignment, where `step` emitted none."""
+        if hypothesis.alignment is not None:
+            return hypothesis
+        return replace(hypothesis, alignment=align(self.request.prompt, hypothesis.token_ids))
+
+
+def _search(request: EngineRequest) -> Search:
+    if request.rules.given_ids:
+        return GivenTokens(request)
+    if request.rules.force_words_ids:
+        return ConstrainedBeamSearch(request)
+    if request.rules.num_beams > 1:
+        return BeamSearch(request)
+    if request.rules.do_sample:
+        return SampleSearch(request)
+    return GreedySearch(request)

@@ -1,0 +1,165 @@
+"""All arenas of a group and the lengths of its sequences. No scheduling policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inference.bundle.manifest import Growth, State
+from inference.engine.state.buffer_pool import BufferPool
+from inference.engine.state.memory_model import Extent
+from inference.engine.state.state_buffer import Arena
+
+
+class GroupState:
+    """State of B sequences, `width` rows each, in slots [0, B).
+
+    Args:
+        is_fixed: Arenas keep their addresses; see `Arena`.
+
+    Attributes:
+        prefix: Positions in front of the first token of each row.
+        lengths: Positions of each sequence behind the prefix; its rows are equally long.
+        source_lengths: Source positions of each sequence; 0 where the model has no source.
+        reservation: Sizes that may be allocated before they are needed.
+        expected_sequences: Sequences likely to be live soon, including those that are.
+        nbytes: Bytes of all arenas.
+    """
+
+    def __init__(
+        self,
+        states: tuple[State, ...],
+        width: int,
+        pool: BufferPool,
+        *,
+        is_fixed: bool = False,
+    ) -> None:
+        self.width = width
+        self.prefix = max((state.prefix for state in states), default=0)
+        self.lengths: list[int] = []
+        self.source_lengths: list[int] = []
+        held = [state for state in states if state.growth is Growth.HOLD]
+        grown = [state for state in states if state.growth is not Growth.HOLD]
+        self._per_row = [Arena(state, pool, is_fixed=is_fixed) for state in grown]
+        self._held = [Arena(state, pool, is_fixed=is_fixed) for state in held]
+        self._device = pool.device
+        self._extent = Extent()
+        self.reservation = Extent()
+        self.expected_sequences = 0
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def layout(self) -> tuple[int, Extent]:
+        """Differs whenever an address or a shape of the live entries does."""
+        return len(self), self._extent
+
+    @property
+    def capacity(self) -> int:
+        """Sequences that fit without a new layout."""
+        return self._extent.sequences
+
+    def of(self, growth: Growth) -> list[Arena]:
+        """The arenas of one growth, in the manifest's order."""
+        arenas = self._held if growth is Growth.HOLD else self._per_row
+        return [arena for arena in arenas if arena.state.growth is growth]
+
+    def ensure_capacity(self, sequences: int, length: int, source_length: int = 0) -> None:
+        """Makes arenas large enough, and smaller where they have become far too large."""
+        tight = self._needed(sequences, length, source_length)
+        self._resize(self._extent.settled(tight, self.reservation))
+
+    def shrink(self) -> None:
+        """Gives back what the live sequences do not need now."""
+        self.reservation = Extent()
+        self._resize(self._needed(len(self), 0, 0))
+
+    def release(self) -> None:
+        """Drops every sequence and returns all buffers to the pool, but for fixed ones."""
+        self.lengths.clear()
+        self.source_lengths.clear()
+        self._extent, self.nbytes = Extent(), 0
+        self.reservation, self.expected_sequences = Extent(), 0
+        for arena in (*self._per_row, *self._held):
+            arena.release()
+
+    def admit(self, length: int, source_length: int) -> None:
+        """Adds a sequence whose state has been written behind the last slot."""
+        self.lengths.append(length)
+        self.source_lengths.append(source_length)
+
+    def adopt(self, other: GroupState) -> None:
+        """Copies the one row of another state behind the last slot; capacity is ensured."""
+        slot, row = len(self), len(self) * self.width
+        for mine, theirs in zip(self._per_row, other._per_row, strict=True):
+            mine.copy(0, row, other.lengths[0], origin=theirs)
+        for mine, theirs in zip(self._held, other._held, strict=True):
+            mine.copy(0, slot, other.source_lengths[0], origin=theirs)
+        self.admit(other.lengths[0], other.source_lengths[0])
+
+    def truncate(self, sequences: int) -> None:
+        """Drops the last slots; `sequences` remain."""
+        del self.lengths[sequences:], self.source_lengths[sequences:]
+
+    def advance_lengths(self, count: int = 1) -> None:
+        """Makes every sequence longer by some positions."""
+        self.lengths = [length + count for length in self.lengths]
+
+    def spread(self, first: int) -> None:
+        """Moves the rows of slots from `first` on, now adjacent, to their slots."""
+        start, count = first * self.width, len(self) - first
+        moves = [(start + index, start + index * self.width) for index in range(1, count)]
+        if self.width == 1 or not moves:
+            return
+        # from the last, so that no row is overwritten before it is read
+        backwards, length = moves[::-1], max(self.lengths[first:])
+        self._device.copy_entries(*(each.copies(backwards, length) for each in self._per_row))
+
+    def copy_rows(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copies each source row to its target row of the same sequence, or of a free slot."""
+        pairs: dict[int, list[tuple[int, int]]] = {}  # by length
+        for source, target in zip(sources, targets, strict=True):
+            pairs.setdefault(self.lengths[source // self.width], []).append((source, target))
+        self._device.copy_entries(
+            *(
+                arena.copies(alike, length)
+                for arena in self._per_row
+                for length, alike in pairs.items()
+            )
+        )
+
+    def retire(self, slot: int) -> None:
+        """Drops a sequence; the last one moves to its slot."""
+        last = len(self) - 1
+        if slot != last:
+            self._move(last, slot)
+        self.lengths[slot] = self.lengths[last]
+        self.source_lengths[slot] = self.source_lengths[last]
+        del self.lengths[last], self.source_lengths[last]
+
+    def _move(self, source: int, target: int) -> None:
+        rows = range(source * self.width, (source + 1) * self.width)
+        self.copy_rows(rows, range(target * self.width, (target + 1) * self.width))
+        for arena in self._held:
+            arena.copy(source, target, self.source_lengths[source])
+
+    def _needed(self, sequences: int, length: int, source_length: int) -> Extent:
+        """The smallest sizes for the live sequences and the given ones."""
+        longest = max((*self.lengths, length))
+        return Extent.holding(sequences, longest, max((*self.source_lengths, source_length)))
+
+    def _resize(self, extent: Extent) -> None:
+        """Moves all states to buffers of these sizes."""
+        if extent == self._extent:
+            return
+        self._extent = Extent()  # if an allocation fails, the next call lays out anew
+        used, used_source = max(self.lengths, default=0), max(self.source_lengths, default=0)
+        width, expected = self.width, self.expected_sequences
+        for arena in self._per_row:
+            rows = extent.sequences * width
+            arena.resize(rows, extent.positions, len(self) * width, used, expected * width)
+        for arena in self._held:
+            arena.resize(extent.sequences, extent.sources, len(self), used_source, expected)
+        self._extent = extent
+        self.nbytes = sum(arena.nbytes for arena in (*self._per_row, *self._held))

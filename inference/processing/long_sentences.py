@@ -1,0 +1,117 @@
+"""Sentences that are longer than a model takes, as parts that fit.
+
+A part ends at a clause if one ends in its second half, else at white space, else anywhere. Parts
+are translated like sentences, so the cut costs the model its view of the other parts only.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+
+from inference.processing.sentences import Paragraph
+
+Fits = Callable[[str], bool]
+Span = tuple[int, int]
+
+_CLAUSES = (
+    re.compile(r"[;:]\s+|[；：]\s*|\s+[—–-]\s+"),
+    re.compile(r",\s+|[，、､]\s*"),
+)
+_SPACES = re.compile(r"\s+")
+
+
+def _nothing(part: str) -> None:
+    return None
+
+
+def with_parts(
+    paragraph: Paragraph,
+    fits: Fits,
+    kept: Iterable[Span] = (),
+    part_fits: Fits | None = None,
+    count: Callable[[str], None] = _nothing,
+) -> Paragraph:
+    """The paragraph with parts in place of the sentences that do not fit.
+
+    Args:
+        paragraph: A text as its sentences.
+        fits: Whether a sentence is short enough.
+        kept: Places (first character, behind the last) that are not cut, in order; none overlaps
+            another.
+        part_fits: Whether a part is short enough, if that is less.
+        count: Called with each part; raises where there are enough.
+    """
+    spans = list(kept)
+    sentences, gaps = [], [paragraph.gaps[0]]
+    place = len(paragraph.gaps[0])
+    for sentence, gap in zip(paragraph.sentences, paragraph.gaps[1:], strict=True):
+        inside = _within(spans, place, place + len(sentence))
+        whole = [(sentence, "")]
+        parts = whole if fits(sentence) else _parts(sentence, part_fits or fits, inside, count)
+        for part, between in parts:
+            sentences.append(part)
+            gaps.append(between)
+        gaps[-1] += gap
+        place += len(sentence) + len(gap)
+    return Paragraph(tuple(sentences), tuple(gaps))
+
+
+def _within(spans: Sequence[Span], first: int, last: int) -> list[Span]:
+    """The spans that reach into a part of a text, at their places in it."""
+    begin = bisect_right(spans, first, key=lambda span: span[1])
+    end = bisect_left(spans, last, key=lambda span: span[0])
+    return [(start - first, stop - first) for start, stop in spans[begin:end]]
+
+
+def _parts(
+    sentence: str, fits: Fits, kept: Sequence[Span], count: Callable[[str], None]
+) -> list[tuple[str, str]]:
+    """Each part and the white space behind it."""
+    parts, begin = [], 0
+    while not fits(rest := sentence[begin:]):
+        most = _longest(rest, fits)
+        end = _cut(rest, most, _within(kept, begin, begin + most + 2))
+        if end >= len(rest):
+            break
+        part = rest[:end].rstrip()
+        following = end + len(rest[end:]) - len(rest[end:].lstrip())
+        if not part or following >= len(rest):
+            break
+        count(part)
+        parts.append((part, rest[len(part) : following]))
+        begin += following
+    return [*parts, (rest, "")]
+
+
+def _longest(text: str, fits: Fits) -> int:
+    """Characters of the longest beginning that fits; at least one, less than all."""
+    low, high = 1, len(text) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(text[:middle]):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _cut(text: str, most: int, kept: Sequence[Span]) -> int:
+    """The best place to cut at, at most `most` characters from the beginning."""
+    for pattern, least in (*((clause, most // 2) for clause in _CLAUSES), (_SPACES, 1)):
+        ends = [match.end() for match in pattern.finditer(text, 0, most + 1)]
+        good = (end for end in ends[::-1] if least <= end and not _is_inside(end, kept))
+        if (last := next(good, None)) is not None:
+            return last
+    for start, end in kept:
+        if 0 < start < most < end:
+            return start
+    while most > 1 and unicodedata.combining(text[most]):
+        most -= 1
+    return most
+
+
+def _is_inside(place: int, kept: Sequence[Span]) -> bool:
+    return any(start < place < end for start, end in kept)

@@ -1,0 +1,1 @@
+"""Chat templates, rendered within limits on work and memory."""

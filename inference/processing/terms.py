@@ -1,0 +1,224 @@
+"""Terms in texts: those of a glossary, and what is copied as it is.
+
+Of terms that overlap the one that begins first counts, of those that begin together the longest.
+A term begins and ends at the edges of words. One in lower case stands for all its forms (`cat`,
+`Cat`, `CAT`); one with capital letters stands for itself.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from inference.errors import InvalidRequest
+from inference.processing.cancellation import check_abandoned
+from inference.processing.words import word_edges
+
+PATTERNS = {
+    "urls": re.compile(r"(?:https?://|ftp://|www\.)[^\s<>\"]{1,2000}"),
+    "emails": re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"),
+    "placeholders": re.compile(
+        r"\{\{[^{}]{0,100}\}\}|\$?\{[^{}\s]{0,100}\}|%\([^()\s]{1,100}\)[a-zA-Z]"
+        r"|%(?:\d{1,2}\$)?[-+0 #]{0,4}\d{0,3}(?:\.\d{1,3})?(?:[hlqLjzt]{1,2})?[diouxXeEfFgGcsp@]"
+        r"(?!\w)"
+    ),
+    "tags": re.compile(r"</?[A-Za-z][^<>]{0,500}>|&#?\w{1,32};"),
+}
+"""Kinds of text that may be copied as it is."""
+_TRAILING = ".,;:!?)]}'\"»”’"
+_SPACES = re.compile(r"\s+")
+MAX_MARKS = 30
+"""Combining marks in a row, as in Unicode's Stream-Safe Text Format (UAX #15, section 13). The time
+of composing a text grows with the square of their number."""
+MAX_COMPARISONS = 5_000_000
+"""Of places in the texts of a request with entries of its glossary."""
+
+
+@dataclass(frozen=True)
+class FoundTerm:
+    """A term in a text.
+
+    Attributes:
+        start: Its first character.
+        end: The one behind its last.
+        rendering: What the translation contains for it.
+        is_copied: Whether it is copied as it is, in no other form.
+        is_upper: Whether it is written in capital letters, unlike the glossary's entry.
+    """
+
+    start: int
+    end: int
+    rendering: str
+    is_copied: bool = False
+    is_upper: bool = False
+
+
+@dataclass(frozen=True)
+class _Entry:
+    rendering: str
+    is_copied: bool
+
+
+class TermTable:
+    """Terms as texts are searched for them. Does not change, so requests may share one.
+
+    Args:
+        glossary: Term → rendering.
+        copied: Texts to copy as they are; they win against the glossary's.
+    """
+
+    def __init__(self, glossary: Mapping[str, str], copied: Iterable[str] = ()) -> None:
+        self._exact: dict[str, _Entry] = {}
+        self._folded: dict[str, _Entry] = {}
+        for term, rendering in glossary.items():
+            key = normalised(term)
+            table = self._folded if key == _lowered(key) else self._exact
+            table[key] = _Entry(normalised(rendering), is_copied=False)
+        for literal in copied:
+            key = normalised(literal)
+            self._exact[key] = _Entry(key, is_copied=True)
+        lengths: dict[str, set[int]] = {}
+        for key in (*self._exact, *self._folded):
+            lengths.setdefault(_lowered(key[0]), set()).add(len(key))
+        self._lengths = {first: tuple(sorted(found)) for first, found in lengths.items()}
+
+    def lengths(self, first: str) -> tuple[int, ...]:
+        """Lengths of the terms that begin with a character in lower case."""
+        return self._lengths.get(first, ())
+
+    def found(self, text: str, lowered: str, start: int, end: int) -> FoundTerm | None:
+        """The term that is the whole of a part of the text, if there is one."""
+        written = text[start:end]
+        entry = self._exact.get(written)
+        if entry is not None:
+            return FoundTerm(start, end, entry.rendering, entry.is_copied)
+        entry = self._folded.get(lowered[start:end])
+        if entry is None:
+            return None
+        is_upper = len(written) > 1 and written.isupper()
+        return FoundTerm(start, end, entry.rendering, is_upper=is_upper)
+
+
+class TermIndex:
+    """Finds the terms of one request.
+
+    Args:
+        glossary: Term → rendering.
+        copied: Texts to copy as they are; they win against the glossary's.
+        kinds: Names of `PATTERNS` to copy.
+        stored: Further terms; those of the request win against the same ones there.
+    """
+
+    def __init__(
+        self,
+        glossary: Mapping[str, str],
+        copied: Iterable[str],
+        kinds: Collection[str],
+        stored: TermTable | None = None,
+    ) -> None:
+        self._patterns = [PATTERNS[kind] for kind in PATTERNS if kind in kinds]
+        own = TermTable(glossary, copied)
+        self._tables = (own,) if stored is None else (own, stored)
+        self._longest_first: dict[str, tuple[int, ...]] = {}
+        self._comparisons = 0
+
+    def find(self, text: str) -> list[FoundTerm]:
+        """The terms of a composed text in order; none overlaps another.
+
+        Raises:
+            InvalidRequest: the texts so far have too many places where terms may begin.
+        """
+        found: list[FoundTerm] = []
+        every = [*self._matches(text), *self._entries(text)]
+        for one in sorted(every, key=lambda one: (one.start, -one.end, not one.is_copied)):
+            if not found or one.start >= found[-1].end:
+                found.append(one)
+        return found
+
+    def _matches(self, text: str) -> Iterator[FoundTerm]:
+        for pattern in self._patterns:
+            for match in pattern.finditer(text):
+                copied = match.group()
+                if pattern is PATTERNS["urls"]:
+                    copied = copied.rstrip(_TRAILING)
+                yield FoundTerm(match.start(), match.start() + len(copied), copied, is_copied=True)
+
+    def _entries(self, text: str) -> Iterator[FoundTerm]:
+        """The longest entry at each place."""
+        lowered, edges = _lowered(text), word_edges(text)
+        for start, character in enumerate(lowered):
+            lengths = self._lengths(character)
+            if not lengths or not edges[start]:
+                continue
+            self._count(len(lengths))
+            ends = (start + length for length in lengths)
+            inside = (end for end in ends if end <= len(text) and edges[end])
+            every = (
+                table.found(text, lowered, start, end) for end in inside for table in self._tables
+            )
+            longest = next(filter(None, every), None)
+            if longest is not None:
+                yield longest
+
+    def _lengths(self, first: str) -> tuple[int, ...]:
+        """Lengths of the terms that begin with a character, the longest first."""
+        known = self._longest_first.get(first)
+        if known is None:
+            found = {length for table in self._tables for length in table.lengths(first)}
+            known = self._longest_first[first] = tuple(sorted(found, reverse=True))
+        return known
+
+    def _count(self, comparisons: int) -> None:
+        check_abandoned()
+        self._comparisons += comparisons
+        if self._comparisons > MAX_COMPARISONS:
+            raise InvalidRequest(
+                f"finding the glossary's terms takes more than {MAX_COMPARISONS} comparisons: "
+                "send fewer texts or terms",
+                field="glossary",
+            )
+
+
+def composed(text: str, field: str = "glossary") -> str:
+    """A text in composed characters, in which terms are found.
+
+    Args:
+        text: The text.
+        field: The request's field of the text, for errors.
+
+    Raises:
+        InvalidRequest: more than `MAX_MARKS` combining marks in a row.
+    """
+    if not text.isascii() and _too_many_marks().search(text):
+        raise InvalidRequest(
+            f"{field} has more than {MAX_MARKS} combining marks in a row: remove some", field=field
+        )
+    return unicodedata.normalize("NFC", text)
+
+
+def normalised(text: str, field: str = "glossary") -> str:
+    """A term in composed characters, without spaces around it and with single ones inside.
+
+    Raises:
+        InvalidRequest: see `composed`.
+    """
+    return _SPACES.sub(" ", composed(text, field)).strip()
+
+
+@cache
+def _too_many_marks() -> re.Pattern[str]:
+    """More than `MAX_MARKS` characters in a row that decompose to combining marks."""
+    marks = (
+        character
+        for character in map(chr, range(0x300, 0x20000))  # there are none behind
+        if unicodedata.combining(unicodedata.normalize("NFD", character)[0])
+    )
+    return re.compile(f"[{''.join(marks)}]{{{MAX_MARKS + 1}}}")
+
+
+def _lowered(text: str) -> str:
+    """Lower case, character by character, so that places stay the same."""
+    return "".join(low if len(low := one.lower()) == 1 else one for one in text)

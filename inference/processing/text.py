@@ -1,0 +1,279 @@
+"""Tokenizers with the same ids and texts as `transformers`, without `transformers`.
+
+Three kinds: a pair of sentencepiece models with one vocabulary (Marian's), one such model with a
+vocabulary, and everything that `tokenizers` reads from a `tokenizer.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from sentencepiece import SentencePieceProcessor
+from tokenizers import Tokenizer as RustTokenizer
+
+from inference.bundle.manifest import Bundle, TokenizerSpec
+from inference.errors import BundleError
+from inference.processing.detokenizer import Detokenizer, Filter, Replacement, Stripping
+from inference.processing.tokenizer import EncodedText, Tokenizer
+
+WORD_START = "▁"  # sentencepiece's mark for a space
+_LETTER = "x"
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
+# The same replacements in the same order as `transformers`' clean_up_tokenization.
+_CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
+
+
+class SentencePiecePair:
+    """Marian's tokenizer: one sentencepiece model a side, ids from a shared `vocab.json`.
+
+    The ids are those of `transformers.MarianTokenizer`: special tokens written out in the text
+    (`</s>`) become themselves, a leading `>>xx<<` is one token, pieces that the vocabulary lacks
+    are unknown. The kind `sentencepiece` is the same with one model for both sides, further
+    special tokens behind the vocabulary, and no `>>xx<<` (`transformers.M2M100Tokenizer`).
+    """
+
+    def __init__(self, spec: TokenizerSpec, folder: Path) -> None:
+        self._has_prefixes = spec.kind == "sentencepiece_pair"
+        sides = ("source", "target") if self._has_prefixes else ("pieces", "pieces")
+        self._source, self._target = (
+            SentencePieceProcessor(model_file=str(folder / spec.files[side])) for side in sides
+        )
+        self._ids = _vocabulary(folder / spec.files["vocab"]) | spec.special_tokens
+        self._unknown, self._end = _required(spec, "unk"), _required(spec, "eos")
+        special_ids = {spec.pad_token_id, self._end, self._unknown, spec.bos_token_id}
+        special = {piece for piece, number in self._ids.items() if number in special_ids}
+        special |= set(spec.special_tokens)
+        longest_first = sorted(special, key=len, reverse=True)
+        self._special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+        # Folders with `separate_vocabs` have a vocabulary for each side.
+        target = _vocabulary(folder / spec.files.get("target_vocab", spec.files["vocab"]))
+        target |= spec.special_tokens
+        self._pieces = {n: piece for piece, n in target.items() if piece not in special}
+        self._target_ids = {piece: number for number, piece in self._pieces.items()}
+        self._source_names = {number: piece for piece, number in self._ids.items()}
+        self._target_names = {number: piece for piece, number in target.items()}
+        self._clean_up = spec.clean_up_spaces
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Ids of a source text, `</s>` at the end."""
+        ids = [self._ids.get(piece, self._unknown) for piece in self._split(text)]
+        return [*ids, self._end] if add_special_tokens else ids
+
+    def encode_output(self, text: str) -> list[int] | None:
+        """Ids of a target text; None if the vocabulary lacks a piece of it."""
+        ids = [self._target_ids.get(piece) for piece in self._target.encode(text, out_type=str)]
+        return [number for number in ids if number is not None] if None not in ids else None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Target text of generated ids."""
+        text = self._raw(ids).strip()
+        return clean_up(text) if self._clean_up else text
+
+    def detokenizer(self) -> Detokenizer:
+        """An incremental `decode`."""
+        return Detokenizer(self._raw, [Stripping(), *(_cleaning() if self._clean_up else ())])
+
+    def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
+        """Pieces of either side; a space in place of the mark at the start of a word."""
+        names = self._source_names if of_source else self._target_names
+        unknown = names.get(self._unknown, "")
+        return [names.get(number, unknown).replace(WORD_START, " ") for number in ids]
+
+    def token_bytes(self, count: int) -> list[bytes | None] | None:
+        """See `Tokenizer.token_bytes`."""
+        pieces = (self._pieces.get(number) for number in range(count))
+        return [None if one is None else one.replace(WORD_START, " ").encode() for one in pieces]
+
+    def _raw(self, ids: Sequence[int]) -> str:
+        """Target text before leading and trailing spaces are removed."""
+        pieces = [self._pieces[number] for number in ids if number in self._pieces]
+        # sentencepiece drops spaces before the first letter, also those of a piece in mid-text.
+        text = str(self._target.decode_pieces([_LETTER, *pieces])).removeprefix(_LETTER)
+        return text.replace(WORD_START, " ")
+
+    def _split(self, text: str) -> list[str]:
+        pieces: list[str] = []
+        for part in filter(None, self._special.split(text)):
+            if self._special.fullmatch(part):
+                pieces.append(part)
+                continue
+            if self._has_prefixes and (language := _LANGUAGE.match(part)):
+                pieces.append(language.group())
+                part = part[language.end() :]
+            pieces.extend(self._source.encode(part, out_type=str))
+        return pieces
+
+
+class FastTokenizer:
+    """A tokenizer described by a `tokenizer.json` (byte-level BPE, WordPiece, unigram)."""
+
+    def __init__(self, spec: TokenizerSpec, folder: Path) -> None:
+        self._tokenizer = RustTokenizer.from_file(str(folder / spec.files["tokenizer"]))
+        # A file may configure truncation and padding: lengths must be the text's own.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        # `transformers` cleans up WordPiece only, not byte-level BPE.
+        is_bpe = type(self._tokenizer.model).__name__ == "BPE"
+        self._clean_up = spec.clean_up_spaces and not is_bpe
+        # CLIP's byte-level decoder leaves the end-of-word marks in the text.
+        self._word_end = str(self._tokenizer.model.end_of_word_suffix or "") if is_bpe else ""
+        self._has_word_pieces = bool(
+            getattr(self._tokenizer.model, "continuing_subword_prefix", None)
+        )
+        self._unknown = spec.unk_token_id
+        self._is_byte_level = type(self._tokenizer.decoder).__name__ == "ByteLevel"
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Ids of a text as the file's post-processor completes them."""
+        return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def encode_text(
+        self, text: str, second: str | None = None, *, with_offsets: bool = False
+    ) -> EncodedText:
+        """A text or a pair as the file's post-processor completes them."""
+        encoding = self._tokenizer.encode(text, second)
+        offsets = encoding.offsets if with_offsets else ()
+        return EncodedText(encoding.ids, encoding.type_ids, encoding.sequence_ids, offsets)
+
+    def continues(self, text: str, encoded: EncodedText) -> list[bool]:
+        """As the token-classification pipeline of `transformers` decides.
+
+        A word piece is marked by its prefix. Other vocabularies do not mark the pieces of words, so
+        that a token without a space at its start continues a word.
+        """
+        tokens = zip(encoded.ids, encoded.offsets, strict=True)
+        if not self._has_word_pieces:
+            return [
+                number != self._unknown and start > 0 and " " not in text[start - 1 : start + 1]
+                for number, (start, _) in tokens
+            ]
+        names = map(self._tokenizer.id_to_token, encoded.ids)
+        return [
+            number != self._unknown and len(name or "") != end - start
+            for name, (number, (start, end)) in zip(names, tokens, strict=True)
+        ]
+
+    def token_id(self, text: str) -> int | None:
+        """By name in the vocabulary, e.g. `Ġred`, else as encoded without special tokens."""
+        number: int | None = self._tokenizer.token_to_id(text)
+        if number is not None:
+            return number
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return int(ids[0]) if len(ids) == 1 and ids[0] != self._unknown else None
+
+    def encode_output(self, text: str) -> list[int] | None:
+        """Ids without special tokens; None if the vocabulary lacks some of the text."""
+        ids = self.encode(text, add_special_tokens=False)
+        return None if self._unknown in ids else ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, special tokens left out."""
+        return self.render(ids, skip_special_tokens=True)
+
+    def render(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Text of ids."""
+        text = str(self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens))
+        if self._word_end:
+            text = text.replace(self._word_end, " ").strip()
+        return clean_up(text) if self._clean_up else text
+
+    def detokenizer(self) -> Detokenizer:
+        """An incremental `decode`."""
+        filters: list[Filter] = []
+        if self._word_end:
+            filters += (Replacement(self._word_end, " "), Stripping())
+        return Detokenizer(self._raw, [*filters, *(_cleaning() if self._clean_up else ())])
+
+    def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
+        """Each token decoded by itself; U+FFFD for a token that is no whole character."""
+        return [self._piece(number) for number in ids]
+
+    def token_bytes(self, count: int) -> list[bytes | None] | None:
+        """See `Tokenizer.token_bytes`; None for word pieces, which a decoder joins with spaces."""
+        if self._has_word_pieces or self._word_end:
+            return None
+        special = {
+            number
+            for number, token in self._tokenizer.get_added_tokens_decoder().items()
+            if token.special
+        }
+        return [None if number in special else self._bytes(number) for number in range(count)]
+
+    def _bytes(self, number: int) -> bytes:
+        name = self._tokenizer.id_to_token(number)
+        if name is None or number == self._unknown:
+            return b""
+        if self._is_byte_level and all(character in _BYTES for character in name):
+            return bytes(_BYTES[character] for character in name)
+        byte = _BYTE.fullmatch(name)
+        return bytes([int(byte[1], 16)]) if byte else self._piece(number).encode()
+
+    def _raw(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def _piece(self, number: int) -> str:
+        text = str(self._tokenizer.decode([number], skip_special_tokens=False))
+        if self._word_end:
+            return text.replace(self._word_end, " ")
+        token = self._tokenizer.id_to_token(number) or ""
+        # Decoders like sentencepiece's drop the space of a text's first token.
+        return " " + text if token.startswith(WORD_START) and not text.startswith(" ") else text
+
+
+def _byte_characters() -> dict[str, int]:
+    """The characters that stand for bytes in byte-level vocabularies (GPT-2's)."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = (byte for byte in range(256) if byte not in shown)
+    return {chr(byte): byte for byte in shown} | {
+        chr(256 + place): byte for place, byte in enumerate(hidden)
+    }
+
+
+_BYTES = _byte_characters()
+
+
+def clean_up(text: str) -> str:
+    """Text without the spaces that word-level tokenizers add before punctuation."""
+    for spaced in _CLEAN_UP:
+        text = text.replace(spaced, spaced.strip())
+    return text
+
+
+def _cleaning() -> list[Filter]:
+    """An incremental `clean_up`."""
+    return [Replacement(spaced, spaced.strip()) for spaced in _CLEAN_UP]
+
+
+def load_tokenizer(bundle: Bundle) -> Tokenizer | None:
+    """The bundle's tokenizer, None for a bundle without text.
+
+    Raises:
+        BundleError: a file is damaged or the vocabulary lacks a token that the manifest names.
+    """
+    spec = bundle.manifest.tokenizer
+    if spec is None:
+        return None
+    kind = FastTokenizer if spec.kind == "tokenizers" else SentencePiecePair
+    try:
+        return kind(spec, bundle.folder)
+    except BundleError:
+        raise
+    # `tokenizers` raises bare Exception for a damaged file, sentencepiece RuntimeError or OSError.
+    except Exception as error:
+        raise BundleError(f"{bundle.folder}: cannot load the tokenizer: {error}") from error
+
+
+def _vocabulary(file: Path) -> dict[str, int]:
+    vocabulary: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
+    return vocabulary
+
+
+def _required(spec: TokenizerSpec, name: str) -> int:
+    number: int | None = getattr(spec, f"{name}_token_id")
+    if number is None:
+        raise BundleError(f"a {spec.kind} tokenizer needs {name}_token_id in the manifest")
+    return number

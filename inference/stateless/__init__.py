@@ -1,0 +1,1 @@
+"""Stateless graphs as they are served, by ONNX Runtime and by OpenVINO."""

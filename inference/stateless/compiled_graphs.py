@@ -1,0 +1,131 @@
+"""Compiled models over one ONNX graph that compute the requested outputs and nothing else.
+
+int8 graphs have their activations' scales inside (`QuantizeLinear`, fixed at export), so what a row
+gets does not depend on its batch.
+OpenVINO computes int64 in 32 bits on the CPU, which is enough for token ids and positions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino
+from cachetools import LRUCache
+from numpy.typing import NDArray
+
+from inference.stateless.invalid_argument import InvalidArgument
+from inference.stateless.parameters import text_parameters
+
+MAX_MODELS = 4
+"""Compiled models, one for each set of outputs; each has its own weights."""
+LEAST_THREADS = 2
+"""With one thread OpenVINO 2026.4 loses errors of a run and returns the previous run's results."""
+_PLACE = re.compile(r"Exception from \S+:| at \S+:\d+:?")
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class CompiledGraphs:
+    """The compiled models of one instance. Used by one thread.
+
+    Args:
+        file: The graph.
+        config: The model's configuration, as Triton's JSON. Its parameters:
+            `intra_op_thread_count`; `inference_precision`, f32 or bf16, of what is not int8.
+
+    Raises:
+        InvalidArgument: the graph cannot be loaded, or the configuration contradicts it.
+    """
+
+    def __init__(self, file: Path, config: dict[str, Any]) -> None:
+        if not file.exists():
+            raise InvalidArgument(f"unable to find '{file}' for model instance '{config['name']}'")
+        self._core = openvino.Core()
+        self._options = _options(config)
+        try:
+            self._whole = self._core.read_model(file)
+        except RuntimeError as error:
+            raise InvalidArgument(self.error_text(error)) from error
+        self._outputs = {name: port for port in self._whole.outputs for name in port.names}
+        _check_names(config, "input", {name for port in self._whole.inputs for name in port.names})
+        _check_names(config, "output", set(self._outputs))
+        self._requests: LRUCache[frozenset[str], Any] = LRUCache(MAX_MODELS)
+        self._request(frozenset(entry["name"] for entry in config["output"]))
+
+    def run(self, outputs: Collection[str], feed: Arrays) -> dict[str, NDArray[Any]]:
+        """The named outputs.
+
+        Raises:
+            RuntimeError: the graph cannot take these inputs.
+        """
+        names = frozenset(outputs)
+        request = self._request(names)
+        try:
+            found = request.infer(dict(feed), share_inputs=True)
+        except RuntimeError:
+            # A request that failed at a shape refuses further shapes: the next run makes another.
+            del self._requests[names]
+            raise
+        return {name: np.asarray(found[name]) for name in names}
+
+    def warm_up(self) -> None:
+        """Run the configured outputs on zeros; dynamic dimensions become 1.
+
+        Raises:
+            RuntimeError: the graph cannot take such inputs; its first request warms it up instead.
+        """
+        [request] = self._requests.values()
+        request.infer(
+            {
+                port.any_name: np.zeros(
+                    [size.get_length() if size.is_static else 1 for size in port.partial_shape],
+                    port.element_type.to_dtype(),
+                )
+                for port in self._whole.inputs
+            }
+        )
+
+    def error_text(self, error: Exception) -> str:
+        """An error of OpenVINO on one line, without the places in its source."""
+        return f"openvino error {' '.join(_PLACE.sub(' ', str(error)).split())}"
+
+    def _request(self, outputs: frozenset[str]) -> Any:
+        """The infer request of the model that computes these outputs."""
+        request = self._requests.get(outputs)
+        if request is None:
+            model = self._whole
+            if outputs != frozenset(self._outputs):
+                results = [self._outputs[name].node for name in sorted(outputs)]
+                model = openvino.Model(results, self._whole.get_parameters(), "cut")
+            compiled = self._core.compile_model(model, "CPU", self._options)
+            request = self._requests[outputs] = compiled.create_infer_request()
+        return request
+
+
+def _options(config: dict[str, Any]) -> dict[str, Any]:
+    """OpenVINO's properties for a model's configuration."""
+    parameters = text_parameters(config)
+    precision = parameters.get("inference_precision", "f32")
+    if precision not in ("f32", "bf16"):
+        raise InvalidArgument(f"inference_precision must be f32 or bf16, not {precision!r}")
+    threads = int(parameters.get("intra_op_thread_count", "0"))
+    return {
+        "INFERENCE_NUM_THREADS": max(LEAST_THREADS, threads) if threads else 0,
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_PRECISION_HINT": precision,
+    }
+
+
+def _check_names(config: dict[str, Any], kind: str, known: set[str]) -> None:
+    """Raises InvalidArgument for a configured input or output that the graph lacks."""
+    for entry in config[kind]:
+        if entry["name"] not in known:
+            raise InvalidArgument(
+                f"unexpected inference {kind} '{entry['name']}', "
+                f"allowed {kind}s are: {', '.join(sorted(known))}"
+            )

@@ -1,0 +1,201 @@
+"""`caption`: one generator call for each image, beginning with the prompt where there is one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inference.engine.codec import PIXELS, PROMPT_IDS
+from inference.errors import InternalError, InvalidRequest, ServingError, TooLong
+from inference.processing.detokenizer import Stripping
+from inference.processing.image import Pixels
+from inference.tasks.generation.image_places import IMAGE_PROMPTS, ImagePlaces, WithImages
+from inference.tasks.generation.overrides import OutputOptions, is_greedy_stream, sampling_overrides
+from inference.tasks.shared.alignment import block_diagonal, weights_of
+from inference.tasks.shared.canaries import generator_canary
+from inference.tasks.shared.image_inputs import ImageInput, prepare_images
+from inference.tasks.shared.incremental_text import IncrementalText
+from inference.tasks.shared.items import attempt_each, generated_of, in_place, unwrap, usage_of
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Call, GenerateCall, Generated, Outcome, best_first
+from inference.tasks.shared.needs import GENERATOR, IMAGE_RECIPE, TOKENIZER
+from inference.tasks.shared.served_task import Plan, ServedTask
+from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming, check_stream
+from triptych.messages import Alternative
+from triptych.tasks import caption as declared
+from triptych.tasks.caption import Attention, Caption, CaptionRequest, CaptionResponse
+
+
+@dataclass(frozen=True)
+class CaptionPlan(Plan):
+    """One call for each readable image."""
+
+    model: LoadedModel
+    prompt_ids: tuple[int, ...]
+    numbers: tuple[int | ServingError, ...]
+    """For each image its call's number, or its error."""
+    calls: tuple[GenerateCall, ...]
+    with_alternatives: bool
+    grid: tuple[int, int] | None
+    """Rows and columns of patches, where attention was requested."""
+    is_greedy: bool = False
+    """The stream takes the place of a beam search that is the model's default."""
+
+    def finish(self, outcomes: Sequence[Outcome]) -> CaptionResponse:
+        """The captions."""
+
+        def captioned(index: int, number: int | ServingError) -> Caption:
+            return self._caption(index, generated_of(outcomes[unwrap(number)]))
+
+        results = attempt_each(self.numbers, captioned)
+        return CaptionResponse(
+            model=self.model.name, data=in_place(results, Caption), usage=usage_of(outcomes)
+        )
+
+    def streaming(self) -> Streaming:
+        """Each caption as it is generated."""
+        items = [
+            number
+            if isinstance(number, ServingError)
+            else StreamedItem((Segment(number, self._read),))
+            for number in self.numbers
+        ]
+        return Streaming(items, self.calls, is_greedy=self.is_greedy)
+
+    def _read(self) -> IncrementalText:
+        return IncrementalText(self.model.tokenizer, begins_with=self.prompt_ids, trim=Stripping())
+
+    def _caption(self, index: int, generated: Generated) -> Caption:
+        decode = self.model.tokenizer.decode
+        generated = best_first(generated)
+        hypotheses = [
+            Alternative(text=decode([*self.prompt_ids, *sequence]).strip(), score=score)
+            for sequence, score in zip(generated.sequences, generated.scores, strict=True)
+        ]
+        return Caption(
+            index=index,
+            text=hypotheses[0].text,
+            score=hypotheses[0].score,
+            alternatives=hypotheses if self.with_alternatives else None,
+            attention=self._attention(generated) if self.grid else None,
+        )
+
+    def _attention(self, generated: Generated) -> Attention:
+        assert self.grid is not None
+        return Attention(
+            tokens=self.model.tokenizer.pieces(generated.sequences[0]),
+            grid=list(self.grid),
+            weights=block_diagonal(
+                [
+                    weights_of(
+                        next(iter(generated.alignments), None),
+                        rows=len(generated.sequences[0]),
+                        last=math.prod(self.grid),
+                    )
+                ]
+            ),
+        )
+
+
+class CaptionTask(ServedTask[CaptionRequest, WithImages]):
+    """Image captioning."""
+
+    declaration = declared.TASK
+    section = WithImages
+    needs = (GENERATOR, TOKENIZER, IMAGE_RECIPE, IMAGE_PROMPTS)
+
+    def prepare(
+        self,
+        request: CaptionRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> CaptionPlan:
+        """One call for each readable image.
+
+        Raises:
+            InvalidRequest: too many images, mutually exclusive fields.
+            TooLong: the prompt leaves no room for a caption.
+            ServingError: no image can be read; the first one's error.
+        """
+        check_stream(request.stream, return_attention=request.return_attention)
+        outputs = OutputOptions(
+            n=request.n,
+            early_stopping=request.early_stopping,
+            stream=request.stream,
+            widens_beam=True,
+        )
+        options = sampling_overrides(request, outputs, model, limits)
+        if request.return_attention:
+            options = options.model_copy(update={"return_alignment": True})
+        grid = _grid(model) if request.return_attention else None
+        places = self.section_of(model).images
+        prompt_ids = _prompt_ids(_laid_out(request.prompt or "", places), model, limits)
+        prompt = {PROMPT_IDS: np.array(prompt_ids, dtype=np.int64)} if prompt_ids else {}
+        calls: list[GenerateCall] = []
+
+        def numbered(_: int, pixels: Pixels | ServingError) -> int:
+            image = unwrap(pixels) if places is None else unwrap(pixels)[None]
+            calls.append(model.generate_call({PIXELS: image, **prompt}, options))
+            return len(calls) - 1
+
+        numbers = attempt_each(prepare_images(images, model, limits), numbered)
+        return CaptionPlan(
+            model,
+            tuple(prompt_ids),
+            numbers,
+            tuple(calls),
+            with_alternatives=request.n is not None,
+            grid=grid,
+            is_greedy=is_greedy_stream(
+                model, options, num_beams=request.num_beams, stream=request.stream
+            ),
+        )
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """One token."""
+        return [generator_canary(model)]
+
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+        """Outputs."""
+        return {"max_best_of": limits.max_best_of}
+
+
+def _grid(model: LoadedModel) -> tuple[int, int]:
+    spec = model.alignment("patches", "return_attention")
+    if spec.grid is None:
+        raise InternalError(f"{model.name} has no grid of patches: export it again")
+    return spec.grid
+
+
+def _laid_out(prompt: str, places: ImagePlaces | None) -> str:
+    """The prompt as the model reads it, behind the image where the prompt holds it."""
+    if places is None:
+        return prompt
+    if places.count(prompt):
+        raise InvalidRequest(f"prompt has {places.place}: the image is in front", field="prompt")
+    return places.laid_out(places.place + prompt)
+
+
+def _prompt_ids(prompt: str, model: LoadedModel, limits: TaskLimits) -> list[int]:
+    if not prompt:
+        return []
+    ids = model.encode(prompt, "prompt", limits, special=False)
+    start = model.generation.decoder_start_ids
+    if start and tuple(ids[: len(start)]) == start:
+        ids = ids[len(start) :]  # the engine begins with it; Donut's prompts name their task so
+    positions = model.manifest.limits.max_total_tokens
+    room = None if positions is None else positions - len(start) - 1
+    if room is not None and len(ids) > room:
+        raise TooLong(
+            f"prompt has {len(ids)} tokens, {model.name} takes at most {room}: shorten it",
+            field="prompt",
+        )
+    return ids
+
+
+TASK = CaptionTask()

@@ -1,0 +1,139 @@
+"""`chat`: a conversation laid out by the checkpoint's template, and continued as in `generate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from inference.engine.codec import PROMPT_IDS, SOURCE_IDS
+from inference.errors import InvalidRequest, TooLong
+from inference.processing.templates.chat_template import ChatTemplate
+from inference.tasks.generation.continuation import ContinuationPlan, rows_of
+from inference.tasks.generation.overrides import (
+    OutputOptions,
+    is_greedy_stream,
+    sampling_overrides,
+    structured,
+)
+from inference.tasks.shared.canaries import generator_canary
+from inference.tasks.shared.image_inputs import ImageInput
+from inference.tasks.shared.incremental_text import IncrementalText
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Call
+from inference.tasks.shared.needs import GENERATOR, TOKENIZER
+from inference.tasks.shared.served_task import Section, ServedTask
+from triptych.tasks import chat as declared
+from triptych.tasks.chat import ChatRequest, ChatResponse
+
+_COMPILED = 64  # templates, each of a few kilobytes
+_FIELD = "messages"
+_MESSAGE_SIZE = 64
+"""Work for one message of no length, in characters."""
+_TEMPLATE_SIZE = 8192
+"""Work for one rendering, in characters: what a template does, however short the messages, is the
+checkpoint's choice, so that it never runs on the event loop."""
+
+
+class ChatSection(Section):
+    """The checkpoint's chat template."""
+
+    template: str
+    """Jinja source."""
+    special_tokens: Mapping[str, str] = {}
+    """Names that the template may use, e.g. `bos_token`."""
+
+
+class Chat(ServedTask[ChatRequest, ChatSection]):
+    """Conversations."""
+
+    declaration = declared.TASK
+    section = ChatSection
+    needs = (GENERATOR, TOKENIZER)
+
+    def prepare(
+        self,
+        request: ChatRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> ContinuationPlan:
+        """One call.
+
+        Raises:
+            InvalidRequest: the template refuses the messages, or fields exclude each other.
+            TooLong: more than the gateway or the model takes.
+        """
+        outputs = OutputOptions(
+            n=request.n,
+            stops=tuple(request.stop or ()),
+            logprobs=request.logprobs,
+            early_stopping=request.early_stopping,
+            stream=request.stream,
+        )
+        options = sampling_overrides(request, outputs, model, limits)
+        options = structured(options, request, request.stop, allows_space=False)
+
+        def read() -> IncrementalText:
+            return IncrementalText(model.tokenizer, stops=outputs.stops)
+
+        ids = np.array(self._encoded(request, model, limits), dtype=np.int64)
+        name = SOURCE_IDS if model.reads_source else PROMPT_IDS
+        may_end_early = bool(outputs.stops) and rows_of(options) == 1
+        penalty = request.length_penalty
+        return ContinuationPlan(
+            ChatResponse,
+            model,
+            (0,),
+            (model.generate_call({name: ids}, options, read if may_end_early else None),),
+            read,
+            model.generation.length_penalty if penalty is None else penalty,
+            with_alternatives=request.n is not None,
+            with_logprobs=request.logprobs is not None,
+            with_structure=request.structure is not None,
+            is_greedy=is_greedy_stream(
+                model, options, num_beams=request.num_beams, stream=request.stream
+            ),
+        )
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """One token."""
+        return [generator_canary(model)]
+
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+        """Outputs and stop strings."""
+        return {
+            "max_best_of": limits.max_best_of,
+            "max_stop_sequences": limits.max_stop_sequences,
+        }
+
+    def size(self, request: ChatRequest) -> int:
+        """Characters, and what the template does for a message of no length and for none."""
+        lengths = (len(message.content) + _MESSAGE_SIZE for message in request.messages)
+        return _TEMPLATE_SIZE + sum(lengths)
+
+    def _encoded(
+        self, request: ChatRequest, model: LoadedModel, limits: TaskLimits
+    ) -> Sequence[int]:
+        """The conversation's ids. The template writes special tokens out, so none are added."""
+        section = self.section_of(model)
+        template = _compiled(section.template, tuple(section.special_tokens.items()))
+        messages = [message.model_dump() for message in request.messages]
+        text = template.render(messages, model.longest_text(limits))
+        ids = model.encode(text, _FIELD, limits, special=False)
+        if not ids:
+            raise InvalidRequest(f"{_FIELD} are empty in the model's chat template", field=_FIELD)
+        longest, limit = min(model.prompt_bounds(limits))
+        if len(ids) > longest:
+            raise TooLong(f"{_FIELD} have {len(ids)} tokens, {limit}: shorten them", field=_FIELD)
+        return ids
+
+
+@lru_cache(_COMPILED)
+def _compiled(source: str, special_tokens: tuple[tuple[str, str], ...]) -> ChatTemplate:
+    return ChatTemplate(source, dict(special_tokens))
+
+
+TASK = Chat()

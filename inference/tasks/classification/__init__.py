@@ -1,0 +1,1 @@
+"""Scores, entities and windows of tasks that classify texts or tokens."""

@@ -1,0 +1,266 @@
+"""`classify`: scores of a model's own labels, for texts, pairs of texts or images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from inference.bundle.manifest import Role
+from inference.errors import InvalidRequest, ServingError
+from inference.tasks.classification.scores import Activation, Scores, activated, best_first
+from inference.tasks.classification.windows import windows
+from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.image_inputs import ImageInput, prepare_images
+from inference.tasks.shared.items import attempt_each, in_place, unwrap
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from inference.tasks.shared.needs import IMAGE_RECIPE, SPANS, labelled, scores
+from inference.tasks.shared.rows import Row, image_rows
+from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from inference.tasks.shared.text_rows import TextRows
+from triptych.messages import Usage
+from triptych.tasks import classify as declared
+from triptych.tasks.classify import (
+    MAX_TOP_K,
+    Classes,
+    ClassifyRequest,
+    ClassifyResponse,
+    ClassScore,
+)
+
+_TEXT_SCORES = scores(takes=Role.TOKENS, shape="(B, C)") & SPANS
+_IMAGE_SCORES = scores(takes=Role.PIXELS, shape="(B, C)") & IMAGE_RECIPE
+
+
+class ClassifySection(Section):
+    """The labels, and how logits become their scores."""
+
+    labels: tuple[str, ...] = Field(min_length=1)
+    """In the order of the logits."""
+    activation: Activation
+    """As the classification pipelines of `transformers` choose by `problem_type`."""
+    pairs: Literal["none", "optional", "required"] = "none"
+    """Whether the model reads pairs of texts."""
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One text, pair or image."""
+
+    rows: tuple[Row, ...]
+    """Several for the windows of a text."""
+    attention: Row | None = None
+
+
+@dataclass(frozen=True)
+class ClassifyPlan(Plan):
+    """Calls that score the items."""
+
+    model: LoadedModel
+    labels: Sequence[str]
+    activation: Activation
+    top_k: int
+    items: tuple[_Item | ServingError, ...]
+    calls: tuple[InferCall, ...]
+    prompt_tokens: int = 0
+
+    def finish(self, outcomes: Sequence[Outcome]) -> ClassifyResponse:
+        """The labels of each item.
+
+        Raises:
+            ServingError: no item could be classified; the first one's error.
+        """
+
+        def classified(index: int, item: _Item | ServingError) -> Classes:
+            found = unwrap(item)
+            row = found.attention
+            return Classes(
+                index=index,
+                labels=self._ranked(self._scores(found, outcomes)),
+                attention=row.read(outcomes, Role.ATTENTION).tolist() if row else None,
+            )
+
+        results = attempt_each(self.items, classified)
+        return ClassifyResponse(
+            model=self.model.name,
+            data=in_place(results, Classes),
+            usage=Usage(prompt_tokens=self.prompt_tokens),
+        )
+
+    def _scores(self, item: _Item, outcomes: Sequence[Outcome]) -> Scores:
+        """(labels,): the mean over an item's windows."""
+        logits = np.stack([row.read(outcomes, Role.LOGITS) for row in item.rows])
+        return np.asarray(activated(logits, self.activation).mean(axis=0))
+
+    def _ranked(self, scores: Scores) -> list[ClassScore]:
+        return [
+            ClassScore(label=self.labels[i], score=float(scores[i]))
+            for i in best_first(scores, self.top_k)
+        ]
+
+
+class Classify(ServedTask[ClassifyRequest, ClassifySection]):
+    """Sequence and image classifiers."""
+
+    declaration = declared.TASK
+    section = ClassifySection
+    needs = (_TEXT_SCORES | _IMAGE_SCORES, labelled(declared.TASK.name))
+
+    def prepare(
+        self,
+        request: ClassifyRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> ClassifyPlan:
+        """Calls for the texts, pairs or images.
+
+        Raises:
+            InvalidRequest: too many items, or a field that does not go with the others.
+            ServingError: no item is valid; the first one's error.
+        """
+        _check(request)
+        calls: list[InferCall] = []
+        rows = TextRows(model)
+        if request.images is not None:
+            items = _image_items(images, request, model, limits, calls)
+        else:
+            items = _text_items(request, model, limits, rows, calls)
+        section = self.section_of(model)
+        return ClassifyPlan(
+            model,
+            section.labels,
+            request.function_to_apply or section.activation,
+            request.top_k,
+            items,
+            tuple(calls),
+            prompt_tokens=sum(map(len, rows.texts)),
+        )
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """A batch of one for each part."""
+        outputs = (Role.PIXELS, Role.LOGITS), (Role.TOKENS, Role.LOGITS), (Role.PIXELS, _ATTENTION)
+        found = (part_canary(model, takes=takes, returns=returns) for takes, returns in outputs)
+        return [call for call in found if call is not None]
+
+    def accepts(self, request: ClassifyRequest, model: LoadedModel) -> bool:
+        """Whether the model classifies what the request holds."""
+        return _field(request) in self.inputs(model)
+
+    def inputs(self, model: LoadedModel) -> Sequence[str]:
+        """Texts, pairs or images, as its parts and its section say."""
+        pairs = self.section_of(model).pairs
+        reads_text = _TEXT_SCORES.is_met(model.manifest)
+        taken = {
+            "texts": reads_text and pairs != "required",
+            "pairs": reads_text and pairs != "none",
+            "images": _IMAGE_SCORES.is_met(model.manifest),
+        }
+        return [field for field, is_taken in taken.items() if is_taken]
+
+    def refusal(self, request: ClassifyRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
+        """Names the kind of input that no model classifies."""
+        field = _field(request)
+        names = ", ".join(model.name for model in models)
+        return InvalidRequest(f"{names} cannot classify {field}", field=field)
+
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+        """Labels of a response."""
+        return {"max_top_k": min(MAX_TOP_K, len(self.section_of(model).labels))}
+
+    def size(self, request: ClassifyRequest) -> int | None:
+        """Characters of the texts; None for images, which are decoded."""
+        if request.images is not None:
+            return None
+        pairs = sum(len(pair.first) + len(pair.second) for pair in request.pairs or ())
+        return sum(map(len, request.texts or ())) + pairs
+
+
+_ATTENTION = Role.ATTENTION
+
+
+def _field(request: ClassifyRequest) -> str:
+    """The field that is given."""
+    fields = declared.TASK.item_fields
+    return next(field for field in fields if getattr(request, field) is not None)
+
+
+def _check(request: ClassifyRequest) -> None:
+    if request.stride is not None and request.texts is None:
+        raise InvalidRequest("stride is for texts alone: leave it out", field="stride")
+    if request.return_attention and request.images is None:
+        raise InvalidRequest(
+            "return_attention is for images: leave it out", field="return_attention"
+        )
+
+
+def _image_items(
+    images: Sequence[ImageInput],
+    request: ClassifyRequest,
+    model: LoadedModel,
+    limits: TaskLimits,
+    calls: list[InferCall],
+) -> tuple[_Item | ServingError, ...]:
+    """Each image's rows, or its error; adds to `calls`."""
+    attention = model.manifest.part(takes=Role.PIXELS, returns=Role.ATTENTION)
+    if request.return_attention and attention is None:
+        raise InvalidRequest(
+            f"{model.name} returns no attention: leave return_attention out, or export the model "
+            "with --attention",
+            field="return_attention",
+        )
+    pixels = prepare_images(images, model, limits)
+    part = model.part(takes=Role.PIXELS, returns=Role.LOGITS)
+    rows = image_rows(pixels, part, Role.LOGITS, calls)
+    weights: Sequence[Row | ServingError | None] = [None] * len(rows)
+    if request.return_attention and attention is not None:
+        weights = image_rows(pixels, attention, Role.ATTENTION, calls)
+    return tuple(
+        row if isinstance(row, ServingError) else _Item((row,), _row_or_none(weight))
+        for row, weight in zip(rows, weights, strict=True)
+    )
+
+
+def _row_or_none(row: Row | ServingError | None) -> Row | None:
+    return row if isinstance(row, Row) else None
+
+
+def _text_items(
+    request: ClassifyRequest,
+    model: LoadedModel,
+    limits: TaskLimits,
+    rows: TextRows,
+    calls: list[InferCall],
+) -> tuple[_Item | ServingError, ...]:
+    """Each text's or pair's rows, or its error; adds to `rows` and `calls`."""
+    is_pairs = request.texts is None
+    field = "pairs" if is_pairs else "texts"
+    inputs: list[tuple[str, str | None]] = [(text, None) for text in request.texts or ()]
+    inputs += [(pair.first, pair.second) for pair in request.pairs or ()]
+    limits.check_batch(len(inputs), field)
+
+    def added(index: int, texts: tuple[str, str | None]) -> list[int]:
+        first, second = texts
+        name = f"{field}.{index}"
+        is_whole = request.stride is None
+        text = model.encode_text(first, name, limits, second=second, is_whole=is_whole)
+        if request.stride is None:
+            return [rows.add(text)]
+        cut = windows(text, model.text_limit(limits), request.stride, "stride")
+        return [rows.add(text.at(positions)) for positions in cut]
+
+    numbers = attempt_each(inputs, added)
+    part = model.part(takes=Role.TOKENS, returns=Role.LOGITS)
+    found = rows.batch(part, (Role.LOGITS,), calls)
+    return tuple(
+        item if isinstance(item, ServingError) else _Item(tuple(found[n] for n in item))
+        for item in numbers
+    )
+
+
+TASK = Classify()

@@ -1,0 +1,211 @@
+"""`embed`: texts or images as vectors of one space, from any parts that return EMBEDDING."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from inference.bundle.manifest import Role
+from inference.errors import InvalidRequest, ServingError
+from inference.tasks.embedding.embedding_calls import EmbeddingCalls
+from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.embedding_cache import Embedded, Vector
+from inference.tasks.shared.image_inputs import ImageInput
+from inference.tasks.shared.items import attempt_each, in_place, unwrap
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
+from inference.tasks.shared.rows import Row
+from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from triptych.messages import Usage
+from triptych.tasks import embed as declared
+from triptych.tasks.embed import Embedding, EmbedRequest, EmbedResponse
+
+Read = Callable[[Sequence[Outcome]], Embedded]
+"""One item's embedding, out of the outcomes of the plan's calls."""
+
+
+class EmbedSection(Section):
+    """Length and prompts; all fields have defaults, because the task is implied."""
+
+    is_normalized: bool = True
+    """Whether the graph's vectors have unit length."""
+    prompts: Mapping[str, str] = Field(default_factory=dict)
+    """Name → text that is put before a text to embed, e.g. `query`."""
+    default_prompt: str | None = None
+    """Name of the prompt of requests that name none."""
+    pooling: str | None = None
+    """Informative: how hidden states become a vector."""
+
+    @model_validator(mode="after")
+    def _has_default_prompt(self) -> Self:
+        if self.default_prompt is not None and self.default_prompt not in self.prompts:
+            raise ValueError(f"default_prompt {self.default_prompt!r} is not in prompts")
+        return self
+
+
+@dataclass(frozen=True)
+class EmbedPlan(Plan):
+    """Calls that embed the images, or the texts that are not cached."""
+
+    model: LoadedModel
+    scales: bool
+    """Whether vectors are to be scaled to unit length."""
+    items: tuple[Read | ServingError, ...]
+    calls: tuple[InferCall, ...]
+
+    def finish(self, outcomes: Sequence[Outcome]) -> EmbedResponse:
+        """The embeddings; those of new texts enter the cache.
+
+        Raises:
+            ServingError: no item could be embedded; the first one's error.
+        """
+        tokens = 0
+
+        def embedded(index: int, item: Read | ServingError) -> Embedding:
+            nonlocal tokens
+            entry = unwrap(item)(outcomes)
+            tokens += entry.tokens
+            vector = _unit(entry.vector) if self.scales else entry.vector
+            return Embedding(index=index, embedding=vector.tolist())
+
+        results = attempt_each(self.items, embedded)
+        return EmbedResponse(
+            model=self.model.name,
+            data=in_place(results, Embedding),
+            usage=Usage(prompt_tokens=tokens),
+        )
+
+
+class Embed(ServedTask[EmbedRequest, EmbedSection]):
+    """Embeddings; implied by the roles of a bundle's graphs, so its section is optional."""
+
+    declaration = declared.TASK
+    section = EmbedSection
+    is_implied = True
+    needs = (TEXT_EMBEDDING | IMAGE_EMBEDDING,)
+
+    def prepare(
+        self,
+        request: EmbedRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> EmbedPlan:
+        """Calls for the images, or for the texts that are not cached.
+
+        Raises:
+            InvalidRequest: too many items, an unknown prompt, or `normalize` is false for a
+                model whose graph normalises.
+            ServingError: no item is valid; the first one's error.
+        """
+        section = self.section_of(model)
+        if section.is_normalized and not request.normalize:
+            raise InvalidRequest(
+                f"{model.name} returns embeddings of unit length only: leave normalize out",
+                field="normalize",
+            )
+        calls = EmbeddingCalls(model, limits)
+        if request.texts is None:
+            items = tuple(map(_image_reader, calls.add_images(images)))
+        else:
+            prompt = _prompt(request, section, model)
+            items = _text_readers(request.texts, prompt, calls, limits)
+        scales = request.normalize and not section.is_normalized
+        return EmbedPlan(model, scales, items, tuple(calls.calls))
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """A batch of one for each part that returns embeddings."""
+        roles = (Role.PIXELS, Role.TOKENS)
+        found = (part_canary(model, takes=role, returns=Role.EMBEDDING) for role in roles)
+        return [call for call in found if call is not None]
+
+    def accepts(self, request: EmbedRequest, model: LoadedModel) -> bool:
+        """Whether the model embeds what the request holds."""
+        return ("images" if request.texts is None else "texts") in self.inputs(model)
+
+    def inputs(self, model: LoadedModel) -> Sequence[str]:
+        """Texts, images or both, as its parts say."""
+        needs = {"texts": TEXT_EMBEDDING, "images": IMAGE_EMBEDDING}
+        return [field for field, need in needs.items() if need.is_met(model.manifest)]
+
+    def refusal(self, request: EmbedRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
+        """Names the kind of input that no model embeds."""
+        field = "images" if request.texts is None else "texts"
+        names = ", ".join(model.name for model in models)
+        return InvalidRequest(f"{names} cannot embed {field}", field=field)
+
+    def details(self, model: LoadedModel) -> Mapping[str, list[str]]:
+        """Names of the prompts."""
+        return {"prompts": list(self.section_of(model).prompts)}
+
+    def size(self, request: EmbedRequest) -> int | None:
+        """Characters of the texts with the prompt; None for images, which are decoded."""
+        if request.texts is None:
+            return None
+        return sum(map(len, request.texts)) + len(request.prompt or "") * len(request.texts)
+
+
+def _image_reader(row: Row | ServingError) -> Read | ServingError:
+    if isinstance(row, ServingError):
+        return row
+    return lambda outcomes: Embedded(row.read(outcomes, Role.EMBEDDING), tokens=0)
+
+
+def _prompt(request: EmbedRequest, section: EmbedSection, model: LoadedModel) -> str:
+    """What is put before each text.
+
+    Raises:
+        InvalidRequest: the model has no prompt of that name.
+    """
+    if request.prompt is not None:
+        return request.prompt
+    name = request.prompt_name or section.default_prompt
+    if name is None:
+        return ""
+    if name not in section.prompts:
+        known = ", ".join(section.prompts) or "none"
+        raise InvalidRequest(
+            f"{model.name} has no prompt of that name; it has: {known}", field="prompt_name"
+        )
+    return section.prompts[name]
+
+
+def _unit(vector: Vector) -> Vector:
+    """The vector at length 1; one of zeros stays so."""
+    return np.asarray(vector / max(float(np.linalg.norm(vector)), 1e-12), dtype=np.float32)
+
+
+def _text_readers(
+    texts: Sequence[str], prompt: str, calls: EmbeddingCalls, limits: TaskLimits
+) -> tuple[Read | ServingError, ...]:
+    """One reader per text; equal texts share a row.
+
+    Raises:
+        InvalidRequest: too many texts.
+        ServingError: no text is valid; the first one's error.
+    """
+    limits.check_batch(len(texts), "texts")
+
+    def added(index: int, text: str) -> str:
+        field = f"texts.{index}"
+        if not text.strip():
+            raise InvalidRequest(f"{field} is empty", field=field)
+        calls.add_text(prompt + text, field)
+        return prompt + text
+
+    valid = attempt_each(texts, added)
+    rows = calls.batch_texts()
+
+    def reader(text: str) -> Read:
+        return lambda outcomes: rows.embedded(text, outcomes)
+
+    return tuple(text if isinstance(text, ServingError) else reader(text) for text in valid)
+
+
+TASK = Embed()

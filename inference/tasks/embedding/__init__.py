@@ -1,0 +1,1 @@
+"""Calls of embedding models, and their results kept for later requests."""

@@ -1,0 +1,243 @@
+"""`generate`: one call for each prompt, laid out with its examples, until its end or a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
+from inference.errors import InvalidRequest, TooLong
+from inference.generation import Overrides
+from inference.processing.detokenizer import LeadingSpace
+from inference.tasks.generation import fewshot
+from inference.tasks.generation.continuation import ContinuationPlan, Echo, rows_of
+from inference.tasks.generation.image_places import (
+    IMAGE_PROMPTS,
+    ImagePlaces,
+    PromptPixels,
+    WithImages,
+)
+from inference.tasks.generation.overrides import (
+    OutputOptions,
+    is_greedy_stream,
+    sampling_overrides,
+    structured,
+)
+from inference.tasks.shared.canaries import generator_canary
+from inference.tasks.shared.image_inputs import ImageInput, prepare_images
+from inference.tasks.shared.incremental_text import IncrementalText
+from inference.tasks.shared.items import attempt_each
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Array, Call, GenerateCall
+from inference.tasks.shared.needs import GENERATOR, TOKENIZER
+from inference.tasks.shared.served_task import ServedTask
+from triptych.task import IMAGES
+from triptych.tasks import generate as declared
+from triptych.tasks.generate import GenerateRequest, GenerateResponse
+
+
+class Generate(ServedTask[GenerateRequest, WithImages]):
+    """Text generation."""
+
+    declaration = declared.TASK
+    section = WithImages
+    needs = (GENERATOR, TOKENIZER, IMAGE_PROMPTS)
+
+    def prepare(
+        self,
+        request: GenerateRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> ContinuationPlan:
+        """One call for each prompt.
+
+        Raises:
+            InvalidRequest: too many prompts, mutually exclusive fields, an unusable example, not
+                as many images as places for them.
+            ServingError: no prompt can be continued; the first one's error.
+        """
+        limits.check_batch(len(request.prompts), "prompts")
+        # An encoder reads its task in front of the text ("summarize: …"), not in a layout.
+        is_plain = model.reads_source and not request.examples
+        before = fewshot.before(request.instruction) if is_plain else ""
+        header = "" if is_plain else fewshot.header(request.instruction, request.examples or ())
+        outputs = OutputOptions(
+            n=request.n,
+            stops=_stops(request, has_header=bool(header)),
+            logprobs=request.logprobs,
+            early_stopping=request.early_stopping,
+            stream=request.stream,
+        )
+        options = sampling_overrides(request, outputs, model, limits)
+        options = structured(options, request, request.stop, allows_space=bool(header))
+        _check_echo(request, model)
+        places = self.section_of(model).images
+        pixels = _pixels(places, header or before, request, images, model, limits)
+
+        def read() -> IncrementalText:
+            trim = LeadingSpace() if header else None
+            return IncrementalText(model.tokenizer, stops=outputs.stops, trim=trim)
+
+        calls: list[GenerateCall] = []
+        echoes: dict[int, Echo] = {}
+        may_end_early = bool(outputs.stops) and rows_of(options) == 1
+
+        def numbered(index: int, prompt: str) -> int:
+            field = f"prompts.{index}"
+            model.check_characters(len(header or before) + len(prompt), field, limits)
+            text = fewshot.laid_out(header, prompt, field) if header else before + prompt
+            stacked = None if pixels is None else pixels.stacked(index, limits)
+            held = {} if stacked is None else {PIXELS: stacked}
+            ids = np.array(_encode(text, field, model, limits, places), dtype=np.int64)
+            name = SOURCE_IDS if model.reads_source else PROMPT_IDS
+            reader = read if may_end_early else None
+            calls.append(model.generate_call({name: ids, **held}, options, reader))
+            number = len(calls) - 1
+            if request.echo:
+                scoring = _scoring_call(ids, held, request.logprobs, model)
+                calls.extend(filter(None, [scoring]))
+                scored = tuple(ids.tolist()) if request.logprobs is not None else ()
+                echoes[index] = Echo(text, scored, number + 1 if scoring else None)
+            return number
+
+        numbers = attempt_each(request.prompts, numbered)
+        penalty = request.length_penalty
+        return ContinuationPlan(
+            GenerateResponse,
+            model,
+            numbers,
+            tuple(calls),
+            read,
+            model.generation.length_penalty if penalty is None else penalty,
+            with_alternatives=request.n is not None,
+            with_logprobs=request.logprobs is not None,
+            with_structure=request.structure is not None,
+            echoes=echoes,
+            is_greedy=is_greedy_stream(
+                model, options, num_beams=request.num_beams, stream=request.stream
+            ),
+        )
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """One token."""
+        return [generator_canary(model)]
+
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+        """Outputs and stop strings."""
+        taken = {"max_prompt_images": limits.max_prompt_images}
+        return {
+            "max_best_of": limits.max_best_of,
+            "max_stop_sequences": limits.max_stop_sequences,
+            **(taken if self.section_of(model).images else {}),
+        }
+
+    def accepts(self, request: GenerateRequest, model: LoadedModel) -> bool:
+        """Images are for models whose prompts hold them."""
+        return not request.images or self.section_of(model).images is not None
+
+    def refusal(self, request: GenerateRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
+        """Names the models that take no images."""
+        names = ", ".join(model.name for model in models)
+        return InvalidRequest(f"prompts of {names} hold no images: leave images out", field=IMAGES)
+
+    def inputs(self, model: LoadedModel) -> Sequence[str]:
+        """Prompts, and images where prompts hold them."""
+        return self.declaration.item_fields + ((IMAGES,) if self.section_of(model).images else ())
+
+    def details(self, model: LoadedModel) -> Mapping[str, str]:
+        """What stands for an image in a prompt."""
+        places = self.section_of(model).images
+        return {} if places is None else {"image_place": places.place}
+
+    def size(self, request: GenerateRequest) -> int | None:
+        """Characters; instruction and examples are read again for each prompt. None with images."""
+        if request.images:
+            return None
+        examples = (text for one in request.examples or () for text in (one.input, one.output))
+        header = sum(map(len, (*examples, request.instruction or "")))
+        return sum(map(len, request.prompts)) + header * len(request.prompts)
+
+
+def _stops(request: GenerateRequest, *, has_header: bool) -> tuple[str, ...]:
+    """Stop strings; a line break where the few-shot layout and nothing else ends an output."""
+    if has_header and not request.stop and request.structure is None:
+        return (fewshot.STOP,)
+    return tuple(request.stop or ())
+
+
+def _pixels(
+    places: ImagePlaces | None,
+    header: str,
+    request: GenerateRequest,
+    images: Sequence[ImageInput],
+    model: LoadedModel,
+    limits: TaskLimits,
+) -> PromptPixels | None:
+    """The images of each prompt; None where prompts hold none."""
+    if places is None:
+        return None
+    read = prepare_images(images, model, limits)
+    return PromptPixels.of(places, header, request.prompts, read)
+
+
+def _check_echo(request: GenerateRequest, model: LoadedModel) -> None:
+    """Raises InvalidRequest where a prompt cannot be returned."""
+    if request.echo and request.stream:
+        raise InvalidRequest("a stream does not carry the prompt: leave echo out", field="echo")
+    if request.echo and model.reads_source:
+        raise InvalidRequest(
+            f"{model.name} reads prompts with its encoder and does not score them: leave echo out",
+            field="echo",
+        )
+
+
+def _scoring_call(
+    ids: Array, held: Mapping[str, Array], logprobs: int | None, model: LoadedModel
+) -> GenerateCall | None:
+    """The call that takes a prompt's tokens one by one, after the first; None without scores.
+
+    Args:
+        held: The prompt's images, if it has some.
+    """
+    given = tuple(ids[1:].tolist())
+    if logprobs is None or not given:
+        return None
+    options = Overrides(
+        num_beams=1,
+        num_return_sequences=1,
+        do_sample=False,
+        max_new_tokens=len(given),
+        top_log_probs=logprobs,
+        given_ids=given,
+    )
+    return model.generate_call({PROMPT_IDS: ids[:1], **held}, options)
+
+
+def _encode(
+    text: str, field: str, model: LoadedModel, limits: TaskLimits, places: ImagePlaces | None
+) -> list[int]:
+    """Ids of a text; of an empty one the beginning-of-text token, where the model has one.
+
+    Args:
+        places: How the model reads images in a text, special tokens included.
+
+    Raises:
+        InvalidRequest: nothing to begin with.
+        TooLong: more than the gateway or the model takes, or no room left for an output.
+    """
+    if places is None:
+        ids = model.encode(text, field, limits) or model.beginning
+    else:
+        ids = model.encode(places.laid_out(text), field, limits, special=False)
+    if not ids and (model.reads_source or not model.generation.decoder_start_ids):
+        raise InvalidRequest(f"{field} is empty: there is nothing to continue", field=field)
+    longest, limit = min(model.prompt_bounds(limits))
+    if len(ids) > longest:
+        raise TooLong(f"{field} has {len(ids)} tokens, {limit}: shorten it", field=field)
+    return ids
+
+
+TASK = Generate()

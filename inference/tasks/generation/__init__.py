@@ -1,0 +1,1 @@
+"""What tasks that continue a text need."""

@@ -1,0 +1,184 @@
+"""Generated texts of a request: one call for each prompt, until its end or a stop string."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from inference.errors import ServingError
+from inference.generation import FinishReason, Overrides
+from inference.tasks.shared.incremental_text import IncrementalText, Tokens
+from inference.tasks.shared.items import attempt_each, generated_of, in_place, unwrap, usage_of
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import GenerateCall, Generated, Outcome
+from inference.tasks.shared.served_task import Plan
+from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming
+from triptych.messages import (
+    Continuation,
+    Generation,
+    PromptLogprob,
+    Response,
+    TokenLogprob,
+    TopToken,
+)
+
+
+@dataclass(frozen=True)
+class Echo:
+    """A prompt that is returned with its outputs.
+
+    Attributes:
+        text: As it was laid out.
+        token_ids: Its tokens; empty where no log-probabilities are requested.
+        call: Number of the call that scores its tokens after the first; None for one token.
+    """
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    call: int | None = None
+
+
+@dataclass(frozen=True)
+class ContinuationPlan(Plan):
+    """One call for each prompt.
+
+    Attributes:
+        response: The task's response message.
+        numbers: For each prompt its call's number, or its error.
+        read: A reader of one output's tokens.
+        with_structure: Whether outputs match choices, an expression or a schema.
+        echoes: Index of a prompt → its echo.
+        is_greedy: The stream takes the place of a beam search that is the model's default.
+    """
+
+    response: type[Response[Generation]]
+    model: LoadedModel
+    numbers: tuple[int | ServingError, ...]
+    calls: tuple[GenerateCall, ...]
+    read: Callable[[], IncrementalText]
+    length_penalty: float
+    with_alternatives: bool
+    with_logprobs: bool
+    with_structure: bool = False
+    echoes: Mapping[int, Echo] = field(default_factory=dict)
+    is_greedy: bool = False
+
+    def finish(self, outcomes: Sequence[Outcome]) -> Response[Generation]:
+        """The outputs, best first."""
+        completion_tokens = 0
+
+        def generated(index: int, number: int | ServingError) -> Generation:
+            nonlocal completion_tokens
+            outcome = generated_of(outcomes[unwrap(number)])
+            found = [self._continuation(outcome, rank) for rank in range(len(outcome.sequences))]
+            completion_tokens += sum(tokens for _, tokens in found)
+            # A stop string may change the order, and samples arrive in the order drawn.
+            found.sort(key=lambda output: _ranking(output[0].score), reverse=True)
+            echo = self.echoes.get(index)
+            if echo is not None:
+                found = [(_after(echo.text, output), tokens) for output, tokens in found]
+            best = found[0][0]
+            return Generation(
+                index=index,
+                **{name: getattr(best, name) for name in type(best).model_fields},
+                alternatives=[output for output, _ in found] if self.with_alternatives else None,
+                prompt_logprobs=self._prompt_logprobs(echo, outcomes) if echo else None,
+            )
+
+        results = attempt_each(self.numbers, generated)
+        own = [outcomes[number] for number in self.numbers if isinstance(number, int)]
+        usage = usage_of(own).model_copy(update={"completion_tokens": completion_tokens})
+        return self.response(model=self.model.name, data=in_place(results, Generation), usage=usage)
+
+    def streaming(self) -> Streaming:
+        """Each output as it is generated."""
+        items = [
+            number
+            if isinstance(number, ServingError)
+            else StreamedItem((Segment(number, self.read),))
+            for number in self.numbers
+        ]
+        return Streaming(items, self.calls, self._logprobs, is_greedy=self.is_greedy)
+
+    def _continuation(self, outcome: Generated, rank: int) -> tuple[Continuation, int]:
+        """One hypothesis, cut at a stop string, and the number of tokens that remain of it."""
+        ids = outcome.sequences[rank]
+        log_probs = outcome.log_probs[rank] if outcome.log_probs else ()
+        tokens = Tokens(ids, log_probs, outcome.top[rank] if outcome.top else ())
+        live = self.read()
+        text = live.add(tokens) + live.finish()
+        kept = tokens[: live.length]
+        score: float | None = outcome.scores[rank]
+        reason = outcome.finish_reasons[rank]
+        if live.is_stopped:
+            score, reason = _score(kept, self.length_penalty), FinishReason.STOP
+        output = Continuation(
+            text=text,
+            finish_reason=reason,
+            score=score,
+            logprobs=self._logprobs(kept),
+            is_incomplete=reason == FinishReason.LENGTH if self.with_structure else None,
+        )
+        return output, live.length
+
+    def _logprobs(self, tokens: Tokens) -> list[TokenLogprob] | None:
+        if not (self.with_logprobs and tokens.log_probs):
+            return None
+        pieces = self.model.tokenizer.pieces(tokens.ids)
+        tops = tokens.top or ((),) * len(tokens.ids)
+        return [
+            TokenLogprob(token=token, logprob=log_prob, top=self._top(top), token_id=number)
+            for token, log_prob, top, number in zip(
+                pieces, tokens.log_probs, tops, tokens.ids, strict=True
+            )
+        ]
+
+    def _prompt_logprobs(
+        self, echo: Echo, outcomes: Sequence[Outcome]
+    ) -> list[PromptLogprob] | None:
+        """The prompt's tokens; nothing precedes the first one."""
+        if not echo.token_ids:
+            return None
+        first, *others = self.model.tokenizer.pieces(echo.token_ids)
+        found = [PromptLogprob(token=first)]
+        if echo.call is not None:
+            scored = generated_of(outcomes[echo.call])
+            (log_probs,), tops = scored.log_probs, scored.top or ((),)
+            found += [
+                PromptLogprob(token=token, logprob=log_prob, top=self._top(top))
+                for token, log_prob, top in zip(
+                    others, log_probs, tops[0] or ((),) * len(others), strict=True
+                )
+            ]
+        return found
+
+    def _top(self, best: Iterable[tuple[int, float]]) -> list[TopToken]:
+        pieces = self.model.tokenizer.pieces
+        return [
+            TopToken(token=pieces([other])[0], logprob=score, token_id=other)
+            for other, score in best
+        ]
+
+
+def _after(text: str, output: Continuation) -> Continuation:
+    """The output with a text before its own."""
+    return output.model_copy(update={"text": text + output.text})
+
+
+def rows_of(options: Overrides) -> int:
+    """Rows of a call in the engine; only a single one can be read while it grows."""
+    if options.do_sample:
+        return options.best_of or options.num_return_sequences or 1
+    return options.num_beams or 1
+
+
+def _ranking(score: float | None) -> float:
+    return -math.inf if score is None else score
+
+
+def _score(tokens: Tokens, length_penalty: float) -> float | None:
+    """The engine's score of a whole output; None where it returned no log-probabilities."""
+    if not tokens.log_probs:
+        return None
+    return sum(tokens.log_probs) / math.pow(len(tokens.ids), length_penalty)

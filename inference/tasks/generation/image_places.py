@@ -1,0 +1,117 @@
+"""Prompts with images between their words: where they are, and how a model reads that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inference.bundle.manifest import Manifest
+from inference.errors import InvalidRequest, ServingError
+from inference.processing.image import Pixels
+from inference.tasks.shared.items import unwrap
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.model_calls import Array
+from inference.tasks.shared.needs import Need
+from inference.tasks.shared.served_task import Section
+from triptych.task import IMAGES
+
+
+class ImagePlaces(Section):
+    """How a text says where its images are."""
+
+    place: str
+    """What stands for an image in a request."""
+    around: str
+    """What the model reads before and behind each image, once between two in a row."""
+    begin: str = ""
+    """What the model reads first."""
+
+    def count(self, text: str) -> int:
+        """Images that a text has places for."""
+        return text.count(self.place)
+
+    def laid_out(self, text: str) -> str:
+        """A text as the model reads it.
+
+        Spaces beside an image are dropped, as `transformers` does with the parts of a prompt.
+        """
+        first, *rest = (part.strip(" ") for part in text.split(self.place))
+        written, is_behind_image = self.begin + first, False
+        for part in rest:
+            written += ("" if is_behind_image else self.around) + self.place + self.around + part
+            is_behind_image = not part
+        return written
+
+
+class WithImages(Section):
+    """The section of a task whose prompts may hold images."""
+
+    images: ImagePlaces | None = None
+    """None for models whose prompts are text alone."""
+
+
+def _reads_images(manifest: Manifest) -> bool:
+    places = (section.get(IMAGES) for section in manifest.tasks.values())
+    is_complete = manifest.images is not None and manifest.image is not None
+    return is_complete or not any(places)
+
+
+IMAGE_PROMPTS = Need(
+    "graphs that read images of prompts, where its section has them", _reads_images
+)
+
+
+@dataclass(frozen=True)
+class PromptPixels:
+    """The images of a request, shared out to its prompts in the order of their places.
+
+    Attributes:
+        shared: Those of the text in front of every prompt.
+        own: Those of each prompt.
+    """
+
+    shared: Sequence[Pixels | ServingError]
+    own: Sequence[Sequence[Pixels | ServingError]]
+
+    @classmethod
+    def of(
+        cls,
+        places: ImagePlaces,
+        header: str,
+        prompts: Sequence[str],
+        images: Sequence[Pixels | ServingError],
+    ) -> PromptPixels:
+        """Images in order: those of the header, then those of each prompt.
+
+        Raises:
+            InvalidRequest: not as many images as places.
+        """
+        first, counts = places.count(header), [places.count(prompt) for prompt in prompts]
+        if first + sum(counts) != len(images):
+            having = " + ".join(map(str, [first, *counts] if header else counts))
+            raise InvalidRequest(
+                f"the text has {having} {places.place} places, images holds {len(images)}: "
+                "give one image for each place",
+                field=IMAGES,
+            )
+        starts = np.cumsum([first, *counts])
+        own = [images[start : start + size] for start, size in zip(starts, counts, strict=False)]
+        return cls(images[:first], own)
+
+    def stacked(self, index: int, limits: TaskLimits) -> Array | None:
+        """(I, height, width, 3) of a prompt; None for one without images.
+
+        Raises:
+            InvalidRequest: more images than a prompt may hold.
+            ServingError: one of them cannot be read.
+        """
+        images = [*self.shared, *self.own[index]]
+        if len(images) > limits.max_prompt_images:
+            raise InvalidRequest(
+                f"prompts.{index} holds {len(images)} images with those of its examples, at most "
+                f"{limits.max_prompt_images} are taken: leave some out",
+                field=f"prompts.{index}",
+            )
+        return np.stack([unwrap(image) for image in images]) if images else None

@@ -1,0 +1,207 @@
+"""`rerank`: documents by their relevance to a query, scored together by a cross-encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from inference.bundle.manifest import Role
+from inference.errors import InvalidRequest, ServingError, TooLong
+from inference.processing.tokenizer import EncodedText
+from inference.tasks.classification.scores import activated
+from inference.tasks.classification.windows import truncated_pair
+from inference.tasks.shared.canaries import part_canary
+from inference.tasks.shared.image_inputs import ImageInput
+from inference.tasks.shared.items import attempt_each, in_place, item_error, unwrap
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Call, InferCall, Outcome
+from inference.tasks.shared.needs import SPANS, scores
+from inference.tasks.shared.rows import Row
+from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from inference.tasks.shared.text_rows import TextRows
+from triptych.messages import Usage
+from triptych.tasks import rerank as declared
+from triptych.tasks.rerank import (
+    MAX_DOCUMENTS,
+    RankedDocument,
+    Ranking,
+    RerankRequest,
+    RerankResponse,
+)
+
+MAX_PAIR_CHARACTERS = 5_000_000
+"""Of all pairs of a request: each is tokenised, the query with every document again."""
+_PAIR_SIZE = 32
+"""Work for one pair of no length, in characters."""
+
+
+class RerankSection(Section):
+    """How the one logit of a pair becomes its score."""
+
+    activation: Literal["sigmoid", "none"]
+
+
+Pairs = tuple[Row | ServingError, ...]
+"""One query's documents: the row of each pair, or its error."""
+
+
+@dataclass(frozen=True)
+class RerankPlan(Plan):
+    """Calls that score the pairs of each query with all documents."""
+
+    model: LoadedModel
+    section: RerankSection
+    request: RerankRequest
+    queries: tuple[Pairs | ServingError, ...]
+    calls: tuple[InferCall, ...]
+    prompt_tokens: int
+
+    def finish(self, outcomes: Sequence[Outcome]) -> RerankResponse:
+        """The documents of each query, best first.
+
+        Raises:
+            ServingError: no query could be served; the first one's error.
+        """
+
+        def ranking(index: int, pairs: Pairs | ServingError) -> Ranking:
+            def scored(position: int, row: Row | ServingError) -> RankedDocument:
+                logits = unwrap(row).read(outcomes, Role.LOGITS)
+                score = activated(logits, self.section.activation)[0]
+                return RankedDocument(index=position, score=float(score), text=self._text(position))
+
+            return Ranking(index=index, results=self._ranked(attempt_each(unwrap(pairs), scored)))
+
+        results = attempt_each(self.queries, ranking)
+        return RerankResponse(
+            model=self.model.name,
+            data=in_place(results, Ranking),
+            usage=Usage(prompt_tokens=self.prompt_tokens),
+        )
+
+    def finish_size(self, outcomes: Sequence[Outcome]) -> int:
+        """Work for all pairs; equal ones share a row but are ranked one by one."""
+        found = [query for query in self.queries if not isinstance(query, ServingError)]
+        return sum(map(len, found)) * _PAIR_SIZE
+
+    def _ranked(self, documents: Sequence[RankedDocument | ServingError]) -> list[RankedDocument]:
+        """The best documents, then all that failed."""
+        good = [each for each in documents if isinstance(each, RankedDocument)]
+        good.sort(key=lambda document: -(document.score or 0.0))
+        failed = [
+            RankedDocument(index=position, text=self._text(position), error=item_error(each))
+            for position, each in enumerate(documents)
+            if isinstance(each, ServingError)
+        ]
+        return [*good[: self.request.top_k], *failed]
+
+    def _text(self, position: int) -> str | None:
+        return self.request.documents[position] if self.request.return_documents else None
+
+
+class Rerank(ServedTask[RerankRequest, RerankSection]):
+    """Cross-encoders: sequence classifiers with one label."""
+
+    declaration = declared.TASK
+    section = RerankSection
+    needs = (scores(takes=Role.TOKENS, shape="(B, C)") & SPANS,)
+
+    def prepare(
+        self,
+        request: RerankRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> RerankPlan:
+        """Calls for the pairs.
+
+        Raises:
+            InvalidRequest: too many queries or pairs.
+            ServingError: no pair is valid; the first one's error.
+        """
+        limits.check_batch(len(request.query), "query")
+        if (pairs := len(request.query) * len(request.documents)) > MAX_DOCUMENTS:
+            raise InvalidRequest(
+                f"{len(request.query)} queries and {len(request.documents)} documents are {pairs} "
+                f"pairs, at most {MAX_DOCUMENTS}: send several requests",
+                field="documents",
+            )
+        if (characters := self.size(request) - pairs * _PAIR_SIZE) > MAX_PAIR_CHARACTERS:
+            raise InvalidRequest(
+                f"the pairs of query and documents have {characters} characters, at most "
+                f"{MAX_PAIR_CHARACTERS}: send several requests",
+                field="documents",
+            )
+        rows = TextRows(model)
+
+        def numbered(index: int, query: str) -> tuple[int | ServingError, ...]:
+            def added(position: int, document: str) -> int:
+                return rows.add(_pair(request, index, position, model, limits))
+
+            return attempt_each(request.documents, added)
+
+        numbers = attempt_each(request.query, numbered)
+        calls: list[InferCall] = []
+        part = model.part(takes=Role.TOKENS, returns=Role.LOGITS)
+        found = rows.batch(part, (Role.LOGITS,), calls)
+        queries = tuple(
+            query
+            if isinstance(query, ServingError)
+            else tuple(n if isinstance(n, ServingError) else found[n] for n in query)
+            for query in numbers
+        )
+        return RerankPlan(
+            model,
+            self.section_of(model),
+            request,
+            queries,
+            tuple(calls),
+            prompt_tokens=sum(map(len, rows.texts)),
+        )
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """A batch of one."""
+        call = part_canary(model, takes=Role.TOKENS, returns=Role.LOGITS)
+        return [] if call is None else [call]
+
+    def limits(self, limits: TaskLimits, model: LoadedModel) -> Mapping[str, int]:
+        """Documents, times queries, and their characters."""
+        return {"max_documents": MAX_DOCUMENTS, "max_pair_characters": MAX_PAIR_CHARACTERS}
+
+    def size(self, request: RerankRequest) -> int:
+        """Characters of all pairs, and what a pair takes whatever its length."""
+        documents, queries = len(request.documents), len(request.query)
+        characters = sum(map(len, request.documents)) * queries
+        characters += sum(map(len, request.query)) * documents
+        return characters + documents * queries * _PAIR_SIZE
+
+
+def _pair(
+    request: RerankRequest, index: int, position: int, model: LoadedModel, limits: TaskLimits
+) -> EncodedText:
+    """One query with one document.
+
+    Raises:
+        InvalidRequest: one of them is empty; names it.
+        TooLong: the pair does not fit, and is not to be cut; names the document.
+    """
+    query, field = request.query[index], f"documents.{position}"
+    if not query.strip():
+        raise InvalidRequest(f"query.{index} is empty", field=f"query.{index}")
+    limit = model.text_limit(limits)
+    pair = model.encode_text(
+        query, field, limits, second=request.documents[position], is_whole=False
+    )
+    if request.truncate:
+        return truncated_pair(pair, limit)
+    if len(pair) > limit:
+        raise TooLong(
+            f"{field} has {len(pair)} tokens with its query, {model.name} takes at most {limit}: "
+            "shorten it, or set truncate",
+            field=field,
+        )
+    return pair
+
+
+TASK = Rerank()

@@ -1,0 +1,250 @@
+"""`score`: given targets as outputs of a generator, one call each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
+from inference.errors import InvalidRequest, ServingError, TooLong
+from inference.generation import Overrides
+from inference.tasks.shared.image_inputs import ImageInput, prepare_images
+from inference.tasks.shared.items import attempt_each, generated_of, in_place, unwrap, usage_of
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
+from inference.tasks.shared.needs import GENERATOR, ONE_LANGUAGE, TOKENIZER
+from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from triptych.messages import TokenLogprob, TopToken
+from triptych.task import IMAGES
+from triptych.tasks import score as declared
+from triptych.tasks.score import Score, ScoreRequest, ScoreResponse
+
+
+class ScoreSection(Section):
+    """The task needs no data of the model."""
+
+
+@dataclass(frozen=True)
+class ScorePlan(Plan):
+    """One call for each target."""
+
+    model: LoadedModel
+    numbers: tuple[int | ServingError, ...]
+    calls: tuple[GenerateCall, ...]
+    with_logprobs: bool
+
+    def finish(self, outcomes: Sequence[Outcome]) -> ScoreResponse:
+        """The scores."""
+
+        def scored(index: int, number: int | ServingError) -> Score:
+            found = generated_of(outcomes[unwrap(number)])
+            (ids,), (log_probs,) = found.sequences, found.log_probs
+            tops = (found.top[0] if found.top else ()) or ((),) * len(ids)
+            pieces = self.model.tokenizer.pieces
+            tokens = [
+                TokenLogprob(
+                    token=token,
+                    logprob=log_prob,
+                    token_id=number,
+                    top=[
+                        TopToken(token=pieces([other])[0], logprob=value, token_id=other)
+                        for other, value in top
+                    ],
+                )
+                for token, log_prob, number, top in zip(
+                    pieces(ids), log_probs, ids, tops, strict=True
+                )
+            ]
+            return Score(
+                index=index,
+                score=sum(log_probs),
+                tokens=len(ids),
+                logprobs=tokens if self.with_logprobs else None,
+            )
+
+        results = attempt_each(self.numbers, scored)
+        return ScoreResponse(
+            model=self.model.name, data=in_place(results, Score), usage=usage_of(outcomes)
+        )
+
+
+class ScoreTask(ServedTask[ScoreRequest, ScoreSection]):
+    """Given tokens are taken one by one, as those of `echo`: they share batches with all others."""
+
+    declaration = declared.TASK
+    section = ScoreSection
+    is_implied = True
+    needs = (GENERATOR, TOKENIZER, ONE_LANGUAGE)
+
+    def prepare(
+        self,
+        request: ScoreRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> ScorePlan:
+        """One call for each target.
+
+        Raises:
+            InvalidRequest: too many targets, or not as many texts or images as targets.
+            ServingError: no target can be scored; the first one's error.
+        """
+        targets = request.targets
+        limits.check_batch(len(targets), "targets")
+        pixels = prepare_images(images, model, limits) if images else ()
+        for name, given in (("texts", request.texts or ()), (IMAGES, pixels)):
+            if len(given) not in (0, 1, len(targets)):
+                raise InvalidRequest(
+                    f"{name} holds {len(given)} for {len(targets)} targets: give one for all of "
+                    "them, or one for each",
+                    field=name,
+                )
+        calls: list[GenerateCall] = []
+
+        def numbered(index: int, target: str) -> int:
+            place = index if len(request.texts or ()) > 1 else 0
+            text = request.texts[place] if request.texts else ""
+            fields = f"targets.{index}", f"texts.{place}"
+            reader = _Reader(model, limits, *fields, request.logprobs or 0)
+            ends = request.with_end
+            if pixels:
+                image = unwrap(pixels[index if len(pixels) > 1 else 0])
+                calls.append(reader.call({PIXELS: image}, reader.output(target, ends)))
+            elif model.reads_source:
+                source = np.array(reader.source(text), dtype=np.int64)
+                calls.append(reader.call({SOURCE_IDS: source}, reader.output(target, ends)))
+            else:
+                before, given = reader.continuation(text, target, ends)
+                prompt = {PROMPT_IDS: np.array(before, dtype=np.int64)} if before else {}
+                calls.append(reader.call(prompt, given))
+            return len(calls) - 1
+
+        numbers = attempt_each(targets, numbered)
+        return ScorePlan(model, numbers, tuple(calls), with_logprobs=request.logprobs is not None)
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """None: other tasks of the generator have one."""
+        return ()
+
+    def accepts(self, request: ScoreRequest, model: LoadedModel) -> bool:
+        """Captioners read images, translators texts, language models texts or nothing."""
+        if _reads_images(model):
+            return bool(request.images) and not request.texts
+        return not request.images and (bool(request.texts) or not model.reads_source)
+
+    def refusal(self, request: ScoreRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
+        """Says what the models read."""
+        reads = {model.name: "images" if _reads_images(model) else "texts" for model in models}
+        listed = ", ".join(f"{name} reads {what}" for name, what in reads.items())
+        field = IMAGES if request.images else "texts"
+        return InvalidRequest(f"no model takes that: {listed}", field=field)
+
+    def inputs(self, model: LoadedModel) -> Sequence[str]:
+        """Targets, and what they are outputs for."""
+        return ("targets", IMAGES if _reads_images(model) else "texts")
+
+    def size(self, request: ScoreRequest) -> int | None:
+        """Characters; a text for all targets is read for each. None with images."""
+        if request.images:
+            return None
+        texts = request.texts or []
+        repeated = len(request.targets) if len(texts) == 1 else 1
+        return sum(map(len, request.targets)) + repeated * sum(map(len, texts))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads one target and its text; the fields are named in errors."""
+
+    model: LoadedModel
+    limits: TaskLimits
+    field: str
+    text_field: str
+    logprobs: int
+
+    def source(self, text: str) -> list[int]:
+        """Encoder tokens."""
+        if not text.strip():
+            raise InvalidRequest(f"{self.text_field} is empty", field=self.text_field)
+        ids = self.model.encode(text, self.text_field, self.limits)
+        self.model.check_length(len(ids), self.text_field)
+        return ids
+
+    def output(self, target: str, with_end: bool | None) -> list[int]:
+        """Tokens of a whole output: the forced first one, the text, the end."""
+        self.model.encode(target, self.field, self.limits)  # refuses what is far too long
+        ids = self.model.tokenizer.encode_output(target)
+        if ids is None:
+            raise InvalidRequest(
+                f"{self.field}: the vocabulary of {self.model.name} cannot write it",
+                field=self.field,
+            )
+        first = self.model.generation.forced_bos_token_id
+        before = [] if first is None else [first]
+        return [*before, *ids, *self._end(with_end is not False)]
+
+    def continuation(
+        self, text: str, target: str, with_end: bool | None
+    ) -> tuple[list[int], list[int]]:
+        """Tokens before a target, and its own; text and target are tokenised as one."""
+        whole = self._prompt(text + target, self.field)
+        before = self._prompt(text, self.text_field) if text else []
+        place = len(before)
+        first, given = whole[:place], [*whole[place:], *self._end(with_end is True)]
+        if not first:
+            first = self.model.beginning
+            if not first and not self.model.generation.decoder_start_ids:
+                first, given = given[:1], given[1:]  # nothing is before the first token
+        if not given:
+            raise InvalidRequest(f"{self.field} is empty: it has no tokens", field=self.field)
+        return first, given
+
+    def call(self, inputs: dict[str, Array], given: list[int]) -> GenerateCall:
+        """The call that takes the target's tokens.
+
+        Raises:
+            InvalidRequest: there are none.
+            TooLong: more than the model holds.
+        """
+        if not given:
+            raise InvalidRequest(f"{self.field} is empty: it has no tokens", field=self.field)
+        held = inputs.get(PROMPT_IDS, np.zeros(0)).size
+        held += len(self.model.generation.decoder_start_ids)
+        most = self.model.manifest.limits.max_total_tokens
+        if most is not None and held + len(given) > most:
+            raise TooLong(
+                f"{self.field} has {len(given)} tokens behind {held}, {self.model.name} holds "
+                f"{most}: shorten it",
+                field=self.field,
+            )
+        options = Overrides(
+            num_beams=1,
+            num_return_sequences=1,
+            do_sample=False,
+            max_new_tokens=len(given),
+            top_log_probs=self.logprobs,
+            given_ids=tuple(given),
+        )
+        return self.model.generate_call(inputs, options)
+
+    def _prompt(self, text: str, field: str) -> list[int]:
+        """Tokens of a text without those that the tokenizer puts behind it."""
+        ids = self.model.encode(text, field, self.limits)
+        own = self.model.encode(text, field, self.limits, special=False)
+        starts = range(len(ids) - len(own), -1, -1)
+        first = next((start for start in starts if ids[start : start + len(own)] == own), 0)
+        return ids[: first + len(own)]
+
+    def _end(self, is_wanted: bool) -> list[int]:
+        return list(self.model.generation.eos_token_ids[:1]) if is_wanted else []
+
+
+def _reads_images(model: LoadedModel) -> bool:
+    """Whether outputs are for an image, not for a text that may hold images."""
+    return model.manifest.image is not None and model.manifest.images is None
+
+
+TASK = ScoreTask()

@@ -1,0 +1,64 @@
+"""The smallest calls that exercise a model, for readiness checks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from inference.bundle.manifest import Role
+from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
+from inference.generation import Overrides
+from inference.tasks.shared.length_buckets import fixed_width
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall
+
+_TEXT = "a"
+
+
+def generator_canary(model: LoadedModel) -> GenerateCall:
+    """One generated token: from an image where the model takes images, else from a short text."""
+    inputs: dict[str, Array]
+    images = model.manifest.images
+    if images is not None:
+        inputs = {
+            PIXELS: np.zeros((1, *model.image.shape), np.uint8),
+            PROMPT_IDS: np.array([images.token_id], dtype=np.int64),
+        }
+    elif model.manifest.image is not None:
+        inputs = {PIXELS: np.zeros(model.image.shape, np.uint8)}
+    else:
+        name = SOURCE_IDS if model.reads_source else PROMPT_IDS
+        ids = model.tokenizer.encode(_TEXT) or [model.pad_token_id]
+        inputs = {name: np.array(ids, dtype=np.int64)}
+    options = Overrides(num_beams=1, num_return_sequences=1, max_new_tokens=1)
+    return model.generate_call(inputs, options)
+
+
+def part_canary(model: LoadedModel, *, takes: Role, returns: Role) -> InferCall | None:
+    """A batch of one for a stateless part; None if the bundle has no such part.
+
+    Args:
+        model: The model.
+        takes: TOKENS or PIXELS.
+        returns: The output.
+    """
+    part = model.manifest.part(takes=takes, returns=returns)
+    if part is None:
+        return None
+    inputs: dict[Role, Array]
+    if takes is Role.PIXELS:
+        inputs = {Role.PIXELS: np.zeros((1, *model.image.shape), np.uint8)}
+    else:
+        encoded = model.tokenizer.encode(_TEXT)
+        width = fixed_width(part.graph) or len(encoded)
+        ids = np.full((1, width), model.pad_token_id, dtype=np.int64)
+        ids[0, : len(encoded)] = encoded
+        one = np.zeros((1, 1), dtype=np.int64)
+        text: dict[Role, Array] = {
+            Role.TOKENS: ids,
+            Role.LENGTHS: np.array([len(encoded)], dtype=np.int32),
+            Role.SEGMENTS: np.zeros_like(ids),
+            Role.POSITIONS: one,
+            Role.CHOICES: one,
+        }
+        inputs = {role: array for role, array in text.items() if part.graph.input(role)}
+    return InferCall.of(part, inputs, returns=(returns,))

@@ -1,0 +1,78 @@
+"""Requests of many items: an error replaces its item's result and leaves the others alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from inference.errors import ServingError
+from inference.tasks.shared.model_calls import Generated, Outcome
+from triptych.messages import Item, ItemError, Usage
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+AnyItem = TypeVar("AnyItem", bound=Item)
+
+
+def attempt_each(
+    items: Sequence[In], attempt: Callable[[int, In], Out]
+) -> tuple[Out | ServingError, ...]:
+    """Each item's result or its error, in order.
+
+    Raises:
+        ServingError: every item failed; the first one's error stands for all.
+    """
+    results: list[Out | ServingError] = []
+    for index, item in enumerate(items):
+        try:
+            results.append(attempt(index, item))
+        except ServingError as error:
+            results.append(error)
+    if results and all(isinstance(result, ServingError) for result in results):
+        assert isinstance(results[0], ServingError)
+        raise results[0]
+    return tuple(results)
+
+
+def in_place(results: Sequence[AnyItem | ServingError], item: type[AnyItem]) -> list[AnyItem]:
+    """Items in the request's order, an error in place of its item's result."""
+    return [
+        item(index=index, error=item_error(result)) if isinstance(result, ServingError) else result
+        for index, result in enumerate(results)
+    ]
+
+
+def unwrap(outcome: Out | ServingError) -> Out:
+    """The result of an outcome.
+
+    Raises:
+        ServingError: it is an error.
+    """
+    if isinstance(outcome, ServingError):
+        raise outcome
+    return outcome
+
+
+def item_error(error: ServingError) -> ItemError:
+    """An error as an item of the response carries it."""
+    return ItemError(type=error.wire, message=error.message, field=error.field)
+
+
+def generated_of(outcome: Outcome) -> Generated:
+    """The result of a generator's call.
+
+    Raises:
+        ServingError: the call failed.
+    """
+    generated = unwrap(outcome)
+    assert isinstance(generated, Generated)
+    return generated
+
+
+def usage_of(outcomes: Sequence[Outcome]) -> Usage:
+    """Tokens over all generator calls that succeeded."""
+    generated = [outcome for outcome in outcomes if isinstance(outcome, Generated)]
+    return Usage(
+        prompt_tokens=sum(result.prompt_tokens for result in generated),
+        completion_tokens=sum(result.completion_tokens for result in generated),
+    )

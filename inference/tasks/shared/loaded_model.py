@@ -1,0 +1,234 @@
+"""A bundle as tasks use it: manifest, tokenizer, task sections and cached embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+from pydantic import BaseModel
+
+from inference.bundle.manifest import AlignmentSpec, ImageSpec, Manifest, Part, Role
+from inference.errors import InvalidRequest, TooLong
+from inference.generation import Generation, Overrides
+from inference.processing.cancellation import check_abandoned
+from inference.processing.tokenizer import EncodedText, SpanTokenizer, Tokenizer
+from inference.tasks.shared.embedding_cache import EmbeddingCache
+from inference.tasks.shared.incremental_text import IncrementalText
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.model_calls import Array, GenerateCall
+
+CHARACTERS_PER_TOKEN = 100
+"""More than in any vocabulary: longer texts are refused unread."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """One version of a bundle, checked for its tasks; its graphs are loaded by Triton."""
+
+    manifest: Manifest
+    sections: Mapping[str, BaseModel]
+    """Task → its section of the manifest; the keys are the tasks that the bundle serves."""
+    optional_tokenizer: Tokenizer | None
+    embeddings: EmbeddingCache = field(default_factory=EmbeddingCache)
+    """Embeddings of texts of earlier requests."""
+
+    @property
+    def name(self) -> str:
+        """The bundle's name, `model` in requests."""
+        return self.manifest.name
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; tasks that use it have declared that they need one."""
+        assert self.optional_tokenizer is not None
+        return self.optional_tokenizer
+
+    @property
+    def spans(self) -> SpanTokenizer:
+        """The tokenizer, of tasks that have declared that they need one with offsets."""
+        return cast(SpanTokenizer, self.tokenizer)
+
+    @property
+    def pad_token_id(self) -> int:
+        """The padding token."""
+        assert self.manifest.tokenizer is not None
+        return self.manifest.tokenizer.pad_token_id
+
+    @property
+    def image(self) -> ImageSpec:
+        """The image recipe; tasks that use it have declared that they need one."""
+        assert self.manifest.image is not None
+        return self.manifest.image
+
+    @property
+    def generation(self) -> Generation:
+        """A generator's defaults."""
+        assert self.manifest.generation is not None
+        return self.manifest.generation
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether texts are an encoder's source; otherwise they are the decoder's prompt."""
+        admit = self.manifest.graphs.get("admit")
+        return admit is not None and admit.input(Role.SOURCE_TOKENS) is not None
+
+    @property
+    def beginning(self) -> list[int]:
+        """First token of a decoder that has neither a source nor a prompt, if there is one."""
+        spec = self.manifest.tokenizer
+        if self.reads_source or self.generation.decoder_start_ids or not spec:
+            return []
+        return [] if spec.bos_token_id is None else [spec.bos_token_id]
+
+    def part(self, *, takes: Role, returns: Role) -> Part:
+        """A stateless part by its roles; tasks that use it have declared that they need it."""
+        part = self.manifest.part(takes=takes, returns=returns)
+        assert part is not None
+        return part
+
+    def generate_call(
+        self,
+        inputs: Mapping[str, Array],
+        options: Overrides,
+        read: Callable[[], IncrementalText] | None = None,
+    ) -> GenerateCall:
+        """A call of the bundle's generator."""
+        assert self.manifest.generator is not None
+        return GenerateCall(self.manifest.generator, self.manifest.version, inputs, options, read)
+
+    def alignment(self, over: Literal["tokens", "patches"], field: str) -> AlignmentSpec:
+        """How the model returns alignments.
+
+        Raises:
+            InvalidRequest: it has none of that kind.
+        """
+        spec = self.manifest.alignment
+        if spec is None or spec.over != over:
+            raise InvalidRequest(
+                f"{self.name} does not return attention over {over}: leave {field} out",
+                field=field,
+            )
+        return spec
+
+    def encode(
+        self, text: str, field: str, limits: TaskLimits, *, special: bool = True
+    ) -> list[int]:
+        """Token ids of one sequence; a text far over the limit is refused before tokenising.
+
+        Raises:
+            TooLong: names the tightest limit and the length.
+        """
+        check_abandoned()
+        self.check_characters(len(text), field, limits)
+        return self.tokenizer.encode(text, add_special_tokens=special)
+
+    def check_characters(self, length: int, field: str, limits: TaskLimits) -> None:
+        """Raises TooLong for a text that `encode` would refuse unread.
+
+        Args:
+            length: Its characters.
+            field: The request's field of the text.
+            limits: The gateway's.
+        """
+        check_characters(length, field, self._most_tokens(limits))
+
+    def longest_text(self, limits: TaskLimits) -> int:
+        """Characters of the longest text that `encode` reads."""
+        return self._most_tokens(limits) * CHARACTERS_PER_TOKEN
+
+    def _most_tokens(self, limits: TaskLimits) -> int:
+        """Tokens of one sequence, whichever limit is the tightest."""
+        own = self.manifest.limits
+        return min(
+            self.text_limit(limits),
+            (not self.reads_source and own.max_total_tokens) or limits.max_input_tokens,
+        )
+
+    def text_limit(self, limits: TaskLimits) -> int:
+        """Tokens of one text, special tokens included."""
+        return min(
+            limits.max_input_tokens,
+            self.manifest.limits.max_input_tokens or limits.max_input_tokens,
+        )
+
+    def encode_text(
+        self,
+        text: str,
+        field: str,
+        limits: TaskLimits,
+        *,
+        second: str | None = None,
+        what: str = "",
+        with_offsets: bool = False,
+        is_whole: bool = True,
+    ) -> EncodedText:
+        """A text, or a pair of texts, for a stateless part.
+
+        Args:
+            text: The text.
+            field: The request's field that it comes from.
+            limits: The gateway's.
+            second: The second text of a pair.
+            what: Follows the field in an error, e.g. " in its template".
+            with_offsets: Also return where the tokens lie.
+            is_whole: Refuse what is longer than the model takes; otherwise, the caller divides it
+                and only the gateway's limit holds.
+
+        Raises:
+            InvalidRequest: a text is empty.
+            TooLong: names the limit and the length.
+        """
+        check_abandoned()
+        limit = self.text_limit(limits) if is_whole else limits.max_input_tokens
+        for part in (text, second):
+            if part is not None:
+                check_characters(len(part), field, limit)
+                if not part.strip():
+                    raise InvalidRequest(f"{field} is empty", field=field)
+        encoded = self.spans.encode_text(text, second, with_offsets=with_offsets)
+        if not encoded.ids:  # a tokenizer without special tokens may drop all characters
+            raise InvalidRequest(f"{field} is empty: it has no tokens", field=field)
+        if len(encoded) > limit:
+            taker = f"{self.name} takes" if is_whole else "the gateway takes"
+            raise TooLong(
+                f"{field}{what} has {len(encoded)} tokens, {taker} at most {limit}: shorten it",
+                field=field,
+            )
+        return encoded
+
+    def check_length(self, tokens: int, field: str, what: str = "") -> None:
+        """Raises TooLong when a sequence is longer than the model's own limit."""
+        limit = self.manifest.limits.max_input_tokens
+        if limit is not None and tokens > limit:
+            raise TooLong(
+                f"{field}{what} has {tokens} tokens, {self.name} takes at most {limit}: shorten it",
+                field=field,
+            )
+
+    def prompt_bounds(self, limits: TaskLimits) -> Iterator[tuple[int, str]]:
+        """Maximum lengths of a prompt in tokens, each with the words that name its limit."""
+        yield limits.max_input_tokens, f"at most {limits.max_input_tokens} are taken"
+        own = self.manifest.limits
+        if own.max_input_tokens is not None:
+            yield own.max_input_tokens, f"{self.name} takes at most {own.max_input_tokens}"
+        if own.max_total_tokens is not None and not self.reads_source:
+            left = own.max_total_tokens - len(self.generation.decoder_start_ids)
+            yield left - 1, f"{self.name} holds {left} with its output"
+
+
+def check_characters(length: int, field: str, tokens: int) -> None:
+    """Raises TooLong for a text that is far over the limit, before anything reads it.
+
+    Args:
+        length: Its characters.
+        field: The request's field of the text.
+        tokens: The limit.
+    """
+    characters = tokens * CHARACTERS_PER_TOKEN
+    if length > characters:
+        raise TooLong(
+            f"{field} has {length} characters, at most {tokens} tokens "
+            f"(never more than {characters} characters) are taken: split it",
+            field=field,
+        )

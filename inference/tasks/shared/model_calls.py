@@ -1,0 +1,170 @@
+"""Model calls and their outcomes as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.bundle.manifest import Part, Role, Tensor
+from inference.errors import BundleError, ServingError
+from inference.generation import FinishReason, Overrides
+from inference.tasks.shared.incremental_text import IncrementalText, Top
+
+Array: TypeAlias = npt.NDArray[Any]
+
+MAX_ROWS = 64
+"""Of one call: Triton's `max_batch_size` of every stateless graph."""
+
+_PIXELS_PER_TOKEN = 256  # a patch of 16 x 16
+
+
+@dataclass(frozen=True, eq=False)
+class GenerateCall:
+    """One sequence for a generator; tensors as `inference.engine.codec` names them."""
+
+    model: str
+    version: int
+    inputs: Mapping[str, Array]
+    options: Overrides
+    read: Callable[[], IncrementalText] | None = None
+    """Makes the reader of a sequence that a stop string may end early; None: read at the end."""
+
+    @property
+    def tokens(self) -> int:
+        """Cost at admission."""
+        return sum(cost(array) for array in self.inputs.values())
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the request, as the engine counts them; images have none."""
+        return sum(array.size for array in self.inputs.values() if array.dtype != np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class InferCall:
+    """One batch for a stateless graph; every input has the batch as its first dimension."""
+
+    model: str
+    version: int
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Role]
+    """Output name → its role; the graph's other outputs are not computed."""
+    instances: int = 1
+    """Of the model."""
+
+    @classmethod
+    def of(cls, part: Part, inputs: Mapping[Role, Array], returns: tuple[Role, ...]) -> InferCall:
+        """A call of a part by the roles of its inputs and outputs.
+
+        Raises:
+            BundleError: the part lacks one of them.
+        """
+        return cls(
+            part.model,
+            part.version,
+            {_name(part, part.graph.input(role), role): array for role, array in inputs.items()},
+            {_name(part, part.graph.output(role), role): role for role in returns},
+            part.instances,
+        )
+
+    @property
+    def rows(self) -> int:
+        """The batch dimension."""
+        return len(next(iter(self.inputs.values())))
+
+    @property
+    def tokens(self) -> int:
+        """Cost at admission, padding included: of the largest input, which is text or images."""
+        return max(cost(array) for array in self.inputs.values())
+
+
+Call: TypeAlias = GenerateCall | InferCall
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A generator's response: hypotheses, best first."""
+
+    sequences: tuple[tuple[int, ...], ...]
+    """Generated token ids, the end token included, without padding."""
+    scores: tuple[float, ...]
+    finish_reasons: tuple[str, ...] = field(default=())
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    log_probs: tuple[tuple[float, ...], ...] = ()
+    """Of each sequence's tokens, if requested."""
+    top: tuple[tuple[Top, ...], ...] = ()
+    """The most likely tokens at each position of each sequence, if requested."""
+    alignments: tuple[Array, ...] = ()
+    """(tokens, S) float32 for each sequence, if requested."""
+
+
+def best_first(generated: Generated) -> Generated:
+    """The sequences in the order of their scores; samples arrive in the order drawn."""
+    order = sorted(
+        range(len(generated.scores)), key=lambda rank: generated.scores[rank], reverse=True
+    )
+    given: dict[str, Any] = {
+        name: tuple(values[rank] for rank in order)
+        for name in ("sequences", "scores", "finish_reasons", "log_probs", "top", "alignments")
+        if (values := getattr(generated, name))
+    }
+    return replace(generated, **given)
+
+
+def ended_early(call: GenerateCall, text: IncrementalText) -> Generated:
+    """The response of a call that a stop string ended; its score is not divided by length."""
+    tokens = text.tokens
+    return Generated(
+        sequences=(tokens.ids,),
+        scores=(sum(tokens.log_probs),),
+        finish_reasons=(FinishReason.STOP,),
+        prompt_tokens=call.prompt_tokens,
+        completion_tokens=len(tokens.ids),
+        log_probs=(tokens.log_probs,),
+        top=(tokens.top,),
+    )
+
+
+Outputs: TypeAlias = Mapping[Role, Array]
+"""Response of a stateless call, by role; each array has the batch as its first dimension."""
+
+Result: TypeAlias = Generated | Outputs
+Outcome: TypeAlias = Result | ServingError
+"""Result or failure of one call; the other calls are not affected."""
+
+
+def size_of(outcome: Outcome) -> int:
+    """Tokens and numbers to convert, an estimate of the work in `Plan.finish`."""
+    if isinstance(outcome, ServingError):
+        return 0
+    if isinstance(outcome, Generated):
+        return sum(map(len, outcome.sequences)) + sum(a.size for a in outcome.alignments)
+    return sum(array.size for array in outcome.values())
+
+
+def cost(array: Array) -> int:
+    """Tokens of an input, for admission: ids as they are, an image by its patches."""
+    if array.dtype == np.uint8:
+        height, width = array.shape[-3:-1]
+        images = array.shape[0] if array.ndim == 4 else 1
+        return images * max(1, height * width // _PIXELS_PER_TOKEN)
+    return int(array.size)
+
+
+def _name(part: Part, tensor: Tensor | None, role: Role) -> str:
+    if tensor is None:
+        raise BundleError(f"{part.model} has no {role}: export it again")
+    return tensor.name
+
+
+class Outcomes(Protocol):
+    """Outcomes by the numbers of their calls: of all calls of a plan, or of those that ended."""
+
+    def __getitem__(self, call: int, /) -> Outcome:
+        """That of one call."""
+        ...

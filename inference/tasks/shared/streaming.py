@@ -1,0 +1,283 @@
+"""Streams of a request's calls as chunks of its response.
+
+An item may have several segments (the sentences of a paragraph): their texts are sent in order,
+each as it is generated once those before it are complete. A segment whose text depends on the whole
+results of its calls is sent when they have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from inference.errors import InvalidRequest, ServingError
+from inference.generation import FinishReason
+from inference.tasks.shared.incremental_text import IncrementalText, Tokens
+from inference.tasks.shared.items import item_error
+from inference.tasks.shared.model_calls import GenerateCall, Generated, Outcome, Outcomes
+from triptych.messages import Chunk, TokenLogprob, Usage
+
+RenderLogprobs = Callable[[Tokens], list[TokenLogprob] | None]
+"""Log-probabilities of tokens as chunks carry them, None if not requested."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One call's share of an item, and the text before it."""
+
+    call: int
+    read: Callable[[], IncrementalText]
+    before: str = ""
+
+
+@dataclass(frozen=True)
+class WholeSegment:
+    """Calls whose text is certain when all of them have ended, and the text before it.
+
+    Attributes:
+        calls: Their numbers.
+        result: The text and its finish reason, given the outcomes of these calls.
+        before: The text before it.
+    """
+
+    calls: tuple[int, ...]
+    result: Callable[[Outcomes], tuple[str, str]]
+    before: str = ""
+
+
+AnySegment: TypeAlias = Segment | WholeSegment
+
+
+@dataclass(frozen=True)
+class StreamedItem:
+    """One item: its segments in order, and the text after them."""
+
+    segments: tuple[AnySegment, ...]
+    after: str = ""
+
+
+class Streaming:
+    """One request's items while their calls run.
+
+    Args:
+        items: In the request's order; an error for an item without calls.
+        calls: Of all items.
+        render_logprobs: Log-probabilities of tokens.
+        is_greedy: The stream takes the place of a beam search that is the model's default.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[StreamedItem | ServingError],
+        calls: Sequence[GenerateCall],
+        render_logprobs: RenderLogprobs = lambda tokens: None,
+        *,
+        is_greedy: bool = False,
+    ) -> None:
+        self._calls = calls
+        self._is_greedy = is_greedy or None
+        self._render_logprobs = render_logprobs
+        self._live = {
+            index: _LiveItem(index, item)
+            for index, item in enumerate(items)
+            if not isinstance(item, ServingError)
+        }
+        self._position = {
+            call: (item, position)
+            for item in self._live.values()
+            for position, segment in enumerate(item.segments)
+            for call in _calls(segment)
+        }
+        self._outcomes: dict[int, Outcome] = {}
+        self._bad = [
+            Chunk(index=index, error=item_error(item))
+            for index, item in enumerate(items)
+            if isinstance(item, ServingError)
+        ]
+        self._unfinished = len(self._live)
+        self._has_begun = False
+        self._has_success = False
+        self._usage = Usage()
+        self.failure: ServingError | None = None
+        """Error of the request as a whole; no chunk follows it."""
+
+    def is_whole(self, call: int) -> bool:
+        """Whether that call is used by its outcome (`settle`), not token by token."""
+        item, position = self._position[call]
+        return isinstance(item.segments[position], WholeSegment)
+
+    def needs(self, call: int) -> bool:
+        """Whether further tokens of that call, or its outcome, are used."""
+        item, position = self._position[call]
+        live = item.texts[position]
+        return not (item.is_failed or (live is not None and live.is_stopped))
+
+    def add(self, call: int, tokens: Tokens) -> list[Chunk]:
+        """The chunks that newly arrived tokens make certain."""
+        item, position = self._position[call]
+        if not self.needs(call):
+            return []
+        live = item.texts[position]
+        assert live is not None
+        before = live.length
+        text = item.add(position, live.add(tokens))
+        logprobs = self._render_logprobs(tokens[: live.length - before])
+        if not (text or logprobs):
+            return []
+        return self._sent(Chunk(index=item.index, text=text, logprobs=logprobs))
+
+    def end(self, call: int, generated: Generated | None = None) -> list[Chunk]:
+        """The end of a call; without its result, by a stop string."""
+        item, position = self._position[call]
+        if item.is_failed:
+            return []
+        live = item.texts[position]
+        assert live is not None
+        rest = live.finish()
+        is_own = generated is not None and generated.finish_reasons and not live.is_stopped
+        reason = generated.finish_reasons[0] if generated and is_own else FinishReason.STOP
+        self._count(self._calls[call].prompt_tokens, live.length)
+        return self._ended(item, position, rest, reason)
+
+    def settle(self, call: int, outcome: Outcome) -> list[Chunk]:
+        """The outcome of a call of a `WholeSegment`; the last of its calls makes its text."""
+        item, position = self._position[call]
+        segment = item.segments[position]
+        assert isinstance(segment, WholeSegment)
+        self._outcomes[call] = outcome
+        if isinstance(outcome, Generated):
+            self._count(outcome.prompt_tokens, outcome.completion_tokens)
+        if item.is_failed or not all(one in self._outcomes for one in segment.calls):
+            return []
+        try:
+            text, reason = segment.result(self._outcomes)
+        except ServingError as error:
+            return self._fail(item, error)
+        return self._ended(item, position, text, reason)
+
+    def _ended(self, item: _LiveItem, position: int, text: str, reason: str) -> list[Chunk]:
+        """The end of a segment, and the last of its text."""
+        text = item.add(position, text, reason)
+        if not item.is_complete:
+            return self._sent(Chunk(index=item.index, text=text)) if text else []
+        self._has_success = True
+        last = Chunk(
+            index=item.index, text=text, finish_reason=item.reason, is_greedy=self._is_greedy
+        )
+        return self._last(last)
+
+    def fail(self, call: int, error: ServingError) -> list[Chunk]:
+        """The end of a call without a result: its item fails, the others go on.
+
+        A `WholeSegment` may do without one of its calls.
+        """
+        if self.is_whole(call):
+            return self.settle(call, error)
+        return self._fail(self._position[call][0], error)
+
+    def _fail(self, item: _LiveItem, error: ServingError) -> list[Chunk]:
+        """The end of an item.
+
+        Until something else is sent, the error is held back: when no item is left and none has
+        succeeded, it is the request's `failure`.
+        """
+        if item.is_failed:
+            return []
+        item.is_failed = True
+        if self._unfinished == 1 and not self._has_success:
+            self._unfinished = 0
+            self.failure = error
+            return []
+        chunk = Chunk(index=item.index, error=item_error(error))
+        if not self._has_begun:
+            self._unfinished -= 1
+            self._bad.append(chunk)
+            return []
+        return self._last(chunk)
+
+    def _count(self, prompt_tokens: int, completion_tokens: int) -> None:
+        self._usage = Usage(
+            prompt_tokens=self._usage.prompt_tokens + prompt_tokens,
+            completion_tokens=self._usage.completion_tokens + completion_tokens,
+        )
+
+    def _last(self, chunk: Chunk) -> list[Chunk]:
+        """An item's last chunk; the stream's last one has the usage."""
+        self._unfinished -= 1
+        if not self._unfinished:
+            chunk = chunk.model_copy(update={"usage": self._usage})
+        return self._sent(chunk)
+
+    def _sent(self, chunk: Chunk) -> list[Chunk]:
+        """A chunk; before the first, the items that had failed until then."""
+        self._has_begun = True
+        bad, self._bad = self._bad, []
+        return [*bad, chunk]
+
+
+class _LiveItem:
+    """One item while its calls run."""
+
+    def __init__(self, index: int, item: StreamedItem) -> None:
+        self.index = index
+        self.segments = item.segments
+        self.texts = [one.read() if isinstance(one, Segment) else None for one in item.segments]
+        self.is_failed = False
+        self._held = [segment.before for segment in item.segments]
+        self._reasons: list[str | None] = [None for _ in item.segments]
+        self._after = item.after
+        self._current = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every segment has ended."""
+        return self._current == len(self.segments)
+
+    @property
+    def reason(self) -> str:
+        """`length` where any segment was cut short."""
+        return next(
+            (reason for reason in self._reasons if reason and reason != FinishReason.STOP),
+            FinishReason.STOP,
+        )
+
+    def add(self, position: int, text: str, reason: str | None = None) -> str:
+        """The item's next text, given more of one segment and, at its end, the reason."""
+        self._held[position] += text
+        self._reasons[position] = reason
+        ready = ""
+        while not self.is_complete:
+            ready += self._held[self._current]
+            self._held[self._current] = ""
+            if self._reasons[self._current] is None:
+                return ready
+            self._current += 1
+        return ready + self._after
+
+
+def _calls(segment: AnySegment) -> tuple[int, ...]:
+    return segment.calls if isinstance(segment, WholeSegment) else (segment.call,)
+
+
+def check_stream(stream: bool | None, **fields: object) -> None:
+    """Raises InvalidRequest where a stream is requested together with a field it cannot carry."""
+    for name, value in fields.items():
+        if stream and value:
+            raise InvalidRequest(f"a stream does not carry {name}: leave one out", field=name)
+
+
+def merged(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Chunks that are ready together, one an item where that changes nothing but their number."""
+    last: dict[int, Chunk] = {}
+    for chunk in chunks:
+        before = last.pop(chunk.index, None)
+        last[chunk.index] = chunk if before is None else _joined(before, chunk)
+    return list(last.values())
+
+
+def _joined(first: Chunk, second: Chunk) -> Chunk:
+    logprobs = [*(first.logprobs or ()), *(second.logprobs or ())]
+    return second.model_copy(
+        update={"text": first.text + second.text, "logprobs": logprobs or None}
+    )

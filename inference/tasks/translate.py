@@ -1,0 +1,398 @@
+"""`translate`: texts to sentences, one generator call each, and back to texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import ConfigDict
+
+from inference.engine.codec import SOURCE_IDS
+from inference.errors import BundleError, InvalidRequest, ServingError
+from inference.processing.sentences import Paragraph
+from inference.processing.stored_terms import StoredTerms
+from inference.processing.terms import TermIndex
+from inference.tasks.generation.overrides import beam_overrides, is_greedy_stream
+from inference.tasks.shared.alignment import block_diagonal, check_size, weights_of
+from inference.tasks.shared.canaries import generator_canary
+from inference.tasks.shared.image_inputs import ImageInput
+from inference.tasks.shared.incremental_text import IncrementalText
+from inference.tasks.shared.items import attempt_each, generated_of, in_place, unwrap, usage_of
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome, Outcomes
+from inference.tasks.shared.needs import GENERATOR, TOKENIZER
+from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from inference.tasks.shared.streaming import (
+    AnySegment,
+    Segment,
+    StreamedItem,
+    Streaming,
+    WholeSegment,
+    check_stream,
+)
+from inference.tasks.translation.glossary_calls import (
+    TermedCalls,
+    TermedResult,
+    aligns,
+    plain_result,
+    with_terms,
+)
+from inference.tasks.translation.languages import (
+    Direction,
+    Directions,
+    LanguageTokens,
+    directions_of,
+    prefix_direction,
+    token_direction,
+)
+from inference.tasks.translation.sentence_terms import (
+    TermSpeller,
+)
+from inference.tasks.translation.source_sentences import (
+    MostTokens,
+    addressed,
+    divided,
+    encoded_sentences,
+    target_prefix,
+)
+from triptych.messages import Alternative
+from triptych.tasks import translate as declared
+from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
+
+
+class TranslateSection(Section):
+    """Languages of a translator."""
+
+    languages: tuple[tuple[str, str], ...] = ()
+    """(source, target) pairs, ISO 639-1; empty where the checkpoint does not declare them, or
+    translates between any two of `tokens`."""
+    prefixes: dict[str, str] = {}
+    """`source-target` of a pair → words before each sentence, e.g. `en-de`."""
+    tokens: LanguageTokens | None = None
+    """Tokens of a model of many languages."""
+
+    @property
+    def words(self) -> dict[tuple[str, str], str]:
+        """Pair → words before each sentence."""
+        return {pair: self.prefixes["-".join(pair)] for pair in self.languages if self.prefixes}
+
+
+class StoredTermsRequest(TranslateRequest):
+    """A request with the stored terms that it refers to."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    stored: StoredTerms
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of the request.
+
+    Attributes:
+        call: Number of its first call, which has its source tokens.
+        termed: Its calls, if it has terms.
+    """
+
+    call: int
+    termed: TermedCalls | None = None
+
+    def result(self, outcomes: Outcomes, model: LoadedModel) -> TermedResult:
+        """Its translations.
+
+        Raises:
+            ServingError: its call failed.
+        """
+        if self.termed is not None:
+            return self.termed.result(outcomes, model)
+        return plain_result(generated_of(outcomes[self.call]), model)
+
+
+@dataclass(frozen=True)
+class Text:
+    """One text of the request: its paragraph and its sentences."""
+
+    paragraph: Paragraph
+    sentences: tuple[Sentence, ...]
+
+
+@dataclass(frozen=True)
+class TranslatePlan(Plan):
+    """One call for each sentence, and two for some with terms."""
+
+    model: LoadedModel
+    texts: tuple[Text | ServingError, ...]
+    calls: tuple[GenerateCall, ...]
+    with_alternatives: bool
+    with_alignment: bool
+    is_greedy: bool = False
+    """The stream takes the place of a beam search that is the model's default."""
+
+    def finish(self, outcomes: Sequence[Outcome]) -> TranslateResponse:
+        """The translations."""
+
+        def translated(index: int, text: Text | ServingError) -> Translation:
+            return self._translation(index, unwrap(text), outcomes)
+
+        results = attempt_each(self.texts, translated)
+        return TranslateResponse(
+            model=self.model.name, data=in_place(results, Translation), usage=usage_of(outcomes)
+        )
+
+    def streaming(self) -> Streaming:
+        """Sentences in order: plain ones as they are generated, those with terms when complete."""
+        items = [self._streamed(text) for text in self.texts]
+        return Streaming(items, self.calls, is_greedy=self.is_greedy)
+
+    def _streamed(self, text: Text | ServingError) -> StreamedItem | ServingError:
+        if isinstance(text, ServingError):
+            return text
+        gaps = text.paragraph.gaps
+        segments = tuple(map(self._segment, text.sentences, gaps))
+        return StreamedItem(segments, after=gaps[-1])
+
+    def _segment(self, sentence: Sentence, before: str) -> AnySegment:
+        termed = sentence.termed
+        if termed is None:
+            return Segment(sentence.call, self._read, before)
+
+        def result(outcomes: Outcomes) -> tuple[str, str]:
+            found = termed.result(outcomes, self.model)
+            return found.texts[0], found.finish_reason
+
+        return WholeSegment(termed.calls, result, before)
+
+    def _read(self) -> IncrementalText:
+        return IncrementalText(self.model.tokenizer)
+
+    def _translation(self, index: int, text: Text, outcomes: Sequence[Outcome]) -> Translation:
+        found = [sentence.result(outcomes, self.model) for sentence in text.sentences]
+        # The k-th alternative of a text is joined from the k-th hypotheses of its sentences.
+        hypotheses = [
+            Alternative(
+                text=text.paragraph.join([one.texts[rank] for one in found]),
+                score=sum(one.scores[rank] for one in found),
+            )
+            for rank in range(min(len(one.texts) for one in found))
+        ]
+        return Translation(
+            index=index,
+            text=hypotheses[0].text,
+            score=hypotheses[0].score,
+            alternatives=hypotheses if self.with_alternatives else None,
+            alignment=self._alignment(text, found) if self.with_alignment else None,
+        )
+
+    def _alignment(self, text: Text, found: Sequence[TermedResult]) -> Alignment:
+        sources = [self.calls[sentence.call].inputs[SOURCE_IDS] for sentence in text.sentences]
+        pieces = self.model.tokenizer.pieces
+        return Alignment(
+            source_tokens=[p for ids in sources for p in pieces(ids.tolist(), of_source=True)],
+            target_tokens=[piece for one in found for piece in one.pieces],
+            weights=block_diagonal(
+                [
+                    weights_of(one.weights, rows=len(one.pieces), columns=len(ids))
+                    for one, ids in zip(found, sources, strict=True)
+                ]
+            ),
+        )
+
+
+class Translate(ServedTask[TranslateRequest, TranslateSection]):
+    """Paragraphs are split into sentences and rejoined."""
+
+    declaration = declared.TASK
+    section = TranslateSection
+    needs = (GENERATOR, TOKENIZER)
+
+    def prepare(
+        self,
+        request: TranslateRequest,
+        images: Sequence[ImageInput],
+        model: LoadedModel,
+        limits: TaskLimits,
+    ) -> TranslatePlan:
+        """One call for each sentence.
+
+        Raises:
+            InvalidRequest: too many texts, more translations than beams, unknown target language.
+            ServingError: no text can be translated; the first one's error.
+        """
+        limits.check_batch(len(request.texts), "texts")
+        direction = self._direction(request, model)
+        check_stream(request.stream, return_attention=request.return_attention)
+        options = beam_overrides(
+            model,
+            num_beams=request.num_beams,
+            n=request.n,
+            stream=request.stream,
+            forced_bos_token_id=direction.forced_bos_token_id,
+            length_penalty=request.length_penalty,
+            max_new_tokens=request.max_new_tokens,
+            return_alignment=request.return_attention or None,
+        )
+        if request.return_attention:
+            model.alignment("tokens", "return_attention")
+        index = _index(request)
+        calls: list[GenerateCall] = []
+        speller = TermSpeller(model, aligns(model))
+
+        def planned(number: int, text: str) -> Text:
+            field = f"texts.{number}"
+            own, rest = addressed(text, direction, model)
+            most = MostTokens(own, model, limits) if request.divide_long_sentences else None
+            paragraph, termed = divided(rest, index, speller, field, limits, most)
+            read = [sentence.text for sentence in termed]
+            encoded = encoded_sentences(read, own, field, model, limits)
+            sentences = []
+            for sentence, ids in zip(termed, encoded, strict=True):
+                first = len(calls)
+                if sentence.terms:
+                    found = with_terms(sentence, ids, options, own, model, calls)
+                    sentences.append(Sentence(first, found))
+                    continue
+                inputs = {SOURCE_IDS: np.array(ids, dtype=np.int64)}
+                calls.append(model.generate_call(inputs, options))
+                sentences.append(Sentence(first))
+            return Text(paragraph, tuple(sentences))
+
+        texts = attempt_each(request.texts, planned)
+        if request.return_attention:
+            read = [one for text in texts if isinstance(text, Text) for one in text.sentences]
+            check_size([calls[sentence.call].tokens for sentence in read])
+        return TranslatePlan(
+            model,
+            texts,
+            tuple(calls),
+            with_alternatives=request.n is not None,
+            with_alignment=bool(request.return_attention),
+            is_greedy=is_greedy_stream(
+                model, options, num_beams=request.num_beams, stream=request.stream
+            ),
+        )
+
+    def canary(self, model: LoadedModel) -> Iterable[Call]:
+        """One token."""
+        return [generator_canary(model)]
+
+    def stored_name(self, request: TranslateRequest) -> str | None:
+        """`glossary_name`."""
+        return request.glossary_name
+
+    def with_stored(self, request: TranslateRequest, stored: StoredTerms) -> TranslateRequest:
+        """The request in the glossary's languages, where it names none.
+
+        Raises:
+            InvalidRequest: it names others.
+        """
+        languages = {}
+        for field, own in (("source", stored.source), ("target", stored.target)):
+            given = getattr(request, field)
+            if own and given and given.lower() != own.lower():
+                raise InvalidRequest(
+                    f"the glossary's {field} is {own}: request that, or another glossary",
+                    field=field,
+                )
+            languages[field] = given or own
+        return StoredTermsRequest.model_construct(
+            **{**dict(request), **languages, "stored": stored}
+        )
+
+    def accepts(self, request: TranslateRequest, model: LoadedModel) -> bool:
+        """Whether the model translates that pair; one without declared languages takes any."""
+        section = self.section_of(model)
+        source, target = request.source, request.target
+        if section.tokens is not None:
+            return _token_error(section.tokens, request, model) is None
+        pairs = section.languages
+        return not pairs or any(source in (None, a) and target in (None, b) for a, b in pairs)
+
+    def refusal(self, request: TranslateRequest, models: Sequence[LoadedModel]) -> InvalidRequest:
+        """Lists the language pairs."""
+        sections = [self.section_of(model) for model in models]
+        if len(models) == 1 and sections[0].tokens is not None:
+            error = _token_error(sections[0].tokens, request, models[0])
+            assert error is not None
+            return error
+        found = {"-".join(pair) for section in sections for pair in section.languages}
+        between = [
+            f"any two of {len(section.tokens.codes)} languages by {model.name}"
+            for model, section in zip(models, sections, strict=True)
+            if section.tokens is not None
+        ]
+        pairs = ", ".join([*sorted(found), *between])
+        message = (
+            f"{models[0].name} translates {pairs} only"
+            if request.model
+            else f"no model translates between those languages; supported are: {pairs}"
+        )
+        return InvalidRequest(message, field="source" if request.target is None else "target")
+
+    def details(self, model: LoadedModel) -> Mapping[str, Any]:
+        """Language pairs, or the codes of a model of many languages."""
+        section = self.section_of(model)
+        return {
+            "languages": [list(pair) for pair in section.languages],
+            "language_codes": list(section.tokens.codes) if section.tokens else [],
+        }
+
+    def directions(self, model: LoadedModel) -> tuple[Directions, ...]:
+        """The pairs of languages that a model declares."""
+        section = self.section_of(model)
+        return directions_of(section.languages, section.tokens)
+
+    def size(self, request: TranslateRequest) -> int:
+        """Characters."""
+        return sum(map(len, request.texts))
+
+    def _direction(self, request: TranslateRequest, model: LoadedModel) -> Direction:
+        """How the request's languages reach the model.
+
+        Raises:
+            InvalidRequest: a language is missing, unknown or ambiguous.
+        """
+        section = self.section_of(model)
+        if section.tokens is not None:
+            spec, languages = model.manifest.tokenizer, (request.source, request.target)
+            if spec is None or spec.eos_token_id is None:
+                raise BundleError(f"{model.name}: its tokenizer has no end token: export it again")
+            return token_direction(section.tokens, *languages, spec.eos_token_id, model.name)
+        if section.prefixes:
+            return prefix_direction(section.words, request.source, request.target, model.name)
+        prefix = target_prefix(request.target, model)
+        return Direction(words=f"{prefix} " if prefix else "")
+
+
+def _token_error(
+    tokens: LanguageTokens, request: TranslateRequest, model: LoadedModel
+) -> InvalidRequest | None:
+    """Why the requested languages do not fit; None where they do, or are not given."""
+    try:
+        for field, code in (("source", request.source), ("target", request.target)):
+            if code is not None:
+                tokens.resolve(code, field, model.name)
+    except InvalidRequest as error:
+        return error
+    return None
+
+
+def _index(request: TranslateRequest) -> TermIndex | None:
+    """The request's terms; None where it has none."""
+    glossary, copied = request.glossary or {}, request.do_not_translate or ()
+    kinds = request.do_not_translate_kinds or ()
+    stored = request.stored.table if isinstance(request, StoredTermsRequest) else None
+    for field, texts in (
+        ("glossary", [*glossary, *glossary.values()]),
+        ("do_not_translate", copied),
+    ):
+        if not all(text.strip() for text in texts):
+            raise InvalidRequest(f"{field} holds an empty text", field=field)
+    if not (glossary or copied or kinds or stored):
+        return None
+    return TermIndex(glossary, copied, kinds, stored)
+
+
+TASK = Translate()

@@ -1,0 +1,186 @@
+"""A translator's texts as source sentences: language prefixes, terms, tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from inference.errors import InvalidRequest, TooLong
+from inference.processing.cancellation import check_abandoned
+from inference.processing.long_sentences import Fits, with_parts
+from inference.processing.sentences import Paragraph, split_sentences
+from inference.processing.terms import TermIndex, composed
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel, check_characters
+from inference.tasks.translation.languages import Direction
+from inference.tasks.translation.sentence_terms import (
+    TermedSentence,
+    TermSpeller,
+    terms_of_each,
+    without_cut_terms,
+)
+
+PART = 0.5
+"""Length of the parts of a sentence that is too long, in lengths that the model takes: near those
+its translations are worse, and may be cut."""
+_PREFIX = re.compile(r"\s*(>>[^<\s]*<<)\s*")
+
+
+@dataclass(frozen=True)
+class MostTokens:
+    """The length of a sentence that a model takes, read in one direction."""
+
+    direction: Direction
+    model: LoadedModel
+    limits: TaskLimits
+
+    def fits(self, share: float) -> Fits:
+        """Whether a text has at most this share of the tokens."""
+        direction, model = self.direction, self.model
+        most = model.manifest.limits.max_input_tokens
+        if most is None:
+            return lambda text: True
+        room = int(most * share) - len(direction.before) - len(direction.behind)
+
+        def fits(text: str) -> bool:
+            check_abandoned()
+            read = direction.words + text
+            if len(read) > model.longest_text(self.limits):
+                return False
+            ids = model.tokenizer.encode(read, add_special_tokens=not direction.has_own_tokens)
+            return len(ids) <= room
+
+        return fits
+
+    def count(self, field: str) -> Callable[[str], None]:
+        """Counts the tokens of the parts of a text; raises TooLong behind those of one text."""
+        total = 0
+
+        def add(part: str) -> None:
+            nonlocal total
+            total += len(self.model.tokenizer.encode(part, add_special_tokens=False))
+            check_tokens(total, field, self.limits)
+
+        return add
+
+
+def divided(
+    text: str,
+    index: TermIndex | None,
+    speller: TermSpeller,
+    field: str,
+    limits: TaskLimits,
+    most: MostTokens | None = None,
+) -> tuple[Paragraph, list[TermedSentence]]:
+    """The paragraph and its sentences, with their terms.
+
+    Args:
+        text: The paragraph.
+        index: Finds the terms.
+        speller: Writes them.
+        field: The request's field of the text, for errors.
+        limits: The gateway's.
+        most: The tokens that a sentence may have; longer ones are divided.
+
+    Raises:
+        InvalidRequest: nothing to translate, or a term that the model cannot write.
+        TooLong: more than a text may have, whatever its tokens are.
+    """
+    check_characters(len(text), field, limits.max_input_tokens)
+    text = text if index is None else composed(text, field)
+    paragraph = split_sentences(text, limits.max_input_tokens)
+    check_tokens(len(paragraph.sentences), field, limits)  # each has at least one
+    if not paragraph.sentences:
+        raise InvalidRequest(f"{field} is empty: there is nothing to translate", field=field)
+    found = [] if index is None else index.find(text)
+    check_tokens(len(found), field, limits)
+    paragraph = without_cut_terms(paragraph, found)
+    if most is not None:
+        kept = [(term.start, term.end) for term in found]
+        paragraph = with_parts(paragraph, most.fits(1.0), kept, most.fits(PART), most.count(field))
+    if index is None:
+        return paragraph, [TermedSentence(sentence) for sentence in paragraph.sentences]
+    each = zip(paragraph.sentences, terms_of_each(paragraph, found), strict=True)
+    return paragraph, [speller.sentence(sentence, terms, field) for sentence, terms in each]
+
+
+def encoded_sentences(
+    sentences: Sequence[str],
+    direction: Direction,
+    field: str,
+    model: LoadedModel,
+    limits: TaskLimits,
+) -> list[list[int]]:
+    """The ids of a text's sentences.
+
+    Raises:
+        InvalidRequest: no target language where the model needs one.
+        TooLong: a sentence is longer than the model takes, or the text than the gateway takes.
+    """
+    if target_prefixes(model) and not direction.words:
+        raise InvalidRequest(
+            f"{model.name} translates into several languages: give target", field="target"
+        )
+    ids: list[list[int]] = []
+    total = 0
+    for sentence in sentences:
+        own = model.encode(
+            direction.words + sentence, field, limits, special=not direction.has_own_tokens
+        )
+        ids.append([*direction.before, *own, *direction.behind])
+        model.check_length(len(ids[-1]), field, what=f" (sentence {len(ids)})")
+        total += len(ids[-1])
+        check_tokens(
+            total,
+            field,
+            limits,
+            f" ({total} in its first {len(ids)} of {len(sentences)} sentences)",
+        )
+    return ids
+
+
+def check_tokens(least: int, field: str, limits: TaskLimits, what: str = "") -> None:
+    """Raises TooLong for a text with more tokens than the gateway takes.
+
+    Args:
+        least: Tokens that it has at least.
+        field: The request's field of the text.
+        limits: The gateway's.
+        what: How they were counted, for the error.
+    """
+    if least > limits.max_input_tokens:
+        raise TooLong(
+            f"{field} has more than {limits.max_input_tokens} tokens{what}: "
+            "split it into several texts",
+            field=field,
+        )
+
+
+def target_prefixes(model: LoadedModel) -> tuple[str, ...]:
+    """The `>>xx<<` that a model reads; none for models of one language."""
+    tokenizer = model.manifest.tokenizer
+    return tokenizer.target_prefixes if tokenizer else ()
+
+
+def target_prefix(target: str | None, model: LoadedModel) -> str:
+    """`>>xx<<` for the requested language, empty for models of one language."""
+    prefixes = target_prefixes(model)
+    if not prefixes or target is None:
+        return ""
+    prefix = f">>{target}<<"
+    if prefix not in prefixes:
+        known = ", ".join(sorted(known.strip("><") for known in prefixes))
+        raise InvalidRequest(
+            f"{model.name} does not translate into that language; supported are: {known}",
+            field="target",
+        )
+    return prefix
+
+
+def addressed(text: str, direction: Direction, model: LoadedModel) -> tuple[Direction, str]:
+    """(direction, rest): a `>>xx<<` at the beginning of the text is for all its sentences."""
+    found = _PREFIX.match(text)
+    if found and found.group(1) in target_prefixes(model):
+        return Direction(words=f"{found.group(1)} "), text[found.end() :]
+    return direction, text

@@ -1,0 +1,333 @@
+"""Admission control: limits on concurrent requests and tokens, and turns at Triton.
+
+A request over a limit gets 429 at once. The calls of admitted requests take turns, divided
+fairly among keys, so that a long paragraph cannot fill Triton's queue, which has no bound. During
+shutdown admitted requests may finish; those that do not are aborted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from inference.errors import (
+    InvalidRequest,
+    Overloaded,
+    PayloadTooLarge,
+    ServingError,
+    Unavailable,
+)
+from serving.gateway.admission.auth import KEY, ApiKey
+from serving.gateway.admission.counts import Counts, LocalCounts
+from serving.gateway.admission.fair_turns import FairTurns
+from triptych.task import IMAGES
+
+RETRY_AFTER_S = 1.0
+FREE_BYTES = 65_536
+"""Of each body, which are not counted: the number of connections bounds them."""
+Reserve = Callable[[int], None]
+"""Reserves that many pixels, or bytes, in all for a request; raises as `Admission.pixels` and
+`Admission.body` say."""
+
+
+class Admission:
+    """Requests, tokens and turns of one gateway. Used on its event loop only.
+
+    A key's own limits come before those of all: `serving.gateway.admission.auth.KEY` tells
+    whose request the current task serves.
+
+    Args:
+        max_requests: Admitted at once.
+        max_tokens: Input tokens of all admitted calls.
+        max_pixels: Pixels of the images of all admitted requests.
+        max_bytes: Of the bodies of all requests, admitted or not, beyond `FREE_BYTES` of each.
+        max_sequences: Calls running at Triton at once.
+        counts: What is admitted now, by this process and by others; by default there are none.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_requests: int,
+        max_tokens: int,
+        max_pixels: int,
+        max_bytes: int,
+        max_sequences: int,
+        counts: Counts | None = None,
+    ) -> None:
+        self._max_requests = max_requests
+        self._max_tokens = max_tokens
+        self._max_pixels = max_pixels
+        self._max_bytes = max_bytes
+        self._counts = counts or LocalCounts()
+        self._turns = FairTurns(self._counts.turns(max_sequences))
+        self._stream_turns = FairTurns(asyncio.Semaphore(max_sequences - max_sequences // 8))
+        """Streams leave some turns to others: their readers may be slow."""
+        self._admitted: set[asyncio.Task[Any]] = set()
+        """Those that serve a request, in this process."""
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_closed = False
+        self.waiting = 0
+        """Calls of this process that wait for their turn."""
+
+    def check(self, counted: int = 0) -> None:
+        """Refuse a request that could not be admitted now, before its body is parsed.
+
+        Args:
+            counted: Requests of the caller that are counted already.
+
+        Raises:
+            Overloaded: too many requests, of this key or in all.
+            Unavailable: the gateway has been shut down.
+        """
+        if self._is_closed:
+            raise _closed()
+        key = KEY.get()
+        if key is not None and key.max_concurrent_requests is not None:
+            own = self._counts.of_key(key.name).requests - counted
+            if own >= key.max_concurrent_requests:
+                raise Overloaded(
+                    f"{own} requests with this key are being served, at most "
+                    f"{key.max_concurrent_requests} at once: try again",
+                    retry_after_s=RETRY_AFTER_S,
+                )
+        others = self._counts.total().requests - counted
+        if others >= self._max_requests:
+            raise Overloaded(
+                f"{others} requests are being served, at most {self._max_requests} at once: "
+                "try again",
+                retry_after_s=RETRY_AFTER_S,
+            )
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Admission of a request, which the current task serves.
+
+        Raises:
+            Overloaded: too many requests.
+            Unavailable: the gateway was shut down meanwhile.
+        """
+        task = asyncio.current_task()
+        assert task is not None, "requests are served by tasks"
+        key = _name(KEY.get())
+        self._counts.add(key, requests=1)
+        try:
+            self.check(counted=1)
+            with self._abortable(task):
+                yield
+        finally:
+            self._counts.add(key, requests=-1)
+
+    @contextmanager
+    def _abortable(self, task: asyncio.Task[Any]) -> Iterator[None]:
+        """A request that `abort_all` ends, and for which `drained` waits."""
+        self._admitted.add(task)
+        self._idle.clear()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._is_closed:
+                raise
+            task.uncancel()
+            raise _closed() from None
+        finally:
+            self._admitted.discard(task)
+            if not self._admitted:
+                self._idle.set()
+
+    async def drained(self, timeout_s: float) -> bool:
+        """Wait until no request of this process is admitted; False if the time is up before."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def abort_all(self) -> int:
+        """End every request of this process with an error; how many there were. Idempotent."""
+        self._is_closed = True
+        for task in self._admitted:
+            task.cancel()
+        return len(self._admitted)
+
+    @contextmanager
+    def reserved(self, tokens: int) -> Iterator[None]:
+        """Reservation of the tokens of a request's calls.
+
+        Raises:
+            InvalidRequest: more than the limit.
+            Overloaded: more than are free now, for this key or in all.
+        """
+        key = KEY.get()
+        own_limit = key.max_concurrent_tokens if key is not None else None
+        if own_limit is not None and tokens > own_limit:
+            raise InvalidRequest(
+                f"the request has {tokens} tokens in all, at most {own_limit} "
+                "are taken with this key: send several requests"
+            )
+        if tokens > self._max_tokens:
+            raise InvalidRequest(
+                f"the request has {tokens} tokens in all, at most {self._max_tokens} are taken: "
+                "send several requests"
+            )
+        self._counts.add(_name(key), tokens=tokens)
+        try:
+            self._check_tokens(key, tokens)
+            yield
+        finally:
+            self._counts.add(_name(key), tokens=-tokens)
+
+    def _check_tokens(self, key: ApiKey | None, counted: int) -> None:
+        """Refuse tokens that are counted already, if they are too many."""
+        if key is not None and key.max_concurrent_tokens is not None:
+            own = self._counts.of_key(key.name).tokens
+            if own > key.max_concurrent_tokens:
+                raise Overloaded(
+                    f"{own - counted} tokens with this key are being served, at most "
+                    f"{key.max_concurrent_tokens} at once: try again",
+                    retry_after_s=RETRY_AFTER_S,
+                )
+        total = self._counts.total().tokens
+        if total > self._max_tokens:
+            raise Overloaded(
+                f"{total - counted} tokens are being served, at most {self._max_tokens} at once: "
+                "try again",
+                retry_after_s=RETRY_AFTER_S,
+            )
+
+    @contextmanager
+    def pixels(self) -> Iterator[Reserve]:
+        """Reservation of the pixels of the current request, once it has been admitted.
+
+        A request that is prepared again reserves them once.
+
+        Raises:
+            InvalidRequest: more than the limit.
+            Overloaded: more than are free now, for this key or in all.
+        """
+        key = KEY.get()
+        held = 0
+
+        def reserve(pixels: int) -> None:
+            nonlocal held
+            more = max(0, pixels - held)
+            self._counts.add(_name(key), pixels=more)
+            try:
+                if key is not None and (limit := key.max_concurrent_pixels) is not None:
+                    own = self._counts.of_key(key.name).pixels
+                    _check_pixels(pixels, own, limit, "with this key ")
+                _check_pixels(pixels, self._counts.total().pixels, self._max_pixels)
+            except ServingError:
+                self._counts.add(_name(key), pixels=-more)
+                raise
+            held += more
+
+        try:
+            yield reserve
+        finally:
+            self._counts.add(_name(key), pixels=-held)
+
+    @contextmanager
+    def body(self) -> Iterator[Reserve]:
+        """Reservation of the bytes of the current request's body, until the request has ended.
+
+        Raises:
+            PayloadTooLarge: more than the limit.
+            Overloaded: more than are free now, for this key or in all.
+        """
+        owner: str | None = None
+        held = 0
+
+        def hold(key: str | None, size: int) -> None:
+            nonlocal owner, held
+            if size != held or key != owner:
+                self._counts.add(key, bytes=size)
+                self._counts.add(owner, bytes=-held)
+                owner, held = key, size
+
+        def reserve(size: int) -> None:
+            key, before = KEY.get(), held
+            counted = max(0, size - FREE_BYTES)
+            hold(_name(key), counted)
+            try:
+                if counted and key is not None and (limit := key.max_concurrent_bytes) is not None:
+                    own = self._counts.of_key(key.name).bytes
+                    _check_bytes(counted, own, limit, "with this key ")
+                if counted:
+                    _check_bytes(counted, self._counts.total().bytes, self._max_bytes)
+            except ServingError:
+                hold(_name(key), before)
+                raise
+
+        try:
+            yield reserve
+        finally:
+            hold(None, 0)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """One call's turn at Triton; keys have equal turns, each first come, first served."""
+        async with self._turn_of(self._turns):
+            yield
+
+    @asynccontextmanager
+    async def _turn_of(self, turns: FairTurns) -> AsyncIterator[None]:
+        key = _name(KEY.get())
+        self.waiting += 1
+        try:
+            await turns.acquire(key)
+        finally:
+            self.waiting -= 1
+        try:
+            yield
+        finally:
+            turns.release(key)
+
+    @asynccontextmanager
+    async def stream_turn(self) -> AsyncIterator[None]:
+        """The turn of a call whose client reads its result while it runs."""
+        async with self._turn_of(self._stream_turns), self.turn():
+            yield
+
+
+def _name(key: ApiKey | None) -> str | None:
+    return key.name if key is not None else None
+
+
+def _closed() -> Unavailable:
+    return Unavailable("the gateway was shut down: try another", retry_after_s=1)
+
+
+def _check_pixels(pixels: int, total: int, limit: int, whose: str = "") -> None:
+    """Refuse pixels that are counted already in the total, if they are too many."""
+    if pixels > limit:
+        raise InvalidRequest(
+            f"the request's images have {pixels} pixels in all, at most {limit} are taken {whose}"
+            "at once: send several requests",
+            field=IMAGES,
+        )
+    if total > limit:
+        raise Overloaded(
+            f"images of {total - pixels} pixels {whose}are being served, at most {limit} at once: "
+            "try again",
+            retry_after_s=RETRY_AFTER_S,
+        )
+
+
+def _check_bytes(size: int, total: int, limit: int, whose: str = "") -> None:
+    """Refuse bytes that are counted already in the total, if they are too many."""
+    if size > limit:
+        raise PayloadTooLarge(
+            f"the body has more than {limit + FREE_BYTES} bytes, the most that are taken {whose}"
+            "at once: send several requests"
+        )
+    if total > limit:
+        raise Overloaded(
+            f"bodies of {total - size} bytes {whose}are being served, at most {limit} at once: "
+            "try again",
+            retry_after_s=RETRY_AFTER_S,
+        )

@@ -1,0 +1,93 @@
+"""`POST /hf/{model}`: the route of the first task of the model's manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.datastructures import Headers
+
+from inference.errors import InvalidRequest, ServingError, UnsupportedImage
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.admission.auth import Keys
+from serving.gateway.dialects.huggingface.error_bodies import error_response
+from serving.gateway.dialects.huggingface.route import (
+    IMAGE_KINDS,
+    TaskRoute,
+    model_of,
+    operation,
+)
+from serving.gateway.http.dialect import StreamRenderer
+from serving.gateway.http.handle_request import respond
+from serving.gateway.observability.timings import Timings
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import Answer, TaskRequest
+
+
+class FirstTaskRoute:
+    """Hands a request to the route of a task; implements `Dialect` for what precedes that.
+
+    Args:
+        keys: Required of every request, if there are any.
+        routes: Those of the tasks.
+    """
+
+    def __init__(self, keys: Keys, routes: Sequence[TaskRoute]) -> None:
+        self._keys = keys
+        self._routes = {route.task.name: route for route in routes}
+
+    def router(self, service: Service) -> APIRouter:
+        """The route."""
+        router = APIRouter()
+
+        async def endpoint(request: Request) -> Response:
+            self.authorise(request.headers)
+            model = model_of(request, service)
+            first = next(iter(model.sections))
+            route = self._routes.get(first)
+            if route is None:
+                served = [name for name in model.sections if name in self._routes]
+                paths = ", ".join(f"/hf/{name}/{model.name}" for name in served) or "none"
+                raise InvalidRequest(
+                    f"{model.name} is for {first} first, which no method here is for; "
+                    f"its paths with methods are: {paths}",
+                    field="model",
+                )
+            kind = request.headers.get("content-type", "").lower()
+            if kind.startswith(IMAGE_KINDS) and not route.takes_images:
+                raise UnsupportedImage(f"{first} of {model.name} takes no image: send JSON")
+            return await respond(route, request, route.task, service)
+
+        router.add_api_route(
+            "/hf/{model}",
+            endpoint,
+            methods=["POST"],
+            name="hf",
+            summary="The first task of a model, for `huggingface_hub.InferenceClient`.",
+            response_model=Any,
+            **operation(list(self._routes.values()), has_key=self._keys.are_required),
+        )
+        return router
+
+    def authorise(self, headers: Headers) -> None:
+        """Check `Authorization: Bearer KEY`."""
+        self._keys.check_header(headers.get("authorization"))
+
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        """The route of the task parses."""
+        raise NotImplementedError
+
+    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+        """The route of the task renders."""
+        raise NotImplementedError
+
+    def render_stream(
+        self, request: TaskRequest, timings: Timings | None
+    ) -> tuple[StreamRenderer, dict[str, str]]:
+        """The route of the task renders."""
+        raise NotImplementedError
+
+    def render_error(self, error: ServingError) -> Response:
+        """`{"error", "error_type"}` with the error's status."""
+        return error_response(error)

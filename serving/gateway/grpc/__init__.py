@@ -1,0 +1,1 @@
+"""gRPC: the service, its health, its limits."""

@@ -1,0 +1,337 @@
+"""The tasks over gRPC (`triptych.v1`), with health and reflection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from pydantic import BaseModel, ValidationError
+
+from inference.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    MalformedBody,
+    PayloadTooLarge,
+    Unauthorized,
+)
+from inference.tasks import TASKS
+from inference.tasks.shared.image_inputs import ImageInput
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.grpc.grpc_call import NAME, GrpcCall, route_of
+from serving.gateway.grpc.grpc_health import GrpcHealth
+from serving.gateway.grpc.grpc_values import count_values
+from serving.gateway.http.bodies import MAX_VALUES
+from serving.gateway.http.key_gate import KeyInterceptor
+from serving.gateway.requests.chunk_stream import ChunkStream
+from serving.gateway.requests.health import Readiness
+from serving.gateway.requests.request_errors import from_validation
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import TaskRequest
+from serving.ports import listening
+from triptych import triptych_pb2 as pb
+from triptych.conversion import from_proto, to_proto
+from triptych.glossaries import Glossary, GlossaryName, ListGlossariesRequest
+from triptych.task import IMAGES
+
+_CONNECTION_OPTIONS = (
+    ("grpc.max_concurrent_streams", 256),  # of one connection; further calls wait in the client
+    ("grpc.absolute_max_metadata_size", 65_536),
+    ("grpc.max_metadata_size", 65_536),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.keepalive_time_ms", 60_000),  # a client that has vanished is found by a ping
+    ("grpc.keepalive_timeout_ms", 20_000),
+)
+_METHODS = pb.DESCRIPTOR.services_by_name["Triptych"].methods_by_name
+
+
+def create_grpc_server(
+    service: Service,
+    readiness: Readiness,
+    max_connections: int,
+    shared_port: int | None = None,
+) -> tuple[grpc.aio.Server, int]:
+    """A server that is not started yet, and the port that it will listen on.
+
+    Args:
+        service: Serves the tasks.
+        readiness: The check behind gRPC's health.
+        max_connections: Open at once; further ones are closed.
+        shared_port: Other workers listen there, too.
+
+    Raises:
+        SetupError: the port is in use.
+    """
+    settings = service.settings
+    names = (NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
+    guards = [KeyInterceptor(service.keys, (NAME,))] if service.keys.are_required else []
+    server = grpc.aio.server(
+        interceptors=guards,
+        options=(
+            ("grpc.max_receive_message_length", settings.payload_limit),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_allowed_incoming_connections", max_connections),
+            *_CONNECTION_OPTIONS,
+            # Otherwise a second gateway would share the port unnoticed.
+            ("grpc.so_reuseport", int(shared_port is not None)),
+        ),
+    )
+    server.add_generic_rpc_handlers((GrpcTasks(service).handlers(),))
+    health_pb2_grpc.add_HealthServicer_to_server(GrpcHealth(readiness, NAME), server)
+    reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    if shared_port is None:
+        # gRPC takes no socket of ours, and logs more than one line about a port in use.
+        listening(settings.host, settings.grpc_port, "gRPC").close()
+    port = settings.grpc_port if shared_port is None else shared_port
+    return server, server.add_insecure_port(f"{host}:{port}")
+
+
+class GrpcTasks:
+    """The methods of `triptych.v1.Triptych`: one for each task, one more for its stream."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Handlers of all methods that the proto declares."""
+        methods = {"ListModels": _unary("ListModels", self._list_models)}
+        glossaries = self._service.glossaries
+        for method, message, work in (
+            ("PutGlossary", Glossary, glossaries.put),
+            ("GetGlossary", GlossaryName, glossaries.get),
+            ("ListGlossaries", ListGlossariesRequest, glossaries.listing),
+            ("DeleteGlossary", GlossaryName, glossaries.delete),
+        ):
+            methods[method] = _unary(method, self._stored(method, message, work))
+        for task in TASKS.values():
+            verb = task.declaration.verb
+            methods[verb] = _unary(verb, self._unary(task))
+            if task.declaration.streams:
+                methods[f"{verb}Stream"] = _streaming(f"{verb}Stream", self._streaming(task))
+        return _KeyFirst(grpc.method_handlers_generic_handler(NAME, methods), self._service)
+
+    def _unary(self, task: AnyTask) -> Callable[[Any, Any], Awaitable[Any]]:
+        method = task.declaration.verb
+
+        async def answer(data: bytes, context: Any) -> Any:
+            async def work() -> BaseModel:
+                parsed = await self._parse(data, task, method)
+                if parsed.streams:
+                    raise InvalidRequest(
+                        f"this method does not stream: call {method}Stream", field="stream"
+                    )
+                return (await self._service.answer(parsed)).response
+
+            return await self._respond(method, data, work, context)
+
+        return answer
+
+    def _stored(
+        self, method: str, message: type[BaseModel], use: Callable[[Any], Awaitable[BaseModel]]
+    ) -> Callable[[Any, Any], Awaitable[Any]]:
+        """A method for stored glossaries."""
+        execution = self._service.execution
+
+        async def answer(data: bytes, context: Any) -> Any:
+            async def work() -> BaseModel:
+                execution.check()
+                return await use(await execution.in_pool(len(data), _read, data, method, message))
+
+            return await self._respond(method, data, work, context)
+
+        return answer
+
+    def _streaming(self, task: AnyTask) -> Callable[[Any, Any], Awaitable[None]]:
+        method = f"{task.declaration.verb}Stream"
+
+        async def chunks(data: bytes, context: Any) -> None:
+            async def begin() -> ChunkStream:
+                parsed = await self._parse(data, task, method, stream=True)
+                return self._service.stream(parsed)
+
+            await self._send(method, data, begin, context)
+
+        return chunks
+
+    async def _parse(
+        self, data: bytes, task: AnyTask, method: str, *, stream: bool | None = None
+    ) -> TaskRequest:
+        """The task request of a serialized message, off the event loop where that is large.
+
+        Raises:
+            Overloaded: the gateway is full; nothing is decoded.
+            InvalidRequest: not such a message, or a field is not valid.
+        """
+        execution = self._service.execution
+        execution.check()
+        parsed = await execution.in_pool(len(data), _parsed, data, task, method, stream)
+        return await self._service.completed(parsed)
+
+    async def _list_models(self, data: bytes, context: Any) -> Any:
+        async def work() -> BaseModel:
+            await self._service.execution.in_pool(len(data), _decoded, data, "ListModels")
+            return self._service.models()
+
+        return await self._respond("ListModels", data, work, context)
+
+    async def _respond(
+        self, method: str, data: bytes, work: Callable[[], Awaitable[BaseModel]], context: Any
+    ) -> Any:
+        """The work's response as protobuf, or the call ended with the error's status."""
+        execution = self._service.execution
+        async with GrpcCall(method, context, self._service) as call:
+            with execution.body() as reserve:
+                reserve(len(data))
+                call.response = await execution.in_pool(None, to_proto, await work())
+        await call.end()
+        return call.response
+
+    async def _send(
+        self,
+        method: str,
+        data: bytes,
+        begin: Callable[[], Awaitable[ChunkStream]],
+        context: Any,
+    ) -> None:
+        """A stream's chunks as protobuf; ends with the error's status if it fails.
+
+        A client that does not read ends its call like one that cancels it.
+        """
+        timeout_s = self._service.settings.write_timeout
+        async with GrpcCall(method, context, self._service) as call:
+            with self._service.execution.body() as reserve:
+                reserve(len(data))
+                stream = await begin()
+                try:
+                    async for chunks in stream.batches():
+                        for chunk in chunks:
+                            await _written(context, to_proto(chunk), timeout_s)
+                finally:
+                    await stream.close()
+        await call.end()
+
+
+class _KeyFirst(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Refuses a call without its key before its message is read.
+
+    Args:
+        handlers: Of the methods.
+        service: Has the keys.
+    """
+
+    def __init__(self, handlers: grpc.GenericRpcHandler, service: Service) -> None:
+        self._handlers, self._service = handlers, service
+
+    def service(self, handler_call_details: Any) -> Any:
+        """The handler of a method; None for those of other services."""
+        handler = self._handlers.service(handler_call_details)
+        given = dict(handler_call_details.invocation_metadata).get("authorization")
+        try:
+            self._service.keys.check_header(given)
+        except Unauthorized:
+            return handler and self._refusing(handler_call_details.method.rpartition("/")[2])
+        return handler
+
+    def _refusing(self, method: str) -> Any:
+        async def refuse(_: Any, context: Any) -> None:
+            async with GrpcCall(method, context, self._service):
+                """It refuses the call, and records it."""
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+async def _written(context: Any, message: Any, timeout_s: float) -> None:
+    """Send a message of a stream.
+
+    Raises:
+        DeadlineExceeded: the client has not read those before it.
+        CancelledError: it has left.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            await context.write(message)
+    except TimeoutError:
+        raise DeadlineExceeded(f"the stream was not read for {timeout_s:g} s") from None
+    except grpc.aio.InternalError:  # the client left while the message was sent
+        raise asyncio.CancelledError from None
+
+
+def _unary(method: str, handler: Any) -> Any:
+    return grpc.unary_unary_rpc_method_handler(handler, response_serializer=_encoder(method))
+
+
+def _streaming(method: str, handler: Any) -> Any:
+    return grpc.unary_stream_rpc_method_handler(handler, response_serializer=_encoder(method))
+
+
+def _encoder(method: str) -> Callable[[Any], bytes]:
+    response: Any = GetMessageClass(_METHODS[method].output_type)
+    encoder: Callable[[Any], bytes] = response.SerializeToString
+    return encoder
+
+
+def _decoded(data: bytes, method: str) -> Any:
+    """The protobuf message of a request.
+
+    Decoded by the call itself, after authorisation: gRPC would answer what it cannot decode with
+    UNKNOWN, and log a stack trace.
+
+    Raises:
+        PayloadTooLarge: it has more than `MAX_VALUES` values.
+        MalformedBody: not such a message.
+    """
+    descriptor = _METHODS[method].input_type
+    if len(data) > MAX_VALUES and count_values(data, descriptor, MAX_VALUES) > MAX_VALUES:
+        raise PayloadTooLarge(
+            f"the message has more than {MAX_VALUES} values: send several requests"
+        )
+    message = GetMessageClass(descriptor)
+    try:
+        return message.FromString(data)
+    except DecodeError:
+        raise MalformedBody(f"the request is not a {descriptor.full_name} message") from None
+
+
+def _read(data: bytes, method: str, message: type[BaseModel]) -> BaseModel:
+    """A serialized message.
+
+    Raises:
+        InvalidRequest: not such a message, or a field is not valid.
+    """
+    try:
+        return from_proto(_decoded(data, method), message)
+    except ValidationError as error:
+        raise from_validation(error) from None
+
+
+def _parsed(data: bytes, task: AnyTask, method: str, stream: bool | None) -> TaskRequest:
+    """The task request of a serialized message; `stream` replaces its own field, if given.
+
+    Raises:
+        InvalidRequest: not such a message, or a field is not valid.
+    """
+    request = _decoded(data, method)
+    if stream is not None:
+        request.stream = stream
+    images = _take_images(request) if task.declaration.takes_images else ()
+    try:
+        message = from_proto(request, task.declaration.request)
+    except ValidationError as error:  # converted here: a long list may have many
+        raise from_validation(error) from None
+    return TaskRequest(task, message, route_of(method), images)
+
+
+def _take_images(request: Any) -> list[ImageInput]:
+    """The request's images as bytes; empty placeholders remain, which are cheap to convert."""
+    images: list[ImageInput] = list(getattr(request, IMAGES))
+    field = getattr(request, IMAGES)
+    del field[:]
+    field.extend(b"" for _ in images)
+    return images

@@ -1,0 +1,84 @@
+"""Exceptions as HTTP responses, in the dialect of the request's route; never a stack trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
+
+from inference.errors import (
+    InternalError,
+    MalformedBody,
+    MethodNotAllowed,
+    ServingError,
+    UnknownRoute,
+)
+from serving.gateway.http.dialect import Routes
+from serving.gateway.http.middleware import FAILURE
+from serving.gateway.requests.request_errors import from_validation
+
+
+class ErrorRenderer:
+    """Renders errors in the dialect that a route belongs to.
+
+    Args:
+        routes: Path of a route → its dialect.
+        default: Dialect of all other paths.
+    """
+
+    def __init__(self, routes: Mapping[str, Routes], default: Routes) -> None:
+        self._routes = routes
+        self._default = default
+
+    def __call__(self, scope: Scope, error: ServingError) -> Response:
+        """The response of an error; its name goes to the log line and metrics."""
+        scope[FAILURE] = error.wire
+        path = getattr(scope.get("route"), "path", "")
+        return self._routes.get(path, self._default).render_error(error)
+
+    def rendered(self, request: Request, error: Exception) -> Response | None:
+        """The response of an exception that a route can raise; None for bugs."""
+        if isinstance(error, ServingError):
+            return self(request.scope, error)
+        if isinstance(error, ValidationError | RequestValidationError):
+            return self(request.scope, from_validation(error))
+        if not isinstance(error, HTTPException):
+            return None
+        # Refusals of Starlette: paths, methods, multipart bodies.
+        response = self(request.scope, _of_status(error, request))
+        for name, value in (error.headers or {}).items():
+            is_allow = name.lower() == "allow"
+            response.headers[name] = _methods(request, value) if is_allow else value
+        return response
+
+    def install(self, app: FastAPI) -> None:
+        """Handle every exception that a route can raise; bugs are left to the `Middleware`."""
+
+        async def handle(request: Request, error: Exception) -> Response:
+            response = self.rendered(request, error)
+            assert response is not None, "a handler of another kind of exception"
+            return response
+
+        for kind in (ServingError, ValidationError, RequestValidationError, HTTPException):
+            app.add_exception_handler(kind, handle)
+
+
+def _methods(request: Request, found: str) -> str:
+    """The methods of a path, of which Starlette's refusal lists those of one route."""
+    path = getattr(request.scope.get("route"), "path", "")
+    described = request.app.openapi()["paths"].get(path, {})
+    return ", ".join(sorted({*found.split(", "), *(method.upper() for method in described)}))
+
+
+def _of_status(error: HTTPException, request: Request) -> ServingError:
+    if error.status_code == 404:
+        return UnknownRoute("no such path: /docs lists them")
+    if error.status_code == 405:
+        return MethodNotAllowed(f"{request.method} is not for this path: /docs lists the methods")
+    if error.status_code == 400:
+        return MalformedBody(f"the body cannot be read: {error.detail}")
+    return InternalError("the gateway failed: its log has the cause")

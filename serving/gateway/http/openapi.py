@@ -1,0 +1,185 @@
+"""OpenAPI for what FastAPI cannot derive: the routes read their bodies themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from serving.gateway.http.bodies import MULTIPART
+from triptych.messages import Chunk, ErrorResponse
+from triptych.task import IMAGES, Task
+
+_REF = "#/components/schemas/{model}"
+_TASK_ERRORS = (400, 404, 413, 415, 422, 429, 500, 503, 504)
+_UNAUTHORIZED = 401
+_RETRYABLE = (429, 503)
+_CROSS_SITE, _UNKNOWN_HOST = 403, 421
+_READING = frozenset({"get", "head", "options"})
+SECURITY: dict[str, Any] = {"security": [{"key": []}]}
+"""`openapi_extra` of a route that requires the gateway's key."""
+_SCHEMES = {"key": {"type": "http", "scheme": "bearer"}}
+_DESCRIPTIONS = {
+    400: "The body is not what its content type says.",
+    401: "No key, or the wrong one.",
+    403: "The wrong key, or a page of another site sent the request.",
+    404: "No such model.",
+    413: "The body or an image is too large.",
+    415: "The content type is not that of the path, or an image cannot be read.",
+    421: "The Host header has a name that the gateway is not served under.",
+    422: "A field is not valid, or the request exceeds a limit.",
+    429: "Too many requests: retry after `Retry-After` seconds.",
+    500: "A bug: the log has the cause.",
+    503: "Not ready or shutting down: retry after `Retry-After` seconds.",
+    504: "No response in time.",
+}
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """`responses` of a route that may fail with these statuses."""
+    retry = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+    return {
+        status: {
+            "model": ErrorResponse,
+            "description": _DESCRIPTIONS[status],
+            **({"headers": retry} if status in _RETRYABLE else {}),
+        }
+        for status in statuses
+    }
+
+
+def events(description: str) -> dict[str, Any]:
+    """The response 200 of a route that may stream.
+
+    Args:
+        description: Of one server-sent event.
+    """
+    event = {
+        "type": "object",
+        "description": description,
+        "properties": {
+            "event": {"type": "string", "enum": ["message", "error"]},
+            "data": {"type": "string"},
+        },
+        "required": ["data"],
+    }
+    content = {"text/event-stream": {"schema": event}}
+    return {"content": content, "description": "The response, or its events."}
+
+
+def operation(task: Task, *, has_key: bool) -> dict[str, Any]:
+    """Arguments of `add_api_route` that document one task's route."""
+    statuses = [*_TASK_ERRORS]
+    statuses += [_UNAUTHORIZED] if has_key else []
+    responses = errors(*statuses)
+    if task.streams:
+        responses[200] = events(
+            "A server-sent event: a `Chunk` as JSON, or `[DONE]`; `error` events have an "
+            "`ErrorResponse`."
+        )
+    return {
+        "responses": responses,
+        "openapi_extra": {"requestBody": _body(task), **(SECURITY if has_key else {})},
+    }
+
+
+def install(
+    app: FastAPI,
+    tasks: Iterable[Task],
+    further: Iterable[type[BaseModel]] = (),
+    *,
+    has_key: bool,
+    has_origin_gate: bool,
+) -> None:
+    """Serve a document whose components include the tasks' request messages.
+
+    Args:
+        app: The application, all its routes added.
+        tasks: Their requests.
+        further: Requests of other dialects.
+        has_key: Whether some routes require a key.
+        has_origin_gate: Whether hosts and sites are refused, on every path.
+    """
+    messages: list[type[BaseModel]] = [*(task.request for task in tasks), *further, Chunk]
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            made = get_openapi(
+                title=app.title, version=app.version, summary=app.summary, routes=app.routes
+            )
+            made["components"]["schemas"] |= _components(messages)
+            if has_origin_gate:
+                _add_gate(made["paths"])
+            if has_key:
+                made["components"]["securitySchemes"] = _SCHEMES
+            app.openapi_schema = made
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+    @cache
+    def rendered() -> bytes:
+        return bytes(JSONResponse(app.openapi()).body)
+
+    async def respond(_: Request) -> Response:
+        return Response(rendered(), media_type="application/json")
+
+    others = [each for each in app.routes if getattr(each, "path", "") != app.openapi_url]
+    app.router.routes[:] = others  # FastAPI's own renders it for each request
+    app.add_route(app.openapi_url or "/openapi.json", respond, include_in_schema=False)
+
+
+def _add_gate(paths: Mapping[str, Mapping[str, Any]]) -> None:
+    """Document what the gate answers. It does so before any route, so with one body for all."""
+    content = {"application/json": {"schema": {"$ref": _REF.format(model=ErrorResponse.__name__)}}}
+    for methods in paths.values():
+        for verb, operation in methods.items():
+            responses = operation["responses"]
+            for status in (_UNKNOWN_HOST, *(() if verb in _READING else (_CROSS_SITE,))):
+                described = {"description": _DESCRIPTIONS[status], "content": content}
+                responses.setdefault(str(status), described)
+
+
+def _components(messages: Iterable[type[BaseModel]]) -> dict[str, Any]:
+    _, schema = models_json_schema(
+        [(message, "validation") for message in messages], ref_template=_REF
+    )
+    components: dict[str, Any] = schema["$defs"]
+    return components
+
+
+def _body(task: Task) -> dict[str, Any]:
+    reference = {"$ref": _REF.format(model=task.request.__name__)}
+    content: dict[str, Any] = {"application/json": {"schema": reference}}
+    if task.takes_images:
+        content[MULTIPART] = {"schema": _form(task.request)}
+    return {"content": content, "required": True}
+
+
+def _form(message: type[BaseModel]) -> dict[str, Any]:
+    """The message with `images` as files."""
+    schema = message.model_json_schema(ref_template=_REF)
+    schema.pop("$defs", None)
+    properties = schema["properties"]
+    for name, field in properties.items():
+        properties[name] = without_null(field)
+    properties[IMAGES] = {
+        "type": "array",
+        "items": {"type": "string", "format": "binary"},
+        "minItems": 1,
+        "description": "Image files.",
+    }
+    return schema
+
+
+def without_null(field: dict[str, Any]) -> dict[str, Any]:
+    """A field of a form, from one of a message: absent, or text; there is no null."""
+    field = {name: value for name, value in field.items() if name != "default"}
+    kinds = [kind for kind in field.pop("anyOf", []) if kind != {"type": "null"}]
+    return field | (kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {})

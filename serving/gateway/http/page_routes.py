@@ -1,0 +1,122 @@
+"""The page at `/`: static files, read once, served without a key because they contain no data.
+
+The page is a client of the HTTP API like any other: it learns from `/v1/models` what is served.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+
+from inference.errors import UnknownRoute
+
+FOLDER = Path(__file__).parents[1] / "page"
+INDEX = "index.html"
+ASSETS = "/ui/{name:path}"
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob: data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",  # no text becomes HTML, by accident either
+        "trusted-types 'none'",
+    )
+)
+_HEADERS = {
+    "cache-control": "no-cache",  # stored, and asked for again by its ETag
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+_MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".jpg": "image/jpeg",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+}
+"""Of the files that are served; others in the folder are not."""
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One file of the page."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+    @classmethod
+    def of(cls, content: bytes, suffix: str) -> Asset:
+        """A file's content, served as its suffix says."""
+        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        return cls(content, _MEDIA_TYPES[suffix], etag)
+
+
+def read_assets(folder: Path = FOLDER) -> dict[str, Asset]:
+    """The files of the page, by their path below the folder."""
+    return {
+        path.relative_to(folder).as_posix(): Asset.of(path.read_bytes(), path.suffix)
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in _MEDIA_TYPES
+    }
+
+
+def page_routes(assets: Mapping[str, Asset]) -> APIRouter:
+    """`/`, and the other files below `/ui/`."""
+    router = APIRouter()
+
+    async def index(request: Request) -> Response:
+        return respond_with_asset(assets[INDEX], request)
+
+    async def asset(request: Request, name: str) -> Response:
+        found = assets.get(name)
+        if found is None:
+            raise UnknownRoute("no such file of the page")
+        return respond_with_asset(found, request)
+
+    for path, endpoint in (("/", index), (ASSETS, asset)):
+        router.add_api_route(path, endpoint, methods=["GET", "HEAD"], include_in_schema=False)
+    return router
+
+
+def redirect_routes() -> APIRouter:
+    """`/` of a gateway without the page: the documentation."""
+    router = APIRouter()
+
+    async def root() -> Response:
+        return RedirectResponse("docs")  # relative: a proxy may add a prefix
+
+    router.add_api_route("/", root, methods=["GET"], include_in_schema=False)
+    return router
+
+
+def respond_with_asset(
+    asset: Asset, request: Request, policy: str = CONTENT_SECURITY_POLICY
+) -> Response:
+    """A file, or 304 where the browser has it.
+
+    Args:
+        asset: The file.
+        request: May name the version that the browser has.
+        policy: Content security policy of the page that the file belongs to.
+    """
+    headers = _HEADERS | {"etag": asset.etag, "content-security-policy": policy}
+    given = request.headers.get("if-none-match", "")
+    known = {etag.strip().removeprefix("W/") for etag in given.split(",")}
+    if known & {asset.etag, "*"}:
+        return Response(status_code=304, headers=headers)
+    return Response(asset.content, media_type=asset.media_type, headers=headers)

@@ -1,0 +1,65 @@
+"""Routes of the gateway itself, for operators and probes; the latter need no key."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from inference.errors import Unavailable
+from serving.gateway.http.openapi import SECURITY, errors
+from serving.gateway.requests.health import Readiness
+from serving.gateway.requests.service import Service
+
+_EMPTY: dict[str, object] = {
+    "description": "Yes.",
+    "content": {"application/json": {"schema": {"type": "object", "maxProperties": 0}}},
+}
+_METRICS: dict[str, object] = {
+    "description": "Prometheus' text format.",
+    "content": {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}},
+}
+
+
+def system_routes(service: Service, readiness: Readiness) -> APIRouter:
+    """Liveness, readiness and metrics."""
+    router = APIRouter()
+
+    async def alive() -> Response:
+        """The process responds."""
+        return Response("{}", media_type="application/json")
+
+    async def ready() -> Response:
+        """Every model responds, and the gateway is not shutting down; otherwise 503 and why."""
+        problem = await readiness.problem()
+        if problem:
+            raise Unavailable(f"not ready: {problem}", retry_after_s=1)
+        return Response("{}", media_type="application/json")
+
+    async def metrics() -> Response:
+        """Metrics for Prometheus."""
+        return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+    for path in ("/health", "/v2/health/live"):
+        router.add_api_route(
+            path, alive, methods=["GET"], response_class=Response, responses={200: _EMPTY}
+        )
+    for path in ("/ready", "/v2/health/ready"):
+        router.add_api_route(
+            path,
+            ready,
+            methods=["GET"],
+            response_class=Response,
+            responses={200: _EMPTY, **errors(500, 503)},
+        )
+    keyed = service.keys.are_required
+    router.add_api_route(
+        "/metrics",
+        metrics,
+        methods=["GET"],
+        response_class=Response,
+        responses={200: _METRICS, **(errors(401) if keyed else {})},
+        openapi_extra=SECURITY if keyed else None,
+    )
+    for path, endpoint in (("/health", alive), ("/ready", ready)):  # as `wget --spider` checks
+        router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
+    return router

@@ -1,0 +1,180 @@
+"""The gateway's Prometheus metrics: one registry a gateway, no user text in any label.
+
+Workers count into files that they all read (the multiprocess mode of prometheus_client), so that
+each of them can answer `/metrics` for all, and nothing is lost with a worker that was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from serving.gateway.observability.timings import Timings
+
+_ROWS = (1, 2, 4, 8, 16, 32, 64)
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is in use now, in the whole gateway.
+
+    Attributes:
+        queued: Calls that wait to be sent to Triton.
+        tokens: Input tokens of admitted requests.
+        workers: Processes that serve.
+        worker_restarts: Processes started in place of one that ended.
+    """
+
+    queued: int = 0
+    tokens: int = 0
+    workers: int = 1
+    worker_restarts: int = 0
+
+
+class Metrics:
+    """All metrics (`docs/operations.md` lists them).
+
+    Args:
+        folder: The files of all workers, if there are several; this process writes its own as its
+            value class (`prometheus_client.values`) says.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.registry = CollectorRegistry()
+        self._exposed = self.registry
+        if folder is not None:
+            self._exposed = CollectorRegistry()
+            MultiProcessCollector(self._exposed, str(folder))  # type: ignore[no-untyped-call]
+        self.read_load: Callable[[], Load] = Load
+        """What is in use now; replaced by what knows it."""
+        self._exposed.register(_LoadCollector(lambda: self.read_load()))
+        self.requests = self._counter("request_count", "Requests.")
+        self.successes = self._counter("request_success", "Requests with a status below 400.")
+        self.failures = self._counter("request_failure", "Failed or cancelled requests.", "type")
+        self.duration = self._seconds("request_duration", "Duration of a request.")
+        self.tokenization = self._seconds(
+            "request_tokenization_duration", "Conversion of text and images to arrays."
+        )
+        self.queue = self._seconds(
+            "request_queue_duration", "Longest wait of a request's calls before they are sent."
+        )
+        self.inference = self._seconds(
+            "request_inference_duration", "Time at Triton, its own queue included."
+        )
+        self.first_token = self._seconds(
+            "request_time_to_first_token", "From the arrival of a request to its first token."
+        )
+        self.inter_token = self._seconds(
+            "request_inter_token", "Between two tokens of one sequence, on arrival."
+        )
+        self.call_rows = Histogram(
+            "triptych_call_rows",
+            "Rows of a call to a stateless model.",
+            ("model",),
+            registry=self.registry,
+            buckets=_ROWS,
+        )
+        self.event_loop_stalls = Counter(
+            "triptych_event_loop_stalls",
+            "Times at which the event loop stood still for more than 0.1 s.",
+            registry=self.registry,
+        )
+        self.event_loop_stalled_s = Counter(
+            "triptych_event_loop_stalled_seconds",
+            "Time for which the event loop stood still, of stalls of more than 0.1 s.",
+            registry=self.registry,
+        )
+        self._closed_connections = Counter(
+            "triptych_connections_closed",
+            "HTTP connections that the gateway ended, by what the client exceeded.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.joined_calls = Counter(
+            "triptych_joined_calls",
+            "Calls that shared one with others.",
+            ("model",),
+            registry=self.registry,
+        )
+
+    def closed_connection(self, reason: str) -> None:
+        """Count an HTTP connection that the gateway ended.
+
+        Args:
+            reason: A status, or what the client exceeded.
+        """
+        self._closed_connections.labels(reason).inc()
+
+    def answered(self, route: str, duration_s: float, failure: str | None) -> None:
+        """Count one request; `failure` is the error's wire name, or `cancelled`."""
+        self.requests(route).inc()
+        self.duration(route).observe(duration_s)
+        if failure is None:
+            self.successes(route).inc()
+        else:
+            self.failures(route, failure).inc()
+
+    def observe_timings(self, route: str, timings: Timings) -> None:
+        """Record where one request's time went."""
+        self.tokenization(route).observe(timings.tokenization_s)
+        self.queue(route).observe(timings.queue_s)
+        self.inference(route).observe(timings.inference_s)
+
+    def observe_call(self, model: str, rows: int, calls: int) -> None:
+        """Record a call to a stateless model (of Triton).
+
+        Args:
+            model: Its name.
+            rows: Of the call.
+            calls: Calls of requests that it was made of.
+        """
+        self.call_rows.labels(model).observe(rows)
+        if calls > 1:
+            self.joined_calls.labels(model).inc(calls)
+
+    def exposition(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self._exposed)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Callable[..., Counter]:
+        """Values of labels → their counter, which is found once: `labels` takes a lock."""
+        metric = Counter(f"triptych_{name}", text, ("route", *labels), registry=self.registry)
+        return cache(metric.labels)
+
+    def _seconds(self, name: str, text: str) -> Callable[[str], Histogram]:
+        """Route → its histogram."""
+        metric = Histogram(
+            f"triptych_{name}_seconds", text, ("route",), registry=self.registry, buckets=_SECONDS
+        )
+        return cache(metric.labels)
+
+
+class _LoadCollector(Collector):
+    """Gauges that are read at each scrape."""
+
+    def __init__(self, read: Callable[[], Load]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """The load now."""
+        load = self._read()
+        yield GaugeMetricFamily(
+            "triptych_queue_size", "Calls waiting to be sent to Triton.", load.queued
+        )
+        yield GaugeMetricFamily(
+            "triptych_tokens_in_flight", "Input tokens of admitted requests.", load.tokens
+        )
+        yield GaugeMetricFamily("triptych_workers", "Processes that serve.", load.workers)
+        yield CounterMetricFamily(
+            "triptych_worker_restarts",
+            "Processes started in place of one that ended.",
+            load.worker_restarts,
+        )

@@ -1,0 +1,1 @@
+"""From a request to its plan, its execution and its response, for every protocol."""

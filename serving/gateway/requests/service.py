@@ -1,0 +1,203 @@
+"""Dispatch behind every protocol: task request → model → plan → response or stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+
+from inference.errors import ServingError, SetupError
+from inference.processing.image import read_image
+from inference.tasks.shared.image_inputs import ImageInput, measured
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Call
+from inference.tasks.shared.served_task import Plan
+from serving.gateway.admission.admission import Reserve
+from serving.gateway.admission.auth import Keys
+from serving.gateway.admission.counts import Counts
+from serving.gateway.observability.metrics import Metrics
+from serving.gateway.observability.trace_context import TRACE, Tracer
+from serving.gateway.requests.catalog import Catalog
+from serving.gateway.requests.chunk_stream import ChunkStream
+from serving.gateway.requests.execution import Execution, Prepare
+from serving.gateway.requests.glossaries import Glossaries
+from serving.gateway.requests.image_urls import ImageFetcher
+from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.triton_client.inference import Inference
+from serving.settings.gateway_settings import GatewaySettings
+from triptych.messages import ModelList
+
+_SWITCH_S = 30.0
+"""For the other parts of a bundle to be loaded, and the catalog to follow."""
+_SWITCH_POLL_S = 0.1
+_S_PER_PIXEL, _S_PER_BYTE = 30e-9, 20e-9
+"""About what decoding and resizing take."""
+EXPORT_S = 2.0
+"""For the last spans, when the gateway ends."""
+
+
+class Service:
+    """The tasks of a gateway's models. Lives on one event loop.
+
+    Args:
+        catalog: The models.
+        inference: Runs them; closed by `close`.
+        settings: Limits.
+        metrics: Timings are recorded there.
+        counts: What is admitted now, if other processes admit requests too.
+
+    Raises:
+        SetupError: the file of keys cannot be read, glossaries have no folder, or traces cannot
+            be exported.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        inference: Inference,
+        settings: GatewaySettings,
+        metrics: Metrics,
+        counts: Counts | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.settings = settings
+        self.metrics = metrics
+        self.keys = Keys(settings.api_key, settings.api_keys)
+        self.tracer = _tracer(settings)
+        self.execution = Execution(inference, settings, metrics, counts)
+        self.glossaries = Glossaries(settings.glossaries)
+        self._limits = settings.task_limits
+        self.fetcher = ImageFetcher(settings)
+
+    async def completed(self, request: TaskRequest) -> TaskRequest:
+        """The request with the terms that it refers to by name; others as they are.
+
+        Raises:
+            ServingError: there are none of that name.
+        """
+        name = request.task.stored_name(request.message)
+        if name is None:
+            return request
+        stored = await self.glossaries.terms(name)
+        return replace(request, message=request.task.with_stored(request.message, stored))
+
+    async def answer(self, request: TaskRequest) -> Answer:
+        """The response of a request.
+
+        Raises:
+            ServingError: no model, refused, out of time, or no item succeeded.
+        """
+        model = self._resolve(request)
+        prepare = partial(self._plan, request, model)
+        again = partial(self._prepare_again, request, model)
+        return await self.execution.answer(prepare, request.route, again)
+
+    def stream(self, request: TaskRequest) -> ChunkStream:
+        """The response of a request as chunks.
+
+        Raises:
+            ServingError: no model, or the gateway is shutting down.
+        """
+        model = self._resolve(request)
+        prepare = partial(self._plan, request, model)
+        again = partial(self._prepare_again, request, model)
+        return self.execution.stream(prepare, request.route, again)
+
+    def models(self) -> ModelList:
+        """The served models."""
+        return self.catalog.listing(self.settings)
+
+    async def close(self) -> None:
+        """Release threads and connections."""
+        await self.execution.close()
+        await self.fetcher.close()
+        await asyncio.to_thread(self.tracer.close, EXPORT_S)
+
+    def _resolve(self, request: TaskRequest) -> LoadedModel:
+        """The model that serves a request."""
+        model = self.catalog.resolve(request.task, request.message)
+        if (trace := TRACE.get()) is not None:
+            trace.annotate({"triptych.task": request.task.name, "triptych.model": model.name})
+        return model
+
+    async def _plan(self, request: TaskRequest, model: LoadedModel, reserve: Reserve) -> Plan:
+        """A request's plan, made off the event loop where that is much work."""
+        images, size = request.images, request.task.size(request.message)
+        if self.fetcher.fetches(images):
+            images = await self.fetcher.fetched(images)
+        if images:
+            work = sum(len(image) for image in images if isinstance(image, str | bytes))
+            images, pixels = await self.execution.in_pool(work, measured, images, self._limits)
+            reserve(sum(pixels))
+            images = await self._decoded(images, pixels, model)
+        prepare = request.task.prepare
+        arguments = (request.message, images, model, self._limits)
+        return await self.execution.in_pool(size, prepare, *arguments)
+
+    async def _decoded(
+        self, images: Sequence[ImageInput], pixels: Sequence[int], model: LoadedModel
+    ) -> Sequence[ImageInput]:
+        """Images at the model's size, or why there are none.
+
+        Args:
+            images: As bytes; others are left as they are.
+            pixels: Of each.
+            model: The model that takes them.
+        """
+        spec = model.manifest.image
+
+        async def decoded(image: ImageInput, size: int) -> ImageInput:
+            if not isinstance(image, bytes) or spec is None:
+                return image
+            expected_s = _S_PER_PIXEL * size + _S_PER_BYTE * len(image)
+            arguments = (image, self._limits.image, spec)
+            try:
+                return await self.execution.in_process(expected_s, read_image, *arguments)
+            except ServingError as error:
+                return error
+
+        if len(images) == 1:
+            return [await decoded(images[0], pixels[0])]
+        async with asyncio.TaskGroup() as group:
+            work = [group.create_task(decoded(*one)) for one in zip(images, pixels, strict=True)]
+        return [task.result() for task in work]
+
+    async def _prepare_again(
+        self, request: TaskRequest, before: LoadedModel, call: Call
+    ) -> Prepare | None:
+        """How a request is prepared for the version that replaced the one it was prepared for.
+
+        Two versions whose Triton configurations differ cannot overlap: a call that waited in the
+        gateway at the moment of the switch finds its version gone. The catalog follows Triton
+        within a second, and the parts of a bundle are replaced one after the other.
+
+        Returns:
+            None if no version of the called model is loaded: it is being restarted.
+        """
+        inference = self.execution.inference
+        until_s = time.monotonic() + _SWITCH_S
+        while time.monotonic() < until_s and await inference.served_version(call.model):
+            if self.catalog.version(before.name) != before.manifest.version:
+                model = self.catalog.resolve(request.task, request.message)
+                return partial(self._plan, request, model)
+            if await inference.is_ready(call.model, call.version):
+                return partial(self._plan, request, before)
+            await asyncio.sleep(_SWITCH_POLL_S)
+        return None
+
+
+def _tracer(settings: GatewaySettings) -> Tracer:
+    if settings.otlp_endpoint is None:
+        return Tracer()
+    try:
+        otlp = import_module("serving.gateway.observability.otlp")
+    except ModuleNotFoundError:
+        raise SetupError(
+            "exporting traces needs OpenTelemetry: pip install 'triptych[otlp]', or unset "
+            "--otlp-endpoint and $OTEL_EXPORTER_OTLP_ENDPOINT"
+        ) from None
+    tracer: Tracer = otlp.OtlpTracer(str(settings.otlp_endpoint))
+    return tracer

@@ -1,0 +1,108 @@
+"""The HTTP application, assembled from a service and its dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+from pydantic import BaseModel
+from starlette.routing import BaseRoute
+
+from inference.tasks import TASKS
+from serving.gateway.dialects import huggingface, libretranslate, openai
+from serving.gateway.dialects.libretranslate.downloads import DownloadStore
+from serving.gateway.dialects.native import NativeDialect
+from serving.gateway.http import openapi
+from serving.gateway.http.api_docs import docs_routes
+from serving.gateway.http.dialect import Routes
+from serving.gateway.http.direct_routes import DirectRoutes
+from serving.gateway.http.http_errors import ErrorRenderer
+from serving.gateway.http.key_gate import KeyGate
+from serving.gateway.http.middleware import Middleware
+from serving.gateway.http.origin_gate import OriginGate, is_guarded
+from serving.gateway.http.page_routes import page_routes, read_assets, redirect_routes
+from serving.gateway.http.routes import system_routes
+from serving.gateway.requests.health import Readiness
+from serving.gateway.requests.service import Service
+from serving.settings.gateway_settings import DialectName
+from triptych.glossaries import GlossaryUpload
+
+TITLE = "Triptych"
+SUMMARY = "Vision-and-language models exported to ONNX, served by Triton."
+
+
+def create_app(
+    service: Service,
+    readiness: Readiness,
+    further_dialects: Sequence[Routes] = (),
+    downloads: DownloadStore | None = None,
+) -> FastAPI:
+    """The application; it neither starts nor stops what it is given.
+
+    Args:
+        service: Serves the tasks.
+        readiness: The check behind `/ready`.
+        further_dialects: HTTP APIs beside Triptych's own and those of other services.
+        downloads: Keeps translated files; by default in memory.
+    """
+    app = FastAPI(
+        title=TITLE, summary=SUMMARY, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    settings = service.settings
+    native = NativeDialect(service.keys)
+    owners: dict[str, Routes] = {}
+    routes: list[BaseRoute] = []
+    others: dict[DialectName, Sequence[Routes]] = {
+        "openai": openai.dialects(service.keys),
+        "huggingface": huggingface.dialects(service.keys),
+        "tgi": huggingface.tgi_dialects(service.keys),
+        "tei": huggingface.tei_dialects(service.keys),
+        "libretranslate": libretranslate.dialects(service.keys, downloads),
+    }
+    dialects: list[Routes] = [
+        native,
+        *(one for name, found in others.items() if name in settings.dialects for one in found),
+        *further_dialects,
+    ]
+    for dialect in dialects:
+        router = dialect.router(service)
+        owners |= {getattr(route, "path", ""): dialect for route in router.routes}
+        routes += router.routes
+        app.include_router(router)
+    app.include_router(system_routes(service, readiness))
+    app.include_router(docs_routes())
+    app.include_router(page_routes(read_assets()) if settings.page else redirect_routes())
+    render_error = ErrorRenderer(owners, native)
+    render_error.install(app)
+    declared = [task.declaration for task in TASKS.values()]
+    messages: tuple[type[BaseModel], ...] = (
+        GlossaryUpload,
+        *openai.MESSAGES,
+        *huggingface.MESSAGES,
+        *libretranslate.MESSAGES,
+    )
+    has_keys = service.keys.are_required
+    has_origin_gate = is_guarded(settings, has_keys=has_keys)
+    openapi.install(app, declared, messages, has_key=has_keys, has_origin_gate=has_origin_gate)
+    app.add_middleware(DirectRoutes, routes=routes, render_error=render_error)  # the innermost
+    if has_keys:
+        app.add_middleware(KeyGate, keys=service.keys, dialects=routes, render_error=render_error)
+    if settings.cors_allow_origin:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.cors_allow_origin),
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=["*"],
+        )
+    if has_origin_gate:
+        app.add_middleware(OriginGate, settings=settings, render_error=render_error)
+    app.add_middleware(
+        Middleware,
+        metrics=service.metrics,
+        payload_limit=settings.payload_limit,
+        body=service.execution.body,
+        render_error=render_error,
+        tracer=service.tracer,
+    )
+    return app

@@ -1,0 +1,226 @@
+"""The gateway as a program: sockets, signals, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+
+import grpc
+import uvloop
+
+from inference.bundle.repository import Repository
+from inference.errors import SetupError
+from serving.gateway.admission.descriptors import Descriptors, divided, raise_limit
+from serving.gateway.dialects.libretranslate.downloads import DownloadStore
+from serving.gateway.grpc.grpc_front import create_grpc_server
+from serving.gateway.http.http_protocol import Connections
+from serving.gateway.http.http_server import FLUSH_S, HttpServer
+from serving.gateway.observability.loop_stalls import count_stalls
+from serving.gateway.observability.metrics import Metrics
+from serving.gateway.observability.task_stacks import running_tasks
+from serving.gateway.requests.catalog import load_catalog
+from serving.gateway.requests.health import Readiness
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.version_follower import VersionFollower
+from serving.gateway.server.app import create_app
+from serving.gateway.server.worker_context import Share
+from serving.gateway.triton_client.inference import Inference, TritonInference
+from serving.gateway.triton_client.stats_client import StatsClient
+from serving.logs import configure_logs
+from serving.ports import listening
+from serving.settings.gateway_settings import GatewaySettings
+
+log = logging.getLogger(__name__)
+
+_OVERDUE_S = 20
+"""After the grace period: what runs then is logged, because stopping takes half of that."""
+_COLLECT_EVERY = 10_000
+"""Objects allocated and not freed between two runs of the garbage collector; Python's 700 are those
+of a few requests in flight."""
+
+
+def run_gateway(settings: GatewaySettings) -> int:
+    """Serve in this process until SIGTERM or SIGINT, then let requests finish and end it.
+
+    Returns:
+        The exit code of a gateway that could not start.
+    """
+    configure_logs(as_json=settings.json_output)
+    return run(settings)
+
+
+def run(settings: GatewaySettings, share: Share | None = None) -> int:
+    """The same, with logs configured.
+
+    Args:
+        settings: Addresses and limits.
+        share: What this process shares with other workers, if it is one.
+    """
+    try:
+        connect = partial(TritonInference, settings.triton)
+        uvloop.run(_serve(settings, connect, on_loaded=_exempt_from_collection, share=share))
+    except SetupError as error:
+        log.error("cannot start: %s", error.message)
+        return 1
+    if share:
+        share.close()
+    logging.shutdown()
+    os._exit(0)  # leaving Python waits for grpc's threads, at times for ever (grpc/grpc#40447)
+
+
+def _exempt_from_collection() -> None:
+    """Exempt all objects that exist now from garbage collection: they live as long as the process.
+
+    Otherwise each full collection scans a hundred thousand of them: pauses of 0.1 s, which took,
+    with the partial collections, a fifth of the gateway's time under load.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_EVERY)
+
+
+async def _serve(
+    settings: GatewaySettings,
+    connect: Callable[[], Inference],
+    on_loaded: Callable[[], None] | None = None,
+    share: Share | None = None,
+) -> None:
+    """Both fronts over one service, until a signal.
+
+    Args:
+        settings: Addresses and limits.
+        connect: Makes the connection to the models.
+        on_loaded: Called once, when the models are loaded.
+        share: What this process shares with other workers, if it is one.
+
+    Raises:
+        SetupError: a port is in use, or there is no repository.
+    """
+    descriptors = divided(raise_limit(), settings.max_connections)
+    repository = Repository(settings.repository)
+    catalog = load_catalog(repository)
+    with contextlib.closing(_listener(settings, share)) as http_socket:
+        # Its counterpart runs when the last object of grpc.aio is freed, and may wait for ever for
+        # the polling thread (grpc/grpc#40989): with this reference it never runs.
+        grpc.aio.init_grpc_aio()
+        inference = connect()
+        metrics = share.metrics if share else Metrics()
+        service = Service(catalog, inference, settings, metrics, share.counts if share else None)
+        follower = VersionFollower(repository, catalog, inference.served_version)
+        beside = [asyncio.create_task(follower.run())]
+        beside.append(asyncio.create_task(count_stalls(metrics)))
+        stats = StatsClient(settings.triton_metrics)
+        try:
+            readiness = Readiness(service, stats.read, explain=lambda: repository.problem)
+            grpc_server, grpc_port = create_grpc_server(
+                service, readiness, descriptors.grpc_connections, share.grpc_port if share else None
+            )
+            await grpc_server.start()
+            ports = {"http_port": http_socket.getsockname()[1], "grpc_port": grpc_port}
+            downloads = share.downloads if share else None
+            http_server = _http_server(service, readiness, downloads, descriptors)
+            if on_loaded:
+                on_loaded()
+            service.execution.start_processes()
+            log.info("listening", extra={**ports, "models": ",".join(catalog.names)})
+            log.info("holds at most", extra=asdict(descriptors))
+            if share:
+                beside.append(asyncio.create_task(share.beat(lambda: service.execution.waiting)))
+            await _until_signal(service, http_server, http_socket, grpc_server, share)
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
+            await stats.close()
+            await service.close()
+    log.info("stopped")
+
+
+def _listener(settings: GatewaySettings, share: Share | None) -> socket.socket:
+    return share.http_socket if share else listening(settings.host, settings.http_port, "HTTP")
+
+
+async def _until_signal(
+    service: Service,
+    http_server: HttpServer,
+    http_socket: socket.socket,
+    grpc_server: grpc.aio.Server,
+    share: Share | None,
+) -> None:
+    """Serve; the first signal lets running requests finish, a second one ends them with an error.
+
+    Meanwhile both fronts answer new requests with 503, instead of refusing connections.
+    """
+    grace_s = service.settings.graceful_termination_timeout
+    stopping, hurrying = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurrying if stopping.is_set() else stopping).set()
+
+    async def stop() -> None:
+        await stopping.wait()
+        service.execution.is_draining = True
+        log.info("draining", extra={"within_s": grace_s})
+        loop = asyncio.get_running_loop()
+        loop.call_later(grace_s + _OVERDUE_S, _log_overdue)
+        async with asyncio.TaskGroup() as waits:
+            drained = waits.create_task(service.execution.drained(grace_s))
+            drained.add_done_callback(lambda _: hurrying.set())
+            await hurrying.wait()
+            if left := service.execution.abort_all():
+                log.warning("requests were aborted", extra={"requests": left})
+        http_server.should_exit = True
+        await grpc_server.stop(FLUSH_S)
+
+    commands = share.commanded(stopping.set, hurrying.set) if share else contextlib.nullcontext()
+    with _signals(on_signal), commands:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(http_server.serve([http_socket]))
+            group.create_task(stop())
+
+
+def _log_overdue() -> None:
+    log.error("still stopping; what runs: %s", "; ".join(running_tasks()))
+
+
+def _http_server(
+    service: Service,
+    readiness: Readiness,
+    downloads: DownloadStore | None,
+    descriptors: Descriptors,
+) -> HttpServer:
+    settings = service.settings
+    app = create_app(service, readiness, downloads=downloads)
+    app.openapi()  # made once; it takes half a second, in which no other request would be served
+    return HttpServer(
+        app,
+        Connections(
+            most=descriptors.http_connections,
+            read_timeout_s=settings.read_timeout,
+            write_timeout_s=settings.write_timeout,
+            most_unread_bytes=settings.payload_limit,
+            metrics=service.metrics,
+        ),
+    )
+
+
+@contextlib.contextmanager
+def _signals(handler: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, handler)
+    # Of a worker they are blocked until now: none ends it while it starts.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,91 @@
+"""A worker as its supervisor sees it: a child process, a pipe to it, and its slot's heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+
+from serving.gateway.server.launch_workers import Start
+from serving.gateway.server.shared_memory import Field, Segment
+
+_PROGRAM = (sys.executable, "-m", "serving.gateway.server.worker")
+_METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""Where prometheus_client reads the folder of its multiprocess mode."""
+_STACKS_S = 1.0
+"""Time in which a worker writes where its threads are, before it is killed."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class WorkerProcess:
+    """A running worker.
+
+    Args:
+        process: The child.
+        segment: The workers' shared memory.
+        number: The worker's, from 0.
+    """
+
+    def __init__(self, process: Process, segment: Segment, number: int) -> None:
+        self._process = process
+        self._segment = segment
+        self.number = number
+
+    @staticmethod
+    async def start(message: Start, segment: Segment) -> WorkerProcess:
+        """Start a worker in a fresh interpreter, which has signals blocked until it serves."""
+        environment = os.environ | {_METRICS_FOLDER: str(message.folder.metrics)}
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *_PROGRAM, stdin=PIPE, pass_fds=(message.http_fd,), env=environment
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        worker = WorkerProcess(process, segment, message.number)
+        worker.send(message.encoded())
+        return worker
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    @property
+    def beats(self) -> int:
+        """Grows while the worker's event loop runs; 0 until it serves."""
+        return self._segment.read(self.number, Field.BEATS)
+
+    def send(self, content: bytes) -> None:
+        """Send a command; one that has ended receives none."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            self._process.stdin.write(content)
+
+    def write_stacks(self) -> None:
+        """Have the worker write where its threads are; not while it starts, when that ends it."""
+        if self.beats:
+            self._signal(signal.SIGUSR2)
+
+    async def kill(self) -> None:
+        """End the worker at once, after it had the time to write where its threads are."""
+        self.write_stacks()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), _STACKS_S)
+        self._signal(signal.SIGKILL)
+
+    async def ended(self) -> str:
+        """Wait for the end; the reason.
+
+        What the worker had admitted is free then.
+        """
+        code = await self._process.wait()
+        self._segment.clear(self.number)
+        return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)

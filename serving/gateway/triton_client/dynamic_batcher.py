@@ -1,0 +1,199 @@
+"""Joins stateless calls of concurrent requests, so that many small requests cost one call.
+
+A version of a model has a few calls in flight: one for each instance, and one that is ready when an
+instance becomes free. While there are fewer, a call is sent at once, so nothing waits at low load.
+Otherwise it waits until one returns; the next one has the rows of all waiting calls that fit. So
+the wait is bounded by the duration of the calls in flight, and the higher the load, the more rows
+share a call. There is no timer: waiting for calls that may arrive would delay those that have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from inference.errors import (
+    DeadlineExceeded,
+    InternalError,
+    InvalidRequest,
+    ServingError,
+    Unavailable,
+)
+from inference.tasks.shared.model_calls import InferCall, Outcome, Outputs
+from serving.gateway.observability.metrics import Metrics
+from serving.gateway.observability.trace_context import TRACE
+from serving.gateway.triton_client.call_queue import CallQueue, QueuedCall, divided, joined
+
+READY_CALLS = 1
+"""In flight beyond one for each instance: it is there when an instance becomes free."""
+
+Infer = Callable[[InferCall, float], Awaitable[Outputs]]
+"""Runs a call within a number of seconds."""
+
+
+class Joiner:
+    """Sends stateless calls, joined where they wait. Used on one event loop.
+
+    Args:
+        infer: Runs a call.
+        metrics: Rows and joined calls are counted there.
+        max_calls: In flight, of each version of a model; None: one more than it has instances.
+        max_tokens: Of a joined call, padding included; a call that has more is sent alone.
+    """
+
+    def __init__(
+        self, infer: Infer, metrics: Metrics, *, max_calls: int | None, max_tokens: int
+    ) -> None:
+        self._infer = infer
+        self._metrics = metrics
+        self._max_calls = max_calls
+        self._max_tokens = max_tokens
+        self._queues: dict[tuple[str, int], _ModelQueue] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Calls that are not sent yet."""
+        return sum(len(queue.waiting) for queue in self._queues.values())
+
+    async def outcome(self, call: InferCall, timeout_s: float) -> tuple[Outcome, float]:
+        """The outcome of a call, and the monotonic time at which it was sent.
+
+        If the caller is cancelled, a waiting call is dropped; one in flight goes on for the other
+        callers that share it, and is cancelled when the last of them has left.
+        """
+        now_s = time.monotonic()
+        result: asyncio.Future[tuple[Outcome, float]] = asyncio.get_running_loop().create_future()
+        queued = QueuedCall(call, now_s + timeout_s, result)
+        key = call.model, call.version
+        if (queue := self._queues.get(key)) is None:
+            forget = partial(self._queues.pop, key, None)
+            max_calls = self._max_calls or call.instances + READY_CALLS
+            queue = self._queues[key] = _ModelQueue(self._run, forget, max_calls, self._max_tokens)
+        queue.add(queued)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await result
+        except TimeoutError:
+            return DeadlineExceeded(f"{call.model} did not finish in time"), now_s
+        finally:
+            if result.cancelled():
+                queue.leave(queued)
+
+    async def close(self) -> None:
+        """End all calls; callers that are left get an error."""
+        for queue in list(self._queues.values()):
+            await queue.close()
+        self._queues.clear()
+
+    async def _run(self, calls: Sequence[QueuedCall], sent_s: float | None = None) -> None:
+        """Run calls as one; if that fails by an error of a row, its halves, down to single calls.
+
+        Args:
+            calls: Of one bucket.
+            sent_s: When they were first sent.
+        """
+        calls = [queued for queued in calls if not queued.result.done()]
+        if not calls:
+            return
+        now_s = time.monotonic()
+        sent_s = sent_s or now_s
+        whole = joined([queued.call for queued in calls])
+        self._metrics.observe_call(whole.model, whole.rows, len(calls))
+        timeout_s = max(0.001, max(queued.deadline_s for queued in calls) - now_s)
+        # Triton takes one parent a call: the first caller's whose trace is recorded.
+        traces = [queued.trace for queued in calls if queued.trace is not None]
+        TRACE.set(next((trace for trace in traces if trace.context.is_sampled), None))
+        try:
+            outputs = await self._infer(whole, timeout_s)
+        except ServingError as error:
+            if len(calls) > 1 and isinstance(error, InvalidRequest | InternalError):
+                half = len(calls) // 2
+                await self._run(calls[:half], sent_s)
+                await self._run(calls[half:], sent_s)
+                return
+            for queued in calls:
+                queued.settle(copy.copy(error), sent_s)
+            return
+        parts = divided(outputs, [queued.call for queued in calls])
+        for queued, part in zip(calls, parts, strict=True):
+            queued.settle(part, sent_s)
+
+
+class _ModelQueue:
+    """Calls of one version of a model: those that wait, and those in flight.
+
+    Args:
+        run: Sends calls of one bucket and settles their results.
+        on_idle: Called when nothing waits and nothing is in flight any more.
+        max_calls: In flight.
+        max_tokens: Of a joined call.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[QueuedCall]], Awaitable[None]],
+        on_idle: Callable[[], object],
+        max_calls: int,
+        max_tokens: int,
+    ) -> None:
+        self.waiting = CallQueue()
+        self._run = run
+        self._on_idle = on_idle
+        self._max_calls = max_calls
+        self._max_tokens = max_tokens
+        self._in_flight: dict[asyncio.Task[None], list[QueuedCall]] = {}
+        self._is_starting = False
+        """A task has been created and has not taken its calls yet."""
+
+    def add(self, queued: QueuedCall) -> None:
+        """Send a call, now or when one in flight has returned."""
+        self.waiting.add(queued)
+        self._start()
+
+    def leave(self, queued: QueuedCall) -> None:
+        """Drop a call whose caller has left."""
+        if self.waiting.remove(queued):
+            return
+        for task, calls in self._in_flight.items():
+            if queued in calls and all(each.result.done() for each in calls):
+                task.cancel()
+
+    async def close(self) -> None:
+        """End everything."""
+        now_s = time.monotonic()
+        calls = [queued for some in self._in_flight.values() for queued in some]
+        while taken := self.waiting.take(self._max_tokens):
+            calls += taken
+        for queued in calls:
+            queued.settle(Unavailable("the gateway was shut down", retry_after_s=1), now_s)
+        tasks = list(self._in_flight)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self) -> None:
+        """Start the next call; it also takes what is added in this turn of the event loop."""
+        if self.waiting and not self._is_starting and len(self._in_flight) < self._max_calls:
+            self._is_starting = True
+            task = asyncio.get_running_loop().create_task(self._send())
+            self._in_flight[task] = []
+
+    async def _send(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._is_starting = False
+        calls = self._in_flight[task] = self.waiting.take(self._max_tokens)
+        self._start()
+        try:
+            await self._run(calls)
+        except Exception as error:  # a bug: no caller may wait for ever
+            for queued in calls:
+                queued.fail(error)
+        finally:
+            del self._in_flight[task]
+            self._start()
+            if not self._in_flight:
+                self._on_idle()

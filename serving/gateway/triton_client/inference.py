@@ -1,0 +1,306 @@
+"""Calls to Triton: a stateless batch is one ModelInfer, sequences share streams (`stream_pool`).
+
+The rest of the gateway depends on the protocol `Inference` only; tests have one in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol
+
+import grpc
+import numpy as np
+from tritonclient.grpc import InferInput, InferRequestedOutput, InferResult
+from tritonclient.grpc.aio import InferenceServerClient
+from tritonclient.grpc.service_pb2 import ModelInferRequest, ModelInferResponse
+from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
+from tritonclient.utils import (
+    InferenceServerException,
+    deserialize_bytes_tensor,
+    np_to_triton_dtype,
+    serialize_byte_tensor,
+    triton_to_np_dtype,
+)
+
+from inference.engine.codec import decode_chunk, decode_finished, encode_request
+from inference.engine.search.request import Finished
+from inference.errors import DeadlineExceeded, InternalError, Unavailable
+from inference.generation import Overrides
+from inference.tasks.shared.incremental_text import Tokens
+from inference.tasks.shared.model_calls import Array, GenerateCall, Generated, InferCall, Outputs
+from serving.gateway.observability.trace_context import metadata
+from serving.gateway.triton_client.restart_watcher import GONE, RestartWatcher
+from serving.gateway.triton_client.stream_pool import StreamPool
+from serving.gateway.triton_client.triton_errors import from_triton
+
+_INCARNATION = "incarnation"
+_CLOSE_TIMEOUT_S = 0.5
+_CHANNEL = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # gRPC would wait for up to two minutes before it connects to a restarted server.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # A server that returns under another address is found by resolving its name again, which gRPC
+    # would do every 30 s at most.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
+)
+
+
+class Inference(Protocol):
+    """Runs the models. A cancelled coroutine ends the work that it waits for."""
+
+    async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
+        """One sequence's hypotheses.
+
+        Raises:
+            ServingError: the model refused the call, or did not respond.
+        """
+        ...
+
+    def stream(
+        self, call: GenerateCall, timeout_s: float
+    ) -> AsyncGenerator[Tokens | Generated, None]:
+        """One sequence's tokens as they are generated; the last item is the whole result.
+
+        Closing the iterator ends the work.
+
+        Raises:
+            ServingError: the model refused the call, or did not respond.
+        """
+        ...
+
+    async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
+        """One batch's outputs.
+
+        Raises:
+            ServingError: the model refused the call, or did not respond.
+        """
+        ...
+
+    async def is_ready(self, model: str, version: int) -> bool:
+        """Whether that version is loaded."""
+        ...
+
+    async def served_version(self, model: str) -> int | None:
+        """The version that new requests go to; None if none is loaded, or if that is unknown."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class TritonInference:
+    """A Triton server over gRPC. Made and used on one event loop.
+
+    Args:
+        address: HOST:PORT of its gRPC endpoint.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._client = InferenceServerClient(address, channel_args=_CHANNEL)
+        self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL)
+        self._streams = StreamPool(GRPCInferenceServiceStub(self._channel).ModelStreamInfer)
+        self._restarts = RestartWatcher(self._incarnation)
+        self._prefix = f"{secrets.token_hex(8)}-"
+        self._count = 0
+        """Sequences so far; with the prefix their ids, unique among all gateways of a server."""
+
+    async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
+        """One sequence, aborted when the caller is cancelled: that frees its slots."""
+        work = self._generate(call, timeout_s, call.options, lambda tokens: None)
+        return await self._restarts.guarded(call.model, work)
+
+    async def stream(
+        self, call: GenerateCall, timeout_s: float
+    ) -> AsyncGenerator[Tokens | Generated, None]:
+        """One sequence's tokens as they arrive."""
+        arrived: asyncio.Queue[Tokens | None] = asyncio.Queue()
+        options = call.options.model_copy(update={"stream": True})
+        work = self._generate(call, timeout_s, options, arrived.put_nowait)
+        running = asyncio.ensure_future(self._restarts.guarded(call.model, work))
+        running.add_done_callback(lambda _: arrived.put_nowait(None))
+        try:
+            while (tokens := await arrived.get()) is not None:
+                yield tokens
+            yield running.result()
+        finally:
+            running.cancel()
+            await asyncio.wait((running,))
+            if not running.cancelled():
+                running.exception()  # raised above, or the reader has closed the stream
+
+    async def infer(self, call: InferCall, timeout_s: float) -> Outputs:
+        """One unary request; Triton batches it with others of equal shape."""
+        return await self._restarts.guarded(call.model, self._infer(call, timeout_s))
+
+    async def is_ready(self, model: str, version: int) -> bool:
+        """Triton's readiness of the model; False if Triton is unreachable."""
+        try:
+            ready = await self._client.is_model_ready(model, str(version), client_timeout=5.0)
+        except InferenceServerException:
+            return False
+        return bool(ready)
+
+    async def served_version(self, model: str) -> int | None:
+        """The ready version whose version policy is the longest (`triton.control.VersionPolicy`).
+
+        Several are ready for a while after a switch; without a supervisor the newest is served.
+        """
+        try:
+            metadata = await self._client.get_model_metadata(model, client_timeout=5.0)
+            ready = [int(version) for version in metadata.versions]
+            if len(ready) < 2:
+                return ready[0] if ready else None
+            lengths = {version: await self._policy_length(model, version) for version in ready}
+        except InferenceServerException:
+            return None
+        return max(ready, key=lambda version: (lengths[version], version))
+
+    async def _policy_length(self, model: str, version: int) -> int:
+        response = await self._client.get_model_config(model, str(version), client_timeout=5.0)
+        return len(response.config.version_policy.specific.versions)
+
+    async def close(self) -> None:
+        """Wait for aborted sequences to end, then close the channels."""
+        await self._streams.close(_CLOSE_TIMEOUT_S)
+        await self._channel.close()
+        await self._client.close()
+
+    async def _generate(
+        self,
+        call: GenerateCall,
+        timeout_s: float,
+        options: Overrides,
+        on_tokens: Callable[[Tokens], None],
+    ) -> Generated:
+        deadline_ms = max(1, int(timeout_s * 1000))
+        options = options.model_copy(update={"deadline_ms": deadline_ms})
+        inputs = encode_request(call.inputs, options)
+        self._count += 1
+        request_id = f"{self._prefix}{self._count}"
+        request = _request(call.model, call.version, request_id, inputs)
+        sequence = self._streams.begin(request, metadata())
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await _collected(sequence.responses(), call.model, on_tokens)
+        except TimeoutError:
+            raise DeadlineExceeded(f"{call.model} did not finish in time") from None
+        except (InferenceServerException, grpc.RpcError) as error:
+            raise from_triton(error, call.model) from error
+        finally:
+            sequence.abort()
+
+    async def _infer(self, call: InferCall, timeout_s: float) -> Outputs:
+        inputs = [_input(name, _columns(array)) for name, array in call.inputs.items()]
+        try:
+            result = await self._client.infer(
+                call.model,
+                inputs,
+                model_version=str(call.version),
+                outputs=[InferRequestedOutput(name) for name in call.outputs],
+                headers=metadata(),
+                client_timeout=timeout_s,
+            )
+        except InferenceServerException as error:
+            raise from_triton(error, call.model) from error
+        return {role: _output(result, name, call.model) for name, role in call.outputs.items()}
+
+    async def _is_live(self) -> bool:
+        """Not so while it stops: it then finishes what it has accepted, from unloaded models."""
+        try:
+            return bool(await self._client.is_server_live(client_timeout=5.0))
+        except InferenceServerException:
+            return False
+
+    async def _incarnation(self, model: str) -> str | None:
+        """How often the model was healed, as `triptych triton` writes it."""
+        try:
+            answer = await self._client.get_model_config(model, client_timeout=5.0)
+        except InferenceServerException as error:
+            is_unloaded = error.status() == "StatusCode.NOT_FOUND" and await self._is_live()
+            return GONE if is_unloaded else None
+        parameters = answer.config.parameters
+        return str(parameters[_INCARNATION].string_value) if _INCARNATION in parameters else None
+
+
+async def _collected(
+    responses: AsyncIterator[ModelInferResponse], model: str, on_tokens: Callable[[Tokens], None]
+) -> Generated:
+    """The response that holds the hypotheses; it is the last."""
+    last: dict[str, Array] | None = None
+    async for response in responses:
+        last = _arrays(response)
+        chunk = decode_chunk(last)
+        if chunk.token_ids:
+            on_tokens(Tokens(chunk.token_ids, chunk.log_probs, chunk.top))
+    if last is None:
+        # What a dead generator's stream looks like once the server has been healed or stopped.
+        raise Unavailable(f"{model} ended without a response: try again", retry_after_s=1)
+    return _generated(decode_finished(last))
+
+
+def _arrays(response: ModelInferResponse) -> dict[str, Array]:
+    """The outputs of a generator: numbers and short strings, always as raw bytes."""
+    outputs = zip(response.outputs, response.raw_output_contents, strict=True)
+    return {output.name: _array(output.datatype, output.shape, raw) for output, raw in outputs}
+
+
+def _array(datatype: str, shape: Sequence[int], raw: bytes) -> Array:
+    if datatype == "BYTES":
+        found: Array = deserialize_bytes_tensor(raw)
+    else:
+        found = np.frombuffer(raw, triton_to_np_dtype(datatype))
+    return found.reshape(shape)
+
+
+def _generated(finished: Finished) -> Generated:
+    found = finished.hypotheses
+    has_log_probs = any(hypothesis.log_probs for hypothesis in found)
+    alignments = [h.alignment for h in found if h.alignment is not None]
+    return Generated(
+        sequences=tuple(hypothesis.token_ids for hypothesis in found),
+        scores=tuple(hypothesis.score for hypothesis in found),
+        finish_reasons=tuple(hypothesis.finish_reason for hypothesis in found),
+        prompt_tokens=finished.prompt_tokens,
+        completion_tokens=finished.generated_tokens,
+        log_probs=tuple(h.log_probs for h in found) if has_log_probs else (),
+        top=tuple(h.top for h in found) if has_log_probs else (),
+        alignments=tuple(alignments),
+    )
+
+
+def _request(
+    model: str, version: int, request_id: str, inputs: Mapping[str, Array]
+) -> ModelInferRequest:
+    """A sequence's; Triton says that it has ended even where it has nothing else to say."""
+    request = ModelInferRequest(model_name=model, model_version=str(version), id=request_id)
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    for name, array in inputs.items():
+        datatype = np_to_triton_dtype(array.dtype)
+        request.inputs.add(name=name, datatype=datatype, shape=array.shape)
+        raw = serialize_byte_tensor(array).item() if datatype == "BYTES" else array.tobytes()
+        request.raw_input_contents.append(raw)
+    return request
+
+
+def _input(name: str, array: Array) -> InferInput:
+    tensor = InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
+    tensor.set_data_from_numpy(np.ascontiguousarray(array))
+    return tensor
+
+
+def _columns(array: Array) -> Array:
+    """(B,) as (B, 1): Triton requires a dimension beside the batch."""
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _output(result: InferResult, name: str, model: str) -> Array:
+    array: Array | None = result.as_numpy(name)
+    if array is None:
+        raise InternalError(f"{model} answered without {name}: export it again")
+    return array

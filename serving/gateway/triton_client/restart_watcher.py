@@ -1,0 +1,91 @@
+"""Ends calls that a dead model process will never answer.
+
+After a model's process is killed, calls that it had accepted hang, while Triton still reports the
+model as ready. `triptych triton` unloads the model at once, loads it again and increments the
+incarnation in its configuration. If the model is unloaded or its incarnation has changed, the calls
+that were running are ended with an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from inference.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+GONE = "gone"
+"""The incarnation of a model that Triton does not serve."""
+POLL_S = 0.25
+UNWATCHED_S = 0.1
+"""Calls that end within this time are not watched; no healing is as fast."""
+
+
+class RestartWatcher:
+    """Watches the models that have running calls. Used on one event loop.
+
+    Args:
+        read: A model's current incarnation, GONE if it is not loaded; None if unknown.
+        poll_s: Interval for a model with running calls; others are not polled.
+    """
+
+    def __init__(
+        self, read: Callable[[str], Awaitable[str | None]], poll_s: float = POLL_S
+    ) -> None:
+        self._read = read
+        self._poll_s = poll_s
+        self._running: defaultdict[str, set[asyncio.Task[Any]]] = defaultdict(set)
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+        self._aborted: set[asyncio.Task[Any]] = set()
+
+    async def guarded(self, model: str, work: Awaitable[T]) -> T:
+        """The work's result; it runs in the current task.
+
+        Raises:
+            Unavailable: the model's process was replaced meanwhile.
+        """
+        task = asyncio.current_task()
+        assert task is not None, "calls are made by tasks"
+        running = self._running[model]
+        running.add(task)
+        if model not in self._watchers:
+            self._watchers[model] = asyncio.create_task(self._watch(model))
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if task not in self._aborted or task.cancelling() > 1:  # by others, too
+                raise
+            raise Unavailable(f"{model} was restarted: try again", retry_after_s=1) from None
+        finally:
+            running.discard(task)
+            if task in self._aborted:
+                self._aborted.discard(task)
+                task.uncancel()
+            if not running and (watcher := self._watchers.pop(model, None)):
+                watcher.cancel()
+
+    async def _watch(self, model: str) -> None:
+        await asyncio.sleep(min(UNWATCHED_S, self._poll_s))
+        before = await self._read(model)
+        while True:
+            if before == GONE:
+                self._abort(model)
+            await asyncio.sleep(self._poll_s)
+            now = await self._read(model) or before
+            if now != before and before not in (None, GONE):
+                log.warning(
+                    "model was restarted: its running calls are ended", extra={"model": model}
+                )
+                self._abort(model)
+            before = now
+
+    def _abort(self, model: str) -> None:
+        lost = self._running[model] - self._aborted
+        self._aborted |= lost
+        for task in lost:
+            task.cancel()

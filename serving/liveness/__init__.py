@@ -1,0 +1,1 @@
+"""Whether processes still work: heartbeats and statistics."""

@@ -1,0 +1,22 @@
+"""Bundles on disk to loaded models."""
+
+from __future__ import annotations
+
+from inference.bundle.manifest import Bundle
+from inference.errors import BundleError
+from inference.processing.text import load_tokenizer
+from inference.tasks import TASKS
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.served_task import sections_of
+
+
+def load_model(bundle: Bundle) -> LoadedModel:
+    """A bundle checked for its tasks, with its tokenizer loaded.
+
+    Raises:
+        BundleError: the tokenizer is damaged, or something that a task needs is missing.
+    """
+    sections = sections_of(bundle.manifest, TASKS)
+    if not sections:
+        raise BundleError(f"{bundle.folder}: no task is served by its graphs")
+    return LoadedModel(bundle.manifest, sections, load_tokenizer(bundle))

@@ -1,0 +1,1 @@
+"""Settings of the gateway and of Triton: flags and environment variables."""

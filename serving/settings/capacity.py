@@ -1,0 +1,99 @@
+"""Limits of a generator's engine, as set by the operator.
+
+Each field is a flag of `triptych serve` and `triptych triton` (`--max-rows`), an environment
+variable (`TRIPTYCH_MAX_ROWS`) and a parameter in a model's `config.pbtxt` (`max_rows`). The
+command line applies to all generators and overrides their files; unset values are the engine's
+defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Self
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, model_validator
+
+from inference.engine.scheduler import Capacity
+from inference.errors import SetupError
+from triptych.validation import first_fault
+
+
+class CapacitySettings(BaseModel):
+    """Validated settings; None where unset."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_rows: int | None = Field(
+        default=None, ge=1, le=4096, description="Live rows of a generator: sequences x beams."
+    )
+    max_waiting: int | None = Field(
+        default=None, ge=1, description="Sequences waiting for rows in an engine, by priority."
+    )
+    max_prefill_tokens: int | None = Field(
+        default=None, ge=1, description="Prompt tokens prefilled per turn while nothing is decoded."
+    )
+    max_prefill_tokens_beside: int | None = Field(
+        default=None,
+        ge=1,
+        description="Prompt tokens prefilled per turn beside running sequences, which wait for it.",
+    )
+    state_memory: ByteSize | None = Field(
+        default=None,
+        ge=1,
+        description="Memory for all caches of a generator, such as 2GiB or 512MiB.",
+    )
+    prefix_memory: ByteSize | None = Field(
+        default=None, ge=0, description="Memory for the prefix cache; 0 disables it."
+    )
+
+    @model_validator(mode="after")
+    def _beside_is_the_smaller(self) -> Self:
+        alone, beside = self.max_prefill_tokens, self.max_prefill_tokens_beside
+        if alone is not None and beside is not None and beside > alone:
+            raise ValueError(
+                f"max_prefill_tokens_beside ({beside}) must not exceed max_prefill_tokens ({alone})"
+            )
+        return self
+
+    @classmethod
+    def of(cls, given: Mapping[str, object]) -> Self:
+        """The settings among a mapping's entries; other entries are ignored.
+
+        Raises:
+            SetupError: a value is invalid or out of range; the message names it.
+        """
+        own = {name: given[name] for name in cls.model_fields if name in given}
+        try:
+            return cls.model_validate(own)
+        except ValidationError as error:
+            name, message = first_fault(error)
+            value = f"{name} is {own[name]!r}: " if name in own else ""
+            raise SetupError(f"{value}{message}") from None
+
+    def parameters(self) -> dict[str, str]:
+        """The values that are set, as text for `config.pbtxt`."""
+        given = self.model_dump(exclude_none=True)
+        return {name: str(int(value)) for name, value in given.items()}
+
+    def capacity(self, otherwise: Capacity | None = None) -> Capacity:
+        """The engine's capacity.
+
+        Setting one bound on the tokens of a turn moves the others no further than needed.
+
+        Args:
+            otherwise: Values of unset fields.
+        """
+        base = otherwise or Capacity()
+        alone, beside = self.max_prefill_tokens, self.max_prefill_tokens_beside
+        beside = beside or min(base.prefill_tokens_beside, alone or base.prefill_tokens)
+        return replace(
+            base,
+            rows=self.max_rows or base.rows,
+            waiting=self.max_waiting or base.waiting,
+            prefill_tokens=alone or max(base.prefill_tokens, beside),
+            prefill_tokens_beside=beside,
+            chunk_tokens=min(base.chunk_tokens, beside),
+            state_bytes=self.state_memory or base.state_bytes,
+            prefix_bytes=base.prefix_bytes if self.prefix_memory is None else self.prefix_memory,
+        )

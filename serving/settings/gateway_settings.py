@@ -1,0 +1,255 @@
+"""Environment and flags as frozen settings, validated once; nothing else reads either."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import AliasChoices, Field, HttpUrl, IPvAnyNetwork, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from inference.processing.image import PILLOW_MAX_PIXELS, ImageLimits
+from inference.tasks.shared.limits import TaskLimits
+from serving.settings.image_origins import ImageOrigin
+from triptych.parameters import MAX_BEAMS, MAX_STOPS
+
+DialectName = Literal["openai", "huggingface", "tgi", "tei", "libretranslate"]
+DIALECTS: tuple[DialectName, ...] = get_args(DialectName)
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class GatewaySettings(BaseSettings):
+    """What `triptych gateway` is started with.
+
+    Every field is a flag (`--max-input-tokens`) and an environment variable
+    (`TRIPTYCH_MAX_INPUT_TOKENS`); flags take precedence. Names follow
+    text-generation-inference.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="TRIPTYCH_", frozen=True, extra="forbid")
+
+    repository: Path = Field(
+        default=Path("model_repository"), description="Folder that `triptych export` fills."
+    )
+    triton: str = Field(default="127.0.0.1:8001", description="Triton's gRPC address.")
+    triton_metrics: str | None = Field(
+        default=None,
+        description="Triton's metrics address; its heartbeats show which models are alive.",
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    http_port: Port = Field(default=8080, description="0 takes any free port.")
+    grpc_port: Port = Field(default=8081, description="0 takes any free port.")
+    workers: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Processes that serve behind one address; limits and metrics are of all.",
+    )
+    api_key: SecretStr | None = Field(
+        default=None,
+        min_length=1,
+        description="Key required of every request but probes and the page.",
+    )
+    api_keys: Path | None = Field(
+        default=None,
+        description="TOML file with the hashes of several keys and their limits, read again when "
+        "it changes (triptych key makes entries).",
+    )
+    glossaries: Path | None = Field(
+        default=None,
+        description="Folder of the glossaries that clients store; several gateways may share it. "
+        "Without one, none are stored.",
+    )
+    cors_allow_origin: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Origins allowed to browsers, comma-separated."
+    )
+    public_url: HttpUrl | None = Field(
+        default=None,
+        description="Address at which a proxy publishes the gateway, with the path that it "
+        "removes; for links in responses. Default: what each request was sent to.",
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Names under which the gateway may be requested while it listens on loopback "
+        "or needs no key, comma-separated: HOST or *.DOMAIN. Addresses, localhost, names without "
+        "dots and that of --public-url always may.",
+    )
+    dialects: Annotated[tuple[DialectName, ...], NoDecode] = Field(
+        default=DIALECTS,
+        description="APIs of other services that are served beside Triptych's own, "
+        f"comma-separated, of {', '.join(DIALECTS)}; paths of the others are 404. Empty: none.",
+    )
+    page: bool = Field(default=True, description="Serve a page for browsers at /.")
+    max_concurrent_requests: int = Field(
+        default=128, ge=1, description="Concurrent requests; more get 429."
+    )
+    max_concurrent_tokens: int = Field(
+        default=262_144, ge=1, description="Input tokens of all concurrent requests; more get 429."
+    )
+    max_concurrent_pixels: int = Field(
+        default=500_000_000,
+        ge=1,
+        description="Pixels of the images of all concurrent requests; more get 429.",
+    )
+    max_concurrent_bytes: int = Field(
+        default=268_435_456,
+        ge=1,
+        description="Bytes of the bodies of all concurrent requests, the first 64 KB of each "
+        "excepted; more get 429.",
+    )
+    max_connections: int | None = Field(
+        default=None,
+        ge=16,
+        le=1_000_000,
+        description="Open HTTP connections of each worker; a further one replaces one that waits "
+        "for its client. Default: 2048, or what the limit on open files leaves.",
+    )
+    max_concurrent_sequences: int = Field(
+        default=64,
+        ge=1,
+        le=256,
+        description="Concurrent sequences at Triton; others wait for their turn.",
+    )
+    max_calls_per_model: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Concurrent calls to one stateless model; others wait and are joined. "
+        "Default: one more than it has instances.",
+    )
+    max_batch_tokens: int = Field(
+        default=1024,
+        ge=1,
+        description="Tokens of a joined call to a stateless model, padding included.",
+    )
+    max_input_tokens: int = Field(
+        default=4096, ge=1, description="Tokens of one text; a model's own limit is tighter."
+    )
+    max_client_batch_size: int = Field(
+        default=32, ge=1, le=1024, description="Texts or images in one request."
+    )
+    max_best_of: int = Field(
+        default=MAX_BEAMS, ge=1, le=MAX_BEAMS, description="Sequences generated for one prompt."
+    )
+    max_stop_sequences: int = Field(
+        default=4, ge=1, le=MAX_STOPS, description="Stop strings of one request."
+    )
+    max_prompt_images: int = Field(
+        default=16, ge=1, le=1024, description="Images between the words of one prompt."
+    )
+    payload_limit: int = Field(
+        default=20_000_000, ge=1024, description="Maximum size of a request's body, in bytes."
+    )
+    max_image_pixels: int = Field(
+        default=50_000_000,
+        ge=1,
+        le=PILLOW_MAX_PIXELS,
+        description="Maximum number of pixels of one image.",
+    )
+    work_processes: int | None = Field(
+        default=None,
+        ge=2,
+        le=256,
+        description="Processes that decode images and read documents, of all workers together, "
+        "but at least two of each. Default: one more than there are cores.",
+    )
+    work_memory: int = Field(
+        default=1_500_000_000,
+        ge=100_000_000,
+        description="Memory of one of these processes beside what it starts with, in bytes.",
+    )
+    image_urls: Annotated[tuple[ImageOrigin, ...], NoDecode] = Field(
+        default=(),
+        description="Hosts that images may be fetched from, comma-separated: HOST or *.DOMAIN "
+        "(https), http://HOST:PORT. Default: images are not fetched.",
+    )
+    image_url_networks: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = Field(
+        default=(),
+        description="Networks beside the public internet that those hosts may have addresses in, "
+        "comma-separated: 10.1.0.0/16.",
+    )
+    image_url_timeout: float = Field(
+        default=10.0,
+        gt=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Time limit of fetching one image, redirects included, in seconds.",
+    )
+    request_timeout: float = Field(
+        default=60.0,
+        gt=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Time limit of one request, in seconds.",
+    )
+    read_timeout: float = Field(
+        default=20.0,
+        gt=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Time limit of a request's header, and of each 1000 bytes a second of its "
+        "body, in seconds.",
+    )
+    write_timeout: float = Field(
+        default=30.0,
+        gt=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Time in which a client must go on reading a response, in seconds.",
+    )
+    graceful_termination_timeout: float = Field(
+        default=30.0,
+        ge=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Time that requests may take to finish after SIGTERM, in seconds.",
+    )
+    json_output: bool = Field(default=False, description="Log lines as JSON.")
+    otlp_endpoint: HttpUrl | None = Field(
+        default=None,
+        validation_alias=AliasChoices(
+            "otlp_endpoint", "TRIPTYCH_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
+        ),
+        description="Base URL of an OpenTelemetry collector (OTLP over HTTP) that gets a trace of "
+        "each request; also $OTEL_EXPORTER_OTLP_ENDPOINT.",
+    )
+
+    @field_validator("otlp_endpoint", "public_url", mode="before")
+    @classmethod
+    def _none_if_empty(cls, value: object) -> object:
+        return None if value == "" else value
+
+    @field_validator("image_urls", mode="before")
+    @classmethod
+    def _origins(cls, value: object) -> object:
+        return tuple(map(ImageOrigin.parse, _parts(value))) if isinstance(value, str) else value
+
+    @field_validator(
+        "allowed_hosts", "cors_allow_origin", "dialects", "image_url_networks", mode="before"
+    )
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return _parts(value) if isinstance(value, str) else value
+
+    @property
+    def own_processes(self) -> int:
+        """Of this worker, for work that cannot be cancelled."""
+        wanted = self.work_processes or (os.cpu_count() or 1) + 1
+        return max(2, -(-wanted // self.workers))
+
+    @property
+    def task_limits(self) -> TaskLimits:
+        """The limits that tasks check."""
+        return TaskLimits(
+            max_input_tokens=self.max_input_tokens,
+            max_client_batch_size=self.max_client_batch_size,
+            max_best_of=self.max_best_of,
+            max_stop_sequences=self.max_stop_sequences,
+            max_prompt_images=self.max_prompt_images,
+            image=ImageLimits(max_pixels=self.max_image_pixels),
+        )
+
+
+def _parts(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip())

@@ -1,0 +1,199 @@
+"""Image recipes give the pixels of `transformers`' Pillow processors, for unusual images too."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from export.checkpoint.checkpoint import Checkpoint
+from export.checkpoint.image_recipe import image_spec
+from export.layers.vision import PixelNorm
+from inference.errors import CheckpointError, UnsupportedImage
+from inference.processing.image import decode_image, prepare_image
+
+RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "vit": ("ViT", {}),
+    "vit, rectangular, nearest": ("ViT", {"size": {"height": 40, "width": 56}, "resample": 0}),
+    "vit, one number": ("ViT", {"size": 48}),
+    "vit, crop": ("ViT", {"size": 48, "do_center_crop": True, "crop_size": 32}),
+    "vit, not normalised": ("ViT", {"do_normalize": False, "size": 30}),
+    "vit, not rescaled": ("ViT", {"do_rescale": False, "size": 30}),
+    "vit, other factor": ("ViT", {"rescale_factor": 1 / 127.5, "size": 30, "resample": 1}),
+    "deit": ("DeiT", {}),
+    "deit, no crop": ("DeiT", {"do_center_crop": False, "size": 40}),
+    "bit (DINOv2)": ("Bit", {"size": {"shortest_edge": 256}}),
+    "clip": ("CLIP", {}),
+    "clip, crop beyond the image": ("CLIP", {"size": 30, "crop_size": 45}),
+    "clip, exact": ("CLIP", {"size": {"height": 40, "width": 33}, "crop_size": 30}),
+    "levit": ("Levit", {}),
+    "levit, small": ("Levit", {"size": {"shortest_edge": 50}, "crop_size": 50}),
+    "levit, exact": ("Levit", {"size": {"height": 60, "width": 50}, "crop_size": 50}),
+    "blip": ("Blip", {"size": {"height": 64, "width": 64}}),
+    "idefics": ("Idefics", {}),
+    "idefics, older name of the size": ("Idefics", {"image_size": 48}),
+    "siglip": ("Siglip", {"resample": 2}),
+    "donut": ("Donut", {"size": {"height": 80, "width": 60}}),
+    "donut, turned": (
+        "Donut",
+        {"size": {"height": 80, "width": 60}, "do_align_long_axis": True, "resample": 3},
+    ),
+    "donut, wide, turned": (
+        "Donut",
+        {"size": {"height": 60, "width": 81}, "do_align_long_axis": True, "resample": 0},
+    ),
+    "donut, square": ("Donut", {"size": {"height": 48, "width": 48}}),
+    "perceiver": ("Perceiver", {}),
+    "perceiver, rectangular": (
+        "Perceiver",
+        {
+            "size": {"height": 40, "width": 33},
+            "crop_size": {"height": 41, "width": 60},
+            "resample": 2,
+        },
+    ),
+    "perceiver, crop beyond the image": (
+        "Perceiver",
+        {"size": {"height": 48, "width": 48}, "crop_size": {"height": 32, "width": 32}},
+    ),
+    "perceiver, no crop": (
+        "Perceiver",
+        {"do_center_crop": False, "size": {"height": 40, "width": 56}},
+    ),
+}
+
+
+def processor(kind: str, **fields: Any) -> Any:
+    module = f"transformers.models.{kind.lower()}.image_processing_pil_{kind.lower()}"
+    return getattr(import_module(module), f"{kind}ImageProcessorPil")(**fields)
+
+
+def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:
+    channels = len(Image.new(mode, (1, 1)).getbands())
+    shape = (height, width, channels) if channels > 1 else (height, width)
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8), mode)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def corpus() -> dict[str, bytes]:
+    """Title → image file."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    frames = [noise(20, 30), noise(20, 30).rotate(180)]
+    return {
+        "one pixel": encoded(noise(1, 1)),
+        "1 x 3": encoded(noise(1, 3)),
+        "3 x 1": encoded(noise(3, 1)),
+        "wide": encoded(noise(200, 9)),
+        "JPEG": encoded(noise(70, 50), "JPEG"),
+        "grayscale": encoded(noise(40, 50, "L")),
+        "grey with alpha": encoded(noise(40, 50, "LA")),
+        "alpha": encoded(noise(40, 50, "RGBA")),
+        "palette": encoded(noise(40, 50).convert("P")),
+        "palette with transparency": encoded(noise(40, 50).convert("P"), transparency=3),
+        "black and white": encoded(noise(40, 50).convert("1")),
+        "CMYK": encoded(noise(40, 50, "CMYK"), "JPEG"),
+        "rotated by EXIF": encoded(noise(40, 50), exif=exif),
+        "animated": encoded(frames[0], save_all=True, append_images=frames[1:]),
+    }
+
+
+CORPUS = corpus()
+
+
+def recipe(folder: Path, fields: dict[str, Any]) -> Any:
+    (folder / "preprocessor_config.json").write_text(json.dumps(fields))
+    return image_spec(Checkpoint(folder, "x", {}))
+
+
+def _values(processed: Any) -> Any:
+    """The one image of a processor's output; Idefics' returns the pixels alone."""
+    return (processed["pixel_values"] if isinstance(processed, Mapping) else processed)[0]
+
+
+@pytest.mark.parametrize("title", RECIPES)
+def test_pixels_are_those_of_the_processor(title: str, tmp_path: Path) -> None:
+    kind, fields = RECIPES[title]
+    spec = recipe(tmp_path, {"image_processor_type": f"{kind}ImageProcessor", **fields})
+    raw = processor(kind, **fields | {"do_rescale": False, "do_normalize": False})
+    whole = processor(kind, **fields)
+    for name, data in CORPUS.items():
+        image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+        if spec.centre is not None and int(min(spec.centre) * min(image.size)) == 0:
+            continue  # nothing is left to be resized: see below
+        ours = prepare_image(decode_image(data), spec)
+        options = {"return_tensors": "np", "do_convert_rgb": True}
+        pixels = _values(raw(image, **options))
+        np.testing.assert_array_equal(ours, pixels.transpose(1, 2, 0), err_msg=name)
+        values = _values(whole(image, **options))
+        given = PixelNorm(spec)(torch.from_numpy(ours.copy())[None])[0].numpy()
+        np.testing.assert_allclose(given, values, atol=2e-6 * np.abs(values).max(), err_msg=name)
+
+
+def test_image_of_which_the_crop_leaves_nothing_is_refused(tmp_path: Path) -> None:
+    spec = recipe(tmp_path, {"image_processor_type": "PerceiverImageProcessor"})
+    with pytest.raises(UnsupportedImage, match="1x3 is too small"):
+        prepare_image(decode_image(CORPUS["1 x 3"]), spec)
+
+
+def test_older_donut_gives_width_and_height(tmp_path: Path) -> None:
+    spec = recipe(tmp_path, {"feature_extractor_type": "DonutFeatureExtractor", "size": [60, 80]})
+    assert (spec.resize, spec.size) == ("fit", (80, 60))
+
+
+def test_image_that_fits_with_no_pixels_is_refused(tmp_path: Path) -> None:
+    fields = {"image_processor_type": "DonutImageProcessor", "size": {"height": 8, "width": 6}}
+    with pytest.raises(UnsupportedImage, match="too extreme"):
+        prepare_image(decode_image(CORPUS["wide"]), recipe(tmp_path, fields))
+
+
+@pytest.mark.parametrize("title", RECIPES)
+def test_saved_processor_is_read_as_its_class(title: str, tmp_path: Path) -> None:
+    """`transformers` writes every default out; a file from a hub may leave them out."""
+    kind, fields = RECIPES[title]
+    short = recipe(tmp_path, {"image_processor_type": f"{kind}ImageProcessor", **fields})
+    processor(kind, **fields).save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "preprocessor_config.json").read_text())
+    assert recipe(tmp_path, saved) == short
+
+
+@pytest.mark.parametrize("name", ["ViTFeatureExtractor", "ViTImageProcessorFast"])
+def test_older_and_faster_classes_have_the_same_recipe(name: str, tmp_path: Path) -> None:
+    assert recipe(tmp_path, {"feature_extractor_type": name}) == recipe(
+        tmp_path, {"image_processor_type": "ViTImageProcessor"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("ViT", {"do_resize": False}, "do_resize = false"),
+        ("ViT", {"do_pad": True}, "do_pad = true"),
+        ("CLIP", {"do_center_crop": False}, "needs do_center_crop"),
+        ("ViT", {"size": {"longest_edge": 9}}, "size = .* is not supported"),
+        ("ViT", {"resample": 9}, "resample must be"),
+        ("ViT", {"image_std": [0.5]}, "image_std must hold three"),
+        ("Donut", {"do_pad": False}, "do_pad = false"),
+        ("Donut", {"do_thumbnail": False}, "do_thumbnail = false"),
+        ("Donut", {"do_center_crop": True, "crop_size": 9}, "do_center_crop = true"),
+        ("Beit", {}, "BeitImageProcessor is not supported"),
+    ],
+)
+def test_recipe_that_cannot_be_followed_is_refused(
+    kind: str, change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        recipe(tmp_path, {"image_processor_type": f"{kind}ImageProcessor", **change})

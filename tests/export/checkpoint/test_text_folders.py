@@ -1,0 +1,144 @@
+"""Tokenizers and languages of text-to-text folders, beside the classes of `transformers`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.tokenizer.languages import aliases, prefix_section, token_section, translation_prefixes
+from export.tokenizer.tokenizer import fast_tokenizer
+from inference.bundle.manifest import TokenizerSpec
+from inference.errors import CheckpointError
+from inference.processing.text import FastTokenizer, SentencePiecePair
+from inference.processing.tokenizer import Tokenizer
+from inference.tasks.translation.languages import LanguageTokens, token_direction
+from tests.export.checkpoint.text_folders import KINDS, NASTY, SENTENCES, write
+
+Folders = Callable[[str], tuple[Any, Checkpoint]]
+LANGUAGES = {
+    "mbart-50": ("de_DE", "fr_XX", "de", "fra"),
+    "nllb": ("deu_Latn", "fra_Latn", "de", "fra"),
+    "m2m100": ("de", "fr", "deu", "fra"),
+}
+"""Kind → own codes of a source and a target, and other spellings."""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """Kind → its tokenizer of `transformers`, and the folder that both were saved to."""
+
+    @cache
+    def build(kind: str) -> tuple[Any, Checkpoint]:
+        folder = tmp_path_factory.mktemp(kind)
+        return write(kind, folder)[0], open_checkpoint(str(folder))
+
+    return build
+
+
+def _ours(checkpoint: Checkpoint) -> tuple[TokenizerSpec, Tokenizer]:
+    spec, _ = fast_tokenizer(checkpoint)
+    kind = FastTokenizer if spec.kind == "tokenizers" else SentencePiecePair
+    return spec, kind(spec, checkpoint.folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_and_texts_are_those_of_transformers(kind: str, folders: Folders) -> None:
+    theirs, checkpoint = folders(kind)
+    spec, ours = _ours(checkpoint)
+    assert (spec.pad_token_id, spec.eos_token_id) == (theirs.pad_token_id, theirs.eos_token_id)
+    for text in NASTY:
+        ids = theirs(text, add_special_tokens=False).input_ids
+        assert ours.encode(text, add_special_tokens=False) == ids
+        ended = [theirs.eos_token_id, *ids, theirs.eos_token_id]
+        assert ours.decode(ended) == theirs.decode(ended, skip_special_tokens=True)
+        streamed = ours.detokenizer()
+        pieces = [streamed.add([token]) for token in ended]
+        assert "".join([*pieces, streamed.finish()]) == ours.decode(ended)
+    if kind not in LANGUAGES:
+        assert ours.encode(SENTENCES[0]) == theirs(SENTENCES[0]).input_ids
+
+
+@pytest.mark.parametrize("kind", LANGUAGES)
+def test_language_tokens_stand_where_transformers_puts_them(kind: str, folders: Folders) -> None:
+    theirs, checkpoint = folders(kind)
+    spec, ours = _ours(checkpoint)
+    tokens = LanguageTokens.model_validate(token_section(None, checkpoint)["tokens"])
+    source, target, *others = LANGUAGES[kind]
+    theirs.src_lang = source
+    wanted = (
+        theirs._build_translation_inputs(SENTENCES[2], None, src_lang=source, tgt_lang=target)
+        if kind != "m2m100"
+        else theirs._build_translation_inputs(SENTENCES[2], src_lang=source, tgt_lang=target)
+    )
+    assert spec.eos_token_id is not None
+    for asked in ((source, target), others):
+        way = token_direction(tokens, *asked, spec.eos_token_id, "it")
+        own = ours.encode(SENTENCES[2], add_special_tokens=False)
+        assert [*way.before, *own, *way.behind] == wanted["input_ids"]
+        assert way.forced_bos_token_id == wanted["forced_bos_token_id"]
+
+
+def test_legacy_nllb_reads_the_language_behind_the_text(folders: Folders, tmp_path: Path) -> None:
+    theirs, checkpoint = folders("nllb")
+    for file in checkpoint.folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    settings = checkpoint.json("tokenizer_config.json") | {"legacy_behaviour": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    legacy = type(theirs).from_pretrained(tmp_path)
+    tokens = token_section(None, open_checkpoint(str(tmp_path)))["tokens"]
+    assert tokens["place"] == "behind"
+    assert "target" not in tokens
+    assert legacy("x").input_ids[-1] == tokens["codes"]["eng_Latn"]
+
+
+def test_first_mbart_starts_from_its_one_target(folders: Folders, tmp_path: Path) -> None:
+    _, checkpoint = folders("mbart-50")
+    for file in checkpoint.folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    settings = checkpoint.json("tokenizer_config.json") | {"tokenizer_class": "MBartTokenizer"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    start = token_section(None, checkpoint)["tokens"]["codes"]["ro_RO"]
+    (tmp_path / "generation_config.json").write_text(json.dumps({"decoder_start_token_id": start}))
+    tokens = token_section(None, open_checkpoint(str(tmp_path)))["tokens"]
+    assert (tokens["place"], tokens["target"]) == ("behind", "ro_RO")
+
+
+def test_tokenizer_without_languages_is_refused(folders: Folders) -> None:
+    _, checkpoint = folders("bart")
+    with pytest.raises(CheckpointError, match="no language tokens"):
+        token_section(None, checkpoint)
+
+
+def test_language_beyond_the_networks_table_is_refused(folders: Folders) -> None:
+    _, checkpoint = folders("nllb")
+    small = Checkpoint(checkpoint.folder, "x", {**checkpoint.config, "vocab_size": 300})
+    with pytest.raises(CheckpointError, match="no row for the token of"):
+        token_section(None, small)
+
+
+def test_prefixes_are_read_from_the_configuration(folders: Folders) -> None:
+    _, checkpoint = folders("t5")
+    assert prefix_section(None, checkpoint) == {
+        "languages": (("en", "de"), ("en", "fr")),
+        "prefixes": {
+            "en-de": "translate English to German: ",
+            "en-fr": "translate English to French: ",
+        },
+    }
+    assert translation_prefixes({"task_specific_params": None}) == {}
+
+
+def test_iso_codes_name_every_spelling_of_a_language() -> None:
+    found = aliases(["eng_Latn", "zho_Hans", "zho_Hant", "arb_Arab", "ast_Latn", "azj_Latn"])
+    assert found["en"] == found["eng"] == ("eng_Latn",)
+    assert found["zh"] == found["zho"] == ("zho_Hans", "zho_Hant")
+    assert found["ar"] == ("arb_Arab",)
+    assert found["ast"] == ("ast_Latn",)
+    assert found["az"] == found["azj"] == ("azj_Latn",)
+    assert aliases(["en", "zh"]) == {"cmn": ("zh",), "eng": ("en",), "zho": ("zh",)}

@@ -1,0 +1,156 @@
+"""A checkpoint's chat template: exported, and equal to `transformers` from messages to text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from benchmarks.local_model import LocalModel
+from export.architecture import Graphs
+from export.checkpoint.checkpoint import Checkpoint, load, open_checkpoint
+from export.decoder_graphs.chat_section import chat_section
+from export.parity.torch_runner import TorchRunner
+from export.pipeline.manifest import Request, build_manifest, preprocessing
+from export.registry import architecture
+from inference.bundle.manifest import Bundle
+from inference.errors import CheckpointError
+from inference.tasks.chat import TASK
+from inference.tasks.shared.limits import TaskLimits
+from tests.export.tokenizer.chat_tokenizer import TEMPLATE, chat_tokenizer
+from tests.export.twins import make_twin
+from triptych.tasks.chat import ChatMessage, ChatRequest
+
+CHATS = [
+    [("user", "abba")],
+    [("user", "ab ba"), ("assistant", "caba"), ("user", "a<|assistant|>b</s>")],
+]
+NEW_TOKENS = 10
+CONTENT = "{{ messages[0].content }}"
+NEW = "new é " + CONTENT
+Folder = Callable[..., Path]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    def make(**settings: Any) -> Path:
+        make_twin("llama", "odd", tmp_path)
+        chat_tokenizer().save(str(tmp_path / "tokenizer.json"))
+        values = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": "<s>",
+            "eos_token": {"__type": "AddedToken", "content": "</s>", "special": True},
+            "pad_token": "<pad>",
+            **settings,
+        }
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
+        return tmp_path
+
+    return make
+
+
+def _manifest(folder: Path, task: str | None = None) -> tuple[Bundle, Graphs]:
+    checkpoint = open_checkpoint(str(folder))
+    declared = architecture("llama")
+    config = declared.read_config(checkpoint.config)
+    network = declared.build(config).eval()
+    load(network, checkpoint, declared.rename(config))
+    graphs = declared.graphs(network, None)
+    prepared = preprocessing(declared, checkpoint)
+    manifest, _ = build_manifest(
+        Request("chatty", task), 1, declared, checkpoint, network, graphs, prepared
+    )
+    return Bundle(folder, manifest), graphs
+
+
+@pytest.mark.parametrize("chat", CHATS, ids=["one message", "special tokens written out"])
+def test_answer_is_that_of_transformers(chat: list[tuple[str, str]], folder: Folder) -> None:
+    source = folder(chat_template=TEMPLATE)
+    bundle, graphs = _manifest(source)
+    assert list(bundle.manifest.tasks) == ["generate", "chat"]
+    local = LocalModel(bundle, TorchRunner(graphs, bundle.manifest), {})
+    messages = [ChatMessage(role=role, content=content) for role, content in chat]
+    request = ChatRequest(messages=messages, max_new_tokens=NEW_TOKENS)
+    plan = TASK.prepare(request, (), local.model, TaskLimits())
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(source)
+    ids = tokenizer.apply_chat_template(
+        [message.model_dump() for message in messages],
+        add_generation_prompt=True,
+        return_tensors="pt",
+        return_dict=True,
+    )["input_ids"]
+    assert plan.calls[0].inputs["prompt_ids"].tolist() == ids[0].tolist()
+    model = LlamaForCausalLM.from_pretrained(source)
+    with torch.no_grad():
+        output = model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS
+        )
+    want = tokenizer.decode(output[0, ids.shape[1] :], skip_special_tokens=True)
+    (item,) = plan.finish(local.answer(plan.calls)).data
+    assert item.text == want
+
+
+def _section(folder: Path) -> Any:
+    return chat_section(torch.nn.Identity(), Checkpoint(folder, "x", {}))
+
+
+def test_template_in_its_own_file_wins(folder: Folder) -> None:
+    source = folder(chat_template=CONTENT)
+    (source / "chat_template.jinja").write_text(NEW, encoding="utf-8")
+    assert _section(source)["template"] == NEW
+    assert PreTrainedTokenizerFast.from_pretrained(source).get_chat_template() == NEW
+
+
+def test_default_one_of_several_templates_is_taken(folder: Folder) -> None:
+    named = [
+        {"name": "tool_use", "template": "tools " + CONTENT},
+        {"name": "default", "template": CONTENT},
+    ]
+    source = folder(chat_template=named)
+    assert _section(source)["template"] == CONTENT
+    assert PreTrainedTokenizerFast.from_pretrained(source).get_chat_template() == CONTENT
+    assert _section(folder(chat_template=named[:1])) is None
+
+
+def test_special_tokens_are_those_that_transformers_gives_a_template(folder: Folder) -> None:
+    source = folder(chat_template=CONTENT)
+    theirs = PreTrainedTokenizerFast.from_pretrained(source).special_tokens_map
+    assert _section(source)["special_tokens"] == theirs
+
+
+def test_checkpoint_without_a_template_serves_generate_alone(folder: Folder) -> None:
+    source = folder()
+    bundle, _ = _manifest(source)
+    assert list(bundle.manifest.tasks) == ["generate"]
+    with pytest.raises(CheckpointError, match="lacks what 'chat' needs"):
+        _manifest(source, "chat")
+
+
+def test_damaged_template_is_refused(folder: Folder) -> None:
+    with pytest.raises(CheckpointError, match="it does not compile: Unexpected end"):
+        _manifest(folder(chat_template="{% for m in messages %}"))
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('a system message\nis missing') }}", "a system message is missing"),
+        ("{{ messages[0].content | tojson(indent=nothing.at.all) }}", "'nothing' is undefined"),
+        ("{% for i in range(9999) %}{% for i in range(9999) %}{% endfor %}{% endfor %}", "steps"),
+        ("{% for m in messages %}{{ 'x' * 200000 }}{{ m.content }}{% endfor %}", "200000"),
+        ("{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}"
+         "{% endfor %}", "leaves out what the one message"),
+    ],
+    ids=["refuses it", "undefined", "endless", "too long", "expects parts"],
+)  # fmt: skip
+def test_template_that_fails_for_the_simplest_conversation_is_refused(
+    template: str, reason: str, folder: Folder
+) -> None:
+    with pytest.raises(CheckpointError, match=f"cannot be used: .*{reason}.*export the model with"):
+        _section(folder(chat_template=template))

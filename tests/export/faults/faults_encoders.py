@@ -1,0 +1,315 @@
+"""Mistakes that a port of a text encoder, its head or its pooling can make; see `faults.py`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+
+from export.layers import attention, disentangled, scores
+from export.layers.relative import RelativePositions
+from export.models import albert, deberta, roberta, xlnet
+from export.text_encoders import pooling
+from export.text_encoders.pooling import PoolingMode, last
+from tests.export.faults.faults import Fault, change, swap_modules
+
+
+def _everything(lengths: Tensor, size: int) -> Tensor:
+    """A mask that hides no padding."""
+    return scores.within(torch.full_like(lengths, size), size)
+
+
+def _sees_padding(module: Any) -> Fault:
+    return lambda net: patch.object(module, "within", _everything)
+
+
+def _set(owner: Callable[[Any], Any], name: str, value: Any) -> Fault:
+    """Another value of an attribute of a part of the network."""
+    return change(lambda net: setattr(owner(net), name, value))
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+def _roll(table: nn.Embedding) -> None:
+    table.weight.copy_(table.weight.roll(1, 0))
+
+
+def _counted_from_zero(token_ids: Tensor, pad_token: int) -> Tensor:
+    counted = (token_ids != pad_token).long()
+    return counted.cumsum(dim=1) * counted - counted
+
+
+def _with_padding_counted(token_ids: Tensor, pad_token: int) -> Tensor:
+    return torch.arange(token_ids.shape[1]).expand_as(token_ids) + pad_token + 1
+
+
+BERT: dict[str, Fault] = {
+    "segments are ignored": change(
+        lambda net: net.encoder.segments.weight.copy_(
+            net.encoder.segments.weight[:1].expand_as(net.encoder.segments.weight)
+        )
+    ),
+    "positions are off by one": change(lambda net: _roll(net.encoder.positions)),
+    "padding is attended to": _sees_padding(attention),
+    "norms are in front": change(
+        lambda net: [setattr(block, "is_norm_first", True) for block in net.encoder.blocks]
+    ),
+    "masked words lack the activation": _set(lambda net: net.masked, "activation", _as_it_is),
+    "masked words have another epsilon": _set(lambda net: net.masked.norm, "eps", 0.05),
+    "the bias of the vocabulary is dropped": change(lambda net: net.masked.output.bias.zero_()),
+    "sentences lack the activation": _set(lambda net: net.classifier, "activation", _as_it_is),
+    "sentences are read from the last token": _set(lambda net: net.classifier, "pool", last),
+    "is_next and not_next are swapped": change(
+        lambda net: net.classifier.output.weight.copy_(net.classifier.output.weight.flip(0))
+    ),
+}
+POOLED: dict[str, Fault] = {
+    "padding is pooled": _sees_padding(pooling),
+    "vectors are not normalised": _set(lambda net: net.pooling, "layers", nn.Sequential()),
+    "the first token is the text": _set(lambda net: net.pooling, "modes", (PoolingMode.CLS,)),
+    "the largest values are the text": _set(lambda net: net.pooling, "modes", (PoolingMode.MAX,)),
+}
+TAGS: dict[str, Fault] = {
+    "the tagger lacks its bias": change(lambda net: net.tagger.bias.zero_()),
+    "tags are one label off": change(
+        lambda net: net.tagger.weight.copy_(net.tagger.weight.roll(1, 0))
+    ),
+}
+ROBERTA: dict[str, Fault] = {
+    "the offset of positions is forgotten": lambda net: patch.object(
+        roberta, "count_positions", _counted_from_zero
+    ),
+    "padding tokens are counted": lambda net: patch.object(
+        roberta, "count_positions", _with_padding_counted
+    ),
+    "the constant segment is forgotten": change(lambda net: net.encoder.segments.weight.zero_()),
+}
+ROBERTA_MASKED: dict[str, Fault] = {
+    "masked words have the layers' activation": _set(
+        lambda net: net.masked, "activation", torch.relu
+    ),
+}
+DISTILBERT_CLASSES: dict[str, Fault] = {
+    "classes have BERT's tanh": _set(lambda net: net.classifier, "activation", torch.tanh),
+}
+
+
+def _own_group(encoder: albert.Encoder, layer: int) -> nn.ModuleList:
+    """The weights of the first layer, and others for each further one."""
+    group = copy.deepcopy(encoder.groups[0])
+    assert isinstance(group, nn.ModuleList)
+    with torch.no_grad():
+        for parameter in group.parameters():
+            parameter.add_(0.1 * layer)
+    return group
+
+
+def _in_turn(encoder: albert.Encoder, layer: int) -> nn.ModuleList:
+    group = encoder.groups[layer % len(encoder.groups)]
+    assert isinstance(group, nn.ModuleList)
+    return group
+
+
+ALBERT: dict[str, Fault] = {
+    "layers do not share their weights": lambda net: patch.object(
+        albert.Encoder, "group", _own_group
+    ),
+    "a shared layer runs once": _set(lambda net: net.encoder, "layers", 1),
+    "embeddings are widened without a bias": change(lambda net: net.encoder.widen.bias.zero_()),
+}
+ALBERT_GROUPS: dict[str, Fault] = {
+    "groups take turns": lambda net: patch.object(albert.Encoder, "group", _in_turn),
+}
+_bucket = RelativePositions.bucket
+MPNET: dict[str, Fault] = {
+    "distances have the other sign": lambda net: patch.object(
+        RelativePositions, "bucket", lambda positions, distance: _bucket(positions, -distance)
+    ),
+    "distances have one direction": _set(
+        lambda net: net.encoder.relative, "is_bidirectional", False
+    ),
+    "distances are ignored": change(lambda net: net.encoder.relative.bias.weight.zero_()),
+    "positions are counted from zero": ROBERTA["the offset of positions is forgotten"],
+}
+
+
+def _relative(
+    action: Callable[[disentangled.DisentangledAttention, Tensor, Tensor], Tensor | None],
+) -> Fault:
+    return lambda net: patch.object(disentangled.DisentangledAttention, "relative_scores", action)
+
+
+_scores = disentangled.DisentangledAttention.relative_scores
+
+
+def _transposed(layer: disentangled.DisentangledAttention, query: Tensor, key: Tensor) -> Tensor:
+    found = _scores(layer, query, key)
+    assert found is not None
+    return found.transpose(-1, -2)
+
+
+def _scaled_for_contents(net: Any) -> None:
+    for block in net.encoder.blocks:
+        block.attention.heads = replace(block.attention.heads, scale=None)
+
+
+def _only(**fields: bool) -> Fault:
+    def action(net: Any) -> None:
+        for block in net.encoder.blocks:
+            block.attention.distances = replace(block.attention.distances, **fields)
+
+    return change(action)
+
+
+def _linear_buckets(net: Any) -> None:
+    table = net.encoder.blocks[0].attention.table
+    apart = torch.arange(1 - table.positions, table.positions)
+    span = table.distances.span
+    table.bucket.copy_((apart + span).clamp(0, 2 * span - 1))
+
+
+DEBERTA: dict[str, Fault] = {
+    "c2p and p2c are swapped": _relative(lambda layer, query, key: _scores(layer, key, query)),
+    "scores of distances are transposed": _relative(_transposed),
+    "p2c is left out": _only(position_to_content=False),
+    "c2p is left out": _only(content_to_position=False),
+    "far distances do not share buckets": change(_linear_buckets),
+    "distances have the other sign": change(
+        lambda net: net.encoder.blocks[0].attention.table.bucket.copy_(
+            net.encoder.blocks[0].attention.table.bucket.flip(0)
+        )
+    ),
+    "scores are scaled as if contents were all": change(_scaled_for_contents),
+    "distances are not normalised": lambda net: patch.object(
+        disentangled.DistanceTable, "vectors", lambda table: table.table.weight
+    ),
+}
+DEBERTA_V2: dict[str, Fault] = {
+    "padding is a neighbour of the last token": lambda net: patch.object(
+        deberta, "within", lambda lengths, size: _everything(lengths, size)
+    ),
+    "the convolution is left out": lambda net: patch.object(
+        deberta.ConvolutionLayer, "forward", lambda layer, embedded, x, lengths: layer.norm(x)
+    ),
+}
+_xlnet_scores = xlnet.RelativeAttention.relative_scores
+XLNET: dict[str, Fault] = {
+    "segments are ignored": lambda net: patch.object(
+        xlnet.RelativeAttention,
+        "relative_scores",
+        lambda layer, query, distances, differ: _xlnet_scores(
+            layer, query, distances, torch.zeros_like(differ)
+        ),
+    ),
+    "distances have the other sign": lambda net: patch.object(
+        xlnet.RelativeAttention,
+        "relative_scores",
+        lambda layer, query, distances, differ: _xlnet_scores(
+            layer, query, distances.flip(0), differ
+        ),
+    ),
+    "distances are not clamped": _set(lambda net: net.encoder, "clamp", 0),
+    "queries of contents lack their bias": change(
+        lambda net: net.encoder.blocks[0].attention.content_bias.zero_()
+    ),
+    "biases of contents and distances are swapped": change(
+        lambda net: net.encoder.blocks[0].attention.content_bias.copy_(
+            net.encoder.blocks[0].attention.position_bias
+        )
+    ),
+    "padding is attended to": _sees_padding(xlnet),
+}
+XLNET_CLASSES: dict[str, Fault] = {
+    "classes are read from the first token": _set(
+        lambda net: net.classifier, "pool", pooling.first
+    ),
+}
+
+
+def _heads(**fields: Any) -> Fault:
+    """Other fields of the heads of layers with a window."""
+
+    def action(net: Any) -> None:
+        for block in net.encoder.blocks:
+            if block.attention.heads.window is not None:
+                block.attention.heads = replace(block.attention.heads, **fields)
+
+    return change(action)
+
+
+def _one_rotation(net: Any) -> None:
+    kinds = {block.attention.heads.window: block.attention.heads for block in net.encoder.blocks}
+    for block in net.encoder.blocks:
+        block.attention.heads = replace(block.attention.heads, rotary=kinds[None].rotary)
+
+
+def _gates_exchanged(net: Any) -> None:
+    for block in net.encoder.blocks:
+        swap_modules(block.mlp, "gate", "up")
+
+
+ELECTRA: dict[str, Fault] = {
+    "embeddings are projected without a bias": change(lambda net: net.encoder.project.bias.zero_()),
+    "the constant segment is forgotten": change(lambda net: net.encoder.segments.weight.zero_()),
+}
+ELECTRA_MASKED: dict[str, Fault] = {
+    "masked words have the layers' activation": _set(
+        lambda net: net.masked, "activation", torch.relu
+    ),
+}
+ELECTRA_CLASSES: dict[str, Fault] = {
+    "classes have BERT's tanh": _set(lambda net: net.classifier, "activation", torch.tanh),
+}
+MODERNBERT: dict[str, Fault] = {
+    "windows are one position wider": _heads(window=4),
+    "windows are one position narrower": _heads(window=2),
+    "every layer sees everything": _heads(window=None),
+    "all layers rotate by one base": change(_one_rotation),
+    "positions are ignored": _heads(rotary=None),
+    "gates are exchanged": change(_gates_exchanged),
+    "the first layer has a norm before attention": change(
+        lambda net: setattr(net.encoder.blocks[0], "attention_norm", nn.LayerNorm(30))
+    ),
+    "the last norm is left out": _set(lambda net: net.encoder, "final_norm", nn.Identity()),
+    "padding is attended to": _sees_padding(attention),
+}
+MODERNBERT_MASKED: dict[str, Fault] = {
+    "masked words lack the norm": _set(lambda net: net.masked, "norm", nn.Identity()),
+    "masked words have the layers' activation": _set(
+        lambda net: net.masked, "activation", torch.relu
+    ),
+}
+MODERNBERT_RELEVANCE: dict[str, Fault] = {
+    "relevance is read from the first token": _set(
+        lambda net: net.classifier, "pool", pooling.first
+    ),
+}
+FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
+    ("bert", "odd"): BERT,
+    ("bert", "plain"): POOLED,
+    ("bert", "tags"): TAGS,
+    ("roberta", "odd"): ROBERTA,
+    ("roberta", "masked"): ROBERTA_MASKED,
+    ("distilbert", "classes"): DISTILBERT_CLASSES,
+    ("albert", "odd"): ALBERT,
+    ("albert", "groups"): ALBERT_GROUPS,
+    ("mpnet", "odd"): MPNET,
+    ("electra", "odd"): ELECTRA,
+    ("electra", "masked"): ELECTRA_MASKED,
+    ("electra", "classes"): ELECTRA_CLASSES,
+    ("modernbert", "odd"): MODERNBERT,
+    ("modernbert", "masked"): MODERNBERT_MASKED,
+    ("modernbert", "relevance"): MODERNBERT_RELEVANCE,
+    ("deberta-v2", "odd"): DEBERTA,
+    ("deberta-v2", "v2"): DEBERTA_V2,
+    ("xlnet", "odd"): XLNET,
+    ("xlnet", "classes"): XLNET_CLASSES,
+}
+"""(Architecture, configuration) → title → fault."""

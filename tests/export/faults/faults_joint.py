@@ -1,0 +1,258 @@
+"""Mistakes that a port of an image-and-text model can make, one at a time; see `faults.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.layers import attention
+from export.layers.attention import CachedAttention, CrossAttention
+from export.layers.heads import KeyValue
+from export.layers.scores import attend
+from export.models import clip, git, siglip
+from export.models.bert_decoder import BertDecoder
+from export.models.trocr import LearnedPositions, SinusoidalPositions
+from tests.export.faults.faults import Fault
+
+
+class _Planted:
+    """A change to the network itself; nothing to undo, the network is a copy."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _change(action: Callable[[Any], object]) -> Fault:
+    def plant(network: Any) -> _Planted:
+        with torch.no_grad():
+            action(network)
+        return _Planted()
+
+    return plant
+
+
+def _swap_modules(owner: Any, first: str, second: str) -> None:
+    held = getattr(owner, first)
+    setattr(owner, first, getattr(owner, second))
+    setattr(owner, second, held)
+
+
+def _first_position(tower: siglip.TextTower, token_ids: Tensor) -> Tensor:
+    x = tower.tokens(token_ids) + tower.positions
+    for block in tower.blocks:
+        x = block(x)
+    return functional.normalize(tower.projection(tower.norm(x[:, 0])), dim=-1)
+
+
+def _pooled_backwards(pooling: siglip.AttentionPooling, patches: Tensor) -> Tensor:
+    query = pooling.query.expand(patches.shape[0], -1, -1)
+    pooled = pooling.attention(patches[:, :1], pooling.attention.project_kv(query))
+    return (pooled + pooling.mlp(pooling.norm(pooled))).squeeze(1)
+
+
+def _without_residual(pooling: siglip.AttentionPooling, patches: Tensor) -> Tensor:
+    query = pooling.query.expand(patches.shape[0], -1, -1)
+    pooled = pooling.attention(query, pooling.attention.project_kv(patches))
+    return pooling.mlp(pooling.norm(pooled)).squeeze(1)
+
+
+def _normed_last(tower: siglip.ImageTower, pixels: Tensor) -> Tensor:
+    x = tower.patches(tower.pixel_norm(pixels)) + tower.positions
+    for block in tower.blocks:
+        x = block(x)
+    return functional.normalize(tower.norm(tower.pooling(x)), dim=-1)
+
+
+def _causal_prefix(own: CachedAttention, x: Tensor) -> tuple[Tensor, KeyValue]:
+    size = x.shape[1]
+    query, key, value = (own.split(part(x)) for part in (own.query, own.key, own.value))
+    earlier = torch.ones(size, size, dtype=torch.bool).tril()
+    room = own.heads.cache_width - own.heads.width
+    cached = [functional.pad(part, (0, room)) for part in (key, value)]
+    mixed = own.join(attend(own.heads, query, key, value, earlier))
+    return own.out(mixed), (cached[0], cached[1])
+
+
+def _attend_to_itself(heads: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> Tensor:
+    if query.shape[2] == key.shape[2] == 17:
+        return value
+    return attend(heads, query, key, value, *rest)
+
+
+def _with_positions(own: git.TextDecoder, x: Tensor) -> list[KeyValue]:
+    return _READ_PREFIX(own, x + own.positions.weight[: x.shape[1]])
+
+
+_HIDDEN = clip.VisionTransformer.hidden
+_READ_PREFIX = git.TextDecoder.read_prefix
+_POSITIONS = BertDecoder.embed
+_PROJECT = CrossAttention.project_kv
+_LEARNED, _SINES = LearnedPositions.places, SinusoidalPositions.places
+
+BERT_DECODER: dict[str, Fault] = {
+    "the segment's vector is forgotten": _change(
+        lambda net: net.decoder.segments.weight[0].zero_()
+    ),
+    "the second segment is taken": _change(
+        lambda net: net.decoder.segments.weight.copy_(net.decoder.segments.weight.flip(0))
+    ),
+    "the output transformation is skipped": _change(
+        lambda net: setattr(net.decoder, "transform", nn.Identity())
+    ),
+    "the output has no bias": _change(lambda net: net.decoder.output_bias.zero_()),
+    "norms are in front": _change(
+        lambda net: [setattr(block, "is_norm_first", True) for block in net.decoder.blocks]
+    ),
+    "norms of attention and cross-attention are swapped": _change(
+        lambda net: _swap_modules(net.decoder.blocks[0], "attention_norm", "cross_norm")
+    ),
+    "positions are counted from 1": lambda net: patch.object(
+        BertDecoder, "embed", lambda own, tokens, places: _POSITIONS(own, tokens, places + 1)
+    ),
+    "the projection to the decoder's width has no bias": _change(
+        lambda net: net.encoder.projection.bias.zero_()
+    ),
+}
+
+ROBERTA_DECODER: dict[str, Fault] = {
+    "positions are counted from 0": _change(lambda net: setattr(net.decoder, "first_position", 0)),
+    "positions ignore the padding token's row": _change(
+        lambda net: setattr(net.decoder, "first_position", 2)
+    ),
+    "the head has the blocks' activation": _change(
+        lambda net: setattr(net.decoder.transform, "activation", torch.relu)
+    ),
+}
+
+TROCR: dict[str, Fault] = {
+    "positions have no offset": lambda net: patch.object(
+        LearnedPositions, "places", lambda own, tokens, places: _LEARNED(own, tokens, places - 2)
+    ),
+    "the embedding's norm is missing": _change(
+        lambda net: setattr(net.decoder, "embedding_norm", nn.Identity())
+    ),
+    "norms are in front": BERT_DECODER["norms are in front"],
+    "cross keys and values are swapped": _change(
+        lambda net: _swap_modules(net.decoder.blocks[1].cross, "key", "value")
+    ),
+}
+
+TROCR_SINES: dict[str, Fault] = {
+    "the embedding scale is forgotten": _change(
+        lambda net: setattr(net.decoder, "embedding_scale", 1.0)
+    ),
+    "positions begin at the padding's row": lambda net: patch.object(
+        SinusoidalPositions, "places", lambda own, tokens, places: _SINES(own, tokens, places - 1)
+    ),
+    "sines and cosines are interleaved": _change(
+        lambda net: net.decoder.positions.table.copy_(
+            net.decoder.positions.table.unflatten(1, (2, -1)).mT.flatten(1)
+        )
+    ),
+}
+
+DONUT: dict[str, Fault] = {
+    "the image's vectors are normalised": _change(
+        lambda net: setattr(
+            net.encoder.network, "norm", nn.LayerNorm(net.encoder.network.config.width)
+        )
+    ),
+    "the embedding scale is forgotten": _change(
+        lambda net: setattr(net.decoder.embedding, "scale", 1.0)
+    ),
+    "positions have no offset": _change(
+        lambda net: setattr(net.decoder.embedding.positions, "offset", 0)
+    ),
+    "the last norm is missing": _change(lambda net: setattr(net.decoder, "norm", nn.Identity())),
+    "norms are behind": _change(
+        lambda net: [setattr(block, "is_norm_first", False) for block in net.decoder.blocks]
+    ),
+    "cross keys and values are swapped": TROCR["cross keys and values are swapped"],
+}
+
+BLIP: dict[str, Fault] = {
+    "image queries and keys are swapped": _change(
+        lambda net: _swap_modules(net.encoder.blocks[0].attention, "query", "key")
+    ),
+    "the image's norm is missing": _change(lambda net: setattr(net.encoder, "norm", nn.Identity())),
+    "the image's first token is left out of cross-attention": lambda net: patch.object(
+        CrossAttention,
+        "project_kv",
+        lambda own, source: _PROJECT(own, torch.cat([source[:, 1:], source[:, -1:]], dim=1)),
+    ),
+    "the output transformation is skipped": BERT_DECODER["the output transformation is skipped"],
+    "the output has no bias": BERT_DECODER["the output has no bias"],
+    "norms are in front": BERT_DECODER["norms are in front"],
+    "positions are counted from 1": BERT_DECODER["positions are counted from 1"],
+}
+
+SIGLIP: dict[str, Fault] = {
+    "the first text position is pooled": lambda net: patch.object(
+        siglip.TextTower, "forward", _first_position
+    ),
+    "texts are causal": _change(
+        lambda net: [setattr(block.attention, "is_causal", True) for block in net.text.blocks]
+    ),
+    "the text's head has no bias": _change(lambda net: net.text.projection.bias.zero_()),
+    "patches query the learned vector": lambda net: patch.object(
+        siglip.AttentionPooling, "forward", _pooled_backwards
+    ),
+    "the pooling's MLP has no residual": lambda net: patch.object(
+        siglip.AttentionPooling, "forward", _without_residual
+    ),
+    "keys and values of the pooling are swapped": _change(
+        lambda net: _swap_modules(net.image.pooling.attention, "key", "value")
+    ),
+    "the image's norm comes behind the pooling": lambda net: patch.object(
+        siglip.ImageTower, "forward", _normed_last
+    ),
+    "patches are averaged": lambda net: patch.object(
+        siglip.AttentionPooling, "forward", lambda own, patches: patches.mean(dim=1)
+    ),
+}
+
+GIT: dict[str, Fault] = {
+    "image tokens are read causally": lambda net: patch.object(
+        CachedAttention, "read_prefix", _causal_prefix
+    ),
+    "image tokens do not read each other": lambda net: patch.object(
+        attention, "attend", _attend_to_itself
+    ),
+    "text is counted behind the image": _change(lambda net: setattr(net.decoder, "prefix", 9)),
+    "image tokens get text positions": lambda net: patch.object(
+        git.TextDecoder, "read_prefix", _with_positions
+    ),
+    "the class token is left out": lambda net: patch.object(
+        clip.VisionTransformer,
+        "hidden",
+        lambda own, pixels: _HIDDEN(own, pixels).index_fill(1, torch.tensor([0]), 0.0),
+    ),
+    "the projection's norm is missing": _change(
+        lambda net: setattr(net.encoder, "projection", net.encoder.projection[0])
+    ),
+    "the image's norm is missing": _change(
+        lambda net: setattr(net.encoder.vit, "norm", nn.Identity())
+    ),
+    "the embedding's norm is missing": _change(
+        lambda net: setattr(net.decoder, "embedding_norm", nn.Identity())
+    ),
+    "the output has no bias": BERT_DECODER["the output has no bias"],
+}
+
+FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
+    ("blip", "odd"): BLIP,
+    ("git", "odd"): GIT,
+    ("siglip", "odd"): SIGLIP,
+    ("vision-encoder-decoder", "bert"): BERT_DECODER,
+    ("vision-encoder-decoder", "donut"): DONUT,
+    ("vision-encoder-decoder", "roberta"): ROBERTA_DECODER,
+    ("vision-encoder-decoder", "trocr"): TROCR,
+    ("vision-encoder-decoder", "trocr-sinusoidal"): TROCR_SINES,
+}
+"""(architecture, configuration of its twin) → title → fault."""

@@ -1,0 +1,162 @@
+"""Mistakes that a port of CLIP can make, one at a time; see `faults.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from export.models import clip, clip_resnet
+from tests.export.faults.faults import Fault, change, swap_modules
+
+
+def _both(network: Any) -> list[Any]:
+    return [*network.image.blocks, *network.text.blocks]
+
+
+def _class_token_last(tower: clip.VisionTransformer, pixels: Tensor) -> Tensor:
+    patches = tower.patches(tower.pixel_norm(pixels))
+    token = tower.class_token.expand(patches.shape[0], 1, -1)
+    x = tower.first_norm(torch.cat([patches, token], dim=1) + tower.positions)
+    for block in tower.blocks[:-1]:
+        x = block(x)
+    return x.flip(1)
+
+
+def _averaged(tower: clip.ImageTower, pixels: Tensor) -> Tensor:
+    pooled = tower.norm(tower.hidden(pixels)).mean(dim=1)
+    return functional.normalize(tower.projection(pooled), dim=-1)
+
+
+def _last_position(tower: clip.TextTower, token_ids: Tensor, lengths: Tensor) -> Tensor:
+    return torch.full_like(lengths, token_ids.shape[1] - 1).long()
+
+
+VIT: dict[str, Fault] = {
+    "GELU is exact": change(
+        lambda net: [setattr(block.mlp, "activation", functional.gelu) for block in _both(net)]
+    ),
+    "the norm in front of the blocks is missing": change(
+        lambda net: setattr(net.image, "first_norm", nn.Identity())
+    ),
+    "the norm behind the blocks is missing": change(
+        lambda net: setattr(net.image, "norm", nn.Identity())
+    ),
+    "norms in front of and behind the blocks are swapped": change(
+        lambda net: swap_modules(net.image, "first_norm", "norm")
+    ),
+    "the class token comes behind the patches": lambda net: patch.object(
+        clip.VisionTransformer, "_earlier", _class_token_last
+    ),
+    "patches are averaged": lambda net: patch.object(clip.ImageTower, "forward", _averaged),
+    "positions of the image are forgotten": change(lambda net: net.image.positions.zero_()),
+    "keys and queries of an image block are swapped": change(
+        lambda net: swap_modules(net.image.blocks[0].attention, "query", "key")
+    ),
+    "texts are not causal": change(
+        lambda net: [setattr(block.attention, "is_causal", False) for block in net.text.blocks]
+    ),
+    "the padded end is pooled": lambda net: patch.object(clip.TextTower, "_end", _last_position),
+    "an image has one head": change(
+        lambda net: setattr(net.image.blocks[0].attention, "heads", clip.Heads(36, 1))
+    ),
+}
+
+
+def _without_mean_token(pooling: clip_resnet.AttentionPooling, cells: Tensor) -> Tensor:
+    mean = cells.mean(dim=1, keepdim=True)
+    query = mean + pooling.positions[:1]
+    kept = cells + pooling.positions[1:]
+    return pooling.attention(query, pooling.attention.project_kv(kept)).squeeze(1)
+
+
+def _first_cell_queries(pooling: clip_resnet.AttentionPooling, cells: Tensor) -> Tensor:
+    x = torch.cat([cells.mean(dim=1, keepdim=True), cells], dim=1) + pooling.positions
+    return pooling.attention(x[:, 1:2], pooling.attention.project_kv(x)).squeeze(1)
+
+
+def _averaged_cells(pooling: clip_resnet.AttentionPooling, cells: Tensor) -> Tensor:
+    return pooling.attention.out(cells.mean(dim=1))
+
+
+def _every_other_cell(x: Tensor, stride: int) -> Tensor:
+    kept = x[..., ::stride, ::stride]
+    return kept[..., : x.shape[-2] // stride, : x.shape[-1] // stride]
+
+
+def _largest_cell(x: Tensor, stride: int) -> Tensor:
+    return x if stride == 1 else functional.max_pool2d(x, stride)
+
+
+def _in_the_stem(other: Callable[[Tensor, int], Tensor]) -> Fault:
+    def pooled(x: Tensor, stride: int) -> Tensor:
+        return (other if x.shape[1] == 4 else _POOLED)(x, stride)
+
+    return lambda net: patch.object(clip_resnet, "downsample", pooled)
+
+
+def _shortcut_skips(block: clip_resnet.Bottleneck, x: Tensor) -> Tensor:
+    y = block.middle(block.narrow(x).relu()).relu()
+    skipped = _every_other_cell(x, block.stride)
+    shortcut = x if block.shortcut is None else block.shortcut(skipped)
+    return (block.widen(_POOLED(y, block.stride)) + shortcut).relu()
+
+
+def _strided_in_the_middle(block: clip_resnet.Bottleneck, x: Tensor) -> Tensor:
+    y = _POOLED(block.narrow(x).relu(), block.stride)
+    y = block.widen(block.middle(y).relu())
+    shortcut = x if block.shortcut is None else block.shortcut(_POOLED(x, block.stride))
+    return (y + shortcut).relu()
+
+
+def _without_last_relu(block: clip_resnet.Bottleneck, x: Tensor) -> Tensor:
+    y = block.middle(block.narrow(x).relu()).relu()
+    shortcut = x if block.shortcut is None else block.shortcut(_POOLED(x, block.stride))
+    return block.widen(_POOLED(y, block.stride)) + shortcut
+
+
+_POOLED = clip_resnet.downsample
+
+RESNET: dict[str, Fault] = {
+    "GELU of texts is exact": change(
+        lambda net: [setattr(block.mlp, "activation", functional.gelu) for block in net.text.blocks]
+    ),
+    "positions of the pooling are dropped": change(lambda net: net.image.pooling.positions.zero_()),
+    "the first cell is the query": lambda net: patch.object(
+        clip_resnet.AttentionPooling, "forward", _first_cell_queries
+    ),
+    "the mean is no key": lambda net: patch.object(
+        clip_resnet.AttentionPooling, "forward", _without_mean_token
+    ),
+    "cells are averaged": lambda net: patch.object(
+        clip_resnet.AttentionPooling, "forward", _averaged_cells
+    ),
+    "keys and queries of the pooling are swapped": change(
+        lambda net: swap_modules(net.image.pooling.attention, "query", "key")
+    ),
+    "strides skip cells": lambda net: patch.object(clip_resnet, "downsample", _every_other_cell),
+    "the stem's pool skips cells": _in_the_stem(_every_other_cell),
+    "the stem's pool takes the largest cell": _in_the_stem(_largest_cell),
+    "shortcuts skip cells": lambda net: patch.object(
+        clip_resnet.Bottleneck, "forward", _shortcut_skips
+    ),
+    "residuals pool in front of the 3 x 3 convolution": lambda net: patch.object(
+        clip_resnet.Bottleneck, "forward", _strided_in_the_middle
+    ),
+    "blocks end without ReLU": lambda net: patch.object(
+        clip_resnet.Bottleneck, "forward", _without_last_relu
+    ),
+    "an identity stands for the first shortcut's norm": change(
+        lambda net: setattr(net.image.stage1[0].shortcut, "norm", nn.Identity())
+    ),
+}
+
+FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
+    ("open_clip", "odd"): RESNET,
+    ("open_clip", "vit"): VIT,
+}
+"""(architecture, configuration of its twin) → title → fault."""

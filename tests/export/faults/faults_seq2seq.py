@@ -1,0 +1,180 @@
+"""Mistakes that a port of an encoder-decoder for text can make, one at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+from export.layers.heads import Heads, Rows
+from export.layers.relative import RelativePositions
+from export.models import bart
+from export.twin import EXPORTED
+from tests.export.faults.faults import MARIAN, Fault, _Identity, _shifted, change, swap_modules
+
+_BUCKET = RelativePositions.bucket
+_BIAS = RelativePositions.forward
+
+
+def _late_boundary(relative: RelativePositions, distance: torch.Tensor) -> torch.Tensor:
+    """Distances share buckets one position later than they should."""
+    return _BUCKET(relative, distance - distance.sign() * (distance.abs() > 1))
+
+
+def _first_layer_only(network: Any) -> Any:
+    """Blocks after the first one get no bias."""
+    block = network.decoder.blocks[1]
+    attention = block.self_attention
+
+    def without(x: Any, rows: Rows, past: Any, bias: Any = None) -> Any:
+        return attention(x, rows, past, None)
+
+    block.self_attention = without
+    return _Nothing()
+
+
+def _clipped_queries(relative: RelativePositions, queries: Any, keys: Any) -> torch.Tensor:
+    """Positions count within a call, not within the row."""
+    return _BIAS(relative, queries - queries[:, :1], keys)
+
+
+class _Nothing:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _all_positions(edit: Any) -> Fault:
+    """Edits the position tables of both sides."""
+
+    def act(network: Any) -> None:
+        for side in (network.encoder, network.decoder):
+            edit(side.embedding.positions)
+
+    return change(act)
+
+
+def _interleaved(positions: Any) -> None:
+    table = positions.table
+    half = table.shape[1] // 2 * 2
+    table[:, :half] = table[:, :half].unflatten(1, (2, -1)).mT.flatten(1)
+
+
+T5: dict[str, Fault] = {
+    "a bucket's boundary is off by one": lambda net: patch.object(
+        RelativePositions, "bucket", _late_boundary
+    ),
+    "the encoder looks back only": change(
+        lambda net: setattr(net.encoder.relative, "is_bidirectional", False)
+    ),
+    "the decoder looks both ways": change(
+        lambda net: setattr(net.decoder.relative, "is_bidirectional", True)
+    ),
+    "the stacks' biases are swapped": change(
+        lambda net: _swap_modules_of(net.encoder, net.decoder, "relative")
+    ),
+    "positions count from the call": lambda net: patch.object(
+        RelativePositions, "forward", _clipped_queries
+    ),
+    "scores are scaled": lambda net: patch.object(
+        Heads, "score_scale", property(lambda heads: heads.width**-0.5)
+    ),
+    "gate and up are swapped": change(
+        lambda net: swap_modules(net.decoder.blocks[0].mlp, "gate", "up")
+    ),
+    "erf for tanh in GELU": change(
+        lambda net: setattr(net.decoder.blocks[0].mlp, "activation", nn.functional.gelu)
+    ),
+    "another epsilon in the norms": change(
+        lambda net: setattr(net.decoder.blocks[0].mlp_norm, "eps", 1e-6)
+    ),
+    "the untied output is scaled": change(
+        lambda net: setattr(net.decoder, "output_scale", 18**-0.5)
+    ),
+    "the output is tied": change(lambda net: net.decoder.output.copy_(net.encoder.tokens.weight)),
+    "the final norm is missing": change(lambda net: setattr(net.decoder, "norm", _Identity())),
+    "padding of the source is seen": MARIAN["padding of the source is seen"],
+}
+
+
+def _swap_modules_of(first: Any, second: Any, name: str) -> None:
+    held = getattr(first, name)
+    setattr(first, name, getattr(second, name))
+    setattr(second, name, held)
+
+
+BART: dict[str, Fault] = {
+    "the position offset is forgotten": _all_positions(
+        lambda positions: setattr(positions, "offset", 0)
+    ),
+    "positions are off by one": lambda net: patch.object(
+        Rows, "positions", lambda rows, new: _shifted(rows, new).clamp(max=rows.total - 1)
+    ),
+    "final_logits_bias is dropped": change(lambda net: net.decoder.output_bias.zero_()),
+    "the norm of the embeddings is missing": change(
+        lambda net: setattr(net.decoder.embedding, "norm", _Identity())
+    ),
+    "the embedding scale is forgotten": MARIAN["the embedding scale is forgotten"],
+    "norms stand in front": change(
+        lambda net: setattr(net.decoder.blocks[0], "is_norm_first", True)
+    ),
+    "another activation": MARIAN["another activation"],
+    "cross key and value are swapped": MARIAN["cross key and value are swapped"],
+    "the positions of both sides are swapped": change(
+        lambda net: _swap_modules_of(net.encoder.embedding, net.decoder.embedding, "positions")
+    ),
+    "a bias is dropped": MARIAN["a bias is dropped"],
+}
+BART["another activation"] = change(
+    lambda net: setattr(net.decoder.blocks[1].mlp, "activation", nn.functional.relu)
+)
+
+MBART: dict[str, Fault] = {
+    "the encoder's final norm is missing": change(
+        lambda net: setattr(net.encoder, "norm", _Identity())
+    ),
+    "the decoder's final norm is missing": change(
+        lambda net: setattr(net.decoder, "norm", _Identity())
+    ),
+    "norms stand behind": change(
+        lambda net: setattr(net.decoder.blocks[0], "is_norm_first", False)
+    ),
+    "the norm of the embeddings is missing": BART["the norm of the embeddings is missing"],
+    "final_logits_bias is dropped": BART["final_logits_bias is dropped"],
+}
+
+PEGASUS: dict[str, Fault] = {
+    "sines and cosines are interleaved": _all_positions(_interleaved),
+    "frequencies are M2M-100's": _all_positions(
+        lambda positions: positions.table.copy_(bart.spread_sinusoids(*positions.table.shape))
+    ),
+    "positions have an offset": _all_positions(lambda positions: setattr(positions, "offset", 2)),
+    "final_logits_bias is dropped": BART["final_logits_bias is dropped"],
+}
+
+M2M_100: dict[str, Fault] = {
+    "positions begin at zero": _all_positions(lambda positions: setattr(positions, "offset", 0)),
+    "the padding index is learned positions' 2": _all_positions(
+        lambda positions: setattr(positions, "offset", 2)
+    ),
+    "frequencies are Marian's": _all_positions(
+        lambda positions: positions.table.copy_(bart.sinusoids(*positions.table.shape))
+    ),
+    "the embedding scale is forgotten": MARIAN["the embedding scale is forgotten"],
+    "the decoder's final norm is missing": MBART["the decoder's final norm is missing"],
+    "norms stand behind": MBART["norms stand behind"],
+}
+
+DEEP_T5: dict[str, Fault] = {"the bias is the first layer's alone": _first_layer_only}
+
+FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
+    ("t5", EXPORTED): T5,
+    ("t5", "plain"): DEEP_T5,
+    ("bart", EXPORTED): BART,
+    ("mbart", EXPORTED): MBART,
+    ("pegasus", EXPORTED): PEGASUS,
+    ("m2m_100", EXPORTED): M2M_100,
+}
+"""(architecture, configuration) → faults that its twin must detect."""

@@ -1,0 +1,171 @@
+"""Mistakes that a port of an image encoder can make, one at a time; see `faults.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from export.layers.batch_norm import BatchNorm
+from export.layers.distance_attention import DistanceAttention
+from export.layers.vision import GridPositions
+from export.layers.windows import WindowAttention, pad_grid
+from export.models.deit import LeadingTokens
+from export.models.dinov2 import Scaled
+from export.models.swin import PatchMerging
+from export.models.vit import ViT
+from tests.export.faults.faults import Fault
+
+
+class _Planted:
+    """A change to the network itself; nothing to undo, the network is a copy."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _change(action: Callable[[Any], object]) -> Fault:
+    def plant(network: Any) -> _Planted:
+        with torch.no_grad():
+            action(network)
+        return _Planted()
+
+    return plant
+
+
+def _class_token_last(network: ViT, pixels: torch.Tensor) -> torch.Tensor:
+    patches = network.patches(network.pixel_norm(pixels))
+    leading = network.leading_tokens().expand(patches.shape[0], -1, -1)
+    return torch.cat([patches, leading], dim=1) + network.positions()
+
+
+def _aligned_corners(positions: GridPositions) -> torch.Tensor:
+    front, patches = positions.table.split(
+        [positions.leading, positions.table.shape[1] - positions.leading], dim=1
+    )
+    trained = patches.unflatten(1, positions.trained_grid).permute(0, 3, 1, 2)
+    resized = functional.interpolate(trained, positions.grid, mode="bicubic", align_corners=True)
+    return torch.cat([front, resized.permute(0, 2, 3, 1).flatten(1, 2)], dim=1)
+
+
+def _rows_and_columns_swapped(positions: GridPositions) -> torch.Tensor:
+    front, patches = (
+        positions.table[:, : positions.leading],
+        positions.table[:, positions.leading :],
+    )
+    trained = patches.unflatten(1, positions.trained_grid).permute(0, 3, 2, 1)
+    resized = functional.interpolate(trained, positions.grid, mode="bicubic")
+    return torch.cat([front, resized.permute(0, 2, 3, 1).flatten(1, 2)], dim=1)
+
+
+def _row_by_row(merging: PatchMerging, x: torch.Tensor) -> torch.Tensor:
+    x = pad_grid(x, (2, 2))
+    parts = [x[:, row::2, column::2] for row in (0, 1) for column in (0, 1)]
+    return merging.reduction(merging.norm(torch.cat(parts, dim=-1)))
+
+
+def _each(kind: type[nn.Module], action: Callable[[Any], object]) -> Fault:
+    def change(network: nn.Module) -> None:
+        for module in network.modules():
+            if isinstance(module, kind):
+                action(module)
+
+    return _change(change)
+
+
+def _unmasked(windows: WindowAttention) -> None:
+    windows.mask.zero_()
+
+
+def _unshifted(windows: WindowAttention) -> None:
+    windows.shift = 0
+
+
+def _doubled(windows: WindowAttention) -> None:
+    windows.shift *= 2
+
+
+FAULTS: dict[tuple[str, str], dict[str, Fault]] = {
+    ("vit", "odd"): {
+        "the class token is last": lambda net: patch.object(ViT, "embed", _class_token_last),
+        "the class token has no position": _change(
+            lambda net: net.network.positions.table[:, 0].zero_()
+        ),
+        "a patch is read column by column": _change(
+            lambda net: net.network.patches.projection.weight.copy_(
+                net.network.patches.projection.weight.flip(3)
+            )
+        ),
+    },
+    ("vit", "pooled"): {
+        "the pooler has no activation": _change(
+            lambda net: setattr(net.pool, "activation", lambda x: x)
+        ),
+    },
+    ("vit", "resized"): {
+        "positions are interpolated with aligned corners": lambda net: patch.object(
+            GridPositions, "_interpolate", _aligned_corners
+        ),
+        "rows and columns of positions are swapped": lambda net: patch.object(
+            GridPositions, "_interpolate", _rows_and_columns_swapped
+        ),
+    },
+    ("deit", "odd"): {
+        "the teacher's head is missing": _change(lambda net: setattr(net.head, "by_teacher", None)),
+        "both heads read the class token": lambda net: patch.object(
+            LeadingTokens, "forward", lambda tokens, vectors: vectors[:, [0, 0]]
+        ),
+        "the distillation token is the class token": _change(
+            lambda net: net.network.distillation_token.copy_(net.network.class_token)
+        ),
+    },
+    ("dinov2", "odd"): {
+        "layer scale of the MLP is dropped": _each(Scaled, lambda layer: layer.scale.fill_(1)),
+        "layer scale of attention is dropped": _change(
+            lambda net: net.network.blocks[1].attention_scale.fill_(1)
+        ),
+        "gate and up of the SwiGLU are swapped": _change(
+            lambda net: net.network.blocks[0].mlp.layer.up.weight.copy_(
+                net.network.blocks[0].mlp.layer.gate.weight
+            )
+        ),
+        "positions are interpolated with antialiasing": _change(
+            lambda net: setattr(net.network.positions, "is_antialiased", True)
+        ),
+    },
+    ("dinov2", "registers"): {
+        "registers enter the mean of patches": _change(lambda net: setattr(net.pool, "leading", 1)),
+        "positions are interpolated without antialiasing": _change(
+            lambda net: setattr(net.network.positions, "is_antialiased", False)
+        ),
+    },
+    ("levit", "odd"): {
+        "biases are indexed backwards": _each(
+            DistanceAttention, lambda layer: layer.index.copy_(layer.index.flip(1))
+        ),
+        "batch normalisation has another epsilon": _each(
+            BatchNorm, lambda norm: setattr(norm, "eps", 1e-3)
+        ),
+        "the teacher's head is missing": _change(lambda net: setattr(net.head, "by_teacher", None)),
+        "the table of biases is reversed": _each(
+            DistanceAttention, lambda layer: layer.biases.copy_(layer.biases.flip(1))
+        ),
+    },
+    ("swin", "odd"): {
+        "windows are not shifted": _each(WindowAttention, _unshifted),
+        "windows are shifted too far": _each(WindowAttention, _doubled),
+        "seams are not masked": _each(WindowAttention, _unmasked),
+        "the relative index is transposed": _each(
+            WindowAttention, lambda windows: windows.index.copy_(windows.index.T.clone())
+        ),
+        "patches are merged row by row": lambda net: patch.object(
+            PatchMerging, "forward", _row_by_row
+        ),
+    },
+}
+"""(architecture, configuration) → title → fault."""

@@ -1,0 +1,94 @@
+"""Prompts with images as `transformers` takes them: pixels, and the image that each token reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers.models.idefics import processing_idefics
+
+from inference.bundle.manifest import ImageSpec, PromptImages
+from tests.export.conftest import TwinPair
+
+IMAGES = 3
+"""The most of a prompt."""
+_PLACES = ((1, 3, 4), (0, 4), ())
+_END = (1, 2)
+"""(row, place) of an end token between two images."""
+
+
+class _Tokenizer:
+    """What the processor reads of a tokenizer."""
+
+    def __init__(self, image: int, end: int) -> None:
+        self._image = image
+        self.eos_token_id = end
+
+    def convert_tokens_to_ids(self, token: str) -> int:
+        assert token == "<image>"
+        return self._image
+
+
+def prompt_images(pair: TwinPair) -> PromptImages | None:
+    """How the prompts of a twin hold images, where they do."""
+    images: PromptImages | None = pair.architecture.details(pair.network).get("images")
+    return images
+
+
+def planted(target: Tensor, images: PromptImages) -> Tensor:
+    """Tokens (3, T) with three images, two, and none in their rows, and an end token."""
+    target = target.masked_fill(target == images.token_id, 3)
+    for row, places in enumerate(_PLACES):
+        target[row, list(places)] = images.token_id
+    target[_END] = 2
+    return target
+
+
+def interleaved_inputs(
+    pixels: Tensor, tokens: Tensor, image: ImageSpec, images: PromptImages, end: int
+) -> dict[str, Any]:
+    """`pixel_values` and `image_attention_mask` of one row.
+
+    Args:
+        pixels: (I, height, width, 3) uint8, not fewer than the tokens have places.
+        tokens: (T,).
+    """
+    mask = image_mask([tokens.tolist()], len(pixels), images.token_id, end)
+    return {"pixel_values": normalised(pixels, image)[None], "image_attention_mask": mask}
+
+
+def image_mask(rows: Sequence[Sequence[int]], images: int, token: int, end: int) -> Tensor:
+    """(R, T, I) bool as `IdeficsProcessor` makes it."""
+    tokenizer = _Tokenizer(token, end)
+    numbers, _ = processing_idefics.image_attention_mask_for_packed_input_ids(
+        torch.tensor(rows), tokenizer, "pt"
+    )
+    mask: Tensor = processing_idefics.incremental_to_binary_attention_mask(
+        numbers, "pt", num_classes=max(1, images)
+    )
+    return mask
+
+
+def of_request(
+    pixels: np.ndarray[Any, Any] | None,
+    ids: Sequence[int],
+    image: ImageSpec,
+    images: PromptImages,
+    end: int,
+) -> dict[str, Any]:
+    """Inputs of one prompt; one without images has a black one that no token reads."""
+    if pixels is None:
+        pixels = np.zeros((1, *image.shape), np.uint8)
+    tokens = torch.tensor(ids)
+    return {"input_ids": tokens[None]} | interleaved_inputs(
+        torch.from_numpy(pixels), tokens, image, images, end
+    )
+
+
+def normalised(pixels: Tensor, image: ImageSpec) -> Tensor:
+    """Prepared pixels after `transformers`' image processors."""
+    scaled = pixels.float() * image.rescale
+    return ((scaled - torch.tensor(image.mean)) / torch.tensor(image.std)).movedim(-1, -3)

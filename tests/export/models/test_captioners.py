@@ -1,0 +1,118 @@
+"""Captions of every kind of captioner, from images alone and from prompts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from export.parity.judge import TOLERANCE
+from export.parity.torch_runner import TorchRunner
+from export.parity.verify import verify
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.errors import CheckpointError
+from tests.export.conftest import Bundles, Twins, lowered
+from tests.export.models.captions import RULES, check_captions, generated, requests, unexported
+
+CAPTIONERS = [
+    ("vision-encoder-decoder", config)
+    for config in (
+        "odd",
+        "bert",
+        "bert-untied",
+        "roberta",
+        "trocr",
+        "trocr-sinusoidal",
+        "deit-trocr",
+        "swin-bert",
+        "donut",
+        "donut-untied",
+    )
+] + [("blip", "odd"), ("git", "odd"), ("git", "tied")]
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize(("name", "config"), CAPTIONERS)
+def test_captions_are_those_of_transformers(
+    name: str, config: str, rules: str, twins: Twins
+) -> None:
+    twin = twins(name, config)
+    bundle = unexported(twin)
+    check_captions(twin, bundle, TorchRunner(twin.graphs(), bundle.manifest), RULES[rules])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "config"), CAPTIONERS)
+def test_exported_captioner_equals_its_network_and_transformers(
+    name: str, config: str, twins: Twins, bundles: Bundles
+) -> None:
+    twin, bundle = twins(name, config), bundles(name, config)
+    assert verify(twin.graphs(), bundle).worst_difference < TOLERANCE
+    for rules in RULES.values():
+        check_captions(twin, bundle, OrtRunner(bundle, threads=1), rules)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "config"), CAPTIONERS)
+def test_int8_captioner_passes_its_gate(
+    name: str, config: str, twins: Twins, bundles: Bundles, tmp_path: Path
+) -> None:
+    low = lowered(bundles(name, config), twins(name, config), tmp_path)
+    assert OrtRunner(low, threads=1).vocabulary_size == low.manifest.vocabulary_size
+
+
+def test_blip_starts_and_ends_as_its_own_generate(twins: Twins) -> None:
+    generation = unexported(twins("blip", "odd")).manifest.generation
+    assert generation is not None
+    assert generation.decoder_start_ids == (62,)
+    assert generation.eos_token_ids == (1,)  # the separator; config.json's eos_token_id is 2
+
+
+@pytest.mark.filterwarnings("ignore:Using the model-agnostic default")
+def test_blip_writes_as_many_tokens_as_its_own_generate(twins: Twins) -> None:
+    twin = twins("blip", "odd")
+    generation = unexported(twin).manifest.generation
+    assert generation is not None
+    ends = {"bad_words_ids": [[1]]}  # no caption ends before its limit
+    for first in ([62], [62, 5, 9, 7]):
+        prompt = torch.tensor([[*first, 1]])  # whose last token `generate` drops
+        found = twin.reference.generate(torch.zeros(1, 3, 32, 32), prompt, **ends)
+        assert found.shape[1] - len(first) == generation.max_new_tokens
+
+
+def test_prompt_that_keeps_its_end_token_gives_other_captions(twins: Twins) -> None:
+    twin = twins("blip", "odd")
+    bundle = unexported(twin)
+    runner = TorchRunner(twin.graphs(), bundle.manifest)
+    prompted = [each for each in requests(bundle, RULES["greedy"]) if each.prompt_ids]
+    kept = [
+        replace(each, prompt_ids=(*each.prompt_ids, *each.rules.eos_token_ids)) for each in prompted
+    ]
+    assert generated(runner, kept) != generated(runner, prompted)
+
+
+def test_blip_of_another_head_is_refused_by_name(twins: Twins) -> None:
+    twin = twins("blip", "odd")
+    values = {**twin.checkpoint.config, "architectures": ["BlipForQuestionAnswering"]}
+    with pytest.raises(CheckpointError, match="BlipForQuestionAnswering is not supported"):
+        twin.architecture.read_config(values)
+
+
+@pytest.mark.parametrize(
+    ("half", "change", "message"),
+    [
+        ("encoder", {"model_type": "beit"}, "encoder: model_type 'beit' is not supported"),
+        ("decoder", {"model_type": "xlnet"}, "decoder: model_type 'xlnet' is not supported"),
+        ("decoder", {"cross_attention_hidden_size": 20}, "cross_attention_hidden_size = 20"),
+    ],
+)
+def test_unsupported_half_is_refused_by_name(
+    half: str, change: dict[str, object], message: str, twins: Twins
+) -> None:
+    twin = twins("vision-encoder-decoder", "trocr")
+    values = dict(twin.checkpoint.config)
+    values[half] = {**values[half], **change}
+    with pytest.raises(CheckpointError, match=message):
+        twin.architecture.read_config(values)

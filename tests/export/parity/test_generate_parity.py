@@ -1,0 +1,151 @@
+"""Our engine over the exported graphs against `transformers.generate`: tokens and scores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from export.parity.torch_runner import TorchRunner
+from inference.bundle.manifest import Bundle
+from inference.engine.engine_core import decode
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.protocol import Runner
+from inference.engine.search.request import EngineRequest
+from inference.generation import Generation
+from tests.export.conftest import Bundles, TwinPair, Twins
+from tests.export.models.interleaved import of_request, prompt_images
+from tests.export.oracle import normalised
+from tests.export.sources import source_or_prompt
+from tests.export.twins import generators
+
+LENGTHS = (3, 9, 1, 6)
+GENERATORS = generators(is_transformers=True)
+PENALTIES: dict[str, Any] = {
+    "repetition_penalty": 1.4,
+    "logit_bias": {7: 1.5, 11: -3.0},
+    "min_new_tokens": 5,
+}
+RULES: dict[str, dict[str, Any]] = {
+    "greedy": {"num_beams": 1},
+    "beam-4": {"num_beams": 4, "num_return_sequences": 4},
+    "beam-3 that stops early": {
+        "num_beams": 3,
+        "num_return_sequences": 2,
+        "early_stopping": True,
+        "length_penalty": 0.6,
+    },
+    "beam-4 without repeats": {
+        "num_beams": 4,
+        "num_return_sequences": 1,
+        "no_repeat_ngram_size": 2,
+        "bad_words_ids": ((5,), (7, 9)),
+    },
+    "renormalised": {
+        "num_beams": 4,
+        "num_return_sequences": 4,
+        "bad_words_ids": tuple((token,) for token in range(5, 25)),
+        "renormalize_logits": True,
+    },
+    "penalised": PENALTIES,
+    "penalised beam-4": PENALTIES
+    | {"num_beams": 4, "num_return_sequences": 4, "no_repeat_ngram_size": 2},
+    "penalised and renormalised": PENALTIES
+    | {"num_beams": 3, "num_return_sequences": 3, "no_repeat_ngram_size": 2}
+    | {"bad_words_ids": ((5,), (7, 9)), "renormalize_logits": True},
+}
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("name", GENERATORS)
+def test_engine_over_onnx_generates_what_transformers_generates(
+    name: str, rules: str, twins: Twins, bundles: Bundles
+) -> None:
+    twin, bundle = twins(name, "odd"), with_rules(bundles(name, "odd"), RULES[rules])
+    _check(twin, bundle, OrtRunner(bundle, threads=1))
+
+
+@pytest.mark.parametrize("rules", ["greedy", "beam-4", "renormalised", "penalised beam-4"])
+@pytest.mark.parametrize("name", GENERATORS)
+def test_torch_runner_generates_what_transformers_generates(
+    name: str, rules: str, twins: Twins, bundles: Bundles
+) -> None:
+    twin, bundle = twins(name, "odd"), with_rules(bundles(name, "odd"), RULES[rules])
+    _check(twin, bundle, TorchRunner(twin.graphs(), bundle.manifest))
+
+
+def with_rules(bundle: Bundle, rules: dict[str, Any]) -> Bundle:
+    """The bundle with these generation parameters."""
+    generation = bundle.manifest.generation
+    assert generation is not None
+    changed = generation.model_copy(update={"max_new_tokens": 12, **rules})
+    return replace(bundle, manifest=bundle.manifest.model_copy(update={"generation": changed}))
+
+
+def _check(twin: TwinPair, bundle: Bundle, runner: Runner) -> None:
+    merged = bundle.manifest.generation
+    assert merged is not None
+    requests = _requests(bundle, merged)
+    for request, answer in zip(requests, decode(runner, requests), strict=True):
+        wanted = _transformers(twin, request, merged)
+        assert len(answer.hypotheses) == len(wanted)
+        for hypothesis, (tokens, score) in zip(answer.hypotheses, wanted, strict=True):
+            assert list(hypothesis.token_ids) == tokens
+            assert score is None or hypothesis.score == pytest.approx(score, abs=1e-4)
+
+
+def _requests(bundle: Bundle, rules: Generation) -> list[EngineRequest]:
+    random = np.random.default_rng(3)
+    return [EngineRequest(rules, **source_or_prompt(bundle, random, length)) for length in LENGTHS]
+
+
+def _transformers(
+    twin: TwinPair, request: EngineRequest, rules: Generation
+) -> list[tuple[list[int], float | None]]:
+    """(generated tokens, score) of each hypothesis; the score only for beams."""
+    reference: Any = twin.reference
+    images = prompt_images(twin)
+    if images is not None:
+        assert twin.prepared.image is not None
+        end = rules.eos_token_ids[0]
+        inputs = of_request(request.pixels, request.prompt_ids, twin.prepared.image, images, end)
+    elif request.source_ids is not None:
+        inputs = {"input_ids": torch.from_numpy(request.source_ids)[None]}
+    elif request.pixels is None:
+        inputs = {"input_ids": torch.tensor([request.prompt_ids])}
+    else:
+        assert twin.prepared.image is not None
+        pixels = torch.from_numpy(request.pixels)[None]
+        inputs = {"pixel_values": normalised(pixels, twin.prepared.image)}
+    output = reference.generate(
+        **inputs,
+        do_sample=False,
+        num_beams=rules.num_beams,
+        num_return_sequences=rules.num_return_sequences,
+        max_new_tokens=rules.max_new_tokens,
+        length_penalty=rules.length_penalty,
+        early_stopping=rules.early_stopping,
+        no_repeat_ngram_size=rules.no_repeat_ngram_size,
+        renormalize_logits=rules.renormalize_logits,
+        repetition_penalty=rules.repetition_penalty,
+        min_new_tokens=rules.min_new_tokens or None,
+        sequence_bias={(token,): bias for token, bias in rules.logit_bias.items()} or None,
+        bad_words_ids=[list(words) for words in rules.bad_words_ids] or None,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    scores = output.sequences_scores.tolist() if rules.num_beams > 1 else [None]
+    return [
+        (_generated(sequence, request), score)
+        for sequence, score in zip(output.sequences.tolist(), scores, strict=True)
+    ]
+
+
+def _generated(sequence: list[int], request: EngineRequest) -> list[int]:
+    """Generated tokens, without start tokens and padding."""
+    tokens = sequence[len(request.decoder_ids) :]
+    ends = [place for place, token in enumerate(tokens) if token in request.rules.eos_token_ids]
+    return tokens[: ends[0] + 1] if ends else tokens

@@ -1,0 +1,157 @@
+"""Bundles for OpenVINO: equal to PyTorch in float32, close and batch-invariant below."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import helper
+
+from export.graphs.to_onnx import to_onnx
+from export.parity.judge import TOLERANCE
+from export.parity.verify import ParityError, verify
+from export.pipeline.manifest import Request, build_manifest
+from export.precision import Precision, Runtime
+from export.quantization.int8_parity import lower_precision
+from export.quantization.quantize_static import stems
+from export.targets.runtime_rules import check_runtime
+from export.targets.runtime_rules import lowered as lowered_for
+from export.twin import EXPORTED
+from inference.bundle.manifest import Bundle
+from inference.errors import SetupError
+from tests.export.conftest import TwinPair, Twins
+
+
+def _bundle(twin: TwinPair, folder: Path) -> Bundle:
+    """A twin's float32 bundle for OpenVINO."""
+    graphs = twin.graphs()
+    request = Request("twin", runtime=Runtime.OPENVINO)
+    manifest, _ = build_manifest(
+        request, 1, twin.architecture, twin.checkpoint, twin.network, graphs, twin.prepared
+    )
+    for key, lowering in graphs.lowerings.items():
+        target = folder / manifest.parts[key]
+        target.mkdir(parents=True, exist_ok=True)
+        to_onnx(lowered_for(lowering, Runtime.OPENVINO), target / lowering.graph.file)
+    return Bundle(folder / manifest.name, manifest)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "config"), [("bert", EXPORTED), pytest.param("clip", "plain", marks=pytest.mark.full)]
+)
+def test_graphs_equal_pytorch_and_lower_precisions_do_not_depend_on_the_batch(
+    name: str, config: str, twins: Twins, tmp_path: Path
+) -> None:
+    twin = twins(name, config)
+    graphs, bundle = twin.graphs(), _bundle(twin, tmp_path)
+    report = verify(graphs, bundle)
+    assert report.worst_difference < TOLERANCE
+    for precision in (Precision.BF16, Precision.INT8):
+        lower_precision(report, graphs, bundle, precision)
+        assert report.int8["rows_alone"] >= 10
+        assert 0.98 < report.int8["least_cosine"] < 1
+    assert report.int8["layers"] >= 10
+
+
+@pytest.mark.slow
+def test_scales_that_do_not_suit_a_checkpoint_are_refused_with_the_command_that_helps(
+    twins: Twins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = twins("bert", EXPORTED)
+    bundle, graphs = _bundle(twin, tmp_path), twin.graphs()
+    report = verify(graphs, bundle)
+    monkeypatch.setattr("export.quantization.int8_parity.LEAST_COSINE", 1.01)
+    with pytest.raises(ParityError, match=r"1\.01 is required; nothing was published$"):
+        lower_precision(report, graphs, bundle, Precision.BF16)
+    with pytest.raises(ParityError, match=r"triptych export .* --calibration TEXTS\.txt$"):
+        lower_precision(report, graphs, bundle, Precision.INT8)
+
+
+@pytest.mark.slow
+def test_damaged_weights_fail_the_gate(twins: Twins, tmp_path: Path) -> None:
+    twin = twins("bert", EXPORTED)
+    bundle, graphs = _bundle(twin, tmp_path), twin.graphs()
+    module = next(iter(graphs.lowerings.values())).module
+    next(module.parameters()).data.mul_(1.01)
+    with pytest.raises(ParityError, match="ONNX differs from the float64 network"):
+        verify(graphs, bundle)
+
+
+def test_generators_and_precisions_without_a_runtime_are_refused(twins: Twins) -> None:
+    generator, stateless = (twins(name, EXPORTED).graphs() for name in ("gpt2", "clip"))
+    with pytest.raises(SetupError, match="for stateless models"):
+        check_runtime(generator, Runtime.OPENVINO, Precision.INT8)
+    with pytest.raises(SetupError, match="bf16 is not available with --runtime onnxruntime"):
+        check_runtime(stateless, Runtime.ONNXRUNTIME, Precision.BF16)
+    with pytest.raises(SetupError, match="int8-fast is not available with --runtime openvino"):
+        check_runtime(stateless, Runtime.OPENVINO, Precision.INT8_FAST)
+    check_runtime(stateless, Runtime.OPENVINO, Precision.INT8)
+
+
+def test_stems_are_the_convolutions_of_the_pixels_alone() -> None:
+    floats, pixels = onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8
+    nodes = [
+        helper.make_node("Cast", ["pixels"], ["cast"], to=floats),
+        helper.make_node("Sub", ["cast", "mean"], ["normal"]),
+        helper.make_node("Conv", ["normal", "patches"], ["stem"], name="patches"),
+        helper.make_node("Conv", ["stem", "further"], ["out"], name="further"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "convolutions",
+        [helper.make_tensor_value_info("pixels", pixels, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("out", floats, None)],
+        [
+            helper.make_tensor("mean", floats, [1], [0.5]),
+            helper.make_tensor("patches", floats, [4, 3, 1, 1], [1.0] * 12),
+            helper.make_tensor("further", floats, [4, 4, 1, 1], [1.0] * 16),
+        ],
+    )
+    assert stems(graph) == ["patches"]
+
+
+def test_samples_that_nothing_is_calibrated_on_are_refused(twins: Twins) -> None:
+    generator, stateless = (twins(name, EXPORTED).graphs() for name in ("gpt2", "clip"))
+    for graphs, runtime, precision, message in (
+        (generator, Runtime.ONNXRUNTIME, Precision.INT8, "on what the model itself generates"),
+        (stateless, Runtime.ONNXRUNTIME, Precision.INT8, "other graphs need no data"),
+        (stateless, Runtime.OPENVINO, Precision.BF16, "other graphs need no data"),
+    ):
+        with pytest.raises(SetupError, match=message):
+            check_runtime(graphs, runtime, precision, is_calibrated=True)
+    check_runtime(stateless, Runtime.OPENVINO, Precision.INT8, is_calibrated=True)
+
+
+def test_lowering_keeps_to_standard_operators_for_openvino_alone(twins: Twins) -> None:
+    [lowering, *_] = twins("clip", EXPORTED).graphs().lowerings.values()
+    assert lowered_for(lowering, Runtime.ONNXRUNTIME) is lowering
+    assert lowered_for(lowering, Runtime.OPENVINO) == replace(lowering, is_fused=False)
+
+
+@pytest.mark.slow
+def test_calibration_sends_no_telemetry(tmp_path: Path) -> None:
+    """NNCF reports every quantisation unless told otherwise; a stub then stands in its place."""
+    program = (
+        "import export.quantization.quantize_static as module; import openvino, sys;"
+        "assert sys.modules['openvino_telemetry'] is None;"
+        "module.switch_telemetry_off();"
+        "import nncf.telemetry.wrapper as wrapper;"
+        "assert isinstance(wrapper.telemetry, wrapper.NNCFTelemetryStub)"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("NNCF", "CI"))}
+    environment["HOME"] = str(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.rglob("*openvino*"))

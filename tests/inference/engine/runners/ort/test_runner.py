@@ -1,0 +1,267 @@
+"""The ONNX Runtime runner computes the graphs' equations, however rows move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.engine.engine_core import Decoder, decode, final_result
+from inference.engine.runners.candidates import plain_request
+from inference.engine.runners.edits import HostLogits, select_candidates
+from inference.engine.runners.ort.device import CpuDevice, OrtDevice
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.ort.sessions import session_options
+from inference.engine.runners.ort.topk_graph import TopK
+from inference.engine.runners.protocol import Prompt
+from inference.engine.scheduler import Capacity
+from inference.engine.search.request import EngineRequest, Event, Finished
+from inference.engine.sequence import SequenceState
+from inference.engine.state.memory_model import Extent
+from inference.errors import BundleError
+from inference.generation import Generation
+from tests.inference.engine.fake_runner import FakeRunner
+from tests.inference.engine.toy_bundles import (
+    VOCABULARY,
+    attention_bundle,
+    attention_logits,
+    language_bundle,
+    language_logits,
+    recurrent_bundle,
+    recurrent_logits,
+)
+
+CAPACITY = Capacity(
+    rows=32,
+    prefill_tokens=24,
+    prefill_tokens_beside=12,
+    chunk_tokens=3,
+    prefix_bytes=100 * 2 * 2 * 32,  # a hundred positions of the language model
+    prefix_block_tokens=8,
+    prefix_min_tokens=8,
+)
+
+
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+    return OrtRunner(
+        attention_bundle(tmp_path_factory.mktemp("attention")), threads=1, device=device
+    )
+
+
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+    return OrtRunner(
+        recurrent_bundle(tmp_path_factory.mktemp("recurrent")), threads=1, device=device
+    )
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+    bundle = language_bundle(tmp_path_factory.mktemp("language"))
+    return OrtRunner(bundle, threads=1, device=device)
+
+
+def rules(beams: int = 1, tokens: int = 40) -> Generation:
+    return Generation(
+        decoder_start_ids=(0,), eos_token_ids=(1,), pad_token_id=0, max_new_tokens=tokens,
+        num_beams=beams, num_return_sequences=beams,
+    )  # fmt: skip
+
+
+def request(seed: int, beams: int, tokens: int) -> EngineRequest:
+    """A request with a source of 1 to 40 tokens and a prompt of 0 to 5."""
+    rng = np.random.default_rng(seed)
+    source = rng.integers(0, VOCABULARY, rng.integers(1, 41))
+    prompt = rng.integers(0, VOCABULARY, rng.integers(0, 6)).tolist()
+    return EngineRequest(rules(beams, tokens), source, prompt_ids=tuple(prompt))
+
+
+def picture_request(seed: int, beams: int, tokens: int) -> EngineRequest:
+    rng = np.random.default_rng(seed)
+    pixels = rng.integers(0, 256, (2, 2, 3)).astype(np.uint8)
+    prompt = rng.integers(0, VOCABULARY, rng.integers(0, 3)).tolist()
+    return EngineRequest(rules(beams, tokens), pixels=pixels, prompt_ids=tuple(prompt))
+
+
+def prompt_request(seed: int, beams: int, tokens: int) -> EngineRequest:
+    """A request with a prompt of 1 to 70 tokens that may share a prefix with others."""
+    rng = np.random.default_rng(seed)
+    header = np.random.default_rng(seed % 3).integers(0, VOCABULARY, (seed % 3) * 20)
+    own = rng.integers(0, VOCABULARY, rng.integers(1, 31))
+    return EngineRequest(rules(beams, tokens), prompt_ids=(*header.tolist(), *own.tolist()))
+
+
+def staggered(
+    runner: OrtRunner,
+    arrivals: Sequence[tuple[int, EngineRequest]],
+    capacity: Capacity = CAPACITY,
+) -> list[Finished]:
+    """Results when each request joins at its own turn."""
+    decoder = Decoder(runner, capacity)
+    outcomes: list[list[Event]] = [[] for _ in arrivals]
+    turn, due = 0, dict(enumerate(arrivals))
+    while due or not decoder.is_idle:
+        for index in [index for index, (when, _) in due.items() if when <= turn]:
+            decoder.add(SequenceState(due.pop(index)[1], outcomes[index].append))
+        decoder.step()
+        turn += 1
+    return [final_result(events) for events in outcomes]
+
+
+def assert_alike(found: list[Finished], wanted: list[Finished]) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        tokens = [hypothesis.token_ids for hypothesis in one.hypotheses]
+        assert tokens == [hypothesis.token_ids for hypothesis in other.hypotheses]
+        scores = [hypothesis.score for hypothesis in other.hypotheses]
+        assert [h.score for h in one.hypotheses] == pytest.approx(scores, rel=1e-4, abs=1e-5)
+
+
+company = st.lists(
+    st.tuples(
+        st.integers(0, 20), st.integers(0, 999), st.sampled_from([1, 2, 3]), st.integers(1, 40)
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(company=company)
+def test_attention_follows_its_equations(
+    attention: OrtRunner, company: list[tuple[int, int, int, int]]
+) -> None:
+    arrivals = [(when, request(seed, beams, tokens)) for when, seed, beams, tokens in company]
+    reference = FakeRunner(attention_logits, VOCABULARY, takes_chunks=False)
+    wanted = [decode(reference, [one])[0] for _, one in arrivals]
+    assert_alike(staggered(attention, arrivals), wanted)
+
+
+@given(company=company)
+def test_recurrence_follows_its_equations(
+    recurrent: OrtRunner, company: list[tuple[int, int, int, int]]
+) -> None:
+    arrivals = [(when, picture_request(*rest)) for when, *rest in company]
+    wanted = []
+    for _, one in arrivals:
+        assert one.pixels is not None
+        flat = EngineRequest(
+            one.rules, one.pixels.ravel().astype(np.int64), prompt_ids=one.prompt_ids
+        )
+        wanted += decode(FakeRunner(recurrent_logits, VOCABULARY, takes_chunks=False), [flat])
+    assert_alike(
+        [Finished(found.hypotheses, 0) for found in staggered(recurrent, arrivals)], wanted
+    )
+
+
+@given(company=company)
+def test_language_follows_its_equations(
+    language: OrtRunner, company: list[tuple[int, int, int, int]]
+) -> None:
+    arrivals = [
+        (when, prompt_request(seed, beams, tokens)) for when, seed, beams, tokens in company
+    ]
+    reference = FakeRunner(language_logits, VOCABULARY, takes_chunks=False)
+    wanted = [decode(reference, [one])[0] for _, one in arrivals]
+    assert_alike(staggered(language, arrivals), wanted)
+
+
+def test_cached_prefix_saves_prefill_and_changes_no_token(language: OrtRunner) -> None:
+    header = tuple(np.random.default_rng(1).integers(0, VOCABULARY, 100).tolist())
+    requests = [EngineRequest(rules(), prompt_ids=(*header, n)) for n in range(8)]
+    decoder = Decoder(language, Capacity())
+    answers = []
+    for request in requests:
+        events: list[Event] = []
+        decoder.add(SequenceState(request, events.append))
+        while not decoder.is_idle:
+            decoder.step()
+        answers.append(final_result(events))
+    metrics = decoder.metrics
+    assert (metrics.prefix_hits, metrics.prefix_tokens) == (7, 7 * 96)
+    assert metrics.prefill_tokens == 102 + 7 * 6
+    assert_alike(answers, decode(language, requests, Capacity(prefix_bytes=0)))
+
+
+def test_simultaneous_requests_share_their_prefix(language: OrtRunner) -> None:
+    header = tuple(np.random.default_rng(2).integers(0, VOCABULARY, 100).tolist())
+    requests = [EngineRequest(rules(), prompt_ids=(*header, n)) for n in range(8)]
+    found = staggered(language, [(0, request) for request in requests], Capacity())
+    assert_alike(found, decode(language, requests, Capacity(prefix_bytes=0)))
+    decoder = Decoder(language, Capacity())
+    for request in requests:
+        decoder.add(SequenceState(request, lambda event: None))
+    decoder.step()
+    assert (decoder.metrics.prefix_hits, decoder.rows_in_use) == (7, 8)
+
+
+def test_models_with_a_source_share_no_prefix(attention: OrtRunner, recurrent: OrtRunner) -> None:
+    assert not attention.shares_prefixes
+    assert not recurrent.shares_prefixes
+
+
+def test_arenas_allocate_their_footprint(attention: OrtRunner) -> None:
+    group = attention.group(2)
+    group.admit([Prompt(np.zeros(20, np.int64), np.array([1, 2]))] * 3, [plain_request(1)] * 3)
+    extent = Extent.holding(3, 20, 2)
+    assert group.state_bytes == attention.footprint.bytes(2, extent)
+
+
+def test_shrunk_group_continues_unchanged(language: OrtRunner) -> None:
+    groups = [language.group(1), language.group(1)]
+    prompts = [Prompt(np.arange(n) % VOCABULARY) for n in (30, 22)]
+    for group in groups:
+        group.admit(prompts, [plain_request(1)] * 2)
+        group.retire(0)
+        for token in (1, 2):
+            group.step(np.array([token]), [plain_request(1)])
+    held = groups[0].state_bytes
+    groups[0].shrink()
+    assert groups[0].state_bytes < held
+    for token in range(9):
+        found, wanted = (group.step(np.array([token]), [plain_request(5)]) for group in groups)
+        assert found.token_ids.tolist() == wanted.token_ids.tolist()
+        assert np.array_equal(found.log_probs, wanted.log_probs)
+
+
+def test_state_shrinks_after_a_long_sequence_retires(attention: OrtRunner) -> None:
+    group = attention.group(1)
+    long, short = (
+        Prompt(np.zeros(200, np.int64), np.array([1])),
+        Prompt(np.array([0]), np.array([1])),
+    )
+    group.admit([long, short], [plain_request(1)] * 2)
+    large = group.state_bytes
+    group.retire(0)
+    group.step(np.array([2]), [plain_request(1)])
+    assert group.state_bytes < large / 2
+
+
+def test_count_is_limited_to_the_vocabulary() -> None:
+    topk = TopK(session_options(threads=1), 4, CpuDevice())
+    best = select_candidates(
+        HostLogits(np.zeros((1, 4), np.float32), topk.rank), [plain_request(9)]
+    )
+    assert best.token_ids.shape == (1, 4)
+
+
+def test_damaged_graph_is_a_bundle_error(tmp_path: Path) -> None:
+    bundle = attention_bundle(tmp_path)
+    bundle.path("step.onnx").write_bytes(b"not a graph")
+    with pytest.raises(BundleError, match=r"cannot load step\.onnx"):
+        OrtRunner(bundle, threads=1)
+
+
+def test_buffers_of_an_admitted_prefill_are_kept_for_reuse(language: OrtRunner) -> None:
+    language.trim()
+    group = language.group(1)
+    prefill = language.begin_prefill(Prompt(np.arange(1, 21)), [])
+    held = prefill.state_bytes
+    group.admit_prefilled(prefill, plain_request(1))
+    assert prefill.state_bytes == 0
+    assert language.spare_bytes == held > 0
+    language.trim()
+    assert language.spare_bytes == 0

@@ -1,0 +1,117 @@
+"""The top-k graphs rank like a stable sort, with ties and infinities."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.engine.runners.candidates import Candidates
+from inference.engine.runners.ort.device import CpuDevice
+from inference.engine.runners.ort.sessions import session_options
+from inference.engine.runners.ort.topk_graph import TopK, block_size, topk_graph
+
+SHAPES = ((12, 5), (5, 12), (40, 3), (7, 1), (1, 9))  # (blocks, tokens of each)
+
+
+@cache
+def session(blocks: int, block: int, *, by_blocks: bool) -> onnxruntime.InferenceSession:
+    graph = topk_graph(blocks * block, block if by_blocks else None, with_mass=True)
+    return onnxruntime.InferenceSession(graph.SerializeToString(), session_options(threads=1))
+
+
+def chosen(
+    logits: np.ndarray, k: int, shape: tuple[int, int], *, by_blocks: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Token ids, log-probabilities, masses at temperature 0.5."""
+    temperature = np.full((len(logits), 1), 0.5, np.float32)
+    feeds = {"logits": logits, "k": np.array([k]), "temperature": temperature}
+    ids, log_probs, best, masses = session(*shape, by_blocks=by_blocks).run(None, feeds)
+    np.testing.assert_array_equal(best, np.take_along_axis(logits, ids, axis=1))
+    return ids, log_probs, masses
+
+
+@st.composite
+def ties(draw: st.DrawFn) -> tuple[tuple[int, int], np.ndarray]:
+    """Rows of a few distinct values, minus infinity among them."""
+    shape = draw(st.sampled_from(SHAPES))
+    values = draw(st.sampled_from([(0.0,), (0.0, 1.0), (-np.inf, 0.0), (-np.inf, -2.5, 0.5, 3.0)]))
+    rng = np.random.default_rng(draw(st.integers(0, 9999)))
+    rows = rng.choice(values, (draw(st.integers(1, 5)), shape[0] * shape[1]))
+    return shape, rows.astype(np.float32)
+
+
+@given(rows=ties(), share=st.floats(0, 1), by_blocks=st.booleans())
+def test_equal_scores_rank_in_vocabulary_order(
+    rows: tuple[tuple[int, int], np.ndarray], share: float, by_blocks: bool
+) -> None:
+    shape, logits = rows
+    k = 1 + round(share * ((shape[0] if by_blocks else logits.shape[1]) - 1))
+    ids, log_probs, _ = chosen(logits, k, shape, by_blocks=by_blocks)
+    assert ids.tolist() == np.argsort(-logits, axis=1, kind="stable")[:, :k].tolist()
+    alive = logits.max(axis=1) > -np.inf
+    with np.errstate(invalid="ignore", divide="ignore"):
+        wanted = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    wanted = np.take_along_axis(wanted, ids, axis=1)
+    assert log_probs[alive] == pytest.approx(wanted[alive], abs=1e-5)
+    assert np.isnan(log_probs[~alive]).all()
+
+
+@given(shape=st.sampled_from(SHAPES), seed=st.integers(0, 9999), share=st.floats(0, 1))
+def test_blocked_ranking_equals_the_whole_ranking(
+    shape: tuple[int, int], seed: int, share: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    logits = (rng.normal(size=(3, shape[0] * shape[1])) * 4).astype(np.float32)
+    k = 1 + round(share * (shape[0] - 1))
+    by_blocks = chosen(logits, k, shape, by_blocks=True)
+    for one, other in zip(by_blocks, chosen(logits, k, shape, by_blocks=False), strict=True):
+        assert one.tolist() == other.tolist()
+
+
+def test_nan_scores_still_rank_tokens() -> None:
+    logits = np.full((2, 60), np.nan, np.float32)
+    for by_blocks in (True, False):
+        ids, log_probs, _ = chosen(logits, 4, (12, 5), by_blocks=by_blocks)
+        assert ((ids >= 0) & (ids < 60)).all()
+        assert np.isnan(log_probs).all()
+
+
+@pytest.mark.parametrize("vocabulary_size", [1, 2, 9, 9216, 8209])  # one of blocks, one prime
+def test_rank_returns_the_requested_count(vocabulary_size: int) -> None:
+    topk = TopK(session_options(threads=1), vocabulary_size, CpuDevice())
+    logits = np.random.default_rng(3).normal(size=(2, vocabulary_size)).astype(np.float32)
+    temperatures = np.array([[0.3], [2.0]], np.float32)
+    for k in {1, min(2, vocabulary_size), min(50, vocabulary_size), vocabulary_size}:
+        plain_request, tempered = topk.rank(logits, k), topk.rank(logits, k, temperatures)
+        _assert_ranked(plain_request, logits, k)
+        _assert_ranked(tempered, logits, k)
+        below = (logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
+        assert plain_request.masses is None
+        assert tempered.masses == pytest.approx(np.exp(below / temperatures).sum(axis=1), rel=1e-4)
+
+
+def test_topk_graph_needs_no_newer_operators_than_a_native_triton_has() -> None:
+    for block in (None, 5):
+        model = topk_graph(60, block, with_mass=True)
+        assert model.ir_version <= 10
+        assert model.opset_import[0].version <= 20
+
+
+def test_blocks_divide_the_vocabulary() -> None:
+    for size in (58101, 50257, 32128, 250002):
+        block = block_size(size)
+        assert block is not None
+        assert size % block == 0
+        assert size // (2 * block) >= 16, "beams ask for a few candidates each"
+    assert block_size(1814) is None, "small"
+    assert block_size(8209) is None, "a prime number"
+
+
+def _assert_ranked(found: Candidates, logits: np.ndarray, k: int) -> None:
+    assert found.token_ids.tolist() == np.argsort(-logits, axis=1, kind="stable")[:, :k].tolist()
+    assert found.log_probs.shape == (len(logits), k)

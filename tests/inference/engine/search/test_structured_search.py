@@ -1,0 +1,283 @@
+"""Outputs match choices, expressions and schemas, whatever the model prefers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from inference.bundle.manifest import Bundle
+from inference.engine.engine_core import decode
+from inference.engine.search.request import EngineRequest, Hypothesis
+from inference.engine.validation import RequestValidator
+from inference.errors import InvalidRequest, Overloaded
+from inference.generation import Generation, Overrides
+from inference.processing.grammars import GrammarCompiler, GrammarSource
+from inference.processing.text import FastTokenizer
+from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
+from tests.inference.processing.tokenizer_files import trained
+from tests.inference.tiny_models import manifest
+
+END = 3
+ASCII = "".join(map(chr, range(33, 127))) + "\néà☃"
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 9},
+        "count": {"type": "integer", "minimum": -5, "maximum": 500},
+        "kind": {"enum": ["café", 'a "b"', "x/y"]},
+        "tags": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3},
+    },
+    "required": ["name", "kind"],
+    "additionalProperties": False,
+}
+
+
+class Model:
+    """A tokenizer with random scores, and the bundle that they are of."""
+
+    def __init__(self, kind: str, folder: Path, alphabet: str = ASCII) -> None:
+        self.tokenizer: FastTokenizer = trained(kind, folder)[0]
+        if kind == "unigram":
+            self._add(folder / "tokenizer.json", alphabet)
+        size = self.tokenizer._tokenizer.get_vocab_size() + 7  # more scores than tokens
+        spec = manifest("generate").tokenizer
+        assert spec is not None
+        fields: dict[str, Any] = {
+            "tokenizer": spec.model_copy(update={"files": {"tokenizer": "tokenizer.json"}}),
+            "vocabulary_size": size,
+            "generation": Generation(pad_token_id=0, eos_token_ids=(END,), max_new_tokens=90),
+            "limits": manifest("generate").limits.model_copy(update={"max_total_tokens": None}),
+        }
+        self.bundle = Bundle(folder, manifest("generate", **fields))
+        self.runner = FakeRunner(hashed_logits(size), size)
+        self.compiler = GrammarCompiler(self.bundle)
+        self.validator = RequestValidator(self.bundle.manifest, None, self.compiler.compile_rules)
+
+    def _add(self, file: Path, alphabet: str) -> None:
+        """Adds characters that the training texts lack, as pieces of their own."""
+        content = json.loads(file.read_text())
+        known = {piece for piece, _ in content["model"]["vocab"]}
+        content["model"]["vocab"] += [[one, -12.0] for one in alphabet if one not in known]
+        file.write_text(json.dumps(content))
+        spec = manifest("generate").tokenizer
+        assert spec is not None
+        files = {"tokenizer": file.name}
+        self.tokenizer = FastTokenizer(spec.model_copy(update={"files": files}), file.parent)
+
+    def request(self, prompt: int, **rules: object) -> EngineRequest:
+        assert self.bundle.manifest.generation is not None
+        merged = self.bundle.manifest.generation.with_overrides(Overrides.model_validate(rules))
+        return self.validator.validate(EngineRequest(merged, prompt_ids=(10 + prompt,)))
+
+    def outputs(self, count: int = 6, **rules: object) -> list[Hypothesis]:
+        requests = [self.request(prompt, **rules) for prompt in range(count)]
+        return [one for answer in decode(self.runner, requests) for one in answer.hypotheses]
+
+    def text(self, output: Hypothesis) -> str:
+        return self.tokenizer.decode(output.token_ids)
+
+
+@pytest.fixture(scope="module", params=["bytes", "unigram"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(request.param, tmp_path_factory.mktemp("tokenizer"))
+
+
+SEARCHES: dict[str, dict[str, object]] = {
+    "greedy": {},
+    "sampled": {"do_sample": True, "seed": 3},
+    "hot": {"do_sample": True, "temperature": 3.0, "num_return_sequences": 3, "seed": 1},
+    "truncated": {"do_sample": True, "top_k": 5, "top_p": 0.7, "seed": 2},
+    "typical": {"do_sample": True, "typical_p": 0.5, "seed": 2},
+    "penalised": {"repetition_penalty": 1.3, "logit_bias": {40: 3.0}, "frequency_penalty": 0.2},
+    "best of": {"do_sample": True, "best_of": 3, "seed": 5},
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_outputs_are_valid_under_a_schema(model: Model, search: str) -> None:
+    outputs = model.outputs(json_schema=json.dumps(SCHEMA), **SEARCHES[search])
+    finished = [one for one in outputs if one.finish_reason == "stop"]
+    assert finished
+    for one in finished:
+        assert jsonschema_rs.is_valid(SCHEMA, json.loads(model.text(one)))
+    for one in outputs:
+        if one.finish_reason == "length":
+            assert len(one.token_ids) == 90
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_outputs_are_one_of_the_choices(model: Model, search: str) -> None:
+    choices = ("Ada", "Ada Lovelace", "no", "l'été à Genève", 'a "quote"\n', "1/2")
+    for one in model.outputs(choices=choices, **SEARCHES[search]):
+        assert one.finish_reason == "stop"
+        assert model.text(one) in choices
+
+
+@pytest.mark.parametrize(
+    "regex",
+    [r"\d{3}-\d{4}", "[a-z ]{4,9}[.!]", r"(red|blue)( (circle|square))?", r"a/b\/[/x]", "é+"],
+)
+def test_outputs_match_an_expression(model: Model, regex: str) -> None:
+    outputs = model.outputs(regex=regex, do_sample=True, seed=4)
+    assert any(one.finish_reason == "stop" for one in outputs)
+    for one in outputs:
+        if one.finish_reason == "stop":
+            assert re.fullmatch(regex, model.text(one))
+
+
+@pytest.mark.parametrize("limit", range(1, 12))
+def test_at_the_limit_an_output_is_whole_or_says_length(model: Model, limit: int) -> None:
+    for one in model.outputs(regex="a{0,3}b?c{2,8}", max_new_tokens=limit, do_sample=True, seed=9):
+        matches = re.fullmatch("a{0,3}b?c{2,8}", model.text(one)) is not None
+        assert (one.finish_reason == "stop") == matches
+        assert len(one.token_ids) <= limit
+
+
+def test_an_output_that_nothing_can_follow_ends_at_once(model: Model) -> None:
+    for one in model.outputs(choices=("no",)):
+        assert END not in one.token_ids
+
+
+def test_rows_without_a_structure_are_not_changed(model: Model) -> None:
+    plain = {"max_new_tokens": 12}
+    alone = [decode(model.runner, [model.request(n, **plain)])[0] for n in range(4)]
+    structured = [model.request(n, choices=("Ada", "no")) for n in range(4)]
+    sampled = [model.request(n, regex="[a-z]{9}", do_sample=True, seed=n) for n in range(4)]
+    together = decode(
+        model.runner, [*(model.request(n, **plain) for n in range(4)), *structured, *sampled]
+    )
+    assert together[:4] == alone
+    assert together[8:] == [decode(model.runner, [one])[0] for one in sampled]
+
+
+def test_log_probabilities_are_of_what_is_allowed(model: Model) -> None:
+    for one in model.outputs(regex="[ab]", top_log_probs=5):
+        first = one.top[0]
+        assert {model.text(Hypothesis((token,), 0, "")) for token, _ in first} <= {"a", "b", ""}
+        assert sum(np.exp(value) for _, value in first) == pytest.approx(1, abs=1e-4)
+
+
+def test_samples_follow_their_scores(model: Model) -> None:
+    """Over many seeds the share of a choice is its probability among all of them."""
+    rules: dict[str, object] = {"regex": "[ab]", "do_sample": True}
+    first = model.outputs(1, **rules, seed=0, top_log_probs=5)[0]
+    shares = {token: float(np.exp(value)) for token, value in first.top[0]}
+    drawn = [model.outputs(1, **rules, seed=seed)[0].token_ids[0] for seed in range(400)]
+    for token, share in shares.items():
+        assert drawn.count(token) / 400 == pytest.approx(share, abs=0.1)
+
+
+def test_equal_grammars_are_compiled_once(model: Model) -> None:
+    first = model.request(0, regex="[a-d]+").grammar
+    assert model.request(1, regex="[a-d]+").grammar is first
+    assert model.request(1, regex="[a-e]+").grammar is not first
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"regex": "("}, "regex is refused: "),
+        ({"regex": "(?=x)a"}, "regex is refused: "),
+        ({"regex": r"[^\x00-\U0010FFFF]"}, "no output can match it"),
+        ({"json_schema": "{"}, "json_schema is refused: "),
+        ({"json_schema": '"text"'}, "schema must be an object or boolean"),
+        ({"json_schema": "false"}, "Unsatisfiable"),
+        ({"json_schema": '{"$ref": "http://example.com/x"}'}, "refused"),
+        ({"json_schema": '{"$ref": "#"}'}, "no output can match it"),
+        ({"json_schema": '{"not": {}}'}, "Unimplemented"),
+        ({"json_schema": "[" * 60_000}, "nested too deeply"),
+        ({"json_schema": '{"items":' * 3000 + "{}" + "}" * 3000}, "recursion limit|nested"),
+        ({"json_schema": '{"x-guidance": {"lenient": true}, "not": {}}'}, "Unimplemented"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_cannot_be_compiled_is_refused_in_one_line(
+    model: Model, rules: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=message) as caught:
+        model.outputs(1, **rules)
+    assert "\n" not in caught.value.message
+    assert len(caught.value.message) < 260
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"regex": "(((((a{9}){9}){9}){9}){9})"},
+        {"regex": "(.*a){60}"},
+        {"regex": "(a|aa)+(b|bb)+c{1,3000}"},
+        {"regex": r"(\p{L}{1,200}x){1,200}"},
+        {"regex": "(x+x+)+y"},
+        {"json_schema": json.dumps({"enum": [f"{n}" * 9 for n in range(1000)]})},
+        {"json_schema": json.dumps({"anyOf": [{"pattern": f"(a{n}.*){{3}}"} for n in range(99)]})},
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_hostile_ones_are_answered_or_refused(model: Model, rules: dict[str, object]) -> None:
+    """By counts of work: llguidance bounds what is compiled and each step."""
+    with contextlib.suppress(InvalidRequest):
+        assert len(model.outputs(2, **rules, do_sample=True, seed=1, max_new_tokens=20)) == 2
+
+
+def test_what_takes_too_long_is_refused_and_others_are_compiled_after_it(model: Model) -> None:
+    """Patterns that must all match take exponentially long in their number."""
+    schema = {"type": "string", "allOf": [{"pattern": f".*{one}.*"} for one in "abcdefghijklmno"]}
+    compiler = GrammarCompiler(model.bundle, limit_s=0.05)
+    slow = GrammarSource(json_schema=json.dumps(schema))
+    compiler.compile(GrammarSource(regex="a"))
+    with pytest.raises(
+        InvalidRequest, match=r"json_schema is refused: it takes longer than 0.05 s"
+    ):
+        compiler.compile(slow)
+    with pytest.raises(Overloaded, match="another grammar is still being compiled"):
+        compiler.compile(GrammarSource(regex="b"))
+    assert compiler.compile(GrammarSource(regex="a"))
+    assert compiler._late is not None
+    compiler._late.join()
+    assert compiler.compile(GrammarSource(regex="b"))
+
+
+def test_beams_and_several_structures_are_refused() -> None:
+    plain = Generation(pad_token_id=0, max_new_tokens=5)
+    with pytest.raises(ValidationError, match="exclude beams"):
+        plain.with_overrides(Overrides(regex="a", num_beams=2))
+    with pytest.raises(ValidationError, match="exclude each other"):
+        Overrides(regex="a", choices=["b"])
+
+
+def test_a_model_without_such_a_tokenizer_refuses_by_name(model: Model, tmp_path: Path) -> None:
+    spec = model.bundle.manifest.tokenizer
+    assert spec is not None
+    trained("word pieces", tmp_path)
+    for folder, other in ((model.bundle.folder, None), (tmp_path, spec)):
+        changed = model.bundle.manifest.model_copy(update={"tokenizer": other})
+        compiler = GrammarCompiler(Bundle(folder, changed))
+        assert model.bundle.manifest.generation is not None
+        rules = model.bundle.manifest.generation.with_overrides(Overrides(choices=["a"]))
+        with pytest.raises(InvalidRequest, match="tiny-generate takes no choices"):
+            compiler.compile_rules(rules)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"choices": ["red", "{}"]},
+        {"regex": r"\{\}"},
+        {"json_schema": '{"type": "object"}'},
+    ],
+)
+def test_what_the_vocabulary_cannot_write_is_an_error(
+    rules: dict[str, object], tmp_path: Path
+) -> None:
+    """As T5's, which has no braces."""
+    without = Model("unigram", tmp_path, alphabet="")
+    with pytest.raises(InvalidRequest, match=r"the model's vocabulary cannot write '\{"):
+        without.outputs(**rules)

@@ -1,0 +1,233 @@
+"""The engine's thread and its submission API: refusal, cancellation, failure, close."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from inference.bundle.manifest import Graph, Limits, Manifest, Role, SourceInfo, Tensor
+from inference.engine.engine import Engine
+from inference.engine.scheduler import Capacity
+from inference.engine.search.request import (
+    Cancelled,
+    EngineRequest,
+    Event,
+    Failed,
+    Finished,
+    TokenChunk,
+)
+from inference.engine.validation import RequestValidator
+from inference.errors import InternalError, InvalidRequest, Overloaded, TooLong, Unavailable
+from inference.generation import Generation
+from tests.inference.engine.fake_runner import FakeRunner, History, hashed_logits
+
+PATIENCE_S = 30
+LOGITS = hashed_logits(20)
+RULES = Generation(pad_token_id=0, decoder_start_ids=(0,), eos_token_ids=(1,), max_new_tokens=6)
+
+
+def manifest(limits: Limits | None = None) -> Manifest:
+    source = Tensor(name="source_ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
+    return Manifest(
+        name="fake",
+        version=1,
+        architecture="fake",
+        source=SourceInfo(name="fake", content_hash="0"),
+        precision="fp32",
+        tasks={"translate": {}},
+        parts={"generate": "fake"},
+        graphs={"admit": Graph(file="admit.onnx", inputs=(source,), outputs=())},
+        limits=limits or Limits(max_input_tokens=8, max_total_tokens=12),
+        vocabulary_size=20,
+    )
+
+
+class Gate:
+    """Logits that wait for a permit, so that a test controls each step of the engine."""
+
+    def __init__(self) -> None:
+        self._permits = threading.Semaphore(0)
+        self.started = threading.Semaphore(0)
+
+    def __call__(self, source: History, history: History) -> np.ndarray:
+        self.started.release()
+        assert self._permits.acquire(timeout=PATIENCE_S)
+        return LOGITS(source, history)
+
+    def open(self, times: int = 10_000) -> None:
+        self._permits.release(times)
+
+
+class Inbox:
+    """A listener that a test can wait for."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._ended = threading.Event()
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        if not isinstance(event, TokenChunk):
+            self._ended.set()
+
+    @property
+    def end(self) -> Event:
+        assert self._ended.wait(PATIENCE_S), "no final event"
+        return self.events[-1]
+
+
+def settle(engine: Engine) -> None:
+    """Waits until the engine is idle; its counters are of its last whole turn."""
+    with engine._changed:
+        assert engine._changed.wait_for(lambda: engine.is_asleep, PATIENCE_S)
+
+
+def request(*source: int, rules: Generation = RULES) -> EngineRequest:
+    return EngineRequest(rules, source_ids=np.array(source or (4, 5)))
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def gated(gate: Gate) -> Iterator[Engine]:
+    runner = FakeRunner(gate, 20)
+    engine = Engine(runner, RequestValidator(manifest()), Capacity(rows=16, waiting=2))
+    yield engine
+    gate.open()
+    engine.close()
+
+
+def test_generate_answers() -> None:
+    engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()))
+    answer = engine.generate(request(4, 5, 6))
+    engine.close()
+    assert answer.prompt_tokens == 3
+    assert answer.generated_tokens == len(answer.hypotheses[0].token_ids) <= 6
+
+
+def test_full_queue_refuses_at_once(gate: Gate, gated: Engine) -> None:
+    first = Inbox()
+    gated.submit(request(), first)
+    assert gate.started.acquire(timeout=PATIENCE_S)  # it has left the queue
+    gated.submit(request(), Inbox())
+    gated.submit(request(), Inbox())
+    assert not gated.wait_for_capacity(timeout_s=0)
+    with pytest.raises(Overloaded):
+        gated.submit(request(), Inbox())
+    gate.open()
+    assert isinstance(first.end, Finished)
+    assert gated.wait_for_capacity(PATIENCE_S)
+
+
+def test_cancelled_request_ends_and_frees_its_row(gate: Gate, gated: Engine) -> None:
+    inbox = Inbox()
+    sequence = gated.submit(request(), inbox)
+    assert gate.started.acquire(timeout=PATIENCE_S)
+    sequence.cancel()
+    gate.open()
+    assert isinstance(inbox.end, Cancelled)
+    assert isinstance(gated.generate(request()), Finished)
+    settle(gated)
+    assert gated.metrics.rows_in_use == 0
+
+
+def test_close_ends_live_requests_and_wakes_waiters(gate: Gate, gated: Engine) -> None:
+    inboxes = [Inbox(), Inbox(), Inbox()]
+    gated.submit(request(), inboxes[0])
+    assert gate.started.acquire(timeout=PATIENCE_S)
+    for inbox in inboxes[1:]:
+        gated.submit(request(), inbox)
+    woken: list[bool] = []
+    waiter = threading.Thread(target=lambda: woken.append(gated.wait_for_capacity()))
+    waiter.start()
+    closer = threading.Thread(target=gated.close)
+    closer.start()
+    gate.open()
+    closer.join(PATIENCE_S)
+    waiter.join(PATIENCE_S)
+    ends = [inbox.end for inbox in inboxes]
+    assert all(isinstance(end, Failed) and isinstance(end.error, Unavailable) for end in ends)
+    assert len(woken) == 1
+    with pytest.raises(Unavailable):
+        gated.submit(request(), Inbox())
+
+
+def test_exception_fails_live_requests_and_the_next_is_served() -> None:
+    broken = threading.Event()
+    broken.set()
+
+    def logits(source: History, history: History) -> np.ndarray:
+        if broken.is_set():
+            raise RuntimeError("the model failed")
+        return LOGITS(source, history)
+
+    engine = Engine(FakeRunner(logits, 20), RequestValidator(manifest()))
+    with pytest.raises(InternalError, match="the model failed"):
+        engine.generate(request())
+    broken.clear()
+    assert isinstance(engine.generate(request()), Finished)
+    assert engine.metrics.failures == 1
+    engine.close()
+
+
+def test_rules_that_ban_everything_fail_only_their_own_request() -> None:
+    engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()))
+    banned = RULES.model_copy(update={"suppress_tokens": tuple(range(20))})
+    with pytest.raises(InvalidRequest):
+        engine.generate(request(rules=banned))
+    assert engine.metrics.failures == 0
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (EngineRequest(RULES), InvalidRequest),
+        (EngineRequest(RULES, source_ids=np.array([], np.int64)), InvalidRequest),
+        (EngineRequest(RULES, source_ids=np.array([20])), InvalidRequest),
+        (EngineRequest(RULES, source_ids=np.array([-1])), InvalidRequest),
+        (EngineRequest(RULES, source_ids=np.arange(9)), TooLong),
+        (EngineRequest(RULES, np.array([3]), prompt_ids=(2,) * 11), TooLong),
+        (EngineRequest(RULES, np.array([3]), prompt_ids=(99,)), InvalidRequest),
+        (EngineRequest(RULES, np.array([3]), np.zeros((2, 2, 3), np.uint8)), InvalidRequest),
+    ],
+)
+def test_bad_request_is_refused_at_submission(bad: EngineRequest, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        RequestValidator(manifest()).validate(bad)
+
+
+def test_request_that_could_never_fit_is_refused_at_submission() -> None:
+    engine = Engine(FakeRunner(LOGITS, 20), RequestValidator(manifest()), Capacity(state_bytes=40))
+    assert isinstance(engine.generate(request()), Finished)
+    with pytest.raises(TooLong, match="ask for fewer tokens or beams"):
+        engine.submit(request(rules=RULES.model_copy(update={"num_beams": 4})), Inbox())
+    settle(engine)
+    assert (engine.metrics.waiting, engine.metrics.state_bytes) == (0, 0)
+    engine.close()
+
+
+def test_max_new_tokens_is_limited_to_the_free_positions() -> None:
+    accepted = RequestValidator(manifest()).validate(
+        EngineRequest(RULES, np.array([3]), prompt_ids=(2,) * 8)
+    )
+    assert accepted.rules.max_new_tokens == 3
+
+
+def test_idle_engine_trims_memory() -> None:
+    runner = FakeRunner(LOGITS, 20)
+    engine = Engine(runner, RequestValidator(manifest()), trim_after_s=0.01)
+    engine.generate(request())
+    runner.spare_bytes = 100
+    engine.generate(request())
+    with engine._changed:
+        assert engine._changed.wait_for(lambda: runner.spare_bytes == 0, PATIENCE_S)
+    assert engine.metrics.spare_bytes == 0
+    engine.generate(request())
+    engine.close()

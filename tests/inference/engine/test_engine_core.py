@@ -1,0 +1,312 @@
+"""One turn: decoding continues beside long prompts, cancelled sequences end, faults are local."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from inference.engine.engine_core import Decoder
+from inference.engine.runners.ort.device import OrtDevice
+from inference.engine.runners.ort.runner import OrtRunner
+from inference.engine.runners.protocol import Runner
+from inference.engine.scheduler import Capacity
+from inference.engine.search.request import (
+    Cancelled,
+    EngineRequest,
+    Event,
+    Failed,
+    Finished,
+    TokenChunk,
+)
+from inference.engine.sequence import SequenceState
+from inference.errors import DeadlineExceeded, InternalError
+from inference.generation import Generation
+from tests.inference.engine.fake_runner import FakeRunner, History, hashed_logits
+from tests.inference.engine.toy_bundles import VOCABULARY, language_bundle
+
+LOGITS = hashed_logits(VOCABULARY)
+RULES = Generation(pad_token_id=0, decoder_start_ids=(0,), max_new_tokens=50)
+CAPACITY = Capacity(rows=16, prefill_tokens=64, prefill_tokens_beside=12, chunk_tokens=5)
+FORBIDDEN = 13
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory: pytest.TempPathFactory, device: OrtDevice) -> OrtRunner:
+    return OrtRunner(language_bundle(tmp_path_factory.mktemp("language")), threads=1, device=device)
+
+
+@pytest.fixture(params=["fake", "onnx"])
+def runner(request: pytest.FixtureRequest, language: OrtRunner) -> Runner:
+    return language if request.param == "onnx" else FakeRunner(LOGITS, VOCABULARY)
+
+
+def forbidding(source: History, history: History) -> np.ndarray:
+    """Logits of a model that raises on one token."""
+    if FORBIDDEN in (*source, *history):
+        raise RuntimeError("the model failed")
+    return LOGITS(source, history)
+
+
+class Caller:
+    """Submits one request and records its events."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        prompt: tuple[int, ...] = (2,),
+        rules: Generation = RULES,
+        source: int | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        self.events: list[Event] = []
+        ids = None if source is None else np.array([source])
+        request = EngineRequest(rules, ids, prompt_ids=prompt, deadline_s=deadline_s, stream=True)
+        self.sequence = SequenceState(request, self.events.append)
+        decoder.add(self.sequence)
+
+    @property
+    def tokens(self) -> list[int]:
+        return [
+            t for event in self.events if isinstance(event, TokenChunk) for t in event.token_ids
+        ]
+
+    @property
+    def pieces(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def end(self) -> Event | None:
+        return next((event for event in self.events if not isinstance(event, TokenChunk)), None)
+
+
+def finish(decoder: Decoder) -> None:
+    for _ in range(500):
+        if decoder.is_idle:
+            return
+        decoder.step()
+    raise AssertionError("the sequence did not end")
+
+
+def test_streams_step_between_the_chunks_of_a_long_prompt(runner: Runner) -> None:
+    decoder = Decoder(runner, CAPACITY)
+    stream = Caller(decoder)
+    decoder.step()
+    long = Caller(decoder, prompt=(3,) * 43)
+    for turn in range(1, 10):  # 44 tokens with the start token: nine pieces
+        assert long.pieces == 0
+        before = decoder.metrics.prefill_tokens
+        decoder.step()
+        assert decoder.metrics.prefill_tokens - before <= CAPACITY.chunk_tokens
+        assert stream.pieces == turn + 1
+        assert decoder.rows_in_use == 2
+    assert long.pieces == 1
+
+
+def test_short_prompts_are_prefilled_beside_a_long_one(runner: Runner) -> None:
+    decoder = Decoder(runner, CAPACITY)
+    long = Caller(decoder, prompt=(3,) * 43)
+    decoder.step()
+    short = Caller(decoder)
+    decoder.step()
+    assert (short.pieces, long.pieces) == (1, 0)
+
+
+@pytest.mark.parametrize("is_decoding", [True, False])
+def test_turn_prefills_no_more_than_its_budget(runner: Runner, is_decoding: bool) -> None:
+    decoder = Decoder(runner, CAPACITY)
+    if is_decoding:
+        Caller(decoder)
+        decoder.step()
+    for _ in range(15):
+        Caller(decoder, prompt=(3,) * 4)
+    before = decoder.metrics.prefill_tokens
+    decoder.step()
+    assert decoder.metrics.prefill_tokens - before == (10 if is_decoding else 60)
+
+
+def queued(decoder: Decoder) -> Caller:
+    for _ in range(16):
+        Caller(decoder)
+    decoder.step()
+    caller = Caller(decoder)
+    assert decoder.waiting == 1
+    return caller
+
+
+def reading(decoder: Decoder) -> Caller:
+    caller = Caller(decoder, prompt=(3,) * 43)
+    decoder.step()
+    assert (caller.pieces, decoder.rows_in_use) == (0, 1)
+    return caller
+
+
+def decoding(decoder: Decoder) -> Caller:
+    caller = Caller(decoder)
+    decoder.step()
+    assert caller.pieces == 1
+    return caller
+
+
+@pytest.mark.parametrize("phase", [queued, reading, decoding])
+def test_cancelled_sequence_is_gone_after_one_turn(
+    runner: Runner, phase: Callable[[Decoder], Caller]
+) -> None:
+    decoder = Decoder(runner, CAPACITY)
+    caller = phase(decoder)
+    held = decoder.rows_in_use + decoder.waiting
+    caller.sequence.cancel()
+    decoder.step()
+    assert caller.end == Cancelled()
+    assert decoder.rows_in_use + decoder.waiting == held - 1
+    if held == 1:
+        assert decoder.is_idle
+        assert decoder.metrics.state_bytes == 0
+
+
+@pytest.mark.parametrize("phase", [reading, decoding])
+def test_deadline_ends_a_sequence_between_two_chunks(
+    runner: Runner, phase: Callable[[Decoder], Caller]
+) -> None:
+    now_s = 0.0
+    decoder = Decoder(runner, CAPACITY, clock=lambda: now_s)
+    prompt = (3,) * 43 if phase is reading else (2,)
+    caller = Caller(decoder, prompt, deadline_s=1.0)
+    decoder.step()
+    assert caller.end is None
+    now_s = 2.0
+    decoder.step()
+    assert isinstance(caller.end, Failed)
+    assert isinstance(caller.end.error, DeadlineExceeded)
+    assert decoder.metrics.state_bytes == 0
+
+
+def test_failing_group_ends_its_own_sequences_only() -> None:
+    decoder = Decoder(FakeRunner(forbidding, VOCABULARY), Capacity())
+    wide = RULES.model_copy(update={"num_beams": 2})
+    survivor = Caller(decoder, rules=wide.model_copy(update={"suppress_tokens": (FORBIDDEN,)}))
+    banned = RULES.model_copy(update={"suppress_tokens": (FORBIDDEN,)})
+    neighbour, culprit = Caller(decoder, rules=banned), Caller(decoder, rules=banned)
+    decoder.step()
+    culprit.sequence.next_ids = (FORBIDDEN,)
+    decoder.step()
+    for caller in (neighbour, culprit):
+        assert isinstance(caller.end, Failed)
+        assert isinstance(caller.end.error, InternalError)
+    later = Caller(decoder, rules=banned)
+    finish(decoder)
+    assert isinstance(survivor.end, Finished)
+    assert isinstance(later.end, Finished)
+    assert decoder.metrics.failures == 1
+    assert decoder.metrics.state_bytes == 0
+
+
+@pytest.mark.parametrize("length", [1, 4, 24])
+def test_prompt_that_fails_in_prefill_fails_alone(length: int) -> None:
+    """Prompts prefilled whole, in one chunk and in several."""
+    rules = RULES.model_copy(update={"suppress_tokens": (FORBIDDEN,)})
+    decoder = Decoder(FakeRunner(forbidding, VOCABULARY), CAPACITY)
+    running = Caller(decoder, rules=rules)
+    decoder.step()
+    bad = Caller(decoder, prompt=(3,) * (length - 1) + (FORBIDDEN,), rules=rules)
+    finish(decoder)
+    assert isinstance(bad.end, Failed)
+    assert isinstance(running.end, Finished)
+    assert running.end.generated_tokens == running.pieces == 50
+    assert decoder.metrics.state_bytes == 0
+
+
+def test_failed_prefill_leaves_a_real_group_unchanged(
+    language: OrtRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = Decoder(language, CAPACITY)
+    alone = Caller(undisturbed)
+    finish(undisturbed)
+    other = Caller(undisturbed, prompt=(4, 5))
+    finish(undisturbed)
+    decoder = Decoder(language, CAPACITY)
+    running = Caller(decoder)
+    decoder.step()
+    bad = Caller(decoder, prompt=(3,))
+    with monkeypatch.context() as patch:
+        patch.setattr(language._sessions.topk, "rank", _raise)
+        decoder._prefill_prompts(is_decoding=True)
+    late = Caller(decoder, prompt=(4, 5))
+    finish(decoder)
+    assert isinstance(bad.end, Failed)
+    assert [running.tokens, late.tokens] == [alone.tokens, other.tokens]
+
+
+def test_failing_search_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), CAPACITY)
+    bad, good = Caller(decoder), Caller(decoder)
+    decoder.step()
+    monkeypatch.setattr(bad.sequence, "advance", _raise)
+    finish(decoder)
+    assert isinstance(bad.end, Failed)
+    assert isinstance(good.end, Finished)
+
+
+def test_failing_listener_fails_its_own_sequence() -> None:
+    decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), CAPACITY)
+
+    def listen(event: Event) -> None:
+        raise RuntimeError("the listener failed")
+
+    good = Caller(decoder)
+    decoder.add(SequenceState(EngineRequest(RULES, prompt_ids=(2,), stream=True), listen))
+    decoder.step()
+    decoder.step()
+    assert decoder.rows_in_use == 1
+    finish(decoder)
+    assert isinstance(good.end, Finished)
+
+
+def test_fail_ends_every_sequence_and_frees_all_state(runner: Runner) -> None:
+    decoder = Decoder(runner, CAPACITY)
+    callers = [decoding(decoder), Caller(decoder, prompt=(3,) * 43)]
+    decoder.step()
+    callers.append(Caller(decoder))
+    decoder.fail(ValueError("closed"))
+    assert all(isinstance(caller.end, Failed) for caller in callers)
+    assert decoder.is_idle
+    assert (decoder.metrics.state_bytes, decoder.metrics.rows_in_use) == (0, 0)
+
+
+def _raise(*arguments: object) -> None:
+    raise RuntimeError("no scores")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("seed", range(2))
+def test_no_state_remains_after_two_thousand_requests_half_of_them_cancelled(
+    runner: Runner, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    decoder = Decoder(runner, Capacity(rows=32, chunk_tokens=16, prefix_bytes=1 << 16))
+    callers: list[Caller] = []
+    due: dict[int, list[SequenceState]] = {}
+    turn = 0
+    while len(callers) < 2000 or not decoder.is_idle:
+        for _ in range(rng.poisson(2) if len(callers) < 2000 else 0):
+            width = int(rng.choice([1, 1, 1, 2, 4]))
+            rules = RULES.model_copy(
+                update={"max_new_tokens": int(rng.integers(1, 30)), "num_beams": width}
+            )
+            prompt = tuple(rng.integers(2, 9, rng.choice([1, 5, 60])).tolist())
+            callers.append(Caller(decoder, prompt, rules))
+            if rng.random() < 0.5:
+                cancelled_at = turn + int(rng.integers(0, 30))
+                due.setdefault(cancelled_at, []).append(callers[-1].sequence)
+        for sequence in due.pop(turn, []):
+            sequence.cancel()
+        decoder.step()
+        turn += 1
+    ends = [type(caller.end) for caller in callers]
+    assert set(ends) == {Finished, Cancelled}
+    assert 300 < ends.count(Cancelled) < 1100
+    metrics = decoder.metrics
+    assert (metrics.rows_in_use, metrics.waiting, metrics.state_bytes) == (0, 0, 0)
+    assert metrics.failures == 0
+    assert metrics.prefix_bytes <= 1 << 16

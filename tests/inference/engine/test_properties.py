@@ -1,0 +1,225 @@
+"""A request's tokens equal those of running alone, whatever joins, ends or fails beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.engine.engine_core import Decoder, decode
+from inference.engine.scheduler import Capacity
+from inference.engine.search import truncation
+from inference.engine.search.request import (
+    Cancelled,
+    EngineRequest,
+    Event,
+    Failed,
+    Finished,
+    TokenChunk,
+)
+from inference.engine.sequence import SequenceState
+from inference.errors import DeadlineExceeded
+from inference.generation import Generation
+from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
+
+VOCABULARY = 20
+LOGITS = hashed_logits(VOCABULARY, end_bias=1.0)
+CAPACITY = Capacity(
+    rows=16,
+    prefill_tokens=24,
+    prefill_tokens_beside=12,
+    chunk_tokens=5,
+    state_bytes=600,  # one byte per position of a row
+    prefix_bytes=60,
+    prefix_block_tokens=4,
+    prefix_min_tokens=8,
+)
+HEADERS = ((), (), (2, 3) * 5, (4, 5, 6) * 5)
+
+
+@dataclass
+class Arrival:
+    """One request, its time of arrival, and of its cancellation if any."""
+
+    request: EngineRequest
+    time_s: int
+    cancelled_at: int | None
+    events: list[Event] = field(default_factory=list)
+
+
+@dataclass
+class Clock:
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_candidates() -> Iterator[None]:
+    """Four candidates: neighbours often need more, and draws often need the whole vocabulary."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(truncation, "DEFAULT_CANDIDATES", 4)
+        yield
+
+
+@st.composite
+def generations(draw: st.DrawFn) -> Generation:
+    """Greedy, beams or samples; half of them with penalties and the like."""
+    rows = draw(st.sampled_from([1, 1, 2, 4]))
+    wanted = draw(st.integers(1, rows))
+    rules: dict[str, object] = {"num_return_sequences": wanted}
+    if draw(st.booleans()):
+        rules |= {
+            "do_sample": True,
+            "best_of": draw(st.sampled_from([None, rows])),
+            "seed": draw(st.integers(0, 99)),
+            "temperature": draw(st.sampled_from([1.0, 0.7, 2.0])),
+            "top_k": draw(st.sampled_from([0, 0, 3, 9])),
+            "top_p": draw(st.sampled_from([1.0, 1.0, 0.6, 0.95])),
+            "min_p": draw(st.sampled_from([0.0, 0.0, 0.2])),
+            "typical_p": draw(st.sampled_from([1.0, 1.0, 0.7])),
+        }
+    else:
+        rules |= {"num_beams": rows, "early_stopping": draw(st.booleans())}
+    if draw(st.booleans()):
+        rules |= {
+            "repetition_penalty": draw(st.sampled_from([1.0, 1.4])),
+            "presence_penalty": draw(st.sampled_from([0.0, 0.8])),
+            "frequency_penalty": draw(st.sampled_from([0.0, 0.5])),
+            "logit_bias": draw(st.sampled_from([{}, {5: 2.0, 7: -100.0}])),
+            "min_new_tokens": draw(st.sampled_from([0, 3])),
+            "renormalize_logits": draw(st.booleans()),
+            "top_log_probs": draw(st.sampled_from([None, 0, 3])),
+        }
+    return Generation(
+        decoder_start_ids=(0,),
+        eos_token_ids=(1,),
+        pad_token_id=0,
+        max_new_tokens=draw(st.integers(1, 10)),
+        no_repeat_ngram_size=draw(st.sampled_from([0, 2])),
+        suppress_tokens=tuple(draw(st.lists(st.integers(2, 6), max_size=2))),
+        **rules,  # type: ignore[arg-type]
+    )
+
+
+@st.composite
+def arrival_of(draw: st.DrawFn, *, has_source: bool = True) -> Arrival:
+    rules = draw(generations())
+    time_s = draw(st.integers(0, 12))
+    cancelled = st.none() | st.integers(time_s, time_s + 15)
+    deadline = draw(st.none() | st.none() | st.integers(time_s, time_s + 15))
+    source = st.lists(st.integers(2, 9), min_size=1, max_size=6)
+    own = tuple(draw(st.lists(st.integers(2, 9), max_size=12)))
+    request = EngineRequest(
+        rules,
+        source_ids=np.array(draw(source)) if has_source else None,
+        prompt_ids=draw(st.sampled_from(HEADERS)) + own,
+        deadline_s=deadline,
+        stream=draw(st.booleans()),
+        priority=draw(st.sampled_from([0, 0, -100, 3, 100])),
+    )
+    return Arrival(request, time_s, draw(cancelled))
+
+
+def arrival_lists(*, has_source: bool = True) -> st.SearchStrategy[list[Arrival]]:
+    return st.lists(arrival_of(has_source=has_source), min_size=1, max_size=8)
+
+
+def alone(request: EngineRequest) -> Finished:
+    """The result without other requests, deadline, chunks or cached prefixes."""
+    runner = FakeRunner(LOGITS, VOCABULARY, supports_deferred_admission=False, takes_chunks=False)
+    return decode(runner, [replace(request, deadline_s=None)])[0]
+
+
+def run(arrivals: list[Arrival], runner: FakeRunner) -> Decoder:
+    """Submits all arrivals at their times, one turn per tick."""
+    clock = Clock()
+    decoder = Decoder(runner, CAPACITY, clock)
+    sequences = [SequenceState(arrival.request, arrival.events.append) for arrival in arrivals]
+    while clock.now_s <= 27 or not decoder.is_idle:
+        for arrival, sequence in zip(arrivals, sequences, strict=True):
+            if arrival.time_s == clock.now_s:
+                decoder.add(sequence)
+            if arrival.cancelled_at == clock.now_s:
+                sequence.cancel()
+        decoder.step()
+        assert decoder.rows_in_use <= CAPACITY.rows
+        assert decoder.metrics.state_bytes <= CAPACITY.state_bytes
+        assert decoder.metrics.prefix_bytes <= CAPACITY.prefix_bytes
+        assert clock.now_s < 500, "a sequence starves"
+        clock.now_s += 1
+    return decoder
+
+
+def assert_answered(arrival: Arrival) -> None:
+    """Asserts an expected end, and only tokens of running alone."""
+    *pieces, end = arrival.events
+    tokens = [t for piece in pieces if isinstance(piece, TokenChunk) for t in piece.token_ids]
+    wanted = alone(arrival.request)
+    best = wanted.hypotheses[0].token_ids
+    assert tuple(tokens) == best[: len(tokens)]
+    if isinstance(end, Finished):
+        assert end == wanted
+        if arrival.request.stream and arrival.request.rules.rows == 1:
+            assert tuple(tokens) == best
+            chunks = [p for p in pieces if isinstance(p, TokenChunk)]
+            assert sum((p.log_probs for p in chunks), ()) == end.hypotheses[0].log_probs
+            assert sum((p.top for p in chunks), ()) == end.hypotheses[0].top
+    elif isinstance(end, Failed):
+        assert isinstance(end.error, DeadlineExceeded)
+        assert arrival.request.deadline_s is not None
+    else:
+        assert isinstance(end, Cancelled)
+        assert arrival.cancelled_at is not None
+
+
+@given(arrivals=arrival_lists())
+def test_tokens_equal_those_of_a_request_alone(arrivals: list[Arrival]) -> None:
+    run(arrivals, FakeRunner(LOGITS, VOCABULARY))
+    for arrival in arrivals:
+        assert_answered(arrival)
+
+
+@given(arrivals=arrival_lists(has_source=False))
+def test_shared_prefixes_change_no_token(arrivals: list[Arrival]) -> None:
+    run(arrivals, FakeRunner(LOGITS, VOCABULARY, shares_prefixes=True))
+    for arrival in arrivals:
+        assert_answered(arrival)
+
+
+@given(arrivals=arrival_lists(), takes_chunks=st.booleans())
+def test_no_state_remains_after_all_sequences_ended(
+    arrivals: list[Arrival], takes_chunks: bool
+) -> None:
+    runner = FakeRunner(LOGITS, VOCABULARY, takes_chunks=takes_chunks)
+    decoder = run(arrivals, runner)
+    assert all(not group.rows for group in runner.groups)
+    assert decoder.rows_in_use == decoder.waiting == decoder.metrics.state_bytes == 0
+
+
+@pytest.mark.parametrize("takes_chunks", [True, False])
+def test_every_undisturbed_request_finishes_in_a_full_engine(takes_chunks: bool) -> None:
+    rules = Generation(pad_token_id=0, decoder_start_ids=(0,), max_new_tokens=5, num_beams=4)
+    requests = [
+        EngineRequest(rules, np.array([n]), prompt_ids=(2,) * (n % 9)) for n in range(2, 40)
+    ]
+    runner = FakeRunner(LOGITS, VOCABULARY, takes_chunks=takes_chunks)
+    assert decode(runner, requests, CAPACITY) == [alone(request) for request in requests]
+
+
+def test_chunks_contain_every_token_once() -> None:
+    events: list[Event] = []
+    rules = Generation(pad_token_id=0, decoder_start_ids=(0,), eos_token_ids=(1,), max_new_tokens=8)
+    decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), Capacity())
+    decoder.add(SequenceState(EngineRequest(rules, np.array([4]), stream=True), events.append))
+    while not decoder.is_idle:
+        decoder.step()
+    *pieces, end = events
+    assert isinstance(end, Finished)
+    tokens = [t for piece in pieces if isinstance(piece, TokenChunk) for t in piece.token_ids]
+    assert tuple(tokens) == end.hypotheses[0].token_ids

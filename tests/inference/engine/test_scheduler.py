@@ -1,0 +1,284 @@
+"""Order of admission: by arrival and priority, within rows, memory and tokens; no starvation."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.engine.engine_core import Decoder
+from inference.engine.scheduler import Capacity, Scheduler, StepBudget
+from inference.engine.search.request import EngineRequest, Event, Failed, Finished
+from inference.engine.sequence import SequenceState
+from inference.errors import InvalidRequest, TooLong
+from inference.generation import Generation
+from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
+
+LOGITS = hashed_logits(20)
+RULES = Generation(pad_token_id=0, decoder_start_ids=(0,), max_new_tokens=4)
+
+
+def sequence(prompt: int = 1, width: int = 1, priority: int = 0, source: int = 0) -> SequenceState:
+    rules = RULES.model_copy(update={"num_beams": width, "decoder_start_ids": ()})
+    ids = np.full(source, 3) if source else None
+    request = EngineRequest(rules, ids, prompt_ids=(2,) * prompt, priority=priority)
+    return SequenceState(request, lambda event: None)
+
+
+def room(**limits: object) -> StepBudget:
+    given: dict[str, object] = {
+        "tokens": 100, "is_fresh": True, "may_start_long": True, "fits": lambda batch: True,
+        "cached_tokens": lambda waiting: 0, "shareable_prefix": lambda waiting: None,
+    }  # fmt: skip
+    return StepBudget(**{**given, **limits})  # type: ignore[arg-type]
+
+
+def queue(*waiting: SequenceState, takes_chunks: bool = False) -> Scheduler:
+    scheduler = Scheduler(Capacity(chunk_tokens=10), takes_chunks=takes_chunks)
+    for one in waiting:
+        scheduler.add(one, now_s=0)
+    return scheduler
+
+
+def taken(scheduler: Scheduler, limits: StepBudget) -> list[SequenceState]:
+    batch = scheduler.next_batch(limits)
+    return batch.sequences if batch else []
+
+
+@given(st.lists(st.tuples(st.integers(-100, 100), st.integers(0, 300)), min_size=1, max_size=30))
+def test_priority_is_a_head_start_of_a_second_a_step(requests: list[tuple[int, int]]) -> None:
+    scheduler = Scheduler(Capacity())
+    starts = {}
+    for priority, arrival_s in sorted(requests, key=lambda request: request[1]):
+        one = sequence(priority=priority)
+        starts[one] = arrival_s - priority
+        scheduler.add(one, arrival_s)
+    order = []
+    while found := taken(scheduler, room(tokens=1)):
+        order += found
+    assert order == sorted(starts, key=starts.__getitem__)
+
+
+def test_lowest_priority_is_served_beside_a_stream_of_the_highest() -> None:
+    scheduler, waits = Scheduler(Capacity()), sequence(priority=-100)
+    scheduler.add(waits, 0)
+    for now_s in range(300):
+        scheduler.add(sequence(priority=100), now_s)
+        if waits in taken(scheduler, room(tokens=1)):
+            break
+    assert now_s == 200
+
+
+def test_admitted_batch_shares_the_width_and_the_budget() -> None:
+    head, wide, like, large, small = (
+        sequence(8), sequence(8, width=2), sequence(8), sequence(40), sequence(1)
+    )  # fmt: skip
+    scheduler = queue(head, wide, like, large, small)
+    batch = scheduler.next_batch(room(tokens=16))
+    assert batch is not None
+    assert (batch.sequences, batch.tokens, batch.is_chunked) == ([head, like], 16, False)
+    assert taken(scheduler, room(tokens=16)) == [wide]
+
+
+def test_batch_is_of_similar_lengths() -> None:
+    lengths = (12, 100, 20, 90, 16, 110, 14, 96)
+    waiting = [sequence(length) for length in lengths]
+    scheduler = queue(*waiting)
+    assert taken(scheduler, room(tokens=1000)) == waiting[::2]
+    assert taken(scheduler, room(tokens=1000)) == waiting[1::2]
+
+
+def test_head_that_does_not_fit_is_not_overtaken() -> None:
+    wide = sequence(width=4)
+    scheduler = queue(wide, sequence())
+    assert taken(scheduler, room(fits=lambda batch: batch[0].width < 4)) == []
+    assert taken(scheduler, room()) == [wide]
+
+
+def test_head_larger_than_the_remaining_budget_waits_for_the_next_turn() -> None:
+    long = sequence(source=200)
+    scheduler = queue(long)
+    assert taken(scheduler, room(is_fresh=False)) == []
+    assert taken(scheduler, room()) == [long]
+
+
+def test_long_prompt_is_prefilled_alone_and_in_chunks_where_the_model_can() -> None:
+    long, short = sequence(30), sequence(5)
+    batch = queue(long, short, takes_chunks=True).next_batch(room())
+    assert batch is not None
+    assert (batch.sequences, batch.tokens, batch.is_chunked) == ([long], 10, True)
+    like = sequence(29)
+    whole = queue(long, like).next_batch(room())
+    assert whole is not None
+    assert (whole.sequences, whole.tokens, whole.is_chunked) == ([long, like], 60, False)
+
+
+def test_short_prompts_overtake_a_second_long_one_while_the_first_is_prefilled() -> None:
+    second, short = sequence(30), sequence(5)
+    scheduler = queue(second, short, takes_chunks=True)
+    assert taken(scheduler, room(may_start_long=False)) == [short]
+    assert taken(scheduler, room(may_start_long=False)) == []
+    assert taken(scheduler, room()) == [second]
+
+
+def test_prompt_with_a_shared_prefix_waits_until_it_is_cached() -> None:
+    first, second, other = sequence(5), sequence(6), sequence(7)
+    openings = {first: (1,), second: (1,), other: None}
+    scheduler = queue(first, second, other, takes_chunks=True)
+    assert taken(scheduler, room(shareable_prefix=openings.__getitem__)) == [first, other]
+    stored = scheduler.next_batch(
+        room(shareable_prefix=openings.__getitem__, cached_tokens=lambda waiting: 4)
+    )
+    assert stored is not None
+    assert (stored.sequences, stored.tokens, stored.is_chunked) == ([second], 2, True)
+
+
+def test_image_counts_its_patches() -> None:
+    rules = RULES.model_copy(update={"decoder_start_ids": (0,)})
+    pictures = [
+        SequenceState(
+            EngineRequest(rules, pixels=np.zeros((224, 224, 3), np.uint8)), lambda event: None
+        )
+        for _ in range(3)
+    ]
+    batch = queue(*pictures).next_batch(room(tokens=400))
+    assert batch is not None
+    assert (len(batch.sequences), batch.tokens) == (2, 2 * (196 + 1))
+
+
+def play(decoder: Decoder, turns: int = 500) -> int:
+    """Turns until the decoder is idle."""
+    for turn in range(turns):
+        if decoder.is_idle:
+            return turn
+        decoder.step()
+    raise AssertionError("the decoder did not become idle")
+
+
+def test_wide_request_is_served_beside_an_endless_stream_of_narrow_ones() -> None:
+    decoder = Decoder(FakeRunner(LOGITS, 20), Capacity(rows=16))
+    narrow = RULES.model_copy(update={"max_new_tokens": 9, "num_beams": 1})
+    events: list[Event] = []
+    for turn in range(100):
+        for _ in range(3):
+            decoder.add(SequenceState(EngineRequest(narrow, np.array([4])), lambda event: None))
+        if turn == 20:
+            wide = narrow.model_copy(update={"num_beams": 16})
+            decoder.add(SequenceState(EngineRequest(wide, np.array([4])), events.append))
+        decoder.step()
+    assert [type(event) for event in events] == [Finished]
+
+
+def test_rows_bound_the_batch_and_wider_requests_are_refused() -> None:
+    decoder = Decoder(FakeRunner(LOGITS, 20), Capacity(rows=4))
+    events: list[Event] = []
+    for width in (1, 4, 2, 3, 1, 4, 1, 1, 2):
+        rules = RULES.model_copy(update={"num_beams": width})
+        decoder.add(SequenceState(EngineRequest(rules, np.array([4])), events.append))
+    highest = 0
+    while not decoder.is_idle:
+        decoder.step()
+        highest = max(highest, decoder.rows_in_use)
+        assert decoder.rows_in_use <= 4
+    assert highest == 4
+    assert [type(event) for event in events] == [Finished] * 9
+    for overrides in ({"num_beams": 5}, {"do_sample": True, "best_of": 5}):
+        decoder.add(
+            SequenceState(
+                EngineRequest(RULES.model_copy(update=overrides), np.array([4])), events.append
+            )
+        )
+        end = events.pop()
+        assert isinstance(end, Failed)
+        assert isinstance(end.error, InvalidRequest)
+        assert end.error.field in overrides
+    assert decoder.is_idle
+
+
+def test_memory_bounds_the_batch() -> None:
+    """32 positions in each of 4 rows, and the prompt's state during prefill."""
+    capacity = Capacity(state_bytes=4 * 32 + 24)
+    runner = FakeRunner(LOGITS, 20)
+    decoder = Decoder(runner, capacity)
+    rules = RULES.model_copy(update={"max_new_tokens": 10})
+    events: list[Event] = []
+    for _ in range(9):
+        decoder.add(SequenceState(EngineRequest(rules, prompt_ids=(2,) * 20), events.append))
+    highest = 0
+    while not decoder.is_idle:
+        decoder.step()
+        highest = max(highest, decoder.rows_in_use)
+        assert decoder.metrics.state_bytes <= capacity.state_bytes
+        assert runner.groups[-1].expected_sequences <= 4, (
+            "addresses for more than memory would hold"
+        )
+    assert highest == 4
+    assert [type(event) for event in events] == [Finished] * 9
+
+
+def test_memory_is_reserved_for_waiting_sequences() -> None:
+    runner = FakeRunner(LOGITS, 20)
+    decoder = Decoder(
+        runner, Capacity(rows=16, prefill_tokens=40, prefill_tokens_beside=40, chunk_tokens=40)
+    )
+    for _ in range(9):
+        decoder.add(sequence(prompt=20))
+    decoder.step()
+    assert decoder.rows_in_use == 2
+    assert runner.groups[-1].expected_sequences == 9
+
+
+def test_call_prefills_at_most_its_token_limit() -> None:
+    scheduler = queue(*(sequence(prompt=100) for _ in range(9)))
+    sizes = [len(taken(scheduler, room(tokens=2048))) for _ in range(2)]
+    assert sizes == [5, 4]
+
+
+def test_request_that_could_never_fit_fails_at_once() -> None:
+    decoder = Decoder(FakeRunner(LOGITS, 20), Capacity(state_bytes=100))
+    events: list[Event] = []
+    decoder.add(SequenceState(EngineRequest(RULES, prompt_ids=(2,) * 90), events.append))
+    (end,) = events
+    assert isinstance(end, Failed)
+    assert isinstance(end.error, TooLong)
+    assert decoder.is_idle
+
+
+def test_memory_counts_prompts_in_prefill() -> None:
+    capacity = Capacity(state_bytes=130, chunk_tokens=10)
+    decoder = Decoder(FakeRunner(LOGITS, 20), capacity)
+    events: list[Event] = []
+    decoder.add(SequenceState(EngineRequest(RULES, prompt_ids=(2,) * 43), events.append))
+    decoder.step()
+    rules = RULES.model_copy(update={"max_new_tokens": 10})
+    for _ in range(3):
+        decoder.add(SequenceState(EngineRequest(rules, prompt_ids=(2,) * 8), events.append))
+    while not decoder.is_idle:
+        decoder.step()
+        assert decoder.metrics.state_bytes <= capacity.state_bytes
+    assert [type(event) for event in events] == [Finished] * 4
+
+
+def test_running_batch_shrinks_when_others_need_memory() -> None:
+    """13 rows of 32 positions shrink to 12 of 24; the rest fits four more of 24."""
+    capacity = Capacity(state_bytes=520)
+    decoder = Decoder(FakeRunner(LOGITS, 20), capacity)
+    events: list[Event] = []
+
+    def add(prompt: int, tokens: int, width: int = 1) -> None:
+        rules = RULES.model_copy(update={"max_new_tokens": tokens, "num_beams": width})
+        decoder.add(
+            SequenceState(EngineRequest(rules, prompt_ids=(2,) * (prompt - 1)), events.append)
+        )
+
+    add(prompt=30, tokens=2)
+    for _ in range(12):
+        add(prompt=17, tokens=7)
+    decoder.step()
+    decoder.step()
+    assert (decoder.rows_in_use, decoder.metrics.state_bytes) == (12, 16 * 32)
+    add(prompt=17, tokens=7, width=4)
+    decoder.step()
+    assert (decoder.rows_in_use, decoder.metrics.state_bytes) == (16, 16 * 24)
+    play(decoder)
+    assert [type(event) for event in events] == [Finished] * 14

@@ -1,0 +1,252 @@
+"""Our pixels against those of `transformers`' Pillow processors, and unusual images."""
+
+import io
+import struct
+import tracemalloc
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from inference.bundle.manifest import ImageSpec
+from inference.errors import PayloadTooLarge, ServingError, UnsupportedImage
+from inference.processing.image import ImageLimits, decode_image, prepare_image, to_rgb
+from inference.processing.jpeg import has_too_many_scans
+
+MEAN = STD = (0.5, 0.5, 0.5)
+EXACT = ImageSpec(resize="exact", size=(48, 40), resample=2, mean=MEAN, std=STD, rescale=1 / 255)
+CROPPED = ImageSpec(
+    resize="shortest_edge", size=(32, 32), crop=(32, 32), resample=3, mean=MEAN, std=STD,
+    rescale=1 / 255,
+)  # fmt: skip
+WIDE_CROP = CROPPED.model_copy(update={"crop": (45, 37)})  # larger than the resized image: padded
+
+
+def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:
+    """A image without symmetry, so that a swapped axis or a mirrored edge shows."""
+    channels = len(Image.new(mode, (1, 1)).getbands())
+    shape = (height, width, channels) if channels > 1 else (height, width)
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8), mode)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG that claims a size and holds one pixel row of nothing."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return (
+        b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
+    )
+
+
+def oracle(image: Image.Image, spec: ImageSpec) -> np.ndarray:
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    options = {"do_rescale": False, "do_normalize": False, "resample": spec.resample}
+    if spec.resize == "exact":
+        height, width = spec.size
+        processor = ViTImageProcessorPil(
+            size={"height": height, "width": width}, do_convert_rgb=True, **options
+        )
+    else:
+        processor = CLIPImageProcessorPil(
+            size={"shortest_edge": spec.size[0]},
+            crop_size={"height": spec.crop[0], "width": spec.crop[1]},
+            **options,
+        )
+    pixels = processor(image, return_tensors="np")["pixel_values"][0]
+    return pixels.transpose(1, 2, 0)
+
+
+@pytest.mark.parametrize("spec", [EXACT, CROPPED, WIDE_CROP], ids=["exact", "crop", "padded crop"])
+@pytest.mark.parametrize("size", [(64, 48), (33, 91), (1, 1), (1, 3), (3, 1), (32, 32), (7, 200)])
+def test_pixels_equal_those_of_transformers(spec: ImageSpec, size: tuple[int, int]) -> None:
+    image = noise(*size)
+    ours = prepare_image(decode_image(encoded(image)), spec)
+    assert ours.dtype == np.uint8
+    assert ours.shape == spec.shape
+    np.testing.assert_array_equal(ours, oracle(image, spec))
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "CMYK", "1", "P", "YCbCr"])
+def test_every_mode_becomes_the_rgb_of_transformers(mode: str) -> None:
+    image = noise(40, 30).convert(mode) if mode in {"1", "P"} else noise(40, 30, mode)
+    kind = {"CMYK": "TIFF", "YCbCr": "TIFF"}.get(mode, "PNG")
+    data = encoded(image, kind)
+    ours = prepare_image(decode_image(data), CROPPED)
+    np.testing.assert_array_equal(ours, oracle(Image.open(io.BytesIO(data)), CROPPED))
+
+
+def test_transparent_palette_colour_shows_white() -> None:
+    image = Image.new("P", (4, 4), 0)
+    image.putpalette([255, 0, 0] + [0] * 765)
+    assert decode_image(encoded(image, transparency=0)).getpixel((1, 1)) == (255, 255, 255)
+    assert decode_image(encoded(image)).getpixel((1, 1)) == (255, 0, 0)
+
+
+def test_sixteen_bit_grey_keeps_its_gradient() -> None:
+    gradient = np.linspace(0, 65535, 256).astype(np.uint16).reshape(1, 256)
+    pixels = np.asarray(decode_image(encoded(Image.fromarray(gradient))))
+    np.testing.assert_array_equal(pixels[0, :, 0], gradient[0] >> 8)
+
+
+def test_cmyk_jpeg_keeps_its_colours() -> None:
+    red = Image.new("RGB", (16, 16), (200, 30, 40)).convert("CMYK")
+    pixel = np.array(decode_image(encoded(red, "JPEG", quality=95)).getpixel((8, 8)))
+    assert np.abs(pixel - (200, 30, 40)).max() <= 6
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_applied(orientation: int) -> None:
+    from PIL import ImageOps
+
+    image = noise(20, 10)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(image, exif=exif)
+    expected = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    upright = decode_image(data)
+    assert upright.size == ((10, 20) if orientation >= 5 else (20, 10))
+    assert upright.tobytes() == expected.tobytes()
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")  # Pillow warns about the file
+def test_damaged_exif_does_not_refuse_the_picture() -> None:
+    data = encoded(noise(20, 10), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    assert decode_image(data).size == (20, 10)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
+def test_animation_gives_its_first_frame(kind: str) -> None:
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "green")]
+    data = encoded(
+        frames[0], kind, save_all=True, append_images=frames[1:],
+        **({"lossless": True} if kind == "WEBP" else {}),
+    )  # fmt: skip
+    assert decode_image(data).getpixel((4, 4)) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "TIFF"])
+def test_truncated_file_is_unsupported(kind: str) -> None:
+    data = encoded(noise(64, 64), kind)
+    with pytest.raises(UnsupportedImage):
+        decode_image(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<svg></svg>"])
+def test_other_bytes_are_unsupported(data: bytes) -> None:
+    with pytest.raises(UnsupportedImage):
+        decode_image(data)
+
+
+def test_floating_point_pixels_are_unsupported() -> None:
+    data = encoded(Image.fromarray(np.ones((4, 4), np.float32)), "TIFF")
+    with pytest.raises(UnsupportedImage, match="8 or 16 bits"):
+        decode_image(data)
+
+
+@pytest.mark.parametrize("size", [(20_000, 20_000), (10_000, 9_500), (16_385, 1), (8_000, 7_000)])
+def test_size_is_refused_from_the_header(size: tuple[int, int]) -> None:
+    with pytest.raises(PayloadTooLarge, match="at most 50000000 pixels"):
+        decode_image(png_header(*size))
+
+
+def test_limits_are_those_given() -> None:
+    data = encoded(noise(20, 10))
+    assert decode_image(data, ImageLimits(max_pixels=200, max_side=20)).size == (20, 10)
+    with pytest.raises(PayloadTooLarge):
+        decode_image(data, ImageLimits(max_pixels=199))
+    with pytest.raises(PayloadTooLarge):
+        decode_image(data, ImageLimits(max_side=19))
+
+
+def test_thin_strip_does_not_grow_without_bound() -> None:
+    strip = Image.new("RGB", (1, 16_000))
+    large = CROPPED.model_copy(update={"size": (224, 224), "crop": (224, 224)})
+    with pytest.raises(UnsupportedImage, match="aspect ratio"):
+        prepare_image(strip, large)
+
+
+SEEDS = [encoded(noise(9, 7), kind) for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP")]
+
+
+@pytest.mark.filterwarnings("ignore")  # Pillow warns of what it repairs
+@given(
+    st.sampled_from(SEEDS),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=8),
+)
+def test_damaged_bytes_raise_only_our_errors(seed: bytes, damage: list[tuple[int, int]]) -> None:
+    data = bytearray(seed)
+    for place, value in damage:
+        data[place % len(data)] = value
+    try:
+        image = decode_image(bytes(data), ImageLimits(max_pixels=10_000, max_side=1_000))
+    except ServingError:
+        return
+    assert image.mode == "RGB"
+
+
+@pytest.mark.parametrize(("mode", "largest"), [("I;16", 65535), ("I", 70000)])
+def test_deep_grey_is_not_widened(mode: str, largest: int) -> None:
+    deep = np.linspace(0, largest, 2_000_000).reshape(1000, 2000)
+    image = Image.fromarray(deep.astype(np.uint16 if mode == "I;16" else np.int32))
+    assert image.mode == mode
+    tracemalloc.start()
+    found = to_rgb(image)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.getpixel((1999, 999)) == (255, 255, 255)
+    assert peak < 8 * deep.size + 6_000_000
+
+
+def progressive(scans: int, thumbnail: bytes = b"") -> bytes:
+    """A progressive JPEG whose last scan is repeated."""
+    data = encoded(noise(16, 16, "L"), "JPEG", progressive=True, exif=thumbnail)
+    last = data.rindex(b"\xff\xda")
+    return data[:last] + data[last:-2] * (scans - data.count(b"\xff\xda") + 1) + data[-2:]
+
+
+def test_jpeg_of_many_scans_is_refused_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert decode_image(progressive(100)).size == (16, 16)
+    data = progressive(101)
+    monkeypatch.setattr("PIL.JpegImagePlugin.JpegImageFile.load", None)
+    with pytest.raises(UnsupportedImage, match="more than 100 scans"):
+        decode_image(data)
+
+
+def test_bytes_that_look_like_scans_do_not_count() -> None:
+    comment = b"\xff\xfe" + (6002).to_bytes(2, "big") + b"\xff\xda" * 3000
+    data = encoded(noise(16, 16, "L"), "JPEG", progressive=True)
+    assert not has_too_many_scans(data[:2] + comment + data[2:] + b"\xff\xda" * 500)
+    assert has_too_many_scans(data[:2] + comment + progressive(101)[2:])
+    assert not has_too_many_scans(b"\xff\xda" * 200 + b"\xff")
+
+
+def test_transparent_image_is_composed_in_strips() -> None:
+    image = noise(1200, 2500, "RGBA")
+    composed = to_rgb(image)
+    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+    assert composed.tobytes() == Image.alpha_composite(white, image).convert("RGB").tobytes()
+
+
+def test_lack_of_memory_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(self: Image.Image) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", load)
+    with pytest.raises(MemoryError):
+        decode_image(encoded(noise(8, 8)))

@@ -1,0 +1,107 @@
+"""Tokenizers of the three kinds that encoders have, trained in the test on a few sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import PreTrainedTokenizerFast
+
+from inference.bundle.manifest import TokenizerSpec
+from inference.processing.text import FastTokenizer
+
+CORPUS = """Ada Lovelace was born in London and wrote about engines.
+The small red circle lies left of the large blue square.
+Grace Hopper found a moth, wrote it down: "first actual case of bug being found".
+El niño comió en São Paulo; l'été à Genève était très beau.
+東京タワーは赤い。 Straße und Gemüse 🙂 👩‍🚀 are here, e\u0301 too.""".splitlines()
+NASTY = [
+    "Ada Lovelace was born in London.",
+    "  two  spaces\tand a tab ",
+    "👩‍🚀🙂 in Genève, e\u0301t\u0301e",
+    "東京タワーは赤い。",
+    "שלום עולם مرحبا",
+    "a\u0000b\u200bc\ufeff",
+    "un-be-liev-able, isn't it? ... ok",
+    "ABC [MASK] <mask> [SEP] </s> x",
+    "ﬁn Ⅻ ½ İstanbul",
+    "zzzz qqqq " * 3,
+]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+KINDS = ("word pieces", "bytes", "unigram")
+
+
+def _word_pieces() -> Tokenizer:
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=160, special_tokens=SPECIAL, show_progress=False, limit_alphabet=60
+    )
+    made.train_from_iterator(CORPUS, trainer)
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return made
+
+
+def _bytes() -> Tokenizer:
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=340,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    made.train_from_iterator(CORPUS, trainer)
+    made.post_processor = processors.RobertaProcessing(
+        ("[SEP]", 3), ("[CLS]", 2), trim_offsets=True, add_prefix_space=False
+    )
+    return made
+
+
+def _unigram() -> Tokenizer:
+    made = Tokenizer(models.Unigram())
+    made.normalizer = normalizers.NFKC()
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=160, special_tokens=SPECIAL, unk_token="[UNK]", show_progress=False
+    )
+    made.train_from_iterator(CORPUS, trainer)
+    # As XLNet: the class token is last and has a segment of its own.
+    made.post_processor = processors.TemplateProcessing(
+        single="$A:0 [SEP]:0 [CLS]:2",
+        pair="$A:0 [SEP]:0 $B:1 [SEP]:1 [CLS]:2",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return made
+
+
+_MAKERS = dict(zip(KINDS, (_word_pieces, _bytes, _unigram), strict=True))
+
+
+def trained(kind: str, folder: Path) -> tuple[FastTokenizer, PreTrainedTokenizerFast]:
+    """Our tokenizer and that of `transformers` for the same file, written to `folder`."""
+    made = _MAKERS[kind]()
+    made.save(str(folder / "tokenizer.json"))
+    spec = TokenizerSpec(
+        kind="tokenizers", pad_token_id=0, unk_token_id=1, files={"tokenizer": "tokenizer.json"}
+    )
+    names = zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL, strict=True)
+    tokens = {f"{name}_token": token for name, token in names}
+    theirs = PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=64, **tokens)
+    return FastTokenizer(spec, folder), theirs

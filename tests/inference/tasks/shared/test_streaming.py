@@ -1,0 +1,230 @@
+"""A request's chunks: together they are the whole answer, whatever order its calls run in."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.errors import InvalidRequest, Overloaded, ServingError, Unavailable
+from inference.tasks import caption, generate, translate
+from inference.tasks.shared.incremental_text import Tokens
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Generated
+from inference.tasks.shared.streaming import Streaming, merged
+from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
+from triptych.messages import Chunk, TokenLogprob, Usage
+from triptych.tasks.caption import CaptionRequest
+from triptych.tasks.generate import GenerateRequest
+from triptych.tasks.translate import TranslateRequest
+
+LIMITS = TaskLimits()
+Streams = list[tuple[int, ...]]
+
+
+@pytest.fixture
+def speaker() -> LoadedModel:
+    greedy = manifest("generate").generation.model_copy(update={"num_beams": 1})
+    return served(manifest("generate", generation=greedy), WordTokenizer())
+
+
+def translation(model: LoadedModel, *texts: str) -> translate.TranslatePlan:
+    return translate.TASK.prepare(
+        TranslateRequest(texts=list(texts), num_beams=1), (), model, LIMITS
+    )
+
+
+def run(
+    streaming: Streaming, streams: Streams, order: random.Random, failing: dict[int, ServingError]
+) -> list[Chunk]:
+    """Calls in any order, a few tokens at a time; a failing one breaks off in the middle."""
+    chunks: list[Chunk] = []
+    places = dict.fromkeys(range(len(streams)), 0)
+    while places:
+        call = order.choice(list(places))
+        place, ids = places[call], streams[call]
+        if call in failing and place >= len(ids) // 2:
+            chunks += streaming.fail(call, failing[call])
+            del places[call]
+        elif place < len(ids):
+            size = order.randint(1, 3)
+            chunks += streaming.add(call, Tokens(ids[place : place + size]))
+            places[call] += size
+        else:
+            chunks += streaming.end(call, Generated((ids,), (-1.0,), ("stop",)))
+            del places[call]
+    return chunks
+
+
+def texts_of(chunks: list[Chunk]) -> dict[int, str]:
+    texts: dict[int, str] = {}
+    for chunk in chunks:
+        texts[chunk.index] = texts.get(chunk.index, "") + chunk.text
+    return texts
+
+
+PARAGRAPHS = ["uno dos. tres\n\n cuatro cinco seis", "  siete ", "ocho. nueve. diez\n"]
+
+
+@given(st.integers(0, 10_000))
+def test_sentences_are_sent_in_order_in_whatever_order_they_are_generated(seed: int) -> None:
+    model = served(manifest("translate"), WordTokenizer())
+    plan = translation(model, *PARAGRAPHS)
+    streams = [tuple(call.inputs["source_ids"].tolist()) for call in plan.calls]
+    order = random.Random(seed)
+    chunks = run(plan.streaming(), streams, order, {})
+    whole = plan.finish([Generated((ids,), (-1.0,), ("stop",)) for ids in streams])
+    assert texts_of(chunks) == {item.index: item.text for item in whole.data}
+    assert texts_of(merged(chunks)) == texts_of(chunks)
+    lasts = [chunk for chunk in chunks if chunk.finish_reason]
+    assert sorted(chunk.index for chunk in lasts) == [0, 1, 2]
+    assert [chunk.usage is not None for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    tokens = sum(map(len, streams))
+    assert chunks[-1].usage == Usage(prompt_tokens=tokens, completion_tokens=tokens)
+
+
+def test_sentence_is_sent_as_it_is_generated(translator: LoadedModel) -> None:
+    plan = translation(translator, "uno dos. tres cuatro")
+    streaming = plan.streaming()
+    first, second = (tuple(call.inputs["source_ids"].tolist()) for call in plan.calls)
+    told = lambda chunks: "".join(chunk.text for chunk in chunks)  # noqa: E731
+    assert told(streaming.add(0, Tokens(first[:1]))) == "uno"
+    assert told(streaming.add(1, Tokens(second[:1]))) == ""
+    assert told(streaming.add(0, Tokens(first[1:]))) == " dos."
+    assert told(streaming.end(0, Generated((first,), (0.0,), ("stop",)))) == " tres"
+    assert told(streaming.add(1, Tokens(second[1:]))) == " cuatro"
+    (last,) = streaming.end(1, Generated((second,), (0.0,), ("length",)))
+    assert (last.text, last.finish_reason) == ("", "length")
+
+
+@given(st.integers(0, 10_000), st.sets(st.integers(0, 6), max_size=7))
+def test_a_failed_sentence_fails_its_text_alone(seed: int, failing: set[int]) -> None:
+    model = served(manifest("translate"), WordTokenizer())
+    plan = translation(model, *PARAGRAPHS)
+    streams = [tuple(call.inputs["source_ids"].tolist()) for call in plan.calls]
+    streaming = plan.streaming()
+    errors = {call: Overloaded("busy") for call in failing if call < len(streams)}
+    chunks = run(streaming, streams, random.Random(seed), errors)
+    broken = {
+        index
+        for index, text in enumerate(plan.texts)
+        if set(errors) & {sentence.call for sentence in text.sentences}
+    }
+    if broken == {0, 1, 2}:
+        assert streaming.failure is not None
+        assert all(chunk.usage is None for chunk in chunks)
+        return
+    assert streaming.failure is None
+    assert {chunk.index for chunk in chunks if chunk.error} == broken
+    assert {chunk.index for chunk in chunks if chunk.finish_reason} == {0, 1, 2} - broken
+    assert chunks[-1].usage is not None
+    for index in broken:
+        (end,) = [n for n, chunk in enumerate(chunks) if chunk.index == index and chunk.error]
+        assert not [chunk for chunk in chunks[end + 1 :] if chunk.index == index]
+
+
+def test_failed_text_needs_no_more_of_its_sentences(translator: LoadedModel) -> None:
+    plan = translation(translator, "uno. dos", "tres")
+    streaming = plan.streaming()
+    assert streaming.fail(0, Unavailable("down")) == []
+    bad, good = streaming.add(2, Tokens((4,)))
+    assert (bad.index, bad.error.type, bad.usage) == (0, "unavailable", None)
+    assert good.index == 1
+    assert [streaming.needs(call) for call in range(3)] == [False, False, True]
+    assert streaming.add(1, Tokens((4,))) == streaming.end(1) == []
+
+
+def test_errors_of_items_precede_the_first_chunk(translator: LoadedModel) -> None:
+    plan = translation(translator, "", "uno", " ")
+    streaming = plan.streaming()
+    chunks = streaming.add(0, Tokens((3,)))
+    assert [(chunk.index, chunk.error is None) for chunk in chunks] == [
+        (0, False), (2, False), (1, True),
+    ]  # fmt: skip
+
+
+def test_request_that_fails_as_a_whole_sends_no_chunk(translator: LoadedModel) -> None:
+    streaming = translation(translator, "", "uno").streaming()
+    error = Overloaded("busy")
+    assert streaming.fail(0, error) == []
+    assert streaming.failure is error
+
+
+def test_a_stop_string_ends_the_stream(speaker: LoadedModel) -> None:
+    request = GenerateRequest(prompts=["a"], stop=["three"], logprobs=1, stream=True)
+    plan = generate.TASK.prepare(request, (), speaker, LIMITS)
+    one, two, three, four = speaker.tokenizer.encode("one two three four", add_special_tokens=False)
+    streaming = plan.streaming()
+    tokens = Tokens((one, two, three, four), (-0.5, -0.25, -1.0, -2.0), (((one, -0.5),),) * 4)
+    (chunk,) = streaming.add(0, tokens[:1])
+    assert (chunk.text, [entry.token for entry in chunk.logprobs]) == ("one", ["one"])
+    assert streaming.needs(0)
+    (chunk,) = streaming.add(0, tokens[1:])
+    assert chunk.text == " two "
+    assert [entry.token for entry in chunk.logprobs] == ["two", "three"]
+    assert not streaming.needs(0)
+    (last,) = streaming.end(0)
+    assert (last.text, last.finish_reason) == ("", "stop")
+    assert last.usage == Usage(prompt_tokens=2, completion_tokens=3)
+
+
+def test_possible_beginning_of_a_stop_string_is_held_back(speaker: LoadedModel) -> None:
+    plan = generate.TASK.prepare(
+        GenerateRequest(prompts=["a"], stop=["two three"], stream=True), (), speaker, LIMITS
+    )
+    one, two = speaker.tokenizer.encode("one two", add_special_tokens=False)
+    streaming = plan.streaming()
+    assert [chunk.text for chunk in streaming.add(0, Tokens((one,)))] == ["one"]
+    assert [chunk.text for chunk in streaming.add(0, Tokens((two,)))] == [" "]
+    (last,) = streaming.end(0, Generated(((one, two),), (0.0,), ("length",)))
+    assert (last.text, last.finish_reason) == ("two", "length")
+
+
+def test_a_caption_begins_with_its_prompt(speaker: LoadedModel) -> None:
+    model = served(
+        speaker.manifest.model_copy(update={"image": IMAGE, "tasks": {"caption": {}}}),
+        speaker.tokenizer,
+    )
+    request = CaptionRequest(images=["x", "y"], prompt="a red", stream=True)
+    plan = caption.TASK.prepare(request, [image_file("red"), b"junk"], model, LIMITS)
+    (word,) = model.tokenizer.encode("circle", add_special_tokens=False)
+    streaming = plan.streaming()
+    bad, chunk = streaming.add(0, Tokens((word, 1)))
+    assert (bad.index, bad.error.type) == (1, "unsupported_image")
+    assert (chunk.index, chunk.text) == (0, "a red circle")
+    (last,) = streaming.end(0, Generated(((word, 1),), (0.0,), ("stop",)))
+    assert last.usage == Usage(prompt_tokens=2, completion_tokens=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"num_beams": 2}, "num_beams"),
+        ({"n": 2}, "n"),
+        ({"num_beams": 1, "return_attention": True}, "return_attention"),
+    ],
+)
+def test_fields_that_exclude_streams_are_refused(
+    translator: LoadedModel, fields: dict, field: str
+) -> None:
+    request = TranslateRequest(texts=["a"], stream=True, **fields)
+    with pytest.raises(InvalidRequest, match="stream") as caught:
+        translate.TASK.prepare(request, (), translator, LIMITS)
+    assert caught.value.field == field
+
+
+def test_chunks_that_are_ready_together_are_merged() -> None:
+    entry = TokenLogprob(token="b", logprob=-1.0)
+    chunks = [
+        Chunk(index=0, text="a"),
+        Chunk(index=1, text="x", logprobs=[entry]),
+        Chunk(index=0, text="b"),
+        Chunk(index=1, text="y", logprobs=[entry]),
+        Chunk(index=0, finish_reason="stop", usage=Usage(prompt_tokens=1)),
+    ]
+    assert merged(chunks) == [
+        Chunk(index=1, text="xy", logprobs=[entry, entry]),
+        Chunk(index=0, text="ab", finish_reason="stop", usage=Usage(prompt_tokens=1)),
+    ]
+    assert merged([]) == []

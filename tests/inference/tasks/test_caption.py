@@ -1,0 +1,183 @@
+import base64
+
+import numpy as np
+import pytest
+
+from inference.errors import DeadlineExceeded, InvalidRequest, TooLong, UnsupportedImage
+from inference.generation import Generation
+from inference.tasks.caption import TASK, CaptionPlan
+from inference.tasks.generate import TASK as GENERATE
+from inference.tasks.shared.incremental_text import Tokens
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Generated
+from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
+from triptych.tasks.caption import CaptionRequest
+from triptych.tasks.generate import GenerateRequest
+
+LIMITS = TaskLimits(max_client_batch_size=3)
+
+
+def plan(model: LoadedModel, images: list[str | bytes], **fields: object) -> CaptionPlan:
+    request = CaptionRequest(images=["beside"] * len(images), **fields)
+    return TASK.prepare(request, images, model, LIMITS)
+
+
+def test_base64_data_uri_and_bytes_give_the_same_call(captioner: LoadedModel) -> None:
+    text = base64.b64encode(image_file("red")).decode()
+    made = plan(captioner, [image_file("red"), text, f"data:image/png;base64,{text}"])
+    for call in made.calls:
+        assert call.inputs["pixels"].shape == (4, 4, 3)
+        assert call.inputs["pixels"].dtype == np.uint8
+        np.testing.assert_array_equal(call.inputs["pixels"][0, 0], (255, 0, 0))
+        assert "prompt_ids" not in call.inputs
+
+
+def test_caption_begins_with_the_prompt(captioner: LoadedModel) -> None:
+    made = plan(captioner, [image_file("red")], prompt="a red", max_new_tokens=5)
+    prompt = made.calls[0].inputs["prompt_ids"]
+    assert prompt.dtype == np.int64
+    assert made.calls[0].options.max_new_tokens == 5
+    word = captioner.tokenizer.encode("circle", add_special_tokens=False)
+    answer = made.finish([Generated(((*word, 1),), (-0.25,), prompt_tokens=2, completion_tokens=2)])
+    assert answer.data[0].text == "a red circle"
+    assert answer.data[0].score == -0.25
+    assert answer.data[0].alternatives is None
+    assert answer.usage.completion_tokens == 2
+
+
+def test_prompt_that_begins_with_the_start_token_has_it_once() -> None:
+    tokenizer = WordTokenizer()
+    (task,) = tokenizer.encode("<s_task>", add_special_tokens=False)
+    generation = Generation(pad_token_id=0, decoder_start_ids=(task,), max_new_tokens=5)
+    model = served(manifest("caption", image=IMAGE, generation=generation), tokenizer)
+    given, short = (
+        plan(model, [image_file("red")], prompt=prompt).calls[0].inputs["prompt_ids"].tolist()
+        for prompt in ("<s_task> a red", "a red")
+    )
+    assert given == short
+    assert len(given) == 2
+    alone = plan(model, [image_file("red")], prompt="<s_task>").calls[0]
+    assert "prompt_ids" not in alone.inputs
+
+
+def test_bad_image_is_reported_at_its_index(captioner: LoadedModel) -> None:
+    made = plan(captioner, [b"not a picture", image_file("blue")])
+    assert len(made.calls) == 1
+    word = captioner.tokenizer.encode("blue", add_special_tokens=False)
+    first, second = made.finish([Generated((tuple(word),), (-1.0,))]).data
+    assert (first.error.type, first.error.field) == ("unsupported_image", "images.0")
+    assert (second.index, second.text) == (1, "blue")
+
+
+def test_all_bad_images_raise_the_first_error(captioner: LoadedModel) -> None:
+    with pytest.raises(UnsupportedImage):
+        plan(captioner, [b"", b"x"])
+    with pytest.raises(UnsupportedImage, match="not base64"):
+        plan(captioner, ["ñ" * 40])
+    with pytest.raises(InvalidRequest, match="not fetched"):
+        plan(captioner, ["https://example.com/cat.png"])
+
+
+def test_too_many_images_are_refused(captioner: LoadedModel) -> None:
+    with pytest.raises(InvalidRequest, match="images holds 4 items, at most 3"):
+        plan(captioner, [image_file("red")] * 4)
+
+
+def test_long_prompt_names_limit_and_length(captioner: LoadedModel) -> None:
+    with pytest.raises(TooLong, match="prompt has 16 tokens, tiny-caption takes at most 15"):
+        plan(captioner, [image_file("red")], prompt="a " * 16)
+
+
+def test_failed_calls_raise_when_none_succeeded(captioner: LoadedModel) -> None:
+    made = plan(captioner, [image_file("red"), b""])
+    with pytest.raises(DeadlineExceeded):
+        made.finish([DeadlineExceeded("late")])
+
+
+def test_alternatives_are_best_first(captioner: LoadedModel) -> None:
+    made = plan(captioner, [image_file("red")], alternatives=2)
+    red, dot = captioner.tokenizer.encode("red dot", add_special_tokens=False)
+    (item,) = made.finish([Generated(((red, dot), (dot,)), (-0.5, -0.75))]).data
+    assert [(a.text, a.score) for a in item.alternatives] == [("red dot", -0.5), ("dot", -0.75)]
+
+
+SAMPLING = {
+    "temperature": 0.7, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.8, "seed": 7,
+    "best_of": 3, "n": 2, "repetition_penalty": 1.5, "presence_penalty": 0.5,
+    "frequency_penalty": -0.5, "no_repeat_ngram_size": 2, "max_new_tokens": 5,
+}  # fmt: skip
+
+
+def test_parameters_reach_the_engine_as_those_of_generate(captioner: LoadedModel) -> None:
+    (call,) = plan(captioner, [image_file("red")], **SAMPLING).calls
+    generator = served(manifest("generate"), WordTokenizer())
+    asked = GenerateRequest(prompts=["a"], **SAMPLING)
+    (wanted,) = GENERATE.prepare(asked, (), generator, LIMITS).calls
+    assert call.options == wanted.options
+    assert call.options.do_sample
+
+
+def test_every_parameter_of_sampling_is_a_field_of_caption() -> None:
+    own = GenerateRequest.model_fields
+    missing = own.keys() - CaptionRequest.model_fields.keys()
+    assert missing == {
+        *("prompts", "instruction", "examples", "stop", "logprobs", "echo"),
+        *("choices", "regex", "json_schema"),
+    }
+
+
+def test_samples_are_returned_best_first_with_the_attention_of_the_best(
+    captioner: LoadedModel,
+) -> None:
+    made = plan(captioner, [image_file("red")], top_p=0.9, n=3)
+    assert made.calls[0].options.do_sample
+    red, dot = captioner.tokenizer.encode("red dot", add_special_tokens=False)
+    drawn = Generated(((red,), (dot,), (red, dot)), (-2.0, -0.5, -1.0), ("stop", "length", "stop"))
+    (item,) = made.finish([drawn]).data
+    assert [one.text for one in item.alternatives] == ["dot", "red dot", "red"]
+    assert (item.text, item.score) == ("dot", -0.5)
+
+
+def test_several_captions_without_sampling_are_beams(captioner: LoadedModel) -> None:
+    sampled = Generation(pad_token_id=0, max_new_tokens=9, do_sample=True)
+    for model in (captioner, served(manifest("caption", image=IMAGE, generation=sampled))):
+        options = plan(model, [image_file("red")], n=4).calls[0].options
+        assert (options.num_beams, options.num_return_sequences) == (4, 4)
+        assert options.do_sample is False
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"num_beams": 2, "top_p": 0.5}, "num_beams"),
+        ({"num_beams": 2, "n": 3}, "n"),
+        ({"best_of": 2, "temperature": 0}, "best_of"),
+        ({"stream": True, "num_beams": 2}, "num_beams"),
+        ({"stream": True, "n": 2}, "n"),
+        ({"stream": True, "best_of": 2}, "best_of"),
+        ({"stream": True, "return_attention": True}, "return_attention"),
+    ],
+)
+def test_what_excludes_each_other_is_named(
+    captioner: LoadedModel, fields: dict[str, object], field: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        plan(captioner, [image_file("red")], **fields)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_greedy"), [({}, True), ({"num_beams": 1}, None), ({"top_p": 0.5}, None)]
+)
+def test_a_stream_says_that_it_took_the_place_of_beams(
+    captioner: LoadedModel, fields: dict[str, object], is_greedy: bool | None
+) -> None:
+    made = plan(captioner, [image_file("red")], stream=True, **fields)
+    assert made.calls[0].options.num_beams == 1
+    (red,) = captioner.tokenizer.encode("red", add_special_tokens=False)
+    streaming = made.streaming()
+    first = streaming.add(0, Tokens((red,)))
+    (last,) = streaming.end(0, Generated(((red,),), (-1.0,), ("stop",)))
+    assert [chunk.is_greedy for chunk in first] == [None]
+    assert last.is_greedy is is_greedy

@@ -1,0 +1,368 @@
+import math
+
+import numpy as np
+import pytest
+
+from inference.bundle.manifest import Graph, Limits, PromptImages, Role, Tensor
+from inference.errors import DeadlineExceeded, InvalidRequest, TooLong
+from inference.generation import Generation
+from inference.tasks.generate import TASK
+from inference.tasks.generation.continuation import ContinuationPlan
+from inference.tasks.shared.incremental_text import Tokens
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.model_calls import Generated, ended_early
+from tests.inference.tiny_models import IMAGE, STEP, WordTokenizer, image_file, manifest, served
+from triptych.tasks.generate import Example, GenerateRequest
+
+LIMITS = TaskLimits(max_input_tokens=30, max_client_batch_size=3)
+SHOTS = [Example(input="uno", output="one")]
+
+
+@pytest.fixture
+def model() -> LoadedModel:
+    defaults = Generation(pad_token_id=0, max_new_tokens=20, length_penalty=2.0)
+    tokenizer = WordTokenizer()
+    tokenizer.words += ["\n", "one", "two", "three"]  # 3, 4, 5, 6
+    return served(
+        manifest("generate", generation=defaults, limits=Limits(max_total_tokens=16)), tokenizer
+    )
+
+
+def plan(model: LoadedModel, *prompts: str, **fields: object) -> ContinuationPlan:
+    return TASK.prepare(GenerateRequest(prompts=list(prompts), **fields), (), model, LIMITS)
+
+
+def test_each_prompt_is_one_call_as_it_is_written(model: LoadedModel) -> None:
+    first, second = plan(model, "a b", "c").calls
+    assert model.tokenizer.decode(first.inputs["prompt_ids"]) == "a b"
+    assert first.inputs["prompt_ids"].dtype == np.int64
+    assert list(second.inputs) == ["prompt_ids"]
+    assert first.read is None
+    assert (first.model, first.version) == ("tiny-generate", 3)
+
+
+def test_prompts_are_laid_out_below_instruction_and_examples(model: LoadedModel) -> None:
+    (call,) = plan(model, "dos", instruction="Translate:", examples=SHOTS).calls
+    text = model.tokenizer.decode(call.inputs["prompt_ids"])
+    assert text == "Translate: uno => one dos =>"
+
+
+def test_an_encoder_reads_the_prompt_where_there_is_one(model: LoadedModel) -> None:
+    source = Tensor(name="ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
+    admit = Graph(file="admit.onnx", inputs=(source,), outputs=())
+    reads = served(
+        model.manifest.model_copy(update={"graphs": {"admit": admit, "step": STEP}}),
+        model.tokenizer,
+    )
+    (call,) = plan(reads, "a b").calls
+    assert list(call.inputs) == ["source_ids"]
+    (call,) = plan(reads, "a\nb", instruction=" sum up: ").calls
+    assert model.tokenizer.decode(call.inputs["source_ids"]) == "sum up: a b"
+    made = plan(reads, "dos", instruction="To English:", examples=SHOTS)
+    decoded = model.tokenizer.decode(made.calls[0].inputs["source_ids"])
+    assert decoded == "To English: uno => one dos =>"
+
+
+def test_a_line_ends_an_answer_of_the_layout(model: LoadedModel) -> None:
+    made = plan(model, "dos", examples=SHOTS)
+    outcome = Generated(((4, 5, 3, 6, 1),), (-9.0,), ("stop",), log_probs=((-0.5,) * 5,))
+    answer = made.finish([outcome])
+    (item,) = answer.data
+    assert (item.text, item.finish_reason) == ("one two ", "stop")
+    assert item.score == pytest.approx(-1.5 / 3**2.0)
+    assert answer.usage.completion_tokens == 3
+    assert item.logprobs is None
+    assert item.alternatives is None
+
+
+def test_requested_stops_replace_the_line_break(model: LoadedModel) -> None:
+    made = plan(model, "dos", examples=SHOTS, stop="three")
+    (item,) = made.finish([Generated(((4, 3, 6, 5),), (-1.0,), ("length",))]).data
+    assert (item.text, item.finish_reason, item.score) == ("one \n ", "stop", None)
+
+
+def test_an_answer_without_its_stop_is_whole(model: LoadedModel) -> None:
+    made = plan(model, "dos", stop=["four", "three four"])
+    outcome = Generated(((4, 5, 6),), (-1.0,), ("length",), 3, 3, log_probs=((-0.5,) * 3,))
+    answer = made.finish([outcome])
+    (item,) = answer.data
+    assert (item.text, item.finish_reason, item.score) == ("one two three", "length", -1.0)
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 3)
+
+
+def test_call_that_ended_early_gives_the_text_of_the_whole(model: LoadedModel) -> None:
+    made = plan(model, "dos", stop="two", logprobs=1)
+    (call,) = made.calls
+    whole = Tokens((4, 5, 6, 1), (-0.5, -0.25, -1.0, -1.0), (((4, -0.5),),) * 4)
+    live = call.read()
+    live.add(whole[:1])
+    live.add(whole[1:])
+    assert live.is_stopped
+    early = made.finish([ended_early(call, live)])
+    late = made.finish(
+        [
+            Generated(
+                (whole.ids,), (-2.75,), ("stop",), call.prompt_tokens, 4,
+                log_probs=(whole.log_probs,), top=(whole.top,),
+            )
+        ]
+    )  # fmt: skip
+    assert early == late
+    (item,) = early.data
+    assert [(entry.token, entry.logprob) for entry in item.logprobs] == [
+        ("one", -0.5), ("two", -0.25),
+    ]  # fmt: skip
+    assert item.logprobs[0].top[0].token == "one"
+    assert item.score == pytest.approx(-0.75 / 4)
+    assert early.usage.prompt_tokens == 2  # the word, and the end that this tokenizer adds
+
+
+def test_only_one_row_can_end_early(model: LoadedModel) -> None:
+    assert plan(model, "a", stop="x").calls[0].read is not None
+    assert plan(model, "a", stop="x", n=2).calls[0].read is None
+    assert plan(model, "a", stop="x", best_of=2).calls[0].read is None
+    assert plan(model, "a", stop="x", num_beams=2).calls[0].read is None
+
+
+def test_alternatives_are_cut_one_by_one(model: LoadedModel) -> None:
+    made = plan(model, "a", stop="two", n=2, logprobs=0)
+    outcome = Generated(
+        ((4, 5, 6), (6, 1)), (-1.0, -2.0), ("length", "stop"), 1, 5,
+        log_probs=((-0.5, -0.5, -0.5), (-0.1, -0.2)), top=(((),) * 3, ((),) * 2),
+    )  # fmt: skip
+    answer = made.finish([outcome])
+    (item,) = answer.data
+    assert [(a.text, a.finish_reason, a.score) for a in item.alternatives] == [
+        ("one ", "stop", -0.25), ("three", "stop", -2.0),
+    ]  # fmt: skip
+    assert item.text == "one "
+    assert answer.usage.completion_tokens == 4
+    assert [len(a.logprobs) for a in item.alternatives] == [2, 2]
+    assert item.logprobs == item.alternatives[0].logprobs
+
+
+def test_the_best_output_is_the_first(model: LoadedModel) -> None:
+    made = plan(model, "a", n=3)
+    outcome = Generated(((4,), (5,), (6,)), (-2.0, -1.0, -1.5), ("stop",) * 3)
+    (item,) = made.finish([outcome]).data
+    assert [(a.text, a.score) for a in item.alternatives] == [
+        ("two", -1.0), ("three", -1.5), ("one", -2.0),
+    ]  # fmt: skip
+    assert (item.text, item.score) == ("two", -1.0)
+
+
+def test_bad_prompts_are_reported_in_their_place(model: LoadedModel) -> None:
+    made = plan(model, "a", "b " * 20, "c")
+    outcomes = [Generated(((4,),), (0.0,), ("stop",)), DeadlineExceeded("late")]
+    first, second, third = made.finish(outcomes).data
+    assert first.text == "one"
+    assert (second.error.type, second.error.field) == ("too_long", "prompts.1")
+    assert third.error.type == "deadline_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "fields", "kind", "field"),
+    [
+        (["a"] * 4, {}, InvalidRequest, "prompts"),
+        (["x " * 16], {}, TooLong, "prompts.0"),
+        (["x " * 31], {}, TooLong, "prompts.0"),
+        (["x" * 4000], {}, TooLong, "prompts.0"),
+        (["a\nb"], {"examples": SHOTS}, InvalidRequest, "prompts.0"),
+        ([" "], {"instruction": "Do:"}, InvalidRequest, "prompts.0"),
+        (["a"], {"examples": [Example(input="", output="x")]}, InvalidRequest, "examples.0.input"),
+    ],
+)
+def test_what_cannot_be_continued_is_refused(
+    model: LoadedModel, prompts: list[str], fields: dict, kind: type, field: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        plan(model, *prompts, **fields)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("prompt", "own", "gateway", "told"),
+    [
+        ("x " * 40, Limits(max_total_tokens=16), 30, "has 41 tokens, tiny-generate holds 16 with"),
+        ("x " * 40, Limits(max_input_tokens=9, max_total_tokens=16), 30, "takes at most 9:"),
+        ("x " * 40, Limits(max_input_tokens=9, max_total_tokens=16), 5, "at most 5 are taken"),
+        ("x" * 4000, Limits(max_total_tokens=16), 30, "at most 16 tokens"),
+        ("x" * 4000, Limits(max_input_tokens=9, max_total_tokens=16), 30, "at most 9 tokens"),
+        ("x" * 4000, Limits(max_total_tokens=16), 5, "at most 5 tokens"),
+    ],
+)
+def test_prompt_over_several_limits_names_the_tightest(
+    model: LoadedModel, prompt: str, own: Limits, gateway: int, told: str
+) -> None:
+    bounded = served(model.manifest.model_copy(update={"limits": own}), model.tokenizer)
+    limits = TaskLimits(max_input_tokens=gateway)
+    with pytest.raises(TooLong, match=told):
+        TASK.prepare(GenerateRequest(prompts=[prompt]), (), bounded, limits)
+
+
+def test_an_empty_prompt_needs_a_token_to_begin_with(model: LoadedModel) -> None:
+    class Plain(WordTokenizer):
+        def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+            return super().encode(text, add_special_tokens=False)
+
+    bare = served(model.manifest, Plain())
+    with pytest.raises(InvalidRequest, match=r"prompts.0 is empty"):
+        plan(bare, "")
+    spec = model.manifest.tokenizer.model_copy(update={"bos_token_id": 7})
+    opened = served(model.manifest.model_copy(update={"tokenizer": spec}), Plain())
+    assert plan(opened, "").calls[0].inputs["prompt_ids"].tolist() == [7]
+    starts = model.generation.model_copy(update={"decoder_start_ids": (2,)})
+    begun = served(model.manifest.model_copy(update={"generation": starts}), Plain())
+    assert plan(begun, "").calls[0].inputs["prompt_ids"].size == 0
+    with pytest.raises(TooLong, match="15 with its output"):
+        plan(begun, "x " * 15)
+
+
+def test_score_of_a_cut_output_is_that_of_a_whole_one(model: LoadedModel) -> None:
+    made = plan(model, "a", stop="two", length_penalty=0.5)
+    outcome = Generated(((4, 5),), (-3.0,), ("length",), log_probs=((-1.0, -2.0),))
+    assert made.finish([outcome]).data[0].score == pytest.approx(-3 / math.sqrt(2))
+
+
+def test_echo_returns_the_prompt_with_its_log_probabilities(model: LoadedModel) -> None:
+    made = plan(model, "one two three", "one", echo=True, logprobs=1, n=2, num_beams=2)
+    first, scoring, second, short = made.calls
+    assert first.inputs["prompt_ids"].tolist() == [4, 5, 6, 1]
+    assert scoring.inputs["prompt_ids"].tolist() == [4]
+    assert scoring.options.given_ids == (5, 6, 1)
+    assert (scoring.options.max_new_tokens, scoring.options.num_beams) == (3, 1)
+    assert second.inputs["prompt_ids"].tolist() == [4, 1]
+    assert short.options.given_ids == (1,)
+    assert first.options.given_ids is None
+
+
+def test_echo_precedes_every_output_and_is_no_completion(model: LoadedModel) -> None:
+    made = plan(model, "one two", echo=True, logprobs=1)
+    top = ((5, -0.5),)
+    scored = Generated(((5, 1),), (-1.0,), ("length",), 1, 2, ((-0.25, -2.0),), ((top, top),))
+    whole = Generated(((6, 1),), (-0.5,), ("stop",), 3, 2, ((-0.125, -0.5),), ((top, top),))
+    answer = made.finish([whole, scored])
+    (item,) = answer.data
+    assert item.text == "one twothree"
+    assert item.logprobs is not None
+    assert [one.logprob for one in item.logprobs] == [-0.125, -0.5]
+    assert item.prompt_logprobs is not None
+    tokens = [(one.token, one.logprob) for one in item.prompt_logprobs]
+    assert tokens == [("one", None), ("two", -0.25), ("</s>", -2.0)]
+    assert item.prompt_logprobs[0].top == []
+    assert [one.token for one in item.prompt_logprobs[1].top] == ["two"]
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 2)
+
+
+def test_echo_without_log_probabilities_is_text_alone(model: LoadedModel) -> None:
+    made = plan(model, "one two", echo=True)
+    assert len(made.calls) == 1
+    (item,) = made.finish([Generated(((6,),), (-0.5,), ("length",))]).data
+    assert (item.text, item.prompt_logprobs) == ("one twothree", None)
+
+
+def test_echo_fails_with_the_call_that_scores_it(model: LoadedModel) -> None:
+    made = plan(model, "one two", echo=True, logprobs=0)
+    whole = Generated(((6,),), (-0.5,), ("length",), 1, 1, ((-0.125,),))
+    with pytest.raises(DeadlineExceeded):
+        made.finish([whole, DeadlineExceeded("late")])
+
+
+def test_echo_is_refused_in_streams_and_of_encoders(model: LoadedModel) -> None:
+    with pytest.raises(InvalidRequest, match="stream"):
+        plan(model, "one", echo=True, stream=True)
+    source = Tensor(name="ids", dtype="int64", shape=("B", "S"), role=Role.SOURCE_TOKENS)
+    admit = Graph(file="admit.onnx", inputs=(source,), outputs=())
+    reads = served(
+        model.manifest.model_copy(update={"graphs": {"admit": admit, "step": STEP}}),
+        model.tokenizer,
+    )
+    with pytest.raises(InvalidRequest, match="encoder"):
+        plan(reads, "one", echo=True)
+
+
+def test_examples_count_once_for_each_prompt() -> None:
+    example = Example(input="ab", output="c")
+    request = GenerateRequest(prompts=["a", "b"], instruction="do", examples=[example])
+    assert TASK.size(request) == 2 + 2 * 5
+
+
+PLACES = {"images": {"place": "<image>", "around": "<around>", "begin": "<s> "}}
+TEXT_AND_IMAGES = TaskLimits(max_input_tokens=30, max_client_batch_size=3, max_prompt_images=2)
+
+
+@pytest.fixture
+def reader() -> LoadedModel:
+    """A model whose prompts hold images."""
+    tokenizer = WordTokenizer()
+    described = manifest(
+        "generate",
+        PLACES,
+        generation=Generation(pad_token_id=0, max_new_tokens=20),
+        limits=Limits(max_total_tokens=16),
+        image=IMAGE,
+        images=PromptImages(positions=2, token_id=9),
+    )
+    return served(described, tokenizer)
+
+
+def with_images(model: LoadedModel, *prompts: str, **fields: object) -> ContinuationPlan:
+    images = fields.pop("images")
+    assert isinstance(images, list)
+    request = GenerateRequest(prompts=list(prompts), images=["file"] * len(images), **fields)
+    return TASK.prepare(request, images, model, TEXT_AND_IMAGES)
+
+
+def test_images_fill_the_places_of_prompts(reader: LoadedModel) -> None:
+    red, blue = image_file("red"), image_file("blue")
+    first, second = with_images(reader, "<image> a", "b", images=[red]).calls
+    assert reader.tokenizer.pieces(first.inputs["prompt_ids"]) == [
+        "<s>", "<around><image><around>a",
+    ]  # fmt: skip
+    assert first.inputs["pixels"].shape == (1, 4, 4, 3)
+    assert list(second.inputs) == ["prompt_ids"]
+    examples = [Example(input="<image>", output="red")]
+    (call,) = with_images(reader, "<image>", examples=examples, images=[red, blue]).calls
+    np.testing.assert_array_equal(call.inputs["pixels"][:, 0, 0], [(255, 0, 0), (0, 0, 255)])
+
+
+def test_bad_image_of_a_prompt_is_reported_at_its_index(reader: LoadedModel) -> None:
+    made = with_images(reader, "<image>", "<image>", images=[b"x", image_file("red")])
+    first, second = made.numbers
+    assert getattr(first, "field", None) == "images.0"
+    assert second == 0
+
+
+def test_model_without_images_refuses_them(model: LoadedModel, reader: LoadedModel) -> None:
+    request = GenerateRequest(prompts=["<image>"], images=["file"])
+    assert TASK.accepts(request, reader)
+    assert not TASK.accepts(request, model)
+    assert TASK.accepts(GenerateRequest(prompts=["a"]), model)
+    refusal = TASK.refusal(request, [model])
+    assert (refusal.field, refusal.message) == (
+        "images", "prompts of tiny-generate hold no images: leave images out",
+    )  # fmt: skip
+
+
+def test_listing_says_what_stands_for_an_image(model: LoadedModel, reader: LoadedModel) -> None:
+    assert TASK.details(reader) == {"image_place": "<image>"}
+    assert TASK.inputs(reader) == ("prompts", "images")
+    assert TASK.inputs(model) == ("prompts",)
+    assert TASK.limits(TEXT_AND_IMAGES, reader)["max_prompt_images"] == 2
+    assert TASK.details(model) == {}
+    assert "max_prompt_images" not in TASK.limits(TEXT_AND_IMAGES, model)
+
+
+def test_echo_of_a_prompt_with_images_is_its_own_text(reader: LoadedModel) -> None:
+    made = with_images(reader, "<image> a", images=[image_file("red")], echo=True, logprobs=0)
+    assert made.echoes[0].text == "<image> a"
+    assert [call.inputs["pixels"].shape[0] for call in made.calls] == [1, 1]
+
+
+def test_long_examples_are_refused_before_they_are_laid_out(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inference.tasks.generation.fewshot.laid_out", None)
+    with pytest.raises(TooLong, match=r"prompts.0 has \d+ characters, at most 16 tokens"):
+        plan(model, "dos", examples=[Example(input="uno " * 1000, output="one")])

@@ -1,0 +1,128 @@
+import pytest
+
+from inference.errors import InvalidRequest, TooLong, Unavailable
+from inference.tasks.rerank import TASK, RerankPlan
+from inference.tasks.shared.limits import TaskLimits
+from inference.tasks.shared.loaded_model import LoadedModel
+from serving.gateway.requests.execution import INLINE_LIMIT
+from tests.inference.text_models import cross_encoder, run
+from tests.inference.tiny_models import served
+from triptych.tasks.rerank import Ranking, RerankRequest
+
+LIMITS = TaskLimits(max_client_batch_size=4)
+LONG = " ".join("abcdefghijkl")
+
+
+def plan(model: LoadedModel, **fields: object) -> RerankPlan:
+    return TASK.prepare(RerankRequest(**fields), (), model, LIMITS)
+
+
+def rerank(model: LoadedModel, **fields: object) -> list[Ranking]:
+    made = plan(model, **fields)
+    return made.finish([run(call) for call in made.calls]).data
+
+
+def ranked(item: Ranking) -> list[tuple[int, float | None]]:
+    assert item.results is not None
+    return [(entry.index, entry.score) for entry in item.results]
+
+
+def test_documents_are_ranked_best_first() -> None:
+    # Tokens: q 3, b 4, a 5, c 6.
+    (item,) = rerank(served(cross_encoder()), query="q", documents=["b", "a b", "c", "a"])
+    assert ranked(item) == [(1, 9.0), (2, 6.0), (3, 5.0), (0, 4.0)]
+    assert [entry.text for entry in item.results] == [None] * 4
+
+
+def test_sigmoid_is_the_sections() -> None:
+    (item,) = rerank(served(cross_encoder("sigmoid")), query="q", documents=["b"])
+    assert item.results[0].score == pytest.approx(0.98201, abs=1e-5)
+
+
+def test_top_n_and_texts() -> None:
+    documents = ["b", "a b", "c"]
+    (item,) = rerank(
+        served(cross_encoder()), query="q", documents=documents, top_n=2, return_documents=True
+    )
+    assert [(entry.index, entry.text) for entry in item.results] == [(1, "a b"), (2, "c")]
+
+
+def test_each_query_ranks_all_documents_and_equal_pairs_share_a_row() -> None:
+    made = plan(served(cross_encoder()), query=["q", "r", "q"], documents=["a", "b", "a"])
+    assert sum(len(call.inputs["token_ids"]) for call in made.calls) == 4
+    first, second, third = made.finish([run(call) for call in made.calls]).data
+    assert ranked(first) == ranked(third) == ranked(second)
+    assert [item.index for item in (first, second, third)] == [0, 1, 2]
+    assert len(first.results) == 3
+
+
+def test_bad_document_is_reported_after_the_others() -> None:
+    (item,) = rerank(served(cross_encoder()), query="q", documents=[LONG, "a", " "], top_n=1)
+    good, long, empty = item.results
+    assert good.index == 1
+    assert (long.index, long.score, long.error.type) == (0, None, "too_long")
+    assert long.error.field == "documents.0"
+    assert "documents.0 has 15 tokens with its query" in long.error.message
+    assert (empty.error.type, empty.error.field) == ("invalid_request", "documents.2")
+
+
+def test_truncate_cuts_the_longer_text() -> None:
+    made = plan(served(cross_encoder()), query="q r", documents=[LONG], truncate=True)
+    (call,) = made.calls
+    assert call.inputs["lengths"].tolist() == [12]
+    # Tokens: two of the query, the separator, eight of the document, the end.
+    assert call.inputs["token_ids"].tolist() == [[3, 4, 2, *range(5, 13), 1]]
+    assert call.inputs["segments"].tolist() == [[0] * 3 + [1] * 9]
+
+
+def test_only_bad_documents_fail_the_query() -> None:
+    with pytest.raises(TooLong):
+        rerank(served(cross_encoder()), query="q", documents=[LONG])
+    first, second = rerank(served(cross_encoder()), query=["q", LONG], documents=["a"])
+    assert first.results
+    assert second.error.type == "too_long"
+
+
+def test_empty_query_is_named() -> None:
+    with pytest.raises(InvalidRequest, match=r"query.0 is empty") as caught:
+        rerank(served(cross_encoder()), query=" ", documents=["a"])
+    assert caught.value.field == "query.0"
+
+
+def test_failed_call_fails_its_documents() -> None:
+    made = plan(served(cross_encoder()), query="q", documents=["a", " ".join("abcdefgh")])
+    (item,) = made.finish([Unavailable("down"), run(made.calls[1])]).data
+    assert [(entry.index, entry.error is None) for entry in item.results] == [(1, True), (0, False)]
+
+
+@pytest.mark.parametrize(
+    ("queries", "documents", "message"),
+    [(5, 1, "query holds 5 items"), (2, 501, "are 1002 pairs, at most 1000")],
+)
+def test_too_many_pairs_are_refused(queries: int, documents: int, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        plan(served(cross_encoder()), query=["q"] * queries, documents=["a"] * documents)
+
+
+def test_limits_size_and_canary() -> None:
+    model = served(cross_encoder())
+    assert TASK.limits(LIMITS, model) == {"max_documents": 1000, "max_pair_characters": 5_000_000}
+    assert TASK.size(RerankRequest(query=["ab", "c"], documents=["abc", "d"])) == 14 + 4 * 32
+    (call,) = TASK.canary(model)
+    assert call.model == "tiny-rerank"
+
+
+def test_characters_of_all_pairs_are_limited() -> None:
+    fields = {"query": "q" * 50_000, "documents": ["a"] * 100, "truncate": True}
+    with pytest.raises(InvalidRequest, match="have 5000100 characters, at most 5000000") as caught:
+        plan(served(cross_encoder()), **fields)
+    assert caught.value.field == "documents"
+
+
+def test_many_short_pairs_are_not_small_work() -> None:
+    made = plan(served(cross_encoder()), query=["q"] * 4, documents=["a"] * 250)
+    outcomes = [run(call) for call in made.calls]
+    assert TASK.size(made.request) > INLINE_LIMIT
+    assert made.finish_size(outcomes) > INLINE_LIMIT
+    one = plan(served(cross_encoder()), query="q", documents=["a"])
+    assert max(TASK.size(one.request), one.finish_size([])) < 100

@@ -1,0 +1,153 @@
+"""Small models for tasks: words are tokens, images have four pixels a side."""
+
+import io
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from inference.bundle.manifest import (
+    Graph,
+    ImageSpec,
+    Limits,
+    Manifest,
+    Role,
+    SourceInfo,
+    Tensor,
+    TokenizerSpec,
+)
+from inference.generation import Generation
+from inference.processing.detokenizer import Detokenizer
+from inference.processing.tokenizer import EncodedText
+from inference.tasks import TASKS
+from inference.tasks.shared.loaded_model import LoadedModel
+from inference.tasks.shared.served_task import sections_of
+
+
+class WordTokenizer:
+    """A word is a token; 0 pads, 1 ends a text, 2 separates a pair. `##` begins a continuation."""
+
+    def __init__(self) -> None:
+        self.words = ["<pad>", "</s>", "<s>"]
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        for word in text.split():
+            if word not in self.words:
+                self.words.append(word)
+        ids = [self.words.index(word) for word in text.split()]
+        return [*ids, 1] if add_special_tokens else ids
+
+    def encode_output(self, text: str) -> list[int] | None:
+        return self.encode(text, add_special_tokens=False)
+
+    def encode_text(
+        self, text: str, second: str | None = None, *, with_offsets: bool = False
+    ) -> EncodedText:
+        first = self.encode(text, add_special_tokens=False)
+        offsets = [match.span() for match in re.finditer(r"\S+", text)]
+        if second is None:
+            places = [*offsets, (0, 0)] if with_offsets else ()
+            whole = [*first, 1]
+            return EncodedText(whole, [0] * len(whole), [*[0] * len(first), None], places)
+        other = self.encode(second, add_special_tokens=False)
+        return EncodedText(
+            [*first, 2, *other, 1],
+            [0] * (len(first) + 1) + [1] * (len(other) + 1),
+            [*[0] * len(first), None, *[1] * len(other), None],
+        )
+
+    def continues(self, text: str, encoded: EncodedText) -> list[bool]:
+        return [self.words[number].startswith("##") for number in encoded.ids]
+
+    def token_id(self, text: str) -> int | None:
+        ids = self.encode(text, add_special_tokens=False)
+        return ids[0] if len(ids) == 1 else None
+
+    def render(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        first = 3 if skip_special_tokens else 0
+        return " ".join(self.words[number] for number in ids if number >= first)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(self.words[number] for number in ids if number > 2)
+
+    def detokenizer(self) -> Detokenizer:
+        return Detokenizer(self.decode)
+
+    def pieces(self, ids: Sequence[int], *, of_source: bool = False) -> list[str]:
+        known = dict(enumerate(self.words))
+        return [known.get(number, f"<{number}>") for number in ids]
+
+
+STEP = Graph(file="step.onnx", inputs=(), outputs=())
+EMBEDDING = (Tensor(name="embedding", dtype="float32", shape=("B", 3), role=Role.EMBEDDING),)
+TOWERS = {
+    "image": Graph(
+        file="model.onnx",
+        inputs=(Tensor(name="pixels", dtype="uint8", shape=("B", 4, 4, 3), role=Role.PIXELS),),
+        outputs=EMBEDDING,
+    ),
+    "text": Graph(
+        file="model.onnx",
+        inputs=(
+            Tensor(name="token_ids", dtype="int64", shape=("B", "T"), role=Role.TOKENS),
+            Tensor(name="lengths", dtype="int32", shape=("B",), role=Role.LENGTHS),
+        ),
+        outputs=EMBEDDING,
+    ),
+}
+
+
+def manifest(task: str, section: dict[str, object] | None = None, **fields: object) -> Manifest:
+    """A generator's manifest, unless `fields` give other graphs.
+
+    Args:
+        section: What the manifest holds for the task.
+    """
+    defaults: dict[str, object] = {
+        "name": f"tiny-{task}",
+        "version": 3,
+        "architecture": "none",
+        "precision": "fp32",
+        "tasks": {task: section or {}},
+        "source": SourceInfo(name="tiny", content_hash="0"),
+        "parts": {"generate": f"tiny-{task}"},
+        "graphs": {"step": STEP},
+        "generation": Generation(pad_token_id=0, max_new_tokens=20, num_beams=2),
+        "limits": Limits(max_input_tokens=12, max_total_tokens=16),
+        "tokenizer": TokenizerSpec(kind="tokenizers", pad_token_id=0, files={}),
+    }
+    return Manifest(**{**defaults, **fields})
+
+
+IMAGE = ImageSpec(
+    resize="exact", size=(4, 4), resample=2, mean=(0, 0, 0), std=(1, 1, 1), rescale=1 / 255
+)
+
+
+def two_towers() -> Manifest:
+    """Image and text parts with embeddings in one space."""
+    return manifest(
+        "zero-shot",
+        {"logit_scale": 10.0},
+        image=IMAGE,
+        parts={"image": "tiny-zero-shot", "text": "tiny-zero-shot-text"},
+        graphs=TOWERS,
+        generation=None,
+    )
+
+
+def served(described: Manifest, tokenizer: WordTokenizer | None = None) -> LoadedModel:
+    """A manifest loaded without files."""
+    return LoadedModel(described, sections_of(described, TASKS), tokenizer or WordTokenizer())
+
+
+def image_file(colour: str, kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (6, 5), colour).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def embedded(array: np.ndarray) -> np.ndarray:
+    """Rows as unit vectors, float32."""
+    return (array / np.linalg.norm(array, axis=1, keepdims=True)).astype(np.float32)

@@ -1,0 +1,201 @@
+"""Budgets of pixels: of all requests, and of each key."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from io import BytesIO
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+from PIL import Image
+
+from inference.errors import InvalidRequest, Overloaded
+from serving.gateway.admission.admission import Admission
+from serving.gateway.admission.auth import KEY, ApiKey
+from tests.inference.processing.test_image import png_header
+from tests.inference.tiny_models import image_file
+from tests.serving.gateway.admission.test_keys import entry, until
+from tests.serving.gateway.conftest import Gateway, MakeGateway, error_of
+from tests.serving.gateway.grpc.test_grpc_front import Front
+from tests.serving.process_pool.test_pool import is_gone
+from tests.serving.process_pool.work import sleep
+from triptych import triptych_pb2 as pb
+
+RED = base64.b64encode(image_file("red")).decode()
+
+
+def pixels_of_red() -> int:
+    image = Image.open(BytesIO(image_file("red")))
+    return image.width * image.height
+
+
+ONE = pixels_of_red()
+
+
+def admission(limit: int = 100) -> Admission:
+    return Admission(max_requests=9, max_tokens=9, max_pixels=limit, max_bytes=9, max_sequences=9)
+
+
+def key(name: str, limit: int | None) -> ApiKey:
+    return ApiKey(name=name, sha256="0" * 64, max_concurrent_pixels=limit)
+
+
+def test_pixels_are_freed_at_the_end_of_the_request() -> None:
+    gate = admission()
+    for _ in range(3):
+        with gate.pixels() as reserve:
+            reserve(60)
+            with pytest.raises(Overloaded), gate.pixels() as other:
+                other(41)
+            with gate.pixels() as other:
+                other(40)
+
+
+def test_request_prepared_again_reserves_once() -> None:
+    gate = admission()
+    with gate.pixels() as reserve:
+        reserve(60)
+        reserve(60)
+        reserve(80)
+        with gate.pixels() as other:
+            other(20)
+        with pytest.raises(Overloaded):
+            _reserve(gate, 21)
+    with gate.pixels() as reserve:
+        reserve(100)
+
+
+def _reserve(gate: Admission, pixels: int) -> None:
+    with gate.pixels() as reserve:
+        reserve(pixels)
+
+
+def test_refused_reservation_holds_nothing() -> None:
+    gate = admission()
+    with pytest.raises(InvalidRequest), gate.pixels() as reserve:
+        reserve(101)
+    _reserve(gate, 100)
+
+
+async def test_key_has_its_own_budget() -> None:
+    gate = admission()
+    KEY.set(key("alice", 50))
+    with gate.request(), gate.pixels() as reserve:
+        reserve(30)
+        with pytest.raises(Overloaded, match="30 pixels with this key"), gate.request():
+            _reserve(gate, 21)
+        with pytest.raises(InvalidRequest, match="51 pixels in all"):
+            _reserve(gate, 51)
+        KEY.set(key("bob", None))
+        with gate.request():
+            _reserve(gate, 70)
+            with pytest.raises(Overloaded):
+                _reserve(gate, 71)
+
+
+@pytest.fixture
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    gateway = make_gateway(max_concurrent_pixels=2 * ONE)
+    gateway.inference.hold = asyncio.Event()
+    return gateway
+
+
+async def caption(gateway: Gateway, count: int, **fields: object) -> httpx.Response:
+    body = {"images": [RED] * count, "num_beams": 1, **fields}
+    return await gateway.http.post("/v1/caption", json=body)
+
+
+async def test_full_budget_is_429_before_any_header(gateway: Gateway) -> None:
+    first = asyncio.create_task(caption(gateway, 2))
+    await until(lambda: gateway.inference.running)
+    for fields in ({}, {"stream": True}):
+        refused = await caption(gateway, 1, **fields)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert error_of(refused)["type"] == "overloaded"
+    assert gateway.inference.hold is not None
+    gateway.inference.hold.set()
+    assert (await first).status_code == 200
+    assert (await caption(gateway, 2, stream=True)).status_code == 200
+    assert (await caption(gateway, 2)).status_code == 200
+
+
+async def test_request_over_the_whole_budget_is_422(gateway: Gateway) -> None:
+    refused = await caption(gateway, 3)
+    assert refused.status_code == 422
+    assert error_of(refused)["field"] == "images"
+
+
+async def test_only_pixels_that_would_be_decoded_count(gateway: Gateway) -> None:
+    assert gateway.inference.hold is not None
+    gateway.inference.hold.set()
+    huge = base64.b64encode(png_header(60_000, 60_000)).decode()
+    body = {"images": [RED, RED, huge, "junk", "aGVsbG8="]}
+    response = await gateway.http.post("/v1/caption", json=body)
+    assert response.status_code == 200
+    errors = [item.get("error", {}).get("type") for item in response.json()["data"]]
+    assert errors == [None, None, "payload_too_large", "unsupported_image", "unsupported_image"]
+
+
+async def test_grpc_and_keys(make_gateway: MakeGateway, tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text(entry("alice", "alice-key", max_concurrent_pixels=ONE) + entry("bob", "b"))
+    gateway = make_gateway(grpc_port=0, api_keys=file)
+    gateway.inference.hold = asyncio.Event()
+    request = pb.CaptionRequest(images=[image_file("red")])
+    alice = (("authorization", "Bearer alice-key"),)
+    async with Front(gateway) as front:
+        first = asyncio.ensure_future(front.stub.Caption(request, metadata=alice))
+        await until(lambda: gateway.inference.running == 1)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await front.stub.Caption(request, metadata=alice)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert dict(refused.value.trailing_metadata())["retry-after"] == "1"
+        other = asyncio.ensure_future(
+            front.stub.Caption(request, metadata=(("authorization", "Bearer b"),))
+        )
+        await until(lambda: gateway.inference.running == 2)
+        gateway.inference.hold.set()
+        assert (await first).data[0].text == (await other).data[0].text == "picture"
+
+
+def slow_picture(file: Path) -> str:
+    """A picture that `tests.serving.process_pool.work.sleep` reads."""
+    return base64.b64encode(image_file("red") + b"\0" + str(file).encode()).decode()
+
+
+async def test_deadline_ends_decoding_before_its_pixels_are_free(
+    make_gateway: MakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = make_gateway(request_timeout=5, max_concurrent_pixels=ONE)
+    file = tmp_path / "pid"
+    with monkeypatch.context() as patch:
+        patch.setattr("serving.gateway.requests.service.read_image", sleep)
+        body = {"images": [slow_picture(file)]}
+        slow = asyncio.create_task(gateway.http.post("/v1/caption", json=body))
+        await until(file.exists)
+    pid = int(file.read_text())
+    assert (await caption(gateway, 1)).status_code == 429  # while it is decoded
+    response = await slow
+    assert response.status_code == 504
+    assert is_gone(pid)
+    assert (await caption(gateway, 1)).status_code == 200
+
+
+async def test_disconnect_ends_decoding(
+    make_gateway: MakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = make_gateway(grpc_port=0, max_concurrent_pixels=ONE)
+    file = tmp_path / "pid"
+    picture = base64.b64decode(slow_picture(file))
+    async with Front(gateway) as front:
+        with monkeypatch.context() as patch:
+            patch.setattr("serving.gateway.requests.service.read_image", sleep)
+            call = front.stub.Caption(pb.CaptionRequest(images=[picture]))
+            running = asyncio.ensure_future(call)
+            await until(file.exists)
+        running.cancel()
+        await until(lambda: is_gone(int(file.read_text())))
+    assert (await caption(gateway, 1)).status_code == 200

@@ -1,0 +1,202 @@
+"""A second dialect beside Triptych's own: nothing of its form is known outside it."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import Headers
+
+from inference.errors import ServingError, Unauthorized
+from inference.tasks import TASKS
+from inference.tasks.shared.served_task import AnyTask
+from serving.gateway.http.handle_request import respond
+from serving.gateway.observability.timings import Timings
+from serving.gateway.requests.service import Service
+from serving.gateway.requests.task_request import Answer, TaskRequest
+from serving.gateway.server.app import create_app
+from serving.settings.gateway_settings import DIALECTS, GatewaySettings
+from tests.serving.gateway.conftest import Gateway, MakeGateway, http_client
+from triptych.messages import Chunk
+
+ROUTE = "/complete"
+
+
+class Ask(BaseModel):
+    """The dialect's request."""
+
+    q: str
+    live: bool = False
+
+
+class Lines:
+    """Chunks as lines of text, numbered: a renderer may keep state."""
+
+    media_type = "text/plain"
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def chunks(self, chunks: Sequence[Chunk]) -> bytes:
+        self._count += 1
+        return f"{self._count}:{''.join(chunk.text for chunk in chunks)}\n".encode()
+
+    def end(self) -> bytes:
+        return b"end\n"
+
+    def error(self, error: ServingError) -> bytes:
+        return f"oops {error.wire}\n".encode()
+
+
+class Plain:
+    """Text in, text out."""
+
+    def router(self, service: Service) -> APIRouter:
+        router = APIRouter()
+
+        async def complete(request: Request) -> Response:
+            return await respond(self, request, TASKS["generate"], service)
+
+        router.add_api_route(ROUTE, complete, methods=["POST"])
+        return router
+
+    def authorise(self, headers: Headers) -> None:
+        if headers.get("x-ticket") == "forged":
+            raise Unauthorized("a forged ticket")
+
+    async def parse(self, request: Request, task: AnyTask, service: Service) -> TaskRequest:
+        ask = Ask.model_validate_json(await request.body())
+        message = task.declaration.request(prompts=[ask.q], stream=ask.live)
+        return TaskRequest(task, message, ROUTE)
+
+    def render_answer(self, request: TaskRequest, answer: Answer) -> Response:
+        return Response(answer.response.data[0].text, media_type="text/plain")
+
+    def render_stream(
+        self, request: TaskRequest, timings: Timings | None
+    ) -> tuple[Lines, dict[str, str]]:
+        return Lines(), {"x-has-timings": str(timings is not None)}
+
+    def render_error(self, error: ServingError) -> Response:
+        return JSONResponse({"oops": error.wire}, status_code=418)
+
+
+@pytest.fixture
+async def gateway(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway()
+    made.app = create_app(made.service, made.readiness, [Plain()])
+    made.http = http_client(made.app)
+    return made
+
+
+async def test_a_request_and_its_answer_have_the_dialects_form(gateway: Gateway) -> None:
+    response = await gateway.http.post(ROUTE, json={"q": "a b c"})
+    assert (response.status_code, response.text) == (200, "a b c")
+    assert response.headers["content-type"].startswith("text/plain")
+    assert "x-queue-time" not in response.headers
+    assert response.headers["x-request-id"]
+
+
+async def test_a_stream_has_the_dialects_form(gateway: Gateway) -> None:
+    response = await gateway.http.post(ROUTE, json={"q": "a b c", "live": True})
+    assert response.headers["content-type"].startswith("text/plain")
+    assert response.headers["x-has-timings"] == "True"
+    *lines, last = response.text.splitlines()
+    assert last == "end"
+    assert "".join(line.partition(":")[2] for line in lines) == "a b c"
+    assert [int(line.partition(":")[0]) for line in lines] == [*range(1, len(lines) + 1)]
+
+
+async def test_a_stream_that_fails_ends_in_the_dialects_form(gateway: Gateway) -> None:
+    gateway.inference.breaks[2] = ValueError("secret")  # type: ignore[assignment]
+    response = await gateway.http.post(ROUTE, json={"q": "a b c", "live": True})
+    assert response.status_code == 200
+    assert response.text.splitlines()[-1] == "oops internal"
+    assert "a" in response.text
+    text = (await gateway.http.get("/metrics")).text
+    assert f'triptych_request_failure_total{{route="{ROUTE}",type="internal"}} 1.0' in text
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "name"),
+    [
+        (b"{", {}, "malformed_body"),
+        (b"{}", {}, "invalid_request"),
+        (json.dumps({"q": "x " * 5000}).encode(), {}, "too_long"),
+        (b'{"q": "a"}', {"x-ticket": "forged"}, "unauthorized"),
+        (b"x" * 2000, {}, "payload_too_large"),
+    ],
+)
+async def test_errors_have_the_dialects_form(
+    make_gateway: MakeGateway, content: bytes, headers: dict[str, str], name: str
+) -> None:
+    limit = 1024 if name == "payload_too_large" else 100_000
+    made = make_gateway(payload_limit=limit)
+    app = create_app(made.service, made.readiness, [Plain()])
+    async with http_client(app) as http:
+        response = await http.post(ROUTE, content=content, headers=headers)
+        assert (response.status_code, response.json()) == (418, {"oops": name})
+        metrics = (await http.get("/metrics")).text
+    assert f'triptych_request_failure_total{{route="{ROUTE}",type="{name}"}} 1.0' in metrics
+
+
+async def test_bugs_and_wrong_methods_have_the_dialects_form(gateway: Gateway) -> None:
+    gateway.inference.failures["tiny-generate"] = ValueError("secret")  # type: ignore[assignment]
+    response = await gateway.http.post(ROUTE, json={"q": "a"})
+    assert response.json() == {"oops": "internal"}
+    response = await gateway.http.get(ROUTE)
+    assert (response.json(), response.headers["allow"]) == ({"oops": "method_not_allowed"}, "POST")
+
+
+async def test_other_routes_keep_their_own_dialect(gateway: Gateway) -> None:
+    response = await gateway.http.post("/v1/generate", json={})
+    assert response.json()["error"]["type"] == "invalid_request"
+    assert (await gateway.http.get("/nothing")).json()["error"]["type"] == "unknown_route"
+
+
+async def test_metrics_have_the_dialects_route(gateway: Gateway) -> None:
+    await gateway.http.post(ROUTE, json={"q": "a"})
+    text = (await gateway.http.get("/metrics")).text
+    for name in ("request_count_total", "request_inference_duration_seconds_count"):
+        assert f'triptych_{name}{{route="{ROUTE}"}} 1.0' in text
+    assert 'route="/v1/generate"' not in text
+
+
+PATHS = {
+    "openai": ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"),
+    "huggingface": ("/hf/translate/tiny-translate", "/hf/tiny-translate"),
+    "tgi": ("/generate", "/generate_stream"),
+    "tei": ("/embed", "/rerank", "/similarity"),
+    "libretranslate": ("/translate", "/detect", "/translate_file"),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+async def test_a_dialect_that_is_switched_off_has_no_paths(
+    make_gateway: MakeGateway, name: str
+) -> None:
+    others = ",".join(one for one in DIALECTS if one != name)
+    gateway = make_gateway(dialects=others)
+    for one, paths in PATHS.items():
+        for path in paths:
+            response = await gateway.http.post(path, json={})
+            assert (response.status_code == 404) == (one == name), path
+    declared = (await gateway.http.get("/openapi.json")).json()["paths"]
+    assert not {path for path in PATHS[name] if path in declared}
+    assert (await gateway.http.post("/v1/translate", json={"texts": "a"})).status_code == 200
+
+
+async def test_all_dialects_are_served_by_default_and_none_where_none_is_named(
+    make_gateway: MakeGateway,
+) -> None:
+    every = (await make_gateway().http.get("/openapi.json")).json()["paths"]
+    own = (await make_gateway(dialects="").http.get("/openapi.json")).json()["paths"]
+    assert {"/translate", "/languages", "/generate", "/embed"} <= set(every) - set(own)
+    assert {"/v1/translate", "/v1/models", "/health"} <= set(own)
+
+
+def test_an_unknown_dialect_is_refused() -> None:
+    with pytest.raises(ValidationError, match="libretranslate"):
+        GatewaySettings(dialects="openai,babel")

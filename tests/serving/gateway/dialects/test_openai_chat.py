@@ -1,0 +1,370 @@
+"""`/v1/chat/completions`, with OpenAI's own client."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+
+import openai
+import pytest
+
+from inference.bundle.manifest import Limits
+from inference.errors import Overloaded
+from inference.tasks.shared.loaded_model import LoadedModel
+from tests.inference.tasks.test_chat import SECTION
+from tests.inference.tiny_models import IMAGE, image_file
+from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, loaded
+
+RED = f"data:image/png;base64,{base64.b64encode(image_file('red')).decode()}"
+HELLO = [{"role": "user", "content": "a b"}]
+PROMPT = "<s> user : a b assistant :"
+"""What the fake repeats as its answer; special tokens are left out of texts."""
+ANSWER = "user : a b assistant :"
+
+
+def models() -> list[LoadedModel]:
+    chat = loaded("chat", SECTION, generation=GREEDY)
+    return [chat, loaded("generate", generation=GREEDY)]
+
+
+@pytest.fixture
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    return make_gateway(models())
+
+
+@pytest.fixture
+async def client(gateway: Gateway) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with connected(gateway) as made:
+        yield made
+
+
+def connected(gateway: Gateway, key: str = "none") -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(
+        base_url="http://gateway/v1", api_key=key, http_client=gateway.http, max_retries=0
+    )
+
+
+async def test_answer_has_the_form_of_openai(client: openai.AsyncOpenAI) -> None:
+    done = await client.chat.completions.create(model="tiny-chat", messages=HELLO)
+    assert done.object == "chat.completion"
+    assert done.model == "tiny-chat"
+    assert done.id.startswith("chatcmpl-")
+    (choice,) = done.choices
+    assert (choice.message.role, choice.message.content) == ("assistant", ANSWER)
+    assert (choice.index, choice.finish_reason, choice.logprobs) == (0, "stop", None)
+    assert done.usage is not None
+    assert done.usage.total_tokens == done.usage.prompt_tokens + done.usage.completion_tokens
+    assert done.usage.prompt_tokens == 7
+
+
+async def test_several_answers_are_choices(client: openai.AsyncOpenAI) -> None:
+    done = await client.chat.completions.create(model="tiny-chat", messages=HELLO, n=3)
+    assert [choice.index for choice in done.choices] == [0, 1, 2]
+
+
+async def test_log_probabilities_have_the_form_of_openai(client: openai.AsyncOpenAI) -> None:
+    done = await client.chat.completions.create(
+        model="tiny-chat", messages=HELLO, logprobs=True, top_logprobs=2
+    )
+    logprobs = done.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.content is not None
+    first = logprobs.content[1]
+    assert (first.token, first.logprob, first.bytes) == ("user", -0.25, list(b"user"))
+    assert [top.logprob for top in first.top_logprobs] == [-0.25, -1.5]
+
+
+async def test_parameters_reach_the_task(gateway: Gateway, client: openai.AsyncOpenAI) -> None:
+    await client.chat.completions.create(
+        model="tiny-chat",
+        messages=[{"role": "user", "content": [{"type": "text", "text": "a"}] * 2}],
+        max_completion_tokens=4,
+        temperature=0.5,
+        top_p=0.9,
+        seed=3,
+        stop="x",
+        logit_bias={"5": 1.5},
+        presence_penalty=0.5,
+        extra_body={"top_k": 7, "repetition_penalty": 1.2},
+    )
+    (call,) = gateway.inference.calls
+    options = call.options
+    assert (options.max_new_tokens, options.temperature, options.top_p) == (4, 0.5, 0.9)
+    assert (options.seed, options.top_k, options.repetition_penalty) == (3, 7, 1.2)
+    assert (options.logit_bias, options.presence_penalty) == ({5: 1.5}, 0.5)
+    assert call.inputs["prompt_ids"].size == 7
+    await client.chat.completions.create(model="tiny-chat", messages=HELLO, max_tokens=5)
+    assert gateway.inference.calls[-1].options.max_new_tokens == 5
+
+
+@pytest.mark.parametrize("with_usage", [False, True])
+async def test_stream_is_read_by_openais_client(
+    client: openai.AsyncOpenAI, with_usage: bool
+) -> None:
+    stream = await client.chat.completions.create(
+        model="tiny-chat",
+        messages=HELLO,
+        stream=True,
+        stream_options={"include_usage": with_usage},
+    )
+    events = [event async for event in stream]
+    choices = [event.choices[0] for event in events if event.choices]
+    assert "".join(choice.delta.content or "" for choice in choices) == ANSWER
+    assert [choice.delta.role for choice in choices] == [
+        "assistant", *[None] * (len(choices) - 1)
+    ]  # fmt: skip
+    assert [choice.finish_reason for choice in choices[:-1]] == [None] * (len(choices) - 1)
+    assert choices[-1].finish_reason == "stop"
+    assert len({event.id for event in events}) == 1
+    assert events[0].model == "tiny-chat"
+    assert bool(events[-1].usage) == with_usage
+    assert (events[-1].choices == []) == with_usage
+
+
+async def test_stream_that_fails_raises_in_openais_client(
+    gateway: Gateway, client: openai.AsyncOpenAI
+) -> None:
+    gateway.inference.breaks[2] = Overloaded("full")
+    stream = await client.chat.completions.create(model="tiny-chat", messages=HELLO, stream=True)
+    with pytest.raises(openai.APIError, match="full"):
+        _ = [event async for event in stream]
+
+
+async def test_model_without_a_template_is_not_found(client: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as refused:
+        await client.chat.completions.create(model="tiny-generate", messages=HELLO)
+    assert refused.value.code == "model_not_chat"
+    assert refused.value.param == "model"
+    with pytest.raises(openai.NotFoundError) as refused:
+        await client.chat.completions.create(model="absent", messages=HELLO)
+    assert refused.value.code == "unknown_model"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": "a " * 40}]}, "messages"),
+        ({"tools": []}, "tools"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),
+        ({"n": 2, "stream": True}, "n"),
+    ],
+)
+async def test_invalid_fields_are_named_in_a_nested_error(
+    client: openai.AsyncOpenAI, fields: dict[str, object], param: str
+) -> None:
+    request = {"model": "tiny-chat", "messages": HELLO, **fields}
+    with pytest.raises(openai.UnprocessableEntityError) as refused:
+        await client.chat.completions.create(**request)  # type: ignore[call-overload]
+    assert refused.value.param == param
+    assert refused.value.type == "invalid_request_error"
+
+
+async def test_failures_have_the_types_that_openais_client_knows(
+    make_gateway: MakeGateway,
+) -> None:
+    gateway = make_gateway(models(), api_key="sesame")
+    with pytest.raises(openai.AuthenticationError) as refused:
+        await connected(gateway).chat.completions.create(model="tiny-chat", messages=HELLO)
+    assert refused.value.code == "invalid_api_key"
+    client = connected(gateway, "sesame")
+    await client.chat.completions.create(model="tiny-chat", messages=HELLO)
+    gateway.inference.failures["tiny-chat"] = Overloaded("full", retry_after_s=2)
+    with pytest.raises(openai.RateLimitError) as full:
+        await client.chat.completions.create(model="tiny-chat", messages=HELLO)
+    assert full.value.response.headers["retry-after"] == "2"
+    gateway.inference.failures["tiny-chat"] = ValueError("secret")  # type: ignore[assignment]
+    with pytest.raises(openai.InternalServerError) as bug:
+        await client.chat.completions.create(model="tiny-chat", messages=HELLO)
+    assert "secret" not in str(bug.value)
+
+
+async def test_models_are_listed_for_openais_client(client: openai.AsyncOpenAI) -> None:
+    assert [model.id async for model in client.models.list()] == ["tiny-chat", "tiny-generate"]
+
+
+@pytest.mark.parametrize(
+    ("content", "param", "message"),
+    [
+        (None, "messages.0.content", "a text, or a list of parts of the types text and image_url"),
+        (5, "messages.0.content", "give a text, or a list of parts"),
+        ([], "messages.0.content", "at least 1 item"),
+        ([{"type": "input_audio"}], "messages.0.content.0", "'text', 'image_url'"),
+        ([{"type": "image_url", "text": "a"}], "messages.0.content.0.image_url.image_url", "equi"),
+        (
+            [{"type": "image_url", "image_url": {"url": 5}}],
+            "messages.0.content.0.image_url.image_url.url",
+            "string",
+        ),
+        ([{"type": "image_url", "image_url": {"url": "data:,"}}], "messages", "reads no images"),
+    ],
+)
+async def test_content_that_is_no_text_is_refused_by_name(
+    gateway: Gateway, content: object, param: str, message: str
+) -> None:
+    body = {"model": "tiny-chat", "messages": [{"role": "user", "content": content}]}
+    response = await gateway.http.post("/v1/chat/completions", json=body)
+    assert response.status_code == 422
+    error = response.json()["error"]
+    assert error["param"] == param
+    assert message in error["message"]
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("form", "wanted"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, {"type": "object"}),
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}, SCHEMA),
+        (
+            {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}},
+            SCHEMA,
+        ),
+    ],
+)
+async def test_response_formats_reach_the_engine(
+    gateway: Gateway, client: openai.AsyncOpenAI, form: dict[str, object], wanted: object
+) -> None:
+    await client.chat.completions.create(
+        model="tiny-chat",
+        messages=HELLO,
+        response_format=form,  # type: ignore[call-overload]
+    )
+    sent = gateway.inference.calls[-1].options.json_schema
+    assert (None if sent is None else json.loads(sent)) == wanted
+
+
+@pytest.mark.parametrize("extra", [{"regex": "a+"}, {"choices": ["a", "b"]}])
+async def test_expressions_and_choices_are_extensions(
+    gateway: Gateway, client: openai.AsyncOpenAI, extra: dict[str, object]
+) -> None:
+    await client.chat.completions.create(model="tiny-chat", messages=HELLO, extra_body=extra)
+    sent = gateway.inference.calls[-1].options.model_dump(exclude_none=True)
+    assert {name: sent[name] for name in extra} == extra
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"response_format": {"type": "xml"}},
+        {"response_format": {"type": "json_schema"}},
+        {"response_format": {"type": "json_object"}, "regex": "a"},
+        {"response_format": {"type": "json_object"}, "stop": "a"},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "x", "schema": {"enum": ["a" * 70_000]}},
+            }
+        },
+    ],
+)
+async def test_formats_that_cannot_be_are_refused(
+    client: openai.AsyncOpenAI, extra: dict[str, object]
+) -> None:
+    with pytest.raises(openai.UnprocessableEntityError):
+        await client.chat.completions.create(model="tiny-chat", messages=HELLO, extra_body=extra)
+
+
+def picture(*words: str) -> list[dict[str, object]]:
+    """One message: an image, and words about it."""
+    parts: list[dict[str, object]] = [{"type": "text", "text": text} for text in words]
+    image = {"type": "image_url", "image_url": {"url": RED, "detail": "low"}}
+    return [{"role": "user", "content": [*parts, image]}]
+
+
+@pytest.fixture
+async def captioner(make_gateway: MakeGateway) -> AsyncIterator[openai.AsyncOpenAI]:
+    limits = Limits(max_total_tokens=16)
+    gateway = make_gateway([*models(), loaded("caption", image=IMAGE, limits=limits)])
+    async with connected(gateway) as made:
+        yield made
+
+
+async def test_a_captioner_describes_the_image_of_a_message(captioner: openai.AsyncOpenAI) -> None:
+    chat = captioner.chat.completions
+    done = await chat.create(model="tiny-caption", messages=picture())
+    (choice,) = done.choices
+    assert (choice.message.content, choice.finish_reason) == ("picture", "stop")
+    assert done.object == "chat.completion"
+    assert done.usage is not None
+    assert done.usage.completion_tokens > 0
+    done = await chat.create(
+        model="tiny-caption", messages=picture("a"), max_tokens=1, temperature=0
+    )
+    assert done.choices[0].message.content == "a picture"  # the caption begins with the words
+    assert done.choices[0].finish_reason == "length"
+
+
+async def test_a_caption_is_streamed(captioner: openai.AsyncOpenAI) -> None:
+    stream = await captioner.chat.completions.create(
+        model="tiny-caption",
+        messages=picture("a"),
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    events = [event async for event in stream]
+    choices = [event.choices[0] for event in events if event.choices]
+    assert "".join(choice.delta.content or "" for choice in choices) == "a picture"
+    assert choices[-1].finish_reason == "stop"
+    assert events[-1].usage is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": picture() + picture()}, "messages"),
+        ({"messages": [{"role": "system", "content": "a"}, *picture()]}, "messages"),
+        ({"messages": [{**picture()[0], "role": "system"}]}, "messages"),
+        ({"logprobs": True}, "logprobs"),
+        ({"n": 2}, "n"),
+        ({"stop": "a"}, "stop"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),
+        ({"messages": picture(" ".join(["a"] * 40))}, "messages"),
+    ],
+)
+async def test_what_a_captioner_cannot_do_is_refused_by_name(
+    captioner: openai.AsyncOpenAI, fields: dict[str, object], param: str
+) -> None:
+    request = {"model": "tiny-caption", "messages": picture(), **fields}
+    with pytest.raises(openai.UnprocessableEntityError) as refused:
+        await captioner.chat.completions.create(**request)  # type: ignore[call-overload]
+    assert refused.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_sampled"),
+    [
+        ({"temperature": 0.7, "top_p": 0.9, "seed": 3}, True),
+        ({"temperature": 0, "top_p": 1}, False),
+    ],
+)
+async def test_parameters_of_sampling_draw_a_caption(
+    make_gateway: MakeGateway, fields: dict[str, object], is_sampled: bool
+) -> None:
+    gateway = make_gateway()
+    request = {"model": "tiny-caption", "messages": picture(), **fields}
+    response = await gateway.http.post("/v1/chat/completions", json=request)
+    assert response.status_code == 200, response.text
+    options = gateway.inference.calls[0].options
+    assert options.do_sample is is_sampled
+    assert (options.temperature, options.seed) == ((0.7, 3) if is_sampled else (None, None))
+
+
+async def test_an_image_that_cannot_be_read_and_no_image_are_refused(
+    captioner: openai.AsyncOpenAI,
+) -> None:
+    broken = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+    message: list[dict[str, object]] = [{"role": "user", "content": broken}]
+    with pytest.raises(openai.APIStatusError) as refused:
+        await captioner.chat.completions.create(model="tiny-caption", messages=message)  # type: ignore[call-overload]
+    assert refused.value.status_code == 415
+    with pytest.raises(openai.NotFoundError, match="send it one image_url part") as missing:
+        await captioner.chat.completions.create(model="tiny-caption", messages=HELLO)
+    assert missing.value.code == "model_not_chat"

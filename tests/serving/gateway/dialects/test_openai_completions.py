@@ -1,0 +1,193 @@
+"""`/v1/completions`, with OpenAI's own client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+
+from inference.errors import Overloaded
+from inference.tasks.generate import TASK
+from serving.gateway.dialects.openai.common import StreamableRequest
+from serving.gateway.dialects.openai.completions import CompletionEvents
+from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, loaded
+from tests.serving.gateway.dialects.test_openai_chat import connected
+from triptych.messages import Chunk, TokenLogprob
+from triptych.tasks.generate import GenerateRequest
+
+MODEL = "tiny-generate"
+
+
+@pytest.fixture
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    """Its fake generator repeats the prompt."""
+    return make_gateway([loaded("generate", generation=GREEDY)])
+
+
+@pytest.fixture
+async def client(gateway: Gateway) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with connected(gateway) as made:
+        yield made
+
+
+async def test_completion_has_the_form_of_openai(client: openai.AsyncOpenAI) -> None:
+    done = await client.completions.create(model=MODEL, prompt="a b")
+    assert (done.object, done.model) == ("text_completion", MODEL)
+    assert done.id.startswith("cmpl-")
+    (choice,) = done.choices
+    assert (choice.index, choice.text, choice.finish_reason) == (0, "a b", "stop")
+    assert choice.logprobs is None
+    assert done.usage is not None
+    assert done.usage.total_tokens == done.usage.prompt_tokens + done.usage.completion_tokens
+
+
+async def test_outputs_of_several_prompts_follow_each_other(client: openai.AsyncOpenAI) -> None:
+    done = await client.completions.create(model=MODEL, prompt=["a", "b", "a b"], n=2)
+    assert [choice.index for choice in done.choices] == [0, 1, 2, 3, 4, 5]
+    assert [choice.text for choice in done.choices] == ["a", "a", "b", "b", "a b", "a b"]
+
+
+async def test_parameters_reach_the_task(gateway: Gateway, client: openai.AsyncOpenAI) -> None:
+    await client.completions.create(
+        model=MODEL,
+        prompt="a",
+        max_tokens=4,
+        temperature=0.5,
+        top_p=0.9,
+        n=2,
+        best_of=3,
+        seed=3,
+        stop=["x", "y"],
+        logit_bias={"5": 1.5},
+        frequency_penalty=0.5,
+        user="u",
+        extra_body={"top_k": 7},
+    )
+    options = gateway.inference.calls[-1].options
+    assert (options.max_new_tokens, options.temperature, options.top_p) == (4, 0.5, 0.9)
+    assert (options.seed, options.top_k, options.logit_bias) == (3, 7, {5: 1.5})
+    assert (options.best_of, options.num_return_sequences) == (3, 2)
+
+
+async def test_sixteen_tokens_are_the_default(gateway: Gateway, client: openai.AsyncOpenAI) -> None:
+    for given in ({}, {"max_tokens": None}):
+        await client.completions.create(model=MODEL, prompt="a", **given)
+        assert gateway.inference.calls[-1].options.max_new_tokens == 16
+
+
+async def test_log_probabilities_have_the_form_of_openai(client: openai.AsyncOpenAI) -> None:
+    done = await client.completions.create(model=MODEL, prompt="a b", logprobs=2)
+    logprobs = done.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.tokens == ["a", "b", "</s>"]
+    assert logprobs.token_logprobs == [-0.25] * len(logprobs.tokens or ())
+    assert logprobs.text_offset == [0, 1, 2]
+    assert sorted((logprobs.top_logprobs or [{}])[0].values()) == [-1.5, -0.25]
+
+
+async def test_without_alternatives_there_are_no_top_log_probabilities(
+    client: openai.AsyncOpenAI,
+) -> None:
+    done = await client.completions.create(model=MODEL, prompt="a b", logprobs=0)
+    assert done.choices[0].logprobs is not None
+    assert done.choices[0].logprobs.top_logprobs is None
+    assert done.choices[0].logprobs.tokens
+
+
+@pytest.mark.parametrize("with_usage", [False, True])
+async def test_stream_is_read_by_openais_client(
+    client: openai.AsyncOpenAI, with_usage: bool
+) -> None:
+    stream = await client.completions.create(
+        model=MODEL,
+        prompt=["a b a", "b b"],
+        stream=True,
+        logprobs=1,
+        stream_options={"include_usage": with_usage},
+    )
+    events = [event async for event in stream]
+    choices = [event.choices[0] for event in events if event.choices]
+    for index, text in enumerate(("a b a", "b b")):
+        own = [choice for choice in choices if choice.index == index]
+        assert "".join(choice.text for choice in own) == text
+        assert [choice.finish_reason for choice in own][-1] == "stop"
+        logprobs = [choice.logprobs for choice in own if choice.logprobs is not None]
+        tokens = [token for one in logprobs for token in one.tokens or ()]
+        offsets = [offset for one in logprobs for offset in one.text_offset or ()]
+        assert tokens == [*text.split(), "</s>"]
+        assert offsets == [len("".join(tokens[:place])) for place in range(len(tokens))]
+    assert len({event.id for event in events}) == 1
+    assert bool(events[-1].usage) == with_usage
+
+
+def test_offsets_of_a_choice_go_on_from_event_to_event() -> None:
+    request = StreamableRequest(TASK, GenerateRequest(prompts=["a", "b"]), "/v1/completions")
+    events = CompletionEvents(request, {})
+    found: dict[int, list[int]] = {0: [], 1: []}
+    for index, token in ((0, "abc"), (1, "d"), (0, "ef"), (1, "g"), (0, "h")):
+        chunk = Chunk(index=index, text=token, logprobs=[TokenLogprob(token=token, logprob=-1.0)])
+        (choice,) = events.event(chunk).choices
+        assert choice.logprobs is not None
+        found[index] += choice.logprobs.text_offset
+    assert found == {0: [0, 3, 5], 1: [0, 1]}
+
+
+async def test_stream_that_fails_raises_in_openais_client(
+    gateway: Gateway, client: openai.AsyncOpenAI
+) -> None:
+    gateway.inference.breaks[1] = Overloaded("full")
+    stream = await client.completions.create(model=MODEL, prompt="a b", stream=True)
+    with pytest.raises(openai.APIError, match="full"):
+        _ = [event async for event in stream]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"prompt": []}, "prompt", "at least 1 item"),
+        ({"prompt": [1, 2]}, "prompt", "token ids are not served"),
+        ({"prompt": [[1, 2]]}, "prompt", "token ids are not served"),
+        ({"prompt": "a " * 40}, "prompt.0", "tokens"),
+        ({"prompt": ["a", "a " * 40]}, "prompt.1", "tokens"),
+        ({"suffix": "b"}, "suffix", "leave suffix out"),
+        ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+        ({"logprobs": 21}, "logprobs", "less than or equal to 20"),
+        ({"n": 2, "stream": True}, "n", "stream"),
+        ({"tools": []}, "tools", ""),
+    ],
+)
+async def test_invalid_fields_are_named(
+    client: openai.AsyncOpenAI, fields: dict[str, Any], param: str, message: str
+) -> None:
+    request: dict[str, Any] = {"model": MODEL, "prompt": "a", "extra_body": {}}
+    extra = {name: fields[name] for name in ("tools",) if name in fields}
+    given = {name: value for name, value in fields.items() if name not in extra}
+    with pytest.raises(openai.UnprocessableEntityError) as refused:
+        await client.completions.create(**request | given | {"extra_body": extra})
+    assert refused.value.param == param
+    assert message in str(refused.value)
+
+
+async def test_unknown_model_is_not_found(client: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as refused:
+        await client.completions.create(model="absent", prompt="a")
+    assert refused.value.code == "unknown_model"
+
+
+async def test_retries_of_the_client_wait_as_long_as_they_are_told(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connected(gateway).with_options(max_retries=2)
+    gateway.inference.failures[MODEL] = Overloaded("full", retry_after_s=1)
+    waited: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+        gateway.inference.failures.clear()
+
+    monkeypatch.setattr("openai._base_client.anyio.sleep", wait)
+    done = await client.completions.create(model=MODEL, prompt="a")
+    assert done.choices[0].text == "a"
+    assert waited == [1.0]

@@ -1,0 +1,455 @@
+"""The tasks over gRPC: the same answers, errors as statuses, health and reflection."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from inference.bundle.manifest import AlignmentSpec
+from inference.errors import Overloaded, Unavailable
+from serving.gateway.grpc import grpc_health
+from serving.gateway.grpc.grpc_front import NAME, create_grpc_server
+from tests.inference.processing.test_image import png_header
+from tests.inference.tiny_models import image_file
+from tests.serving.gateway.conftest import Gateway, MakeGateway, loaded
+from triptych import triptych_pb2 as pb
+from triptych.triptych_pb2_grpc import TriptychStub
+
+
+class Front:
+    """A gRPC front on a free port of loopback, and a channel to it."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self._server, self.port = create_grpc_server(gateway.service, gateway.readiness, 64)
+
+    async def __aenter__(self) -> "Front":
+        await self._server.start()
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
+        self.stub = TriptychStub(self.channel)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.channel.close()
+        await self._server.stop(0)
+
+
+@pytest.fixture
+async def front(make_gateway: MakeGateway) -> AsyncIterator[Front]:
+    async with Front(make_gateway(grpc_port=0)) as front:
+        yield front
+
+
+async def failure(call: grpc.aio.UnaryUnaryCall) -> tuple[grpc.StatusCode, pb.ErrorBody, dict]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    trailing = dict(caught.value.trailing_metadata())
+    body = pb.ErrorBody.FromString(trailing["triptych-error-bin"])
+    assert body.message == caught.value.details()
+    return caught.value.code(), body, trailing
+
+
+async def test_translate(front: Front) -> None:
+    request = pb.TranslateRequest(texts=["uno dos. tres", ""], alternatives=2)
+    answer = await front.stub.Translate(request)
+    assert answer.model == "tiny-translate"
+    assert answer.data[0].text == "uno dos. tres"
+    assert [a.score for a in answer.data[0].alternatives] == [-1.0, -3.0]
+    assert (answer.data[1].error.type, answer.data[1].error.field) == ("invalid_request", "texts.1")
+    assert not answer.data[1].HasField("text")
+    assert answer.usage.prompt_tokens == 5
+
+
+async def test_images_are_sent_as_bytes(front: Front) -> None:
+    images = [image_file("red"), b"junk", image_file("blue", "JPEG")]
+    captions = await front.stub.Caption(pb.CaptionRequest(images=images, prompt="a"))
+    assert [item.text for item in captions.data] == ["a picture", "", "a picture"]
+    assert captions.data[1].error.type == "unsupported_image"
+    request = pb.ZeroShotRequest(images=images, labels=["red", "blue"])
+    ranked = await front.stub.ZeroShot(request)
+    assert sum(entry.score for entry in ranked.data[0].labels) == pytest.approx(1.0)
+    assert ranked.data[1].error.field == "images.1"
+
+
+async def test_models(front: Front) -> None:
+    answer = await front.stub.ListModels(pb.ListModelsRequest())
+    assert [model.id for model in answer.data] == [
+        "tiny-translate",
+        "tiny-caption",
+        "tiny-zero-shot",
+        "tiny-generate",
+    ]
+    assert (answer.data[0].languages[0].source, answer.data[0].languages[0].target) == ("es", "en")
+
+
+async def test_generate(front: Front) -> None:
+    request = pb.GenerateRequest(
+        prompts=["uno dos", "x " * 50], n=2, logprobs=1, logit_bias={3: -1.0}, stop=["dos"]
+    )
+    answer = await front.stub.Generate(request)
+    first, second = answer.data
+    assert (first.text, first.finish_reason, first.score) == ("uno ", "stop", -0.25)
+    assert [a.text for a in first.alternatives] == ["uno ", "uno "]
+    assert first.logprobs[0].token == "uno"
+    assert first.logprobs[0].top[0].logprob == -0.25
+    assert second.error.type == "too_long"
+    assert front.gateway.inference.calls[0].options.logit_bias == {3: -1.0}
+
+
+STREAMS = {
+    "TranslateStream": (pb.TranslateRequest(texts=["uno. dos", "tres"], num_beams=1), "uno. dos"),
+    "CaptionStream": (
+        pb.CaptionRequest(images=[image_file("red")], prompt="a", num_beams=1),
+        "a picture",
+    ),
+    "GenerateStream": (pb.GenerateRequest(prompts=["uno dos"], stream=True), "uno dos"),
+}
+
+
+@pytest.mark.parametrize("method", STREAMS)
+async def test_chunks_together_are_the_response(front: Front, method: str) -> None:
+    request, text = STREAMS[method]
+    call = getattr(front.stub, method)(request, metadata=(("x-request-id", "abc"),))
+    pieces = [piece async for piece in call]
+    assert "".join(piece.text for piece in pieces if piece.index == 0) == text
+    assert pieces[-1].finish_reason == "stop"
+    assert [piece.HasField("usage") for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert dict(await call.trailing_metadata())["x-request-id"] == "abc"
+
+
+async def test_chunks_are_sent_as_they_are_generated(front: Front) -> None:
+    steps = front.gateway.inference.steps = asyncio.Semaphore(1)
+    call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
+    assert (await call.read()).text == "uno"
+    steps.release()
+    assert (await call.read()).text == " dos"
+    steps.release()
+    assert (await call.read()).finish_reason == "stop"
+    assert await call.read() is grpc.aio.EOF
+
+
+async def streamed_failure(call: grpc.aio.UnaryStreamCall) -> tuple[list, tuple]:
+    pieces: list = []
+
+    async def read() -> None:
+        async for piece in call:
+            pieces.append(piece)  # noqa: PERF401
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await read()
+    trailing = dict(caught.value.trailing_metadata())
+    body = pb.ErrorBody.FromString(trailing["triptych-error-bin"])
+    return pieces, (caught.value.code(), body.type, body.field, trailing)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "kind", "field"),
+    [
+        ("GenerateStream", pb.GenerateRequest(), "invalid_request", "prompts"),
+        ("GenerateStream", pb.GenerateRequest(prompts=["a"], n=2), "invalid_request", "n"),
+        ("GenerateStream", pb.GenerateRequest(prompts=["a"], seed=-1), "invalid_request", "seed"),
+        ("GenerateStream", pb.GenerateRequest(prompts=["a " * 50]), "too_long", "prompts.0"),
+        ("TranslateStream", pb.TranslateRequest(texts=["a"], n=2), "invalid_request", "n"),
+        (
+            "CaptionStream",
+            pb.CaptionRequest(images=[b"x"], num_beams=1),
+            "unsupported_image",
+            "images.0",
+        ),
+    ],
+)
+async def test_bad_stream_is_invalid_argument(
+    front: Front, method: str, request_: object, kind: str, field: str
+) -> None:
+    pieces, (code, *named, trailing) = await streamed_failure(getattr(front.stub, method)(request_))
+    assert pieces == []
+    assert (code, *named) == (grpc.StatusCode.INVALID_ARGUMENT, kind, field)
+    assert trailing["x-request-id"]
+
+
+async def test_stream_that_fails_in_the_middle_has_a_status(front: Front) -> None:
+    front.gateway.inference.breaks[1] = Unavailable("restarted", retry_after_s=1)
+    call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
+    pieces, (code, kind, _, trailing) = await streamed_failure(call)
+    assert "".join(piece.text for piece in pieces) == "uno"
+    assert (code, kind) == (grpc.StatusCode.UNAVAILABLE, "unavailable")
+    assert trailing["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("method", ["Translate", "Caption", "Generate"])
+async def test_unary_method_refuses_to_stream(front: Front, method: str) -> None:
+    requests = {
+        "Translate": pb.TranslateRequest(texts=["a"], stream=True),
+        "Caption": pb.CaptionRequest(images=[image_file("red")], stream=True),
+        "Generate": pb.GenerateRequest(prompts=["a"], stream=True),
+    }
+    _, body, _ = await failure(getattr(front.stub, method)(requests[method]))
+    assert (body.type, body.field) == ("invalid_request", "stream")
+
+
+async def test_cancelled_call_ends_the_stream(front: Front) -> None:
+    inference = front.gateway.inference
+    inference.steps = asyncio.Semaphore(1)
+    call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["uno dos"]))
+    assert (await call.read()).text == "uno"
+    call.cancel()
+    async with asyncio.timeout(5):
+        while not inference.cancelled:
+            await asyncio.sleep(0.001)
+    assert inference.running == 0
+
+
+async def test_stream_requires_the_key(make_gateway: MakeGateway) -> None:
+    async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
+        call = front.stub.GenerateStream(pb.GenerateRequest(prompts=["a"]))
+        _, (code, *_) = await streamed_failure(call)
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+        assert front.gateway.inference.calls == []
+
+
+async def test_alignments_are_returned(make_gateway: MakeGateway) -> None:
+    spec = AlignmentSpec(over="tokens")
+    models = [loaded("translate", alignment=spec)]
+    async with Front(make_gateway(models, grpc_port=0)) as front:
+        request = pb.TranslateRequest(texts=["uno dos"], return_alignment=True)
+        (item,) = (await front.stub.Translate(request)).data
+    assert list(item.alignment.source_tokens) == ["uno", "dos", "</s>"]
+    third = pytest.approx(1 / 3, abs=1e-6)
+    assert [list(row.values) for row in item.alignment.weights] == [[third] * 3] * 3
+
+
+BAD = {
+    "nothing": ("Translate", pb.TranslateRequest(), "invalid_request", "texts"),
+    "beams": (
+        "Translate",
+        pb.TranslateRequest(texts=["a"], num_beams=99),
+        "invalid_request",
+        "num_beams",
+    ),
+    "not a number": (
+        "Translate",
+        pb.TranslateRequest(texts=["a"], length_penalty=float("nan")),
+        "invalid_request",
+        "length_penalty",
+    ),
+    "long": ("Translate", pb.TranslateRequest(texts=["a " * 50]), "too_long", "texts.0"),
+    "no image": ("Caption", pb.CaptionRequest(), "invalid_request", "images"),
+    "bad image": ("Caption", pb.CaptionRequest(images=[b"x"]), "unsupported_image", "images.0"),
+    "huge": (
+        "Caption",
+        pb.CaptionRequest(images=[png_header(20_000, 20_000)]),
+        "payload_too_large",
+        "images.0",
+    ),
+    "no labels": ("ZeroShot", pb.ZeroShotRequest(images=[b"x"]), "invalid_request", "labels"),
+    "1001 labels": (
+        "ZeroShot",
+        pb.ZeroShotRequest(images=[b"x"], labels=["a"] * 1001),
+        "invalid_request",
+        "labels",
+    ),
+}
+
+
+@pytest.mark.parametrize(("method", "request_", "kind", "field"), BAD.values(), ids=BAD)
+async def test_bad_request_is_invalid_argument(
+    front: Front, method: str, request_: object, kind: str, field: str
+) -> None:
+    code, body, trailing = await failure(getattr(front.stub, method)(request_))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert (body.type, body.field) == (kind, field)
+    assert trailing["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\xff\xff", b"\x0a\x02\xff\xfe", b"\x0a\x05abc", b"\x0a\x03\xed\xa0\x80"],
+    ids=["tag", "not UTF-8", "cut off", "lone surrogate"],
+)
+@pytest.mark.parametrize("method", ["Translate", "CaptionStream"])
+async def test_message_that_cannot_be_decoded_is_invalid_argument(
+    front: Front, caplog: pytest.LogCaptureFixture, method: str, data: bytes
+) -> None:
+    code, body, trailing = await failure(raw_call(front, method, data))
+    assert (code, body.type) == (grpc.StatusCode.INVALID_ARGUMENT, "malformed_body")
+    assert trailing["x-request-id"]
+    assert "Traceback" not in caplog.text
+
+
+async def test_metrics_count_by_method_and_error(front: Front) -> None:
+    await front.stub.Translate(pb.TranslateRequest(texts=["a"]))
+    await failure(raw_call(front, "TranslateStream", b"\xff"))
+    text = front.gateway.service.metrics.exposition().decode()
+    assert f'request_success_total{{route="/{NAME}/Translate"}} 1.0' in text
+    failed = f'request_failure_total{{route="/{NAME}/TranslateStream",type="malformed_body"}} 1.0'
+    assert failed in text
+
+
+@pytest.mark.parametrize("method", ["Translate", "CaptionStream"])
+async def test_refused_request_is_not_decoded(front: Front, method: str) -> None:
+    front.gateway.service.execution.is_draining = True
+    code, body, _ = await failure(raw_call(front, method, b"\xff"))
+    assert (code, body.type) == (grpc.StatusCode.UNAVAILABLE, "unavailable")
+
+
+async def test_key_is_checked_before_the_message_is_decoded(make_gateway: MakeGateway) -> None:
+    async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
+        code, _, _ = await failure(raw_call(front, "Translate", b"\xff"))
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+
+
+def raw_call(front: Front, method: str, data: bytes) -> grpc.aio.UnaryUnaryCall:
+    """A call with bytes that need not be a message."""
+    return front.channel.unary_unary(f"/{NAME}/{method}")(data)
+
+
+async def test_unknown_model_is_not_found(front: Front) -> None:
+    code, body, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"], model="x")))
+    assert (code, body.type) == (grpc.StatusCode.NOT_FOUND, "unknown_model")
+
+
+async def test_full_queue_is_resource_exhausted(front: Front) -> None:
+    front.gateway.inference.failures["tiny-translate"] = Overloaded("busy", retry_after_s=1.5)
+    code, _, trailing = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert trailing["retry-after"] == "2"
+
+
+async def test_draining_is_unavailable(front: Front) -> None:
+    front.gateway.service.execution.is_draining = True
+    code, _, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_bug_is_internal_without_its_text(front: Front) -> None:
+    front.gateway.inference.failures["tiny-translate"] = ValueError("secret")  # type: ignore[assignment]
+    code, body, _ = await failure(front.stub.Translate(pb.TranslateRequest(texts=["a"])))
+    assert (code, body.type) == (grpc.StatusCode.INTERNAL, "internal")
+    assert "secret" not in body.message
+
+
+@pytest.mark.parametrize("method", ["Translate", "TranslateStream", "ListModels"])
+async def test_key_is_checked_before_the_message_is_read(
+    make_gateway: MakeGateway, method: str
+) -> None:
+    async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
+        call = front.channel.stream_stream(f"/{NAME}/{method}")()  # sends no message
+        assert await asyncio.wait_for(call.code(), 10) is grpc.StatusCode.UNAUTHENTICATED
+        assert "Bearer" in await call.details()
+        named = dict(await call.trailing_metadata())
+        assert {"x-request-id", "triptych-error-bin"} <= set(named)
+        metrics = front.gateway.service.metrics.exposition().decode()
+        assert f'route="/{NAME}/{method}",type="unauthorized"}} 1.0' in metrics
+
+
+@pytest.mark.parametrize("method", ["Translate", "TranslateStream", "ListModels", "PutGlossary"])
+async def test_messages_count_as_bodies(make_gateway: MakeGateway, method: str) -> None:
+    async with Front(make_gateway(grpc_port=0, max_concurrent_bytes=1000)) as front:
+        large = pb.TranslateRequest(texts=["a" * 70_000], num_beams=1).SerializeToString()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await raw_call(front, method, large)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "66536 bytes" in (caught.value.details() or "")
+
+
+async def test_message_beyond_the_payload_limit_is_refused(make_gateway: MakeGateway) -> None:
+    async with Front(make_gateway(grpc_port=0, payload_limit=1024)) as front:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await front.stub.Caption(pb.CaptionRequest(images=[bytes(5000)]))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_disconnect_ends_the_work(front: Front) -> None:
+    inference = front.gateway.inference
+    inference.hold = asyncio.Event()
+    call = front.stub.Translate(pb.TranslateRequest(texts=["a"]))
+    async with asyncio.timeout(5):
+        while not inference.running:
+            await asyncio.sleep(0.001)
+        call.cancel()
+        while not inference.cancelled:
+            await asyncio.sleep(0.001)
+    assert inference.running == 0
+
+
+async def test_key_is_required(make_gateway: MakeGateway) -> None:
+    async with Front(make_gateway(grpc_port=0, api_key="sesame")) as front:
+        request = pb.TranslateRequest(texts=["a"])
+        code, _, _ = await failure(front.stub.Translate(request))
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+        metadata = (("authorization", "Bearer sesame"), ("x-request-id", "abc"))
+        call = front.stub.Translate(request, metadata=metadata)
+        assert (await call).data[0].text == "a"
+        assert dict(await call.trailing_metadata())["x-request-id"] == "abc"
+
+
+async def test_health_agrees_with_ready(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_health, "WATCH_INTERVAL_S", 0.05)
+    stub = health_pb2_grpc.HealthStub(front.channel)
+    serving = health_pb2.HealthCheckResponse
+    for service in ("", NAME):
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+        assert answer.status == serving.SERVING
+    watch = stub.Watch(health_pb2.HealthCheckRequest())
+    assert (await watch.read()).status == serving.SERVING
+    front.gateway.service.execution.is_draining = True
+    assert (await stub.Check(health_pb2.HealthCheckRequest())).status == serving.NOT_SERVING
+    assert (await asyncio.wait_for(watch.read(), 10)).status == serving.NOT_SERVING
+    watch.cancel()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Check(health_pb2.HealthCheckRequest(service="other"))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_watchers_share_one_check_and_are_bounded(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_health, "WATCH_INTERVAL_S", 0.05)
+    monkeypatch.setattr(grpc_health, "MAX_WATCHERS", 20)
+    checks = 0
+    problem = front.gateway.readiness.problem
+
+    async def counted() -> str | None:
+        nonlocal checks
+        checks += 1
+        return await problem()
+
+    monkeypatch.setattr(front.gateway.readiness, "problem", counted)
+    stub = health_pb2_grpc.HealthStub(front.channel)
+    watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(20)]
+    for watch in watches:
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+    assert checks < 20
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Watch(health_pb2.HealthCheckRequest()).read()
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    front.gateway.service.execution.is_draining = True
+    for watch in watches:
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        watch.cancel()
+
+
+async def test_reflection_names_the_service(front: Front) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(front.channel)
+    requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
+    async for answer in stub.ServerReflectionInfo(iter(requests)):
+        names = {service.name for service in answer.list_services_response.service}
+        assert {NAME, "grpc.health.v1.Health"} <= names
+
+
+async def test_the_packages_client_works(front: Front) -> None:
+    from triptych import GrpcClient
+
+    def ask() -> tuple[str, str, int, bool]:
+        with GrpcClient(f"127.0.0.1:{front.port}") as client:
+            return (
+                client.translate("hola").data[0].text,
+                client.caption(image_file("red")).data[0].text,
+                len(client.zero_shot(image_file("red"), labels=["a", "b"]).data[0].labels),
+                client.ready(),
+            )
+
+    assert await asyncio.to_thread(ask) == ("hola", "picture", 2, True)

@@ -1,0 +1,373 @@
+"""Images by URL: what is fetched, and every way in which a URL could reach what it must not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+import ssl
+import subprocess
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from serving.gateway.requests.image_urls import MAX_REDIRECTS, ImageFetcher
+from tests.serving.gateway.conftest import MakeGateway, error_of
+from tests.serving.gateway.requests.image_server import HOST, RED, Caller, ImageServer, Names, http
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ImageServer]:
+    started = await ImageServer().start()
+    started.answers["/red.png"] = http(RED)
+    yield started
+    await started.stop()
+
+
+@pytest.fixture
+def caller(make_gateway: MakeGateway, server: ImageServer) -> Caller:
+    return Caller(make_gateway, server)
+
+
+async def test_image_is_fetched(caller: Caller, server: ImageServer) -> None:
+    status, items = await caller.caption(caller.url, caller.url.replace("http", "HTTP"))
+    assert (status, [item["text"] for item in items]) == (200, ["picture"] * 3)
+    head = server.requests[0]
+    assert f"host: {HOST}:{server.port}\r\n" in head
+    for secret in ("authorization", "cookie", "referer"):
+        assert secret not in head
+
+
+async def test_urls_are_off_by_default(make_gateway: MakeGateway, server: ImageServer) -> None:
+    gateway = make_gateway()
+    body = {"images": [f"http://127.0.0.1:{server.port}/red.png"]}
+    response = await gateway.http.post("/v1/caption", json=body)
+    assert response.status_code == 422
+    assert "not fetched from a URL" in error_of(response)["message"]
+    assert not server.requests
+
+
+ROUTES = {
+    "/v1/caption": ({"images": ["URL"]}, "picture"),
+    "/v1/zero-shot": ({"images": ["URL"], "labels": ["a", "b"]}, "score"),
+    "/v1/embed": ({"images": ["URL"]}, "embedding"),
+    "/v1/embeddings": ({"input": ["URL"], "modality": "image", "model": "tiny-zero-shot"}, "embed"),
+    "/hf/caption/tiny-caption": ({"inputs": "URL"}, "generated_text"),
+    "/hf/zero-shot/tiny-zero-shot": (
+        {"inputs": "URL", "parameters": {"candidate_labels": ["a", "b"]}},
+        "score",
+    ),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_every_route_with_images_takes_urls(
+    caller: Caller, server: ImageServer, route: str
+) -> None:
+    body, expected = ROUTES[route]
+    text = json.dumps(body).replace("URL", caller.url)
+    headers = {"content-type": "application/json"}
+    response = await caller.gateway.http.post(route, content=text, headers=headers)
+    assert response.status_code == 200, response.text
+    assert expected in response.text
+    assert len(server.requests) == 1
+
+
+async def test_url_in_a_form_and_of_a_stream(caller: Caller, server: ImageServer) -> None:
+    form = await caller.gateway.http.post(
+        "/v1/caption", files=[("images", (None, caller.url)), ("num_beams", (None, "1"))]
+    )
+    assert form.json()["data"][0]["text"] == "picture"
+    body = {"images": [caller.url], "stream": True, "num_beams": 1}
+    stream = await caller.gateway.http.post("/v1/caption", json=body)
+    assert "picture" in stream.text
+    assert len(server.requests) == 2
+
+
+INTERNAL = ("127.0.0.1", "::ffff:127.0.0.1", "10.0.0.1", "169.254.169.254")
+
+
+@pytest.mark.parametrize("address", INTERNAL)
+async def test_listed_host_with_an_internal_address_is_refused(
+    make_gateway: MakeGateway, server: ImageServer, address: str
+) -> None:
+    caller = Caller(make_gateway, server, image_url_networks="")
+    caller.use(Names(images_test=[[address]]))
+    error = await caller.refused(caller.url)
+    assert "no public address" in error["message"]
+    assert not server.requests
+
+
+async def test_one_internal_address_among_public_ones_is_refused(
+    make_gateway: MakeGateway, server: ImageServer
+) -> None:
+    caller = Caller(make_gateway, server, image_url_networks="")
+    caller.use(Names(images_test=[["8.8.8.8", "127.0.0.1"]]))
+    assert "no public address" in (await caller.refused(caller.url))["message"]
+
+
+async def test_name_that_changes_after_the_check_gains_nothing(
+    caller: Caller, server: ImageServer
+) -> None:
+    """DNS rebinding: there is one look, and the connection goes to what it returned."""
+    caller.use(Names(images_test=[["127.0.0.1"], ["10.0.0.1"]]))
+    status, items = await caller.caption(caller.url)
+    assert (status, items[0]["text"]) == (200, "picture")
+    assert caller.names.looks == [HOST]
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "[::1]"),
+        *("[::ffff:127.0.0.1]", "evil.test", "images.test.evil.test", "images.test."),
+        *("xn--bcher-kva.test", "evilimages.test"),
+    ],
+)
+async def test_host_that_is_not_listed_is_refused(
+    caller: Caller, server: ImageServer, host: str
+) -> None:
+    error = await caller.refused(f"http://{host}:{server.port}/red.png")
+    assert "not fetched from this host" in error["message"]
+    assert not caller.names.looks
+
+
+async def test_other_port_and_scheme_are_refused(caller: Caller) -> None:
+    for url in (f"http://{HOST}/red.png", caller.url.replace("http:", "https:")):
+        assert "not fetched from this host" in (await caller.refused(url))["message"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://",
+        "http:///red.png",
+        "http://images.test:PORT\\@evil.test/",
+        "http://images.test:PORT/\r\nx: y",
+        "http://images.test:99999/",
+        "http://ımages.test:PORT/",
+        "http://images.test:PORT/" + "a" * 2048,
+        "http://[::1/",
+        "http://0177.0.0.1/",
+    ],
+)
+async def test_malformed_url_is_refused(caller: Caller, server: ImageServer, url: str) -> None:
+    error = await caller.refused(url.replace("PORT", str(server.port)))
+    assert error["type"] == "invalid_request"
+    assert not server.requests
+
+
+@pytest.mark.parametrize("other", ["file:///etc/passwd", "ftp://images.test/a", "gopher://x/"])
+async def test_other_schemes_are_no_urls(caller: Caller, other: str) -> None:
+    assert (await caller.refused(other))["type"] == "unsupported_image"
+
+
+async def test_credentials_are_refused(caller: Caller, server: ImageServer) -> None:
+    for user in ("user:secret@", "user@", "evil.test@"):
+        error = await caller.refused(caller.url.replace("//", f"//{user}"))
+        assert "credentials" in error["message"]
+    assert not server.requests
+
+
+async def test_redirects_are_followed_a_few_times(caller: Caller, server: ImageServer) -> None:
+    for number in range(5):
+        target = f"/{number - 1}" if number else "/red.png"
+        server.answers[f"/{number}"] = http(status="302 Found", location=target)
+    _, items = await caller.caption(f"{caller.origin}/{MAX_REDIRECTS - 1}")
+    assert items[0]["text"] == "picture"
+    error = await caller.refused(f"{caller.origin}/{MAX_REDIRECTS}")
+    assert "redirects more than" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://169.254.169.254/latest/meta-data/",
+        "http://127.0.0.1:PORT/red.png",
+        "//evil.test/",
+        "https://images.test/",
+        "file:///etc/passwd",
+        "http://user:secret@images.test:PORT/red.png",
+        "ftp://images.test/",
+    ],
+)
+async def test_redirect_is_checked_again(caller: Caller, server: ImageServer, target: str) -> None:
+    location = target.replace("PORT", str(server.port))
+    server.answers["/away"] = http(status="302 Found", location=location)
+    error = await caller.refused(f"{caller.origin}/away")
+    assert error["type"] == "invalid_request"
+    assert len(server.requests) == 1
+
+
+async def test_redirect_to_the_same_name_is_resolved_and_checked_again(
+    make_gateway: MakeGateway, server: ImageServer
+) -> None:
+    caller = Caller(make_gateway, server)
+    caller.use(Names(images_test=[["127.0.0.1"], ["10.0.0.1"]]))
+    server.answers["/away"] = http(status="302 Found", location="/red.png")
+    assert "no public address" in (await caller.refused(f"{caller.origin}/away"))["message"]
+    assert len(server.requests) == 1
+
+
+async def test_declared_size_over_the_limit_is_refused_unread(
+    make_gateway: MakeGateway, server: ImageServer
+) -> None:
+    caller = Caller(make_gateway, server, payload_limit=20_000)
+    server.answers["/big"] = http(b"", content_length="1000000000")
+    error = await caller.refused(f"{caller.origin}/big")
+    assert error["type"] == "payload_too_large"
+
+
+async def test_endless_body_is_cut_off(make_gateway: MakeGateway, server: ImageServer) -> None:
+    caller = Caller(make_gateway, server, payload_limit=20_000)
+
+    async def endless(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: image/png\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"x" * 10_000)
+            await writer.drain()
+
+    server.answers["/endless"] = endless
+    error = await caller.refused(f"{caller.origin}/endless")
+    assert error["type"] == "payload_too_large"
+    await server.closed.wait()
+
+
+async def test_images_of_a_request_share_the_limit(
+    make_gateway: MakeGateway, server: ImageServer
+) -> None:
+    caller = Caller(make_gateway, server, payload_limit=20_000)
+    server.answers["/part"] = http(b"x" * 9_000)
+    _, items = await caller.caption(*[f"{caller.origin}/part"] * 3)
+    kinds = [item["error"]["type"] for item in items[:3]]
+    assert "payload_too_large" in kinds
+
+
+@pytest.mark.parametrize("pause", ["before the head", "within the body", "a byte at a time"])
+async def test_slow_server_ends_at_the_time_limit(
+    make_gateway: MakeGateway, server: ImageServer, pause: str
+) -> None:
+    caller = Caller(make_gateway, server, image_url_timeout=0.3)
+
+    async def slow(writer: asyncio.StreamWriter) -> None:
+        if pause != "before the head":
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: image/png\r\n\r\nx")
+        while pause == "a byte at a time" and not writer.is_closing():
+            writer.write(b"x")
+            await asyncio.sleep(0.01)
+
+    server.answers["/slow"] = slow
+    error = await caller.refused(f"{caller.origin}/slow")
+    assert "within 0.3 s" in error["message"]
+    await server.closed.wait()
+
+
+async def test_slow_server_does_not_outlast_its_request(
+    caller: Caller, server: ImageServer
+) -> None:
+    async def silent(writer: asyncio.StreamWriter) -> None:
+        pass
+
+    server.answers["/silent"] = silent
+    response = await caller.gateway.http.post(
+        "/v1/caption",
+        json={"images": [f"{caller.origin}/silent"]},
+        headers={"x-request-timeout": "0.2"},
+    )
+    assert response.status_code == 504
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (http(b"<html>", kind="text/html; charset=utf-8"), "unsupported_image"),
+        (http(RED, kind="application/json"), "unsupported_image"),
+        (http(zlib.compress(RED), content_encoding="deflate"), "unsupported_image"),
+        (http(b"<svg/>", kind="image/svg+xml"), "unsupported_image"),
+        (http(b"", kind="image/png"), "unsupported_image"),
+        (http(RED, status="404 Not Found"), "invalid_request"),
+        (http(RED, status="206 Partial Content"), "invalid_request"),
+        (http(RED, status="401 Unauthorized", www_authenticate="Basic"), "invalid_request"),
+        (http(status="302 Found"), "invalid_request"),
+        (b"junk\r\n\r\n", "invalid_request"),
+        (b"", "invalid_request"),
+        (http(RED)[:-10], "invalid_request"),
+    ],
+)
+async def test_what_is_not_a_whole_image_is_an_error_of_its_item(
+    caller: Caller, server: ImageServer, answer: bytes, kind: str
+) -> None:
+    server.answers["/odd"] = answer
+    assert (await caller.refused(f"{caller.origin}/odd"))["type"] == kind
+
+
+async def test_pixels_are_limited_as_in_uploads(
+    make_gateway: MakeGateway, server: ImageServer
+) -> None:
+    caller = Caller(make_gateway, server, max_image_pixels=1)
+    response = await caller.gateway.http.post("/v1/caption", json={"images": [caller.url]})
+    assert response.status_code == 413
+
+
+async def test_server_that_is_down(caller: Caller, server: ImageServer) -> None:
+    await server.stop()
+    assert "could not be reached" in (await caller.refused(caller.url))["message"]
+
+
+async def test_proxies_of_the_environment_are_not_used(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    caller.use(Names(images_test=[["127.0.0.1"]]))
+    _, items = await caller.caption(caller.url)
+    assert items[0]["text"] == "picture"
+
+
+async def test_too_many_images_are_refused_before_any_is_fetched(
+    make_gateway: MakeGateway, server: ImageServer
+) -> None:
+    caller = Caller(make_gateway, server, max_client_batch_size=2)
+    response = await caller.gateway.http.post("/v1/caption", json={"images": [caller.url] * 3})
+    assert response.status_code == 422
+    assert not server.requests
+
+
+async def test_url_is_not_logged(caller: Caller, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    error = await caller.refused(f"{caller.origin}/secret-path?token=hidden")
+    assert "secret-path" not in str(error)
+    lines = [r for r in caplog.records if r.name.startswith("serving")]
+    assert lines
+    assert not any("secret-path" in r.getMessage() or HOST in r.getMessage() for r in lines)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
+async def test_certificate_is_of_the_name_in_the_url(
+    make_gateway: MakeGateway, tmp_path: Path
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "1", "-subj", f"/CN={HOST}", "-addext"]
+    command += [f"subjectAltName=DNS:{HOST}", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+    server = await ImageServer().start(tls)
+    server.answers["/red.png"] = http(RED)
+    hosts = f"https://{HOST}:{server.port}, https://other.test:{server.port}"
+    caller = Caller(make_gateway, server, image_urls=hosts)
+    names = Names(images_test=[["127.0.0.1"]], other_test=[["127.0.0.1"]])
+    for trust, host, is_served in (
+        (ssl.create_default_context(cafile=certificate), HOST, True),
+        (ssl.create_default_context(cafile=certificate), "other.test", False),
+        (None, HOST, False),
+    ):
+        caller.gateway.service.fetcher = ImageFetcher(caller.gateway.settings, names, trust)
+        _, items = await caller.caption(f"https://{host}:{server.port}/red.png")
+        assert ("text" in items[0]) == is_served, items[0]
+    await server.stop()

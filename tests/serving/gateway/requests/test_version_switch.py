@@ -1,0 +1,186 @@
+"""Requests that meet a switch of versions, and the catalog that follows Triton."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from inference.bundle.repository import Repository
+from inference.errors import Unavailable
+from inference.tasks.shared.loaded_model import LoadedModel
+from serving.gateway.requests.catalog import Catalog, load_catalog
+from serving.gateway.requests.version_follower import VersionFollower
+from serving.settings.gateway_settings import GatewaySettings
+from tests.inference.tiny_models import WordTokenizer, served, two_towers
+from tests.serving.gateway.conftest import GREEDY, Gateway, MakeGateway, error_of, loaded
+from tests.serving.gateway.http.test_streams import events, pieces
+from tests.serving.versioned_bundles import publish_version
+
+NAME = "tiny-generate"
+BODY = {"prompts": ["one two", "three"]}
+
+
+@pytest.fixture
+def switched(gateway: Gateway) -> Gateway:
+    """Triton has replaced version 3 by 4, and the catalog has not followed yet."""
+    gateway.inference.retired.add((NAME, 3))
+    gateway.inference.served[NAME] = 4
+    return gateway
+
+
+def follow(gateway: Gateway) -> None:
+    gateway.service.catalog.put(loaded("generate", generation=GREEDY, version=4))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_request_for_a_retired_version_is_prepared_again(
+    switched: Gateway, stream: bool
+) -> None:
+    asyncio.get_running_loop().call_later(0.2, follow, switched)
+    response = await switched.http.post("/v1/generate", json={**BODY, "stream": stream})
+    assert response.status_code == 200
+    if stream:
+        assert not any(chunk.error for chunk in pieces(response.text))
+    else:
+        assert [bool(item.get("error")) for item in response.json()["data"]] == [False, False]
+    assert [call.version for call in switched.inference.calls][-2:] == [4, 4]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_it_is_prepared_again_only_once(switched: Gateway, stream: bool) -> None:
+    switched.inference.retired.add((NAME, 4))
+    asyncio.get_running_loop().call_later(0.2, follow, switched)
+    response = await switched.http.post("/v1/generate", json={**BODY, "stream": stream})
+    assert response.status_code == 503
+    assert error_of(response)["type"] == "unavailable"
+    assert {call.version for call in switched.inference.calls} == {3, 4}
+    assert len(switched.inference.calls) <= 4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_version_that_is_loaded_again_serves_the_request(
+    switched: Gateway, stream: bool
+) -> None:
+    """A switch that failed half-way: another part of the bundle did not load."""
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.2, switched.inference.retired.clear)
+    response = await switched.http.post("/v1/generate", json={**BODY, "stream": stream})
+    assert response.status_code == 200
+    assert {call.version for call in switched.inference.calls} == {3}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_model_of_which_no_version_is_loaded_is_503_at_once(
+    switched: Gateway, stream: bool
+) -> None:
+    del switched.inference.served[NAME]
+    async with asyncio.timeout(5):
+        response = await switched.http.post("/v1/generate", json={**BODY, "stream": stream})
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+
+
+async def test_stream_that_has_begun_is_not_prepared_again(gateway: Gateway) -> None:
+    refusal = Unavailable("not up", retry_after_s=1)
+    refusal.is_not_loaded = True
+    gateway.inference.breaks[1] = refusal
+    gateway.inference.served[NAME] = 4
+    follow(gateway)
+    response = await gateway.http.post(
+        "/v1/generate", json={"prompts": "one two three", "stream": True}
+    )
+    assert response.status_code == 200
+    assert "unavailable" in events(response.text)[-1]
+    assert len(gateway.inference.calls) == 1
+
+
+async def test_joined_calls_of_a_retired_version_are_prepared_again(
+    make_gateway: MakeGateway,
+) -> None:
+    gateway = make_gateway([as_version(3)], max_calls_per_model=1)
+    gateway.inference.hold = asyncio.Event()
+
+    async def embed(text: str) -> int:
+        return (await gateway.http.post("/v1/embed", json={"texts": text})).status_code
+
+    running = asyncio.ensure_future(embed("a"))
+    while not gateway.inference.running:
+        await asyncio.sleep(0)
+    waiting = [asyncio.ensure_future(embed(text)) for text in ("b", "c", "d")]
+    while "triptych_queue_size 3.0" not in gateway.service.metrics.exposition().decode():
+        await asyncio.sleep(0)
+    (part,) = {call.model for call in gateway.inference.calls}
+    gateway.inference.retired.add((part, 3))
+    gateway.inference.served[part] = 4
+    gateway.service.catalog.put(as_version(4))
+    gateway.inference.hold.set()
+    assert await asyncio.gather(running, *waiting) == [200] * 4
+    calls = [(call.version, call.rows) for call in gateway.inference.calls]
+    assert calls[:2] == [(3, 1), (3, 3)]
+    assert sum(rows for version, rows in calls[2:] if version == 4) == 3
+
+
+def as_version(version: int) -> LoadedModel:
+    return served(two_towers().model_copy(update={"version": version}), WordTokenizer())
+
+
+class Triton:
+    """The version that a Triton serves of each model."""
+
+    def __init__(self) -> None:
+        self.served: dict[str, int] = {}
+
+    async def version(self, name: str) -> int | None:
+        return self.served.get(name)
+
+
+def versions(catalog: Catalog) -> list[tuple[str, int, list[int]]]:
+    rows = catalog.listing(GatewaySettings()).data
+    return [(row.id, row.version, row.versions) for row in rows]
+
+
+async def test_catalog_follows_triton_not_the_repository(tmp_path: Path) -> None:
+    triton, catalog = Triton(), load_catalog(Repository(tmp_path))
+    follower = VersionFollower(Repository(tmp_path), catalog, triton.version)
+    await follower.update()
+    assert versions(catalog) == []
+    publish_version(tmp_path)
+    await follower.update()
+    assert versions(catalog) == [], "it is not loaded yet"
+    triton.served["speaker"] = 1
+    await follower.update()
+    assert versions(catalog) == [("speaker", 1, [1])]
+    publish_version(tmp_path)
+    await follower.update()
+    assert versions(catalog) == [("speaker", 1, [2, 1])]
+    triton.served["speaker"] = 2
+    await follower.update()
+    assert versions(catalog) == [("speaker", 2, [2, 1])]
+    triton.served.clear()
+    await follower.update()
+    assert versions(catalog) == [("speaker", 2, [2, 1])], "Triton restarts"
+
+
+async def test_unreadable_version_is_logged_once_and_followed_when_it_can_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish_version(tmp_path)
+    triton, catalog = Triton(), load_catalog(Repository(tmp_path))
+    follower = VersionFollower(Repository(tmp_path), catalog, triton.version)
+    publish_version(tmp_path)
+    tokenizer = tmp_path / "speaker" / "2" / "tokenizer.json"
+    whole = tokenizer.read_bytes()
+    tokenizer.write_bytes(whole[:40])
+    triton.served["speaker"] = 2
+    with caplog.at_level(logging.ERROR):
+        await follower.update()
+        await follower.update()
+    [line] = [record.message for record in caplog.records if record.levelno == logging.ERROR]
+    assert "cannot serve speaker version 2" in line
+    assert catalog.version("speaker") == 1
+    tokenizer.write_bytes(whole)
+    await follower.update()
+    assert catalog.version("speaker") == 2

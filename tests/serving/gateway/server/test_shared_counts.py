@@ -1,0 +1,285 @@
+"""Limits hold over all workers, and what a killed one had admitted is free again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inference.errors import Overloaded
+from serving.gateway.admission.admission import FREE_BYTES, Admission
+from serving.gateway.admission.auth import KEY, ApiKey
+from serving.gateway.admission.counts import LocalCounts, Usage
+from serving.gateway.server.shared_counts import SharedCounts
+from serving.gateway.server.shared_memory import Field, Segment
+from serving.gateway.server.shared_turns import SharedTurns
+from tests.serving.gateway.server.admitting import KEYS
+
+LIMIT = 5
+PROGRAM = (sys.executable, "-m", "tests.serving.gateway.server.admitting")
+ALICE = ApiKey(name="alice", sha256="0" * 64, max_concurrent_requests=2, max_concurrent_tokens=10)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "counts"
+
+
+@pytest.fixture
+def segment(path: Path) -> Segment:
+    return Segment(path, 3, KEYS)
+
+
+def admission(path: Path, number: int, **limits: int) -> Admission:
+    """As the worker of that number has it, with its own mapping of the memory."""
+    most = {
+        "max_requests": 9,
+        "max_tokens": 99,
+        "max_pixels": 99,
+        "max_bytes": 99,
+        "max_sequences": 9,
+    }
+    return Admission(**most | limits, counts=SharedCounts(Segment(path, 3, KEYS), number))
+
+
+@contextlib.contextmanager
+def of_key(key: ApiKey) -> Iterator[None]:
+    token = KEY.set(key)
+    try:
+        yield
+    finally:
+        KEY.reset(token)
+
+
+class Admitting:
+    """A process that admits requests as the worker of a number."""
+
+    def __init__(self, path: Path, number: int) -> None:
+        command = (*PROGRAM, str(path), str(number), "3")
+        pipe = subprocess.PIPE
+        self.child = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+
+    def begin(self, kind: str, limit: int, run_s: float) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.write(f"{kind} {limit} {run_s}\n")
+        self.child.stdin.flush()
+
+    def spans(self) -> list[list[int]]:
+        assert self.child.stdout is not None
+        found: list[list[int]] = json.loads(self.child.stdout.readline())
+        return found
+
+    def kill(self) -> None:
+        self.child.kill()
+        self.child.communicate()
+
+
+def most_at_once(spans: list[list[int]]) -> int:
+    changes = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
+    most = running = 0
+    for _, change in changes:
+        running += change
+        most = max(most, running)
+    return most
+
+
+def test_limits_hold_exactly_over_processes(path: Path, segment: Segment) -> None:
+    processes = [Admitting(path, number) for number in range(3)]
+    try:
+        for process in processes:
+            process.begin("requests", LIMIT, 0)
+        for process in processes:
+            process.spans()  # has started
+        for kind in ("requests", "tokens", "key", "turns"):
+            for process in processes:
+                process.begin(kind, LIMIT, 0.5)
+            spans = [process.spans() for process in processes]
+            assert sum(bool(own) for own in spans) > 1, "one process had all"
+            assert most_at_once([span for own in spans for span in own]) == LIMIT
+            for field in (Field.REQUESTS, Field.TOKENS, Field.TURNS, Field.OLDEST_NS):
+                assert segment.total(field) == 0
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def test_killed_process_frees_what_it_had_once_it_is_cleared(path: Path, segment: Segment) -> None:
+    process = Admitting(path, 1)
+    process.begin("turns", 1, 60)
+    deadline_s = time.monotonic() + 30
+    while segment.read(1, Field.TURNS) == 0 and time.monotonic() < deadline_s:
+        time.sleep(0.001)
+    process.kill()
+    assert segment.read(1, Field.REQUESTS) > 0
+    segment.clear(1)
+    assert [segment.total(field) for field in (Field.REQUESTS, Field.TURNS, Field.OLDEST_NS)] == [
+        *(0, 0, 0)
+    ]
+
+
+async def test_requests_of_all_workers_count(path: Path) -> None:
+    one, two = (admission(path, number, max_requests=2) for number in (0, 1))
+    with one.request(), two.request():
+        for refusing in (one, two):
+            with pytest.raises(Overloaded, match="2 requests are being served, at most 2 at once"):
+                refusing.check()
+            with pytest.raises(Overloaded), refusing.request():
+                pass
+    with one.request(), two.request():
+        pass
+
+
+async def test_limits_of_a_key_hold_over_all_workers(path: Path) -> None:
+    one, two = (admission(path, number) for number in (0, 1))
+    with of_key(ALICE), one.request(), two.request():
+        with pytest.raises(Overloaded, match="2 requests with this key"):
+            one.check()
+        with one.reserved(6), pytest.raises(Overloaded, match="6 tokens"), two.reserved(5):
+            pass
+        with of_key(ALICE.model_copy(update={"name": "bob"})), one.request(), two.reserved(10):
+            pass
+    with of_key(ALICE), one.request(), two.request(), two.reserved(10):
+        pass
+
+
+async def test_pixels_of_all_workers_count(path: Path) -> None:
+    one, two = (admission(path, number, max_pixels=10) for number in (0, 1))
+    key = ALICE.model_copy(update={"max_concurrent_pixels": 8})
+    with one.request(), one.pixels() as reserve, two.request():
+        reserve(6)
+        with pytest.raises(Overloaded, match="images of 6 pixels"), two.pixels() as others:
+            others(5)
+        with of_key(key), two.request(), two.pixels() as others:
+            others(4)
+    with of_key(key), one.request(), one.pixels() as reserve:
+        reserve(8)
+
+
+async def test_bytes_of_all_workers_count(path: Path) -> None:
+    one, two = (admission(path, number, max_bytes=10) for number in (0, 1))
+    key = ALICE.model_copy(update={"max_concurrent_bytes": 8})
+    with one.body() as reserve:
+        reserve(FREE_BYTES + 6)
+        with pytest.raises(Overloaded, match="bodies of 6 bytes"), two.body() as others:
+            others(FREE_BYTES + 5)
+        with two.body() as others:
+            others(FREE_BYTES)
+        with of_key(key), two.body() as others:
+            others(FREE_BYTES + 4)
+    with of_key(key), one.body() as reserve:
+        reserve(FREE_BYTES + 8)
+        with pytest.raises(Overloaded, match="with this key"), two.body() as others:
+            others(FREE_BYTES + 1)
+
+
+async def test_bytes_that_arrived_before_the_key_are_those_of_the_key(path: Path) -> None:
+    counts = admission(path, 0)
+    with counts.body() as reserve:
+        reserve(FREE_BYTES + 6)
+        with of_key(ALICE):
+            reserve(FREE_BYTES + 6)
+            assert counts._counts.of_key("alice").bytes == 6
+    assert counts._counts.of_key("alice").bytes == counts._counts.total().bytes == 0
+
+
+async def test_worker_that_replaces_a_killed_one_begins_with_nothing(
+    path: Path, segment: Segment
+) -> None:
+    before, other = admission(path, 0, max_requests=3), admission(path, 1, max_requests=3)
+    with of_key(ALICE), before.request(), before.request():
+        with pytest.raises(Overloaded):
+            other.check()
+        segment.clear(0)
+        after = admission(path, 0, max_requests=3)
+        with after.request(), other.request():
+            pass
+        segment.clear(0)
+
+
+def test_more_keys_than_rows_take_turns(path: Path) -> None:
+    counts, other = (SharedCounts(Segment(path, 2, 3), number) for number in (0, 1))
+    for number in range(20):
+        names = [f"key-{number}-{part}" for part in range(3)]
+        for tokens, name in enumerate(names, 1):
+            counts.add(name, requests=1, tokens=tokens)
+        assert [other.of_key(name) for name in names] == [Usage(1, 1), Usage(1, 2), Usage(1, 3)]
+        for tokens, name in enumerate(names, 1):
+            counts.add(name, requests=-1, tokens=-tokens)
+        assert other.of_key(names[0]) == Usage()
+
+
+def test_load_is_of_all_workers(path: Path, segment: Segment) -> None:
+    one, two = (SharedCounts(Segment(path, 3, KEYS), number) for number in (0, 1))
+    segment.words[segment.place(0, Field.BEATS)] = 7
+    segment.words[segment.place(2, Field.BEATS)] = 1
+    segment.words[segment.place(1, Field.RESTARTS)] = 4
+    one.add(None, tokens=5)
+    two.load(3)
+    load = one.load(2)
+    assert (load.queued, load.tokens, load.workers, load.worker_restarts) == (5, 5, 2, 4)
+    assert two.load(0).queued == 2
+
+
+def test_local_counts_forget_a_key_without_requests() -> None:
+    counts = LocalCounts()
+    counts.add("alice", requests=1, tokens=3)
+    assert (counts.of_key("alice"), counts.total()) == (Usage(1, 3), Usage(1, 3))
+    counts.add("alice", requests=-1, tokens=-3)
+    assert (counts.of_key("alice"), counts.total(), counts._keys) == (Usage(), Usage(), {})
+
+
+def turns(path: Path, limit: int, number: int) -> SharedTurns:
+    return SharedTurns(Segment(path, 3, KEYS), number, limit)
+
+
+async def test_turn_goes_to_the_caller_that_waits_longest_in_any_worker(path: Path) -> None:
+    one, two = turns(path, 1, 0), turns(path, 1, 1)
+    order: list[str] = []
+
+    async def caller(name: str, of_worker: SharedTurns) -> None:
+        await of_worker.acquire()
+        order.append(name)
+        await asyncio.sleep(0.01)
+        of_worker.release()
+
+    callers = []
+    for place in range(6):
+        callers.append(asyncio.create_task(caller(str(place), (one, two)[place // 2 % 2])))
+        await asyncio.sleep(0.001)
+    async with asyncio.timeout(10):
+        await asyncio.gather(*callers)
+    assert order == ["0", "1", "2", "3", "4", "5"]
+
+
+async def test_cancelled_caller_leaves_no_trace(path: Path, segment: Segment) -> None:
+    one, two = turns(path, 1, 0), turns(path, 1, 1)
+    await one.acquire()
+    waiting = asyncio.create_task(two.acquire())
+    await asyncio.sleep(0.01)
+    assert segment.read(1, Field.OLDEST_NS) > 0
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    assert segment.read(1, Field.OLDEST_NS) == 0
+    given = asyncio.create_task(one.acquire())
+    await asyncio.sleep(0)
+    one.release()
+    given.cancel()  # after it was given the turn, before it ran
+    await asyncio.wait((given,))
+    assert given.cancelled()
+    assert segment.total(Field.TURNS) == 0
+
+
+async def test_worker_that_hangs_delays_others_only_briefly(path: Path, segment: Segment) -> None:
+    two = turns(path, 1, 1)
+    segment.words[segment.place(0, Field.OLDEST_NS)] = 1  # waits since the machine was started
+    async with asyncio.timeout(10):
+        await two.acquire()
+    two.release()
+    assert segment.total(Field.TURNS) == 0
