@@ -24,14 +24,14 @@ from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
-from inference.engine.search.request import EngineRequest, Finished
+from inference.engine.search.request import EngineRequest
 from inference.processing.words import WordEdges
+from inference.sequences import Finished
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import (
     Array,
     Call,
     GenerateCall,
-    Generated,
     InferCall,
     Outcome,
     Outputs,
@@ -69,11 +69,11 @@ class LocalModel:
         found = self._graphs[call.model](call.inputs)
         return {role: found[name] for name, role in call.outputs.items()}
 
-    def _generate(self, calls: Sequence[GenerateCall]) -> list[Generated]:
+    def _generate(self, calls: Sequence[GenerateCall]) -> list[Finished]:
         if not calls:
             return []
         assert self._runner is not None
-        return [as_generated(answer) for answer in decode(self._runner, map(self._request, calls))]
+        return decode(self._runner, map(self._request, calls))
 
     def _request(self, call: GenerateCall) -> EngineRequest:
         prompt = call.inputs.get(PROMPT_IDS, np.zeros(0, np.int64))
@@ -90,18 +90,6 @@ class LocalModel:
         size = self.model.manifest.vocabulary_size
         assert size is not None
         return WordEdges.of(self.model.tokenizer, size)
-
-
-def as_generated(answer: Finished) -> Generated:
-    """The engine's answer as the tasks take it."""
-    return Generated(
-        sequences=tuple(hypothesis.token_ids for hypothesis in answer.hypotheses),
-        scores=tuple(hypothesis.score for hypothesis in answer.hypotheses),
-        finish_reasons=tuple(hypothesis.finish_reason for hypothesis in answer.hypotheses),
-        log_probs=tuple(one.log_probs for one in answer.hypotheses if one.log_probs),
-        top=tuple(one.top for one in answer.hypotheses if one.top),
-        alignments=tuple(one.alignment for one in answer.hypotheses if one.alignment is not None),
-    )
 
 
 def torch_model(checkpoint: Path, bundle: Bundle) -> LocalModel:

@@ -16,7 +16,8 @@ from inference.engine.runners.candidates import CandidateRequest
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Finished
+from inference.engine.search.request import EngineRequest
+from inference.sequences import Finished
 
 BOUNDS = {"fp32": (1e-3, 0.98), "fp16": (0.1, 0.9), "bf16": (0.7, 0.4)}
 """Precision → largest difference of a token's log-probability, least share of equal tokens."""

@@ -27,8 +27,9 @@ from inference.engine.engine import Engine
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, TokenChunk
+from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
+from inference.sequences import TokenChunk
 
 MOST = 32
 """Sequences in one batch."""

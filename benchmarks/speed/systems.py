@@ -45,7 +45,7 @@ class Triptych:
     def run(self, work: Work) -> Timing:
         """See `Decoder.run`."""
         from inference.engine.engine_core import final_result
-        from inference.engine.search.request import TokenChunk
+        from inference.sequences import TokenChunk
 
         timing, done = Timing(), threading.Semaphore(0)
         ended: list[Any] = []

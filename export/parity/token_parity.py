@@ -16,8 +16,9 @@ from inference.engine.engine_core import decode
 from inference.engine.runner_factory import make_runner
 from inference.engine.runners.candidates import plain_request
 from inference.engine.runners.protocol import Runner
-from inference.engine.search.request import EngineRequest, Hypothesis
+from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
+from inference.sequences import Hypothesis
 
 SCORE_TOLERANCE = 1e-4
 """Of a log-probability, in nats."""

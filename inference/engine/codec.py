@@ -50,9 +50,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from pydantic import ValidationError
 
-from inference.engine.search.request import EngineRequest, Finished, Hypothesis, TokenChunk
+from inference.engine.search.request import EngineRequest
 from inference.errors import InternalError, InvalidRequest, ServingError, SetupError
 from inference.generation import Generation, Overrides
+from inference.sequences import Finished, Hypothesis, TokenChunk, Top, concatenate
 from triptych.validation import first_fault
 
 SOURCE_IDS = "source_ids"
@@ -76,7 +77,6 @@ USAGE = "usage"
 NO_TOKEN = -1
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
-_Top: TypeAlias = tuple[tuple[int, float], ...]
 
 # ---------------------------------------------------------------------------------- requests
 
@@ -137,16 +137,8 @@ def _copied(tensor: NDArray[Any] | None) -> NDArray[Any] | None:
 
 def encode_chunks(chunks: Sequence[TokenChunk]) -> Arrays:
     """Tensors of consecutive chunks sent as one; log-probabilities if the chunks have them."""
-    joined = [
-        Hypothesis(
-            token_ids=tuple(token for chunk in chunks for token in chunk.token_ids),
-            score=0.0,
-            finish_reason="",
-            log_probs=tuple(value for chunk in chunks for value in chunk.log_probs),
-            top=tuple(top for chunk in chunks for top in chunk.top),
-        )
-    ]
-    return {TOKEN_IDS: np.array(joined[0].token_ids, np.int64), **_encode_log_probs(joined)}
+    whole = concatenate(chunks)
+    return {TOKEN_IDS: np.array(whole.token_ids, np.int64), **_encode_log_probs([whole])}
 
 
 def decode_chunk(tensors: Mapping[str, NDArray[Any]]) -> TokenChunk:
@@ -206,7 +198,7 @@ def decode_finished(tensors: Mapping[str, NDArray[Any]]) -> Finished:
     return Finished(tuple(found), int(tensors[USAGE][0]))
 
 
-def _encode_log_probs(found: Sequence[Hypothesis]) -> Arrays:
+def _encode_log_probs(found: Sequence[Hypothesis | TokenChunk]) -> Arrays:
     """`log_probs`, `top_ids` and `top_log_probs`, where requested."""
     if not any(hypothesis.log_probs for hypothesis in found):
         return {}
@@ -225,7 +217,7 @@ def _encode_log_probs(found: Sequence[Hypothesis]) -> Arrays:
     return arrays
 
 
-def _decode_top(tensors: Mapping[str, NDArray[Any]], row: int) -> tuple[_Top, ...]:
+def _decode_top(tensors: Mapping[str, NDArray[Any]], row: int) -> tuple[Top, ...]:
     """The best tokens at each position of a hypothesis; empty if not requested."""
     if TOP_IDS not in tensors or TOP_LOG_PROBS not in tensors:
         return ()

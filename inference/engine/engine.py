@@ -11,10 +11,11 @@ from inference.engine.metrics import EngineMetrics
 from inference.engine.runners.protocol import Runner
 from inference.engine.running_batch import decoding_error
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Event, Finished, Listener, TokenChunk
+from inference.engine.search.request import EngineRequest, Event, Listener
 from inference.engine.sequence import SequenceState
 from inference.engine.validation import RequestValidator
 from inference.errors import Overloaded, Unavailable
+from inference.sequences import Finished, TokenChunk
 
 log = logging.getLogger(__name__)
 

@@ -16,17 +16,11 @@ from inference.engine.runners.protocol import Runner
 from inference.engine.running_batch import PrefillingSequence, RunningBatch, decoding_error
 from inference.engine.running_batches import RunningBatches
 from inference.engine.scheduler import Capacity, PromptBatch, Scheduler, StepBudget
-from inference.engine.search.request import (
-    Cancelled,
-    EngineRequest,
-    Event,
-    Failed,
-    Finished,
-    TokenChunk,
-)
+from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.engine.state.prefix_cache import Block, PrefixCache
 from inference.errors import InvalidRequest
+from inference.sequences import Finished, TokenChunk
 
 log = logging.getLogger(__name__)
 

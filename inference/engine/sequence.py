@@ -16,19 +16,11 @@ from inference.engine.search.constrained_beam import ConstrainedBeamSearch
 from inference.engine.search.greedy import GreedySearch
 from inference.engine.search.protocol import Search, StepResult
 from inference.engine.search.ranking import Beams, SearchInput
-from inference.engine.search.request import (
-    Cancelled,
-    EngineRequest,
-    Event,
-    Failed,
-    Finished,
-    Hypothesis,
-    Listener,
-    TokenChunk,
-)
+from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed, Listener
 from inference.engine.search.sampling import SampleSearch
 from inference.engine.search.scoring import GivenTokens
 from inference.errors import DeadlineExceeded, InvalidRequest
+from inference.sequences import Finished, Hypothesis, TokenChunk
 
 log = logging.getLogger(__name__)
 

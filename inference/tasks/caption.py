@@ -12,16 +12,17 @@ from inference.engine.codec import PIXELS, PROMPT_IDS
 from inference.errors import InternalError, InvalidRequest, ServingError, TooLong
 from inference.processing.detokenizer import Stripping
 from inference.processing.image import Pixels
+from inference.sequences import Finished, Hypothesis
 from inference.tasks.generation.image_places import IMAGE_PROMPTS, ImagePlaces, WithImages
 from inference.tasks.generation.overrides import OutputOptions, is_greedy_stream, sampling_overrides
 from inference.tasks.shared.alignment import block_diagonal, weights_of
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import attempt_each, generated_of, in_place, unwrap, usage_of
+from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Call, GenerateCall, Generated, Outcome, best_first
+from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
 from inference.tasks.shared.needs import GENERATOR, IMAGE_RECIPE, TOKENIZER
 from inference.tasks.shared.served_task import Plan, ServedTask
 from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming, check_stream
@@ -49,7 +50,7 @@ class CaptionPlan(Plan):
         """The captions."""
 
         def captioned(index: int, number: int | ServingError) -> Caption:
-            return self._caption(index, generated_of(outcomes[unwrap(number)]))
+            return self._caption(index, finished_of(outcomes[unwrap(number)]))
 
         results = attempt_each(self.numbers, captioned)
         return CaptionResponse(
@@ -69,31 +70,31 @@ class CaptionPlan(Plan):
     def _read(self) -> IncrementalText:
         return IncrementalText(self.model.tokenizer, begins_with=self.prompt_ids, trim=Stripping())
 
-    def _caption(self, index: int, generated: Generated) -> Caption:
+    def _caption(self, index: int, finished: Finished) -> Caption:
         decode = self.model.tokenizer.decode
-        generated = best_first(generated)
+        finished = finished.by_score()
         hypotheses = [
-            Alternative(text=decode([*self.prompt_ids, *sequence]).strip(), score=score)
-            for sequence, score in zip(generated.sequences, generated.scores, strict=True)
+            Alternative(text=decode([*self.prompt_ids, *one.token_ids]).strip(), score=one.score)
+            for one in finished.hypotheses
         ]
         return Caption(
             index=index,
             text=hypotheses[0].text,
             score=hypotheses[0].score,
             alternatives=hypotheses if self.with_alternatives else None,
-            attention=self._attention(generated) if self.grid else None,
+            attention=self._attention(finished.best) if self.grid else None,
         )
 
-    def _attention(self, generated: Generated) -> Attention:
+    def _attention(self, best: Hypothesis) -> Attention:
         assert self.grid is not None
         return Attention(
-            tokens=self.model.tokenizer.pieces(generated.sequences[0]),
+            tokens=self.model.tokenizer.pieces(best.token_ids),
             grid=list(self.grid),
             weights=block_diagonal(
                 [
                     weights_of(
-                        next(iter(generated.alignments), None),
-                        rows=len(generated.sequences[0]),
+                        best.alignment,
+                        rows=len(best.token_ids),
                         last=math.prod(self.grid),
                     )
                 ]

@@ -11,7 +11,7 @@ from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.generation import Overrides
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
-from inference.tasks.shared.items import attempt_each, generated_of, in_place, unwrap, usage_of
+from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
@@ -40,9 +40,9 @@ class ScorePlan(Plan):
         """The scores."""
 
         def scored(index: int, number: int | ServingError) -> Score:
-            found = generated_of(outcomes[unwrap(number)])
-            (ids,), (log_probs,) = found.sequences, found.log_probs
-            tops = (found.top[0] if found.top else ()) or ((),) * len(ids)
+            best = finished_of(outcomes[unwrap(number)]).best
+            ids, log_probs = best.token_ids, best.log_probs
+            tops = best.top or ((),) * len(ids)
             pieces = self.model.tokenizer.pieces
             tokens = [
                 TokenLogprob(

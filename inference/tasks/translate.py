@@ -19,7 +19,7 @@ from inference.tasks.shared.alignment import block_diagonal, check_size, weights
 from inference.tasks.shared.canaries import generator_canary
 from inference.tasks.shared.image_inputs import ImageInput
 from inference.tasks.shared.incremental_text import IncrementalText
-from inference.tasks.shared.items import attempt_each, generated_of, in_place, unwrap, usage_of
+from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome, Outcomes
@@ -108,7 +108,7 @@ class Sentence:
         """
         if self.termed is not None:
             return self.termed.result(outcomes, model)
-        return plain_result(generated_of(outcomes[self.call]), model)
+        return plain_result(finished_of(outcomes[self.call]), model)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class TranslatePlan(Plan):
 
         def result(outcomes: Outcomes) -> tuple[str, str]:
             found = termed.result(outcomes, self.model)
-            return found.texts[0], found.finish_reason
+            return found.texts[0], found.finished.best.finish_reason
 
         return WholeSegment(termed.calls, result, before)
 
@@ -174,7 +174,7 @@ class TranslatePlan(Plan):
         hypotheses = [
             Alternative(
                 text=text.paragraph.join([one.texts[rank] for one in found]),
-                score=sum(one.scores[rank] for one in found),
+                score=sum(one.finished.hypotheses[rank].score for one in found),
             )
             for rank in range(min(len(one.texts) for one in found))
         ]

@@ -20,7 +20,6 @@ from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
 from inference.tasks import TASKS
 from inference.tasks.shared.limits import TaskLimits
-from inference.tasks.shared.model_calls import Generated
 from serving.load_model import load_model
 from tests.export.checkpoint.text_folders import SENTENCES, write
 
@@ -112,12 +111,5 @@ def _answers(bundle: Bundle, kind: str, num_beams: int) -> list[str]:
         EngineRequest(limited.with_overrides(call.options), source_ids=call.inputs["source_ids"])
         for call in plan.calls
     ]
-    outcomes = [
-        Generated(
-            tuple(found.token_ids for found in answer.hypotheses),
-            tuple(found.score for found in answer.hypotheses),
-            tuple(found.finish_reason for found in answer.hypotheses),
-        )
-        for answer in decode(OrtRunner(bundle, threads=1), requests)
-    ]
+    outcomes = decode(OrtRunner(bundle, threads=1), requests)
     return [item.text for item in plan.finish(outcomes).data]

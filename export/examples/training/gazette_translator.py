@@ -29,7 +29,8 @@ from export.parity.torch_runner import TorchRunner
 from export.pipeline.manifest import Request, build_manifest, preprocessing
 from inference.bundle.manifest import Manifest
 from inference.engine.engine_core import decode
-from inference.engine.search.request import EngineRequest, Hypothesis
+from inference.engine.search.request import EngineRequest
+from inference.sequences import Hypothesis
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "example-en-fr"
 _CARD = Template("""\

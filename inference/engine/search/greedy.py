@@ -16,9 +16,10 @@ from inference.engine.search.logits_processors import (
 )
 from inference.engine.search.protocol import StepResult
 from inference.engine.search.ranking import SearchInput
-from inference.engine.search.request import EngineRequest, Hypothesis
+from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_trace import TokenRecord, TokenTrace
 from inference.errors import InvalidRequest
+from inference.sequences import Hypothesis
 
 
 class GreedySearch:

@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 
 from inference.engine.runners.candidates import CandidateRequest
 from inference.engine.search.ranking import Beams, SearchInput
-from inference.engine.search.request import Hypothesis
 from inference.engine.search.token_trace import TokenRecord
+from inference.sequences import Hypothesis
 
 
 class StepResult(NamedTuple):

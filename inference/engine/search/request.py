@@ -13,6 +13,7 @@ from inference.engine.runners.protocol import Prompt, images_of
 from inference.engine.search.grammar import Grammar
 from inference.generation import Generation
 from inference.processing.words import WordEdges
+from inference.sequences import Finished, TokenChunk
 
 _PATCH_SIZE = 16 * 16 * 3  # pixels per token of most image encoders
 
@@ -81,49 +82,6 @@ class EngineRequest:
         """Tokens that the encoder reads; an image counts as its patches."""
         tokens = 0 if self.source_ids is None else len(self.source_ids)
         return tokens + (0 if self.pixels is None else self.pixels.size // _PATCH_SIZE)
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One finished continuation.
-
-    Attributes:
-        token_ids: Generated tokens, the end token included.
-        score: Sum of processed log-probabilities over length ** length_penalty.
-        finish_reason: One of `inference.generation.FinishReason`.
-        log_probs: Of the tokens, if requested.
-        top: Per position the best tokens and their log-probabilities, if requested.
-        alignment: (tokens, S) float32: attention of each to the source, if requested.
-    """
-
-    token_ids: tuple[int, ...]
-    score: float
-    finish_reason: str
-    log_probs: tuple[float, ...] = ()
-    top: tuple[tuple[tuple[int, float], ...], ...] = ()
-    alignment: NDArray[np.float32] | None = None
-
-
-@dataclass(frozen=True)
-class TokenChunk:
-    """Newly generated tokens of a streaming request; log-probabilities if requested."""
-
-    token_ids: tuple[int, ...]
-    log_probs: tuple[float, ...] = ()
-    top: tuple[tuple[tuple[int, float], ...], ...] = ()
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The whole result, best hypothesis first."""
-
-    hypotheses: tuple[Hypothesis, ...]
-    prompt_tokens: int
-
-    @property
-    def generated_tokens(self) -> int:
-        """Tokens over all hypotheses."""
-        return sum(len(hypothesis.token_ids) for hypothesis in self.hypotheses)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from inference.engine.runners.candidates import CandidateRequest, Candidates, pl
 from inference.engine.search.logits_processors import Constraint, LogitsProcessors, normalised
 from inference.engine.search.protocol import StepResult
 from inference.engine.search.ranking import SearchInput
-from inference.engine.search.request import EngineRequest, Hypothesis
+from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_trace import TokenRecord, TokenTrace
 from inference.engine.search.truncation import (
     draw,
@@ -23,6 +23,7 @@ from inference.engine.search.truncation import (
 )
 from inference.errors import InvalidRequest
 from inference.generation import Generation
+from inference.sequences import Hypothesis
 
 
 @dataclass

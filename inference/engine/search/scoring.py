@@ -10,9 +10,10 @@ from inference.engine.runners.candidates import CandidateRequest
 from inference.engine.search.logits_processors import normalised
 from inference.engine.search.protocol import StepResult
 from inference.engine.search.ranking import SearchInput
-from inference.engine.search.request import EngineRequest, Hypothesis
+from inference.engine.search.request import EngineRequest
 from inference.engine.search.token_trace import TokenRecord, TokenTrace
 from inference.generation import FinishReason
+from inference.sequences import Hypothesis
 
 
 class GivenTokens:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.engine.runners.candidates import Candidates
-from inference.engine.search.request import EngineRequest, Hypothesis
+from inference.engine.search.request import EngineRequest
+from inference.sequences import Hypothesis
 
 Top = tuple[tuple[int, float], ...]
 

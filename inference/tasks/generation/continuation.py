@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from inference.errors import ServingError
 from inference.generation import FinishReason, Overrides
-from inference.tasks.shared.incremental_text import IncrementalText, Tokens
-from inference.tasks.shared.items import attempt_each, generated_of, in_place, unwrap, usage_of
+from inference.sequences import Hypothesis, TokenChunk
+from inference.tasks.shared.incremental_text import IncrementalText
+from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import GenerateCall, Generated, Outcome
+from inference.tasks.shared.model_calls import GenerateCall, Outcome
 from inference.tasks.shared.served_task import Plan
 from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming
 from triptych.messages import (
@@ -70,8 +71,8 @@ class ContinuationPlan(Plan):
 
         def generated(index: int, number: int | ServingError) -> Generation:
             nonlocal completion_tokens
-            outcome = generated_of(outcomes[unwrap(number)])
-            found = [self._continuation(outcome, rank) for rank in range(len(outcome.sequences))]
+            finished = finished_of(outcomes[unwrap(number)])
+            found = [self._continuation(hypothesis) for hypothesis in finished.hypotheses]
             completion_tokens += sum(tokens for _, tokens in found)
             # A stop string may change the order, and samples arrive in the order drawn.
             found.sort(key=lambda output: _ranking(output[0].score), reverse=True)
@@ -101,16 +102,14 @@ class ContinuationPlan(Plan):
         ]
         return Streaming(items, self.calls, self._logprobs, is_greedy=self.is_greedy)
 
-    def _continuation(self, outcome: Generated, rank: int) -> tuple[Continuation, int]:
+    def _continuation(self, hypothesis: Hypothesis) -> tuple[Continuation, int]:
         """One hypothesis, cut at a stop string, and the number of tokens that remain of it."""
-        ids = outcome.sequences[rank]
-        log_probs = outcome.log_probs[rank] if outcome.log_probs else ()
-        tokens = Tokens(ids, log_probs, outcome.top[rank] if outcome.top else ())
+        tokens = hypothesis.tokens
         live = self.read()
         text = live.add(tokens) + live.finish()
         kept = tokens[: live.length]
-        score: float | None = outcome.scores[rank]
-        reason = outcome.finish_reasons[rank]
+        score: float | None = hypothesis.score
+        reason = hypothesis.finish_reason
         if live.is_stopped:
             score, reason = _score(kept, self.length_penalty), FinishReason.STOP
         output = Continuation(
@@ -122,15 +121,15 @@ class ContinuationPlan(Plan):
         )
         return output, live.length
 
-    def _logprobs(self, tokens: Tokens) -> list[TokenLogprob] | None:
+    def _logprobs(self, tokens: TokenChunk) -> list[TokenLogprob] | None:
         if not (self.with_logprobs and tokens.log_probs):
             return None
-        pieces = self.model.tokenizer.pieces(tokens.ids)
-        tops = tokens.top or ((),) * len(tokens.ids)
+        pieces = self.model.tokenizer.pieces(tokens.token_ids)
+        tops = tokens.top or ((),) * len(tokens.token_ids)
         return [
             TokenLogprob(token=token, logprob=log_prob, top=self._top(top), token_id=number)
             for token, log_prob, top, number in zip(
-                pieces, tokens.log_probs, tops, tokens.ids, strict=True
+                pieces, tokens.log_probs, tops, tokens.token_ids, strict=True
             )
         ]
 
@@ -143,12 +142,11 @@ class ContinuationPlan(Plan):
         first, *others = self.model.tokenizer.pieces(echo.token_ids)
         found = [PromptLogprob(token=first)]
         if echo.call is not None:
-            scored = generated_of(outcomes[echo.call])
-            (log_probs,), tops = scored.log_probs, scored.top or ((),)
+            scored = finished_of(outcomes[echo.call]).best
             found += [
                 PromptLogprob(token=token, logprob=log_prob, top=self._top(top))
                 for token, log_prob, top in zip(
-                    others, log_probs, tops[0] or ((),) * len(others), strict=True
+                    others, scored.log_probs, scored.top or ((),) * len(others), strict=True
                 )
             ]
         return found
@@ -177,8 +175,8 @@ def _ranking(score: float | None) -> float:
     return -math.inf if score is None else score
 
 
-def _score(tokens: Tokens, length_penalty: float) -> float | None:
+def _score(tokens: TokenChunk, length_penalty: float) -> float | None:
     """The engine's score of a whole output; None where it returned no log-probabilities."""
     if not tokens.log_probs:
         return None
-    return sum(tokens.log_probs) / math.pow(len(tokens.ids), length_penalty)
+    return sum(tokens.log_probs) / math.pow(len(tokens.token_ids), length_penalty)

@@ -1,33 +1,13 @@
-"""Tokens of a sequence, and their text while they arrive."""
+"""The text of a sequence while its tokens arrive."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from inference.processing.detokenizer import Filter
 from inference.processing.stops import StopStrings
 from inference.processing.tokenizer import Tokenizer
-
-Top: TypeAlias = tuple[tuple[int, float], ...]
-"""The most likely tokens at one position and their log-probabilities, best first."""
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Tokens of a stream that arrived together.
-
-    `log_probs` and `top` have an entry for each token, or are empty if not requested.
-    """
-
-    ids: tuple[int, ...]
-    log_probs: tuple[float, ...] = ()
-    top: tuple[Top, ...] = ()
-
-    def __getitem__(self, part: slice) -> Tokens:
-        """A slice of the tokens."""
-        return Tokens(self.ids[part], self.log_probs[part], self.top[part])
+from inference.sequences import TokenChunk, concatenate
 
 
 class IncrementalText:
@@ -53,7 +33,7 @@ class IncrementalText:
         self._stops = StopStrings(stops)
         self._has_stops = bool(stops)
         self._beginning = self._detokenizer.add(begins_with) if begins_with else ""
-        self._kept: list[Tokens] = []
+        self._kept: list[TokenChunk] = []
         self.length = 0
         """Tokens so far; the one that completes a stop string is the last."""
 
@@ -63,22 +43,18 @@ class IncrementalText:
         return self._stops.is_stopped
 
     @property
-    def tokens(self) -> Tokens:
+    def tokens(self) -> TokenChunk:
         """All tokens so far."""
-        return Tokens(
-            ids=tuple(number for kept in self._kept for number in kept.ids),
-            log_probs=tuple(value for kept in self._kept for value in kept.log_probs),
-            top=tuple(best for kept in self._kept for best in kept.top),
-        )
+        return concatenate(self._kept)
 
-    def add(self, tokens: Tokens) -> str:
+    def add(self, tokens: TokenChunk) -> str:
         """The text that these tokens make certain; often empty."""
         if not self._has_stops:
             self._keep(tokens)
-            return self._filtered(self._detokenizer.add(tokens.ids))
+            return self._filtered(self._detokenizer.add(tokens.token_ids))
         text, position = "", 0
-        while position < len(tokens.ids) and not self.is_stopped:
-            text += self._filtered(self._detokenizer.add(tokens.ids[position : position + 1]))
+        while position < len(tokens.token_ids) and not self.is_stopped:
+            text += self._filtered(self._detokenizer.add(tokens.token_ids[position : position + 1]))
             position += 1
         self._keep(tokens[:position])
         return text
@@ -90,9 +66,9 @@ class IncrementalText:
             text += self._stops.add(self._trim.finish())
         return text + self._stops.finish()
 
-    def _keep(self, tokens: Tokens) -> None:
+    def _keep(self, tokens: TokenChunk) -> None:
         self._kept.append(tokens)
-        self.length += len(tokens.ids)
+        self.length += len(tokens.token_ids)
 
     def _filtered(self, text: str) -> str:
         if self._beginning:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from inference.errors import ServingError
-from inference.tasks.shared.model_calls import Generated, Outcome
+from inference.sequences import Finished
+from inference.tasks.shared.model_calls import Outcome
 from triptych.messages import Item, ItemError, Usage
 
 In = TypeVar("In")
@@ -58,21 +59,21 @@ def item_error(error: ServingError) -> ItemError:
     return ItemError(type=error.wire, message=error.message, field=error.field)
 
 
-def generated_of(outcome: Outcome) -> Generated:
+def finished_of(outcome: Outcome) -> Finished:
     """The result of a generator's call.
 
     Raises:
         ServingError: the call failed.
     """
-    generated = unwrap(outcome)
-    assert isinstance(generated, Generated)
-    return generated
+    finished = unwrap(outcome)
+    assert isinstance(finished, Finished)
+    return finished
 
 
 def usage_of(outcomes: Sequence[Outcome]) -> Usage:
     """Tokens over all generator calls that succeeded."""
-    generated = [outcome for outcome in outcomes if isinstance(outcome, Generated)]
+    finished = [outcome for outcome in outcomes if isinstance(outcome, Finished)]
     return Usage(
-        prompt_tokens=sum(result.prompt_tokens for result in generated),
-        completion_tokens=sum(result.completion_tokens for result in generated),
+        prompt_tokens=sum(result.prompt_tokens for result in finished),
+        completion_tokens=sum(result.generated_tokens for result in finished),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -12,7 +12,8 @@ import numpy.typing as npt
 from inference.bundle.manifest import Part, Role, Tensor
 from inference.errors import BundleError, ServingError
 from inference.generation import FinishReason, Overrides
-from inference.tasks.shared.incremental_text import IncrementalText, Top
+from inference.sequences import Finished, Hypothesis
+from inference.tasks.shared.incremental_text import IncrementalText
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -85,55 +86,19 @@ class InferCall:
 Call: TypeAlias = GenerateCall | InferCall
 
 
-@dataclass(frozen=True)
-class Generated:
-    """A generator's response: hypotheses, best first."""
-
-    sequences: tuple[tuple[int, ...], ...]
-    """Generated token ids, the end token included, without padding."""
-    scores: tuple[float, ...]
-    finish_reasons: tuple[str, ...] = field(default=())
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    log_probs: tuple[tuple[float, ...], ...] = ()
-    """Of each sequence's tokens, if requested."""
-    top: tuple[tuple[Top, ...], ...] = ()
-    """The most likely tokens at each position of each sequence, if requested."""
-    alignments: tuple[Array, ...] = ()
-    """(tokens, S) float32 for each sequence, if requested."""
-
-
-def best_first(generated: Generated) -> Generated:
-    """The sequences in the order of their scores; samples arrive in the order drawn."""
-    order = sorted(
-        range(len(generated.scores)), key=lambda rank: generated.scores[rank], reverse=True
-    )
-    given: dict[str, Any] = {
-        name: tuple(values[rank] for rank in order)
-        for name in ("sequences", "scores", "finish_reasons", "log_probs", "top", "alignments")
-        if (values := getattr(generated, name))
-    }
-    return replace(generated, **given)
-
-
-def ended_early(call: GenerateCall, text: IncrementalText) -> Generated:
+def ended_early(call: GenerateCall, text: IncrementalText) -> Finished:
     """The response of a call that a stop string ended; its score is not divided by length."""
     tokens = text.tokens
-    return Generated(
-        sequences=(tokens.ids,),
-        scores=(sum(tokens.log_probs),),
-        finish_reasons=(FinishReason.STOP,),
-        prompt_tokens=call.prompt_tokens,
-        completion_tokens=len(tokens.ids),
-        log_probs=(tokens.log_probs,),
-        top=(tokens.top,),
-    )
+    score = sum(tokens.log_probs)
+    stop = FinishReason.STOP
+    found = Hypothesis(tokens.token_ids, score, stop, tokens.log_probs, tokens.top)
+    return Finished((found,), call.prompt_tokens)
 
 
 Outputs: TypeAlias = Mapping[Role, Array]
 """Response of a stateless call, by role; each array has the batch as its first dimension."""
 
-Result: TypeAlias = Generated | Outputs
+Result: TypeAlias = Finished | Outputs
 Outcome: TypeAlias = Result | ServingError
 """Result or failure of one call; the other calls are not affected."""
 
@@ -142,8 +107,9 @@ def size_of(outcome: Outcome) -> int:
     """Tokens and numbers to convert, an estimate of the work in `Plan.finish`."""
     if isinstance(outcome, ServingError):
         return 0
-    if isinstance(outcome, Generated):
-        return sum(map(len, outcome.sequences)) + sum(a.size for a in outcome.alignments)
+    if isinstance(outcome, Finished):
+        aligned = [one.alignment for one in outcome.hypotheses if one.alignment is not None]
+        return outcome.generated_tokens + sum(array.size for array in aligned)
     return sum(array.size for array in outcome.values())
 
 

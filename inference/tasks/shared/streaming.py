@@ -13,12 +13,13 @@ from typing import TypeAlias
 
 from inference.errors import InvalidRequest, ServingError
 from inference.generation import FinishReason
-from inference.tasks.shared.incremental_text import IncrementalText, Tokens
+from inference.sequences import Finished, TokenChunk
+from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import item_error
-from inference.tasks.shared.model_calls import GenerateCall, Generated, Outcome, Outcomes
+from inference.tasks.shared.model_calls import GenerateCall, Outcome, Outcomes
 from triptych.messages import Chunk, TokenLogprob, Usage
 
-RenderLogprobs = Callable[[Tokens], list[TokenLogprob] | None]
+RenderLogprobs = Callable[[TokenChunk], list[TokenLogprob] | None]
 """Log-probabilities of tokens as chunks carry them, None if not requested."""
 
 
@@ -113,7 +114,7 @@ class Streaming:
         live = item.texts[position]
         return not (item.is_failed or (live is not None and live.is_stopped))
 
-    def add(self, call: int, tokens: Tokens) -> list[Chunk]:
+    def add(self, call: int, tokens: TokenChunk) -> list[Chunk]:
         """The chunks that newly arrived tokens make certain."""
         item, position = self._position[call]
         if not self.needs(call):
@@ -127,7 +128,7 @@ class Streaming:
             return []
         return self._sent(Chunk(index=item.index, text=text, logprobs=logprobs))
 
-    def end(self, call: int, generated: Generated | None = None) -> list[Chunk]:
+    def end(self, call: int, finished: Finished | None = None) -> list[Chunk]:
         """The end of a call; without its result, by a stop string."""
         item, position = self._position[call]
         if item.is_failed:
@@ -135,8 +136,8 @@ class Streaming:
         live = item.texts[position]
         assert live is not None
         rest = live.finish()
-        is_own = generated is not None and generated.finish_reasons and not live.is_stopped
-        reason = generated.finish_reasons[0] if generated and is_own else FinishReason.STOP
+        is_own = finished is not None and not live.is_stopped
+        reason = finished.best.finish_reason if finished and is_own else FinishReason.STOP
         self._count(self._calls[call].prompt_tokens, live.length)
         return self._ended(item, position, rest, reason)
 
@@ -146,8 +147,8 @@ class Streaming:
         segment = item.segments[position]
         assert isinstance(segment, WholeSegment)
         self._outcomes[call] = outcome
-        if isinstance(outcome, Generated):
-            self._count(outcome.prompt_tokens, outcome.completion_tokens)
+        if isinstance(outcome, Finished):
+            self._count(outcome.prompt_tokens, outcome.generated_tokens)
         if item.is_failed or not all(one in self._outcomes for one in segment.calls):
             return []
         try:

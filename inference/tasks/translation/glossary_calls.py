@@ -14,11 +14,12 @@ import numpy as np
 
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import InvalidRequest
-from inference.generation import MAX_PHRASES, FinishReason, Overrides
+from inference.generation import MAX_PHRASES, Overrides
+from inference.sequences import Finished
 from inference.tasks.shared.alignment import weights_of
-from inference.tasks.shared.items import generated_of
+from inference.tasks.shared.items import finished_of
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, GenerateCall, Generated, Outcomes
+from inference.tasks.shared.model_calls import Array, GenerateCall, Outcomes
 from inference.tasks.translation.languages import Direction
 from inference.tasks.translation.sentence_terms import TermedSentence
 from inference.tasks.translation.term_placement import SourceTerm, Target, contains, placed
@@ -65,42 +66,40 @@ class TermedCalls:
         """
         if self.plain is None:
             assert self.forced is not None
-            return self._forced(generated_of(outcomes[self.forced]), model)
-        plain = generated_of(outcomes[self.plain])
+            return self._forced(finished_of(outcomes[self.forced]), model)
+        plain = finished_of(outcomes[self.plain])
         forced = None if self.forced is None else outcomes[self.forced]
-        if isinstance(forced, Generated):
-            best = model.tokenizer.decode(plain.sequences[0])
+        if isinstance(forced, Finished):
+            best = model.tokenizer.decode(plain.best.token_ids)
             is_close = self._mean(forced) >= self._mean(plain) - LARGEST_LOSS
             if is_close and not contains(best, self.sentence.terms):
                 return self._forced(forced, model)
         return self._placed(plain, model)
 
-    def _mean(self, generated: Generated) -> float:
+    def _mean(self, finished: Finished) -> float:
         """Log-probability a token."""
-        length = len(generated.sequences[0])
-        return float(generated.scores[0] * length ** (self.length_penalty - 1))
+        length = len(finished.best.token_ids)
+        return float(finished.best.score * length ** (self.length_penalty - 1))
 
-    def _forced(self, forced: Generated, model: LoadedModel) -> TermedResult:
-        tokenizer = model.tokenizer
-        texts = [self.sentence.restored(tokenizer.decode(ids)) for ids in forced.sequences]
-        pieces = tokenizer.pieces(forced.sequences[0])
-        weights = np.asarray(forced.alignments[0]) if forced.alignments else None
-        return self._result(texts, forced, pieces, weights)
+    def _forced(self, forced: Finished, model: LoadedModel) -> TermedResult:
+        decode = model.tokenizer.decode
+        texts = [self.sentence.restored(decode(one.token_ids)) for one in forced.hypotheses]
+        pieces = model.tokenizer.pieces(forced.best.token_ids)
+        return self._result(texts, forced, pieces, forced.best.alignment)
 
-    def _placed(self, plain: Generated, model: LoadedModel) -> TermedResult:
+    def _placed(self, plain: Finished, model: LoadedModel) -> TermedResult:
         targets: list[Target] = []
-        for rank, ids in enumerate(plain.sequences):
-            alignment = plain.alignments[rank] if plain.alignments else None
-            weights = weights_of(alignment, rows=len(ids))
-            targets.append(placed(ids, weights, self.terms, model.tokenizer))
+        for one in plain.hypotheses:
+            weights = weights_of(one.alignment, rows=len(one.token_ids))
+            targets.append(placed(one.token_ids, weights, self.terms, model.tokenizer))
         texts = [self.sentence.restored(target.text) for target in targets]
         return self._result(texts, plain, targets[0].pieces, targets[0].weights)
 
     def _result(
-        self, texts: list[str], found: Generated, pieces: list[str], weights: Array | None
+        self, texts: list[str], found: Finished, pieces: list[str], weights: Array | None
     ) -> TermedResult:
         restored = [self.sentence.restored(piece) for piece in pieces]
-        return TermedResult(tuple(texts), found.scores, restored, weights, _reason(found))
+        return TermedResult(tuple(texts), found, restored, weights)
 
 
 @dataclass(frozen=True)
@@ -109,17 +108,15 @@ class TermedResult:
 
     Attributes:
         texts: The sentences.
-        scores: Of the search; placing terms does not change them.
+        finished: Of the search; placing terms does not change its scores.
         pieces: Tokens of the best, and terms that were placed.
         weights: (pieces, S or more) their attention, if there is one.
-        finish_reason: Of the best.
     """
 
     texts: tuple[str, ...]
-    scores: tuple[float, ...]
+    finished: Finished
     pieces: list[str]
     weights: Array | None
-    finish_reason: str = FinishReason.STOP
 
 
 def with_terms(
@@ -213,17 +210,12 @@ def _source_terms(
     return tuple(found)
 
 
-def plain_result(generated: Generated, model: LoadedModel) -> TermedResult:
+def plain_result(finished: Finished, model: LoadedModel) -> TermedResult:
     """That of a sentence without terms.
 
     Raises:
         ServingError: the call failed.
     """
-    texts = tuple(model.tokenizer.decode(ids) for ids in generated.sequences)
-    pieces = model.tokenizer.pieces(generated.sequences[0])
-    weights = np.asarray(generated.alignments[0]) if generated.alignments else None
-    return TermedResult(texts, generated.scores, pieces, weights, _reason(generated))
-
-
-def _reason(generated: Generated) -> str:
-    return generated.finish_reasons[0] if generated.finish_reasons else FinishReason.STOP
+    texts = tuple(model.tokenizer.decode(one.token_ids) for one in finished.hypotheses)
+    pieces = model.tokenizer.pieces(finished.best.token_ids)
+    return TermedResult(texts, finished, pieces, finished.best.alignment)

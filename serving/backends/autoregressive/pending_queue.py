@@ -12,7 +12,8 @@ import queue
 import threading
 
 from inference.engine.engine import Engine
-from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed, TokenChunk
+from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
+from inference.sequences import TokenChunk
 from serving.backends.autoregressive.response_sender import PendingResponse, ResponseSender
 
 _Item = tuple[str, PendingResponse, EngineRequest] | None

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVarTuple
 
 from inference.engine.codec import Arrays, encode_chunks, encode_error, encode_finished
-from inference.engine.search.request import Event, Failed, Finished, TokenChunk
+from inference.engine.search.request import Event, Failed
 from inference.engine.sequence import SequenceState
+from inference.sequences import Finished, TokenChunk
 
 CANCELLATION_POLL_S = 1.0
 """For direct clients of Triton; the gateway sends an abort (`pending_queue`). Each poll is a round

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from inference.errors import ServingError
-from inference.tasks.shared.model_calls import Call, Generated, InferCall, Outcome
+from inference.sequences import Finished
+from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from serving.gateway.observability.trace_context import TRACE, Attribute, Trace
 
 
@@ -36,8 +37,8 @@ class CallSpan:
             return
         if isinstance(outcome, ServingError):
             self._trace.annotate({"error.type": outcome.wire})
-        elif isinstance(outcome, Generated):
-            self._trace.annotate({"triptych.completion_tokens": outcome.completion_tokens})
+        elif isinstance(outcome, Finished):
+            self._trace.annotate({"triptych.completion_tokens": outcome.generated_tokens})
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from inference.errors import DeadlineExceeded, ServingError, Unavailable
+from inference.sequences import Finished
 from inference.tasks.shared.model_calls import (
     Call,
     GenerateCall,
-    Generated,
     InferCall,
     Outcome,
     Result,
@@ -402,11 +402,11 @@ class Execution:
                 return
             async with aclosing(self.inference.stream(call, max(0.001, timeout_s))) as stream:
                 async for tokens in stream:
-                    if isinstance(tokens, Generated):
+                    if isinstance(tokens, Finished):
                         self.last_result_s[call.model] = time.monotonic()
                         yield streaming.end(number, tokens)
                         return
-                    latency.observe(len(tokens.ids))
+                    latency.observe(len(tokens.token_ids))
                     yield streaming.add(number, tokens)
                     if not streaming.needs(number):
                         yield streaming.end(number)

@@ -6,17 +6,18 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from inference.errors import InternalError
-from inference.tasks.shared.incremental_text import IncrementalText, Tokens
-from inference.tasks.shared.model_calls import GenerateCall, Generated, ended_early
+from inference.sequences import Finished, TokenChunk
+from inference.tasks.shared.incremental_text import IncrementalText
+from inference.tasks.shared.model_calls import GenerateCall, ended_early
 from serving.gateway.observability.token_latency import TokenLatency
 
 
 async def until_stopped(
-    stream: AsyncGenerator[Tokens | Generated, None],
+    stream: AsyncGenerator[TokenChunk | Finished, None],
     call: GenerateCall,
     text: IncrementalText,
     latency: TokenLatency | None,
-) -> Generated:
+) -> Finished:
     """A call's result; its stream is closed, which ends the call, as soon as the text is complete.
 
     Args:
@@ -28,10 +29,10 @@ async def until_stopped(
     sequence = latency.sequence() if latency else None
     async with aclosing(stream):
         async for tokens in stream:
-            if isinstance(tokens, Generated):
+            if isinstance(tokens, Finished):
                 return tokens
             if sequence:
-                sequence.observe(len(tokens.ids))
+                sequence.observe(len(tokens.token_ids))
             text.add(tokens)
             if text.is_stopped:
                 return ended_early(call, text)

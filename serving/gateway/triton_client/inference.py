@@ -25,11 +25,10 @@ from tritonclient.utils import (
 )
 
 from inference.engine.codec import decode_chunk, decode_finished, encode_request
-from inference.engine.search.request import Finished
 from inference.errors import DeadlineExceeded, InternalError, Unavailable
 from inference.generation import Overrides
-from inference.tasks.shared.incremental_text import Tokens
-from inference.tasks.shared.model_calls import Array, GenerateCall, Generated, InferCall, Outputs
+from inference.sequences import Finished, TokenChunk
+from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
 from serving.gateway.observability.trace_context import metadata
 from serving.gateway.triton_client.restart_watcher import GONE, RestartWatcher
 from serving.gateway.triton_client.stream_pool import StreamPool
@@ -53,7 +52,7 @@ _CHANNEL = (
 class Inference(Protocol):
     """Runs the models. A cancelled coroutine ends the work that it waits for."""
 
-    async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
+    async def generate(self, call: GenerateCall, timeout_s: float) -> Finished:
         """One sequence's hypotheses.
 
         Raises:
@@ -63,7 +62,7 @@ class Inference(Protocol):
 
     def stream(
         self, call: GenerateCall, timeout_s: float
-    ) -> AsyncGenerator[Tokens | Generated, None]:
+    ) -> AsyncGenerator[TokenChunk | Finished, None]:
         """One sequence's tokens as they are generated; the last item is the whole result.
 
         Closing the iterator ends the work.
@@ -110,16 +109,16 @@ class TritonInference:
         self._count = 0
         """Sequences so far; with the prefix their ids, unique among all gateways of a server."""
 
-    async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
+    async def generate(self, call: GenerateCall, timeout_s: float) -> Finished:
         """One sequence, aborted when the caller is cancelled: that frees its slots."""
         work = self._generate(call, timeout_s, call.options, lambda tokens: None)
         return await self._restarts.guarded(call.model, work)
 
     async def stream(
         self, call: GenerateCall, timeout_s: float
-    ) -> AsyncGenerator[Tokens | Generated, None]:
+    ) -> AsyncGenerator[TokenChunk | Finished, None]:
         """One sequence's tokens as they arrive."""
-        arrived: asyncio.Queue[Tokens | None] = asyncio.Queue()
+        arrived: asyncio.Queue[TokenChunk | None] = asyncio.Queue()
         options = call.options.model_copy(update={"stream": True})
         work = self._generate(call, timeout_s, options, arrived.put_nowait)
         running = asyncio.ensure_future(self._restarts.guarded(call.model, work))
@@ -176,8 +175,8 @@ class TritonInference:
         call: GenerateCall,
         timeout_s: float,
         options: Overrides,
-        on_tokens: Callable[[Tokens], None],
-    ) -> Generated:
+        on_tokens: Callable[[TokenChunk], None],
+    ) -> Finished:
         deadline_ms = max(1, int(timeout_s * 1000))
         options = options.model_copy(update={"deadline_ms": deadline_ms})
         inputs = encode_request(call.inputs, options)
@@ -229,19 +228,21 @@ class TritonInference:
 
 
 async def _collected(
-    responses: AsyncIterator[ModelInferResponse], model: str, on_tokens: Callable[[Tokens], None]
-) -> Generated:
+    responses: AsyncIterator[ModelInferResponse],
+    model: str,
+    on_tokens: Callable[[TokenChunk], None],
+) -> Finished:
     """The response that holds the hypotheses; it is the last."""
     last: dict[str, Array] | None = None
     async for response in responses:
         last = _arrays(response)
         chunk = decode_chunk(last)
         if chunk.token_ids:
-            on_tokens(Tokens(chunk.token_ids, chunk.log_probs, chunk.top))
+            on_tokens(chunk)
     if last is None:
         # What a dead generator's stream looks like once the server has been healed or stopped.
         raise Unavailable(f"{model} ended without a response: try again", retry_after_s=1)
-    return _generated(decode_finished(last))
+    return decode_finished(last)
 
 
 def _arrays(response: ModelInferResponse) -> dict[str, Array]:
@@ -256,22 +257,6 @@ def _array(datatype: str, shape: Sequence[int], raw: bytes) -> Array:
     else:
         found = np.frombuffer(raw, triton_to_np_dtype(datatype))
     return found.reshape(shape)
-
-
-def _generated(finished: Finished) -> Generated:
-    found = finished.hypotheses
-    has_log_probs = any(hypothesis.log_probs for hypothesis in found)
-    alignments = [h.alignment for h in found if h.alignment is not None]
-    return Generated(
-        sequences=tuple(hypothesis.token_ids for hypothesis in found),
-        scores=tuple(hypothesis.score for hypothesis in found),
-        finish_reasons=tuple(hypothesis.finish_reason for hypothesis in found),
-        prompt_tokens=finished.prompt_tokens,
-        completion_tokens=finished.generated_tokens,
-        log_probs=tuple(h.log_probs for h in found) if has_log_probs else (),
-        top=tuple(h.top for h in found) if has_log_probs else (),
-        alignments=tuple(alignments),
-    )
 
 
 def _request(

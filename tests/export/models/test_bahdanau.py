@@ -23,8 +23,9 @@ from inference.bundle.manifest import Bundle, Growth, Role
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
-from inference.engine.search.request import EngineRequest, Finished
+from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
+from inference.sequences import Finished
 from tests.export.conftest import Bundles, TwinPair, Twins
 from tests.export.models.bahdanau_paper import Paper
 

@@ -11,9 +11,10 @@ from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import Decoder, decode, final_result
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Event, Finished
+from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.generation import Generation
+from inference.sequences import Finished
 from tests.export.conftest import Bundles, Twins
 from tests.export.sources import source
 from tests.export.twins import generators

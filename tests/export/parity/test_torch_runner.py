@@ -14,7 +14,8 @@ from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
-from inference.engine.search.request import EngineRequest, Finished
+from inference.engine.search.request import EngineRequest
+from inference.sequences import Finished
 from tests.export.conftest import Bundles, Twins
 from tests.export.sources import source_or_prompt
 from tests.export.twins import generators, has_alignment

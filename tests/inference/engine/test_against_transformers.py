@@ -19,9 +19,10 @@ from inference.engine.engine_core import Decoder, decode, final_result
 from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Event, Finished
+from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.generation import Generation
+from inference.sequences import Finished
 from tests.export.twins import make_twin, randomise
 
 pytestmark = pytest.mark.slow

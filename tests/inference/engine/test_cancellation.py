@@ -9,9 +9,10 @@ import pytest
 
 from inference.engine.engine_core import Decoder
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import Cancelled, EngineRequest, Event, Finished
+from inference.engine.search.request import Cancelled, EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.generation import Generation
+from inference.sequences import Finished
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
 
 LOGITS = hashed_logits(20, end_bias=-100.0)  # no end token before the last

@@ -20,9 +20,9 @@ from inference.engine.codec import (
     encode_finished,
     encode_request,
 )
-from inference.engine.search.request import Finished, Hypothesis, TokenChunk
 from inference.errors import InternalError, InvalidRequest, Overloaded, TooLong
 from inference.generation import Generation, Overrides
+from inference.sequences import Finished, Hypothesis, TokenChunk
 
 DEFAULTS = Generation(
     decoder_start_ids=(0,), eos_token_ids=(1,), pad_token_id=0, max_new_tokens=30, num_beams=2

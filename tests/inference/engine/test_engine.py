@@ -11,17 +11,11 @@ import pytest
 from inference.bundle.manifest import Graph, Limits, Manifest, Role, SourceInfo, Tensor
 from inference.engine.engine import Engine
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import (
-    Cancelled,
-    EngineRequest,
-    Event,
-    Failed,
-    Finished,
-    TokenChunk,
-)
+from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.validation import RequestValidator
 from inference.errors import InternalError, InvalidRequest, Overloaded, TooLong, Unavailable
 from inference.generation import Generation
+from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, History, hashed_logits
 
 PATIENCE_S = 30

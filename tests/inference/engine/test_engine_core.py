@@ -12,17 +12,11 @@ from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import (
-    Cancelled,
-    EngineRequest,
-    Event,
-    Failed,
-    Finished,
-    TokenChunk,
-)
+from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.errors import DeadlineExceeded, InternalError
 from inference.generation import Generation
+from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, History, hashed_logits
 from tests.inference.engine.toy_bundles import VOCABULARY, language_bundle
 

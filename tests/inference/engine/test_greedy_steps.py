@@ -21,10 +21,11 @@ from inference.engine.runners.ort.group import OrtGroup
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.ort.sessions import OrtSessions
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import Cancelled, EngineRequest, Event, Finished, TokenChunk
+from inference.engine.search.request import Cancelled, EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.errors import InternalError
 from inference.generation import Generation
+from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import GREEDY_STEPS, FakeGroup, FakeRunner, hashed_logits
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,

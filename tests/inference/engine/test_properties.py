@@ -13,17 +13,11 @@ from hypothesis import strategies as st
 from inference.engine.engine_core import Decoder, decode
 from inference.engine.scheduler import Capacity
 from inference.engine.search import truncation
-from inference.engine.search.request import (
-    Cancelled,
-    EngineRequest,
-    Event,
-    Failed,
-    Finished,
-    TokenChunk,
-)
+from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.errors import DeadlineExceeded
 from inference.generation import Generation
+from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
 
 VOCABULARY = 20

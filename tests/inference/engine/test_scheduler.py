@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from inference.engine.engine_core import Decoder
 from inference.engine.scheduler import Capacity, Scheduler, StepBudget
-from inference.engine.search.request import EngineRequest, Event, Failed, Finished
+from inference.engine.search.request import EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.errors import InvalidRequest, TooLong
 from inference.generation import Generation
+from inference.sequences import Finished
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
 
 LOGITS = hashed_logits(20)

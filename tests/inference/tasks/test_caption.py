@@ -5,12 +5,12 @@ import pytest
 
 from inference.errors import DeadlineExceeded, InvalidRequest, TooLong, UnsupportedImage
 from inference.generation import Generation
+from inference.sequences import TokenChunk
 from inference.tasks.caption import TASK, CaptionPlan
 from inference.tasks.generate import TASK as GENERATE
-from inference.tasks.shared.incremental_text import Tokens
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Generated
+from tests.inference.results import finished
 from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.generate import GenerateRequest
@@ -39,7 +39,7 @@ def test_caption_begins_with_the_prompt(captioner: LoadedModel) -> None:
     assert prompt.dtype == np.int64
     assert made.calls[0].options.max_new_tokens == 5
     word = captioner.tokenizer.encode("circle", add_special_tokens=False)
-    answer = made.finish([Generated(((*word, 1),), (-0.25,), prompt_tokens=2, completion_tokens=2)])
+    answer = made.finish([finished(((*word, 1),), (-0.25,), prompt_tokens=2)])
     assert answer.data[0].text == "a red circle"
     assert answer.data[0].score == -0.25
     assert answer.data[0].alternatives is None
@@ -65,7 +65,7 @@ def test_bad_image_is_reported_at_its_index(captioner: LoadedModel) -> None:
     made = plan(captioner, [b"not a picture", image_file("blue")])
     assert len(made.calls) == 1
     word = captioner.tokenizer.encode("blue", add_special_tokens=False)
-    first, second = made.finish([Generated((tuple(word),), (-1.0,))]).data
+    first, second = made.finish([finished((tuple(word),), (-1.0,))]).data
     assert (first.error.type, first.error.field) == ("unsupported_image", "images.0")
     assert (second.index, second.text) == (1, "blue")
 
@@ -98,7 +98,7 @@ def test_failed_calls_raise_when_none_succeeded(captioner: LoadedModel) -> None:
 def test_alternatives_are_best_first(captioner: LoadedModel) -> None:
     made = plan(captioner, [image_file("red")], alternatives=2)
     red, dot = captioner.tokenizer.encode("red dot", add_special_tokens=False)
-    (item,) = made.finish([Generated(((red, dot), (dot,)), (-0.5, -0.75))]).data
+    (item,) = made.finish([finished(((red, dot), (dot,)), (-0.5, -0.75))]).data
     assert [(a.text, a.score) for a in item.alternatives] == [("red dot", -0.5), ("dot", -0.75)]
 
 
@@ -133,7 +133,7 @@ def test_samples_are_returned_best_first_with_the_attention_of_the_best(
     made = plan(captioner, [image_file("red")], top_p=0.9, n=3)
     assert made.calls[0].options.do_sample
     red, dot = captioner.tokenizer.encode("red dot", add_special_tokens=False)
-    drawn = Generated(((red,), (dot,), (red, dot)), (-2.0, -0.5, -1.0), ("stop", "length", "stop"))
+    drawn = finished(((red,), (dot,), (red, dot)), (-2.0, -0.5, -1.0), ("stop", "length", "stop"))
     (item,) = made.finish([drawn]).data
     assert [one.text for one in item.alternatives] == ["dot", "red dot", "red"]
     assert (item.text, item.score) == ("dot", -0.5)
@@ -177,7 +177,7 @@ def test_a_stream_says_that_it_took_the_place_of_beams(
     assert made.calls[0].options.num_beams == 1
     (red,) = captioner.tokenizer.encode("red", add_special_tokens=False)
     streaming = made.streaming()
-    first = streaming.add(0, Tokens((red,)))
-    (last,) = streaming.end(0, Generated(((red,),), (-1.0,), ("stop",)))
+    first = streaming.add(0, TokenChunk((red,)))
+    (last,) = streaming.end(0, finished(((red,),), (-1.0,), ("stop",)))
     assert [chunk.is_greedy for chunk in first] == [None]
     assert last.is_greedy is is_greedy

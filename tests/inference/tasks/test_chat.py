@@ -11,8 +11,8 @@ from inference.tasks.chat import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Generated
 from serving.gateway.requests.execution import INLINE_LIMIT
+from tests.inference.results import finished
 from tests.inference.tiny_models import manifest, served
 from triptych.tasks.chat import ChatMessage, ChatRequest, ChatResponse
 
@@ -48,7 +48,7 @@ def test_answer_is_one_item_of_the_tasks_own_response() -> None:
     loaded = model()
     made = plan(loaded, "hello there")
     hello = loaded.tokenizer.encode("hello", add_special_tokens=False)
-    answer = made.finish([Generated((tuple(hello),), (-0.5,), ("stop",), 9)])
+    answer = made.finish([finished((tuple(hello),), (-0.5,), ("stop",), 9)])
     assert isinstance(answer, ChatResponse)
     (item,) = answer.data
     assert (item.text, item.finish_reason, item.score) == ("hello", "stop", -0.5)

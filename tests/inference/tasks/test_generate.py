@@ -6,12 +6,13 @@ import pytest
 from inference.bundle.manifest import Graph, Limits, PromptImages, Role, Tensor
 from inference.errors import DeadlineExceeded, InvalidRequest, TooLong
 from inference.generation import Generation
+from inference.sequences import TokenChunk
 from inference.tasks.generate import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
-from inference.tasks.shared.incremental_text import Tokens
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Generated, ended_early
+from inference.tasks.shared.model_calls import ended_early
+from tests.inference.results import finished
 from tests.inference.tiny_models import IMAGE, STEP, WordTokenizer, image_file, manifest, served
 from triptych.tasks.generate import Example, GenerateRequest
 
@@ -66,7 +67,7 @@ def test_an_encoder_reads_the_prompt_where_there_is_one(model: LoadedModel) -> N
 
 def test_a_line_ends_an_answer_of_the_layout(model: LoadedModel) -> None:
     made = plan(model, "dos", examples=SHOTS)
-    outcome = Generated(((4, 5, 3, 6, 1),), (-9.0,), ("stop",), log_probs=((-0.5,) * 5,))
+    outcome = finished(((4, 5, 3, 6, 1),), (-9.0,), ("stop",), log_probs=((-0.5,) * 5,))
     answer = made.finish([outcome])
     (item,) = answer.data
     assert (item.text, item.finish_reason) == ("one two ", "stop")
@@ -78,13 +79,13 @@ def test_a_line_ends_an_answer_of_the_layout(model: LoadedModel) -> None:
 
 def test_requested_stops_replace_the_line_break(model: LoadedModel) -> None:
     made = plan(model, "dos", examples=SHOTS, stop="three")
-    (item,) = made.finish([Generated(((4, 3, 6, 5),), (-1.0,), ("length",))]).data
+    (item,) = made.finish([finished(((4, 3, 6, 5),), (-1.0,), ("length",))]).data
     assert (item.text, item.finish_reason, item.score) == ("one \n ", "stop", None)
 
 
 def test_an_answer_without_its_stop_is_whole(model: LoadedModel) -> None:
     made = plan(model, "dos", stop=["four", "three four"])
-    outcome = Generated(((4, 5, 6),), (-1.0,), ("length",), 3, 3, log_probs=((-0.5,) * 3,))
+    outcome = finished(((4, 5, 6),), (-1.0,), ("length",), 3, log_probs=((-0.5,) * 3,))
     answer = made.finish([outcome])
     (item,) = answer.data
     assert (item.text, item.finish_reason, item.score) == ("one two three", "length", -1.0)
@@ -94,7 +95,7 @@ def test_an_answer_without_its_stop_is_whole(model: LoadedModel) -> None:
 def test_call_that_ended_early_gives_the_text_of_the_whole(model: LoadedModel) -> None:
     made = plan(model, "dos", stop="two", logprobs=1)
     (call,) = made.calls
-    whole = Tokens((4, 5, 6, 1), (-0.5, -0.25, -1.0, -1.0), (((4, -0.5),),) * 4)
+    whole = TokenChunk((4, 5, 6, 1), (-0.5, -0.25, -1.0, -1.0), (((4, -0.5),),) * 4)
     live = call.read()
     live.add(whole[:1])
     live.add(whole[1:])
@@ -102,8 +103,8 @@ def test_call_that_ended_early_gives_the_text_of_the_whole(model: LoadedModel) -
     early = made.finish([ended_early(call, live)])
     late = made.finish(
         [
-            Generated(
-                (whole.ids,), (-2.75,), ("stop",), call.prompt_tokens, 4,
+            finished(
+                (whole.token_ids,), (-2.75,), ("stop",), call.prompt_tokens,
                 log_probs=(whole.log_probs,), top=(whole.top,),
             )
         ]
@@ -127,8 +128,8 @@ def test_only_one_row_can_end_early(model: LoadedModel) -> None:
 
 def test_alternatives_are_cut_one_by_one(model: LoadedModel) -> None:
     made = plan(model, "a", stop="two", n=2, logprobs=0)
-    outcome = Generated(
-        ((4, 5, 6), (6, 1)), (-1.0, -2.0), ("length", "stop"), 1, 5,
+    outcome = finished(
+        ((4, 5, 6), (6, 1)), (-1.0, -2.0), ("length", "stop"), 1,
         log_probs=((-0.5, -0.5, -0.5), (-0.1, -0.2)), top=(((),) * 3, ((),) * 2),
     )  # fmt: skip
     answer = made.finish([outcome])
@@ -144,7 +145,7 @@ def test_alternatives_are_cut_one_by_one(model: LoadedModel) -> None:
 
 def test_the_best_output_is_the_first(model: LoadedModel) -> None:
     made = plan(model, "a", n=3)
-    outcome = Generated(((4,), (5,), (6,)), (-2.0, -1.0, -1.5), ("stop",) * 3)
+    outcome = finished(((4,), (5,), (6,)), (-2.0, -1.0, -1.5), ("stop",) * 3)
     (item,) = made.finish([outcome]).data
     assert [(a.text, a.score) for a in item.alternatives] == [
         ("two", -1.0), ("three", -1.5), ("one", -2.0),
@@ -154,7 +155,7 @@ def test_the_best_output_is_the_first(model: LoadedModel) -> None:
 
 def test_bad_prompts_are_reported_in_their_place(model: LoadedModel) -> None:
     made = plan(model, "a", "b " * 20, "c")
-    outcomes = [Generated(((4,),), (0.0,), ("stop",)), DeadlineExceeded("late")]
+    outcomes = [finished(((4,),), (0.0,), ("stop",)), DeadlineExceeded("late")]
     first, second, third = made.finish(outcomes).data
     assert first.text == "one"
     assert (second.error.type, second.error.field) == ("too_long", "prompts.1")
@@ -221,7 +222,7 @@ def test_an_empty_prompt_needs_a_token_to_begin_with(model: LoadedModel) -> None
 
 def test_score_of_a_cut_output_is_that_of_a_whole_one(model: LoadedModel) -> None:
     made = plan(model, "a", stop="two", length_penalty=0.5)
-    outcome = Generated(((4, 5),), (-3.0,), ("length",), log_probs=((-1.0, -2.0),))
+    outcome = finished(((4, 5),), (-3.0,), ("length",), log_probs=((-1.0, -2.0),))
     assert made.finish([outcome]).data[0].score == pytest.approx(-3 / math.sqrt(2))
 
 
@@ -240,8 +241,10 @@ def test_echo_returns_the_prompt_with_its_log_probabilities(model: LoadedModel) 
 def test_echo_precedes_every_output_and_is_no_completion(model: LoadedModel) -> None:
     made = plan(model, "one two", echo=True, logprobs=1)
     top = ((5, -0.5),)
-    scored = Generated(((5, 1),), (-1.0,), ("length",), 1, 2, ((-0.25, -2.0),), ((top, top),))
-    whole = Generated(((6, 1),), (-0.5,), ("stop",), 3, 2, ((-0.125, -0.5),), ((top, top),))
+    scored = finished(((5, 1),), (-1.0,), ("length",), 1,
+        log_probs=((-0.25, -2.0),), top=((top, top),))  # fmt: skip
+    whole = finished(((6, 1),), (-0.5,), ("stop",), 3,
+        log_probs=((-0.125, -0.5),), top=((top, top),))  # fmt: skip
     answer = made.finish([whole, scored])
     (item,) = answer.data
     assert item.text == "one twothree"
@@ -258,13 +261,13 @@ def test_echo_precedes_every_output_and_is_no_completion(model: LoadedModel) -> 
 def test_echo_without_log_probabilities_is_text_alone(model: LoadedModel) -> None:
     made = plan(model, "one two", echo=True)
     assert len(made.calls) == 1
-    (item,) = made.finish([Generated(((6,),), (-0.5,), ("length",))]).data
+    (item,) = made.finish([finished(((6,),), (-0.5,), ("length",))]).data
     assert (item.text, item.prompt_logprobs) == ("one twothree", None)
 
 
 def test_echo_fails_with_the_call_that_scores_it(model: LoadedModel) -> None:
     made = plan(model, "one two", echo=True, logprobs=0)
-    whole = Generated(((6,),), (-0.5,), ("length",), 1, 1, ((-0.125,),))
+    whole = finished(((6,),), (-0.5,), ("length",), 1, log_probs=((-0.125,),))
     with pytest.raises(DeadlineExceeded):
         made.finish([whole, DeadlineExceeded("late")])
 

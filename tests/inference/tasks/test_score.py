@@ -12,8 +12,9 @@ from inference.tasks import TASKS
 from inference.tasks.score import TASK, ScorePlan
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Generated, Outcome
+from inference.tasks.shared.model_calls import Outcome
 from inference.tasks.shared.served_task import sections_of
+from tests.inference.results import finished
 from tests.inference.tiny_models import IMAGE, STEP, WordTokenizer, image_file, manifest, served
 from triptych.tasks.score import ScoreRequest
 
@@ -93,7 +94,7 @@ def test_a_captioner_scores_texts_of_images() -> None:
 
 def answer(log_probs: tuple[float, ...]) -> Outcome:
     ids = tuple(range(3, 3 + len(log_probs)))
-    return Generated((ids,), (-99.0,), log_probs=(log_probs,), top=((),))
+    return finished((ids,), (-99.0,), log_probs=(log_probs,), top=((),))
 
 
 def test_scores_are_sums_and_failures_stay_in_their_place() -> None:

@@ -13,7 +13,7 @@ from inference.tasks.generate import TASK
 from inference.tasks.generation.continuation import ContinuationPlan
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Generated
+from tests.inference.results import finished
 from tests.inference.tiny_models import WordTokenizer, manifest, served
 from triptych.operation import operation
 from triptych.tasks.chat import ChatRequest
@@ -66,7 +66,7 @@ def test_the_few_shot_layout_allows_its_space_and_has_no_stop(model: LoadedModel
 def test_outputs_say_whether_they_are_complete(model: LoadedModel) -> None:
     for reason in ("stop", "length"):
         made = plan(model, regex="a+")
-        outcome = Generated(((3,),), (-1.0,), (reason,))
+        outcome = finished(((3,),), (-1.0,), (reason,))
         (item,) = made.finish([outcome]).data
         assert item.is_incomplete == (reason == "length")
         (item,) = plan(model).finish([outcome]).data

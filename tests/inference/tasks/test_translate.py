@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from inference.errors import InvalidRequest, Overloaded, TooLong, Unavailable
-from inference.tasks.shared.incremental_text import Tokens
+from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Generated
 from inference.tasks.translate import TASK, TranslatePlan
+from tests.inference.results import finished
 from tests.inference.tiny_models import WordTokenizer, manifest, served
 from triptych.tasks.translate import TranslateRequest
 
@@ -17,12 +17,12 @@ def plan(model: LoadedModel, texts: list[str], **fields: object) -> TranslatePla
     return TASK.prepare(TranslateRequest(texts=texts, **fields), (), model, LIMITS)
 
 
-def echo(call: object, hypotheses: int = 1) -> Generated:
+def echo(call: object, hypotheses: int = 1) -> Finished:
     """The source read back, worse by one with each hypothesis."""
     ids = tuple(call.inputs["source_ids"].tolist())
     scores = tuple(-0.5 - rank for rank in range(hypotheses))
     turned = [ids if rank == 0 else ids[::-1] for rank in range(hypotheses)]
-    return Generated(tuple(turned), scores, prompt_tokens=len(ids), completion_tokens=len(ids))
+    return finished(tuple(turned), scores, prompt_tokens=len(ids))
 
 
 def test_each_sentence_is_one_call(translator: LoadedModel) -> None:
@@ -78,8 +78,8 @@ def test_a_stream_is_greedy_where_beams_are_the_default(translator: LoadedModel)
         assert made.calls[0].options.num_beams == 1
         ids = tuple(made.calls[0].inputs["source_ids"].tolist())
         streaming = made.streaming()
-        streaming.add(0, Tokens(ids))
-        (last,) = streaming.end(0, Generated((ids,), (-1.0,), ("stop",)))
+        streaming.add(0, TokenChunk(ids))
+        (last,) = streaming.end(0, finished((ids,), (-1.0,), ("stop",)))
         assert last.is_greedy is is_greedy
     for fields, field in (({"num_beams": 2}, "num_beams"), ({"n": 2}, "n")):
         with pytest.raises(InvalidRequest, match="cannot stream") as caught:

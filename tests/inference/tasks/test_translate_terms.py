@@ -9,12 +9,13 @@ from pydantic import ValidationError
 from inference.bundle.manifest import AlignmentSpec
 from inference.engine.codec import SOURCE_IDS
 from inference.errors import InvalidRequest, Overloaded
-from inference.tasks.shared.incremental_text import Tokens
+from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import GenerateCall, Generated, Outcome
+from inference.tasks.shared.model_calls import GenerateCall, Outcome
 from inference.tasks.translate import TASK, TranslatePlan
 from inference.tasks.translation.sentence_terms import _NAMES
+from tests.inference.results import finished
 from tests.inference.tiny_models import WordTokenizer, manifest, served
 from triptych.messages import Chunk
 from triptych.tasks.translate import MAX_TERMS, TranslateRequest
@@ -62,12 +63,12 @@ def phrases(loaded: LoadedModel, call: GenerateCall) -> list[set[str]]:
     return [{loaded.tokenizer.decode(ids) for ids in spellings} for spellings in forced]
 
 
-def answer(loaded: LoadedModel, call: GenerateCall, text: str, score: float = -0.1) -> Generated:
+def answer(loaded: LoadedModel, call: GenerateCall, text: str, score: float = -0.1) -> Finished:
     """A result whose k-th token attends to the k-th of the source."""
     ids = tuple(loaded.tokenizer.encode(text))
     weights = np.eye(len(ids), len(call.inputs[SOURCE_IDS]), dtype=np.float32)
     aligned = (weights,) if call.options.return_alignment else ()
-    return Generated((ids,), (score,), alignments=aligned)
+    return finished((ids,), (score,), alignments=aligned)
 
 
 def translated(
@@ -207,7 +208,7 @@ def test_alternatives_have_the_terms_too(aligned: LoadedModel) -> None:
     _, forced = made.calls
     ids = [tuple(aligned.tokenizer.encode(text)) for text in ("the cat", "that cat")]
     weights = np.eye(3, 3, dtype=np.float32)
-    outcome = Generated(tuple(ids), (-1.0, -2.0), alignments=(weights, weights))
+    outcome = finished(tuple(ids), (-1.0, -2.0), alignments=(weights, weights))
     bad = answer(aligned, forced, "feline", -99.0)
     (item,) = made.finish([outcome, bad]).data
     assert [one.text for one in item.alternatives] == ["the feline", "that feline"]
@@ -259,9 +260,9 @@ def streamed(made: TranslatePlan, loaded: LoadedModel, outcomes: dict[int, Outco
         if streaming.is_whole(call):
             chunks += streaming.settle(call, outcome)
             continue
-        assert isinstance(outcome, Generated)
-        for token in outcome.sequences[0]:
-            chunks += streaming.add(call, Tokens((token,)))
+        assert isinstance(outcome, Finished)
+        for token in outcome.best.token_ids:
+            chunks += streaming.add(call, TokenChunk((token,)))
         chunks += streaming.end(call, outcome)
     if streaming.failure:
         raise streaming.failure

@@ -22,17 +22,11 @@ from inference.engine.codec import (
     Arrays,
 )
 from inference.engine.engine_core import decode
-from inference.engine.search.request import (
-    Cancelled,
-    EngineRequest,
-    Failed,
-    Finished,
-    Hypothesis,
-    TokenChunk,
-)
+from inference.engine.search.request import Cancelled, EngineRequest, Failed
 from inference.engine.sequence import SequenceState
 from inference.errors import InvalidRequest
 from inference.generation import Generation
+from inference.sequences import Finished, Hypothesis, TokenChunk
 from serving.backends.autoregressive.response_sender import ResponseSender
 from serving.liveness.engine_stats import EngineStats
 from serving.triton import TritonServer, TritonSettings

@@ -17,9 +17,9 @@ from fastapi import FastAPI
 from inference.bundle.manifest import Limits, Manifest, Role
 from inference.errors import ServingError, Unavailable
 from inference.generation import Generation
-from inference.tasks.shared.incremental_text import Tokens
+from inference.sequences import Finished, TokenChunk
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Array, GenerateCall, Generated, InferCall, Outputs
+from inference.tasks.shared.model_calls import Array, GenerateCall, InferCall, Outputs
 from serving.gateway.observability.metrics import Metrics
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.health import Readiness
@@ -27,6 +27,7 @@ from serving.gateway.requests.service import Service
 from serving.gateway.server.app import create_app
 from serving.process_pool.process import Process, Slot, WorkLimits
 from serving.settings.gateway_settings import GatewaySettings
+from tests.inference.results import finished
 from tests.inference.text_models import (
     cross_encoder,
     image_classifier,
@@ -67,27 +68,25 @@ class FakeInference:
         self.most_running = 0
         self.is_closed = False
 
-    async def generate(self, call: GenerateCall, timeout_s: float) -> Generated:
+    async def generate(self, call: GenerateCall, timeout_s: float) -> Finished:
         async with self._work(call):
             pass
         return self._generated(call)
 
     async def stream(
         self, call: GenerateCall, timeout_s: float
-    ) -> AsyncGenerator[Tokens | Generated, None]:
+    ) -> AsyncGenerator[TokenChunk | Finished, None]:
         async with self._work(call):
             whole = self._generated(call)
-            for place in range(len(whole.sequences[0])):
+            for place in range(len(whole.best.token_ids)):
                 if place in self.breaks:
                     raise self.breaks[place]
                 if self.steps is not None:
                     await self.steps.acquire()
-                one = slice(place, place + 1)
-                log_probs, top = whole.log_probs or ((),), whole.top or ((),)
-                yield Tokens(whole.sequences[0], log_probs[0], top[0])[one]
+                yield whole.best.tokens[place : place + 1]
             yield whole
 
-    def _generated(self, call: GenerateCall) -> Generated:
+    def _generated(self, call: GenerateCall) -> Finished:
         ids = call.inputs.get("source_ids")
         if ids is None and "pixels" not in call.inputs:
             ids = call.inputs["prompt_ids"]
@@ -96,12 +95,11 @@ class FakeInference:
         scores = tuple(-0.5 - rank for rank in range(count))
         wanted = call.options.top_log_probs
         best = ((4, -0.25), (5, -1.5))[: wanted or 0]
-        return Generated(
+        return finished(
             (sequence,) * count,
             scores,
             ("stop",) * count,
             call.prompt_tokens,
-            2,
             log_probs=() if wanted is None else ((-0.25,) * len(sequence),) * count,
             top=() if wanted is None else ((best,) * len(sequence),) * count,
             alignments=(self._alignment(call, len(sequence)),) * count

@@ -28,7 +28,7 @@ async def test_translation_has_the_common_envelope(gateway: Gateway) -> None:
         (0, "uno dos. tres\n\ncuatro"),
         (1, "cinco"),
     ]
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (9, 8)
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (9, 9)
     assert "error" not in response.json()["data"][0]
 
 

@@ -10,9 +10,10 @@ from inference.engine.runners.candidates import CandidateRequest
 from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.scheduler import Capacity
 from inference.engine.search.logits_processors import penalties
-from inference.engine.search.request import EngineRequest, Event, Finished, Hypothesis, TokenChunk
+from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.generation import Generation
+from inference.sequences import Finished, Hypothesis, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits, rank
 
 VOCABULARY = 30

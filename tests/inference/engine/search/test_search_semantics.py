@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel
 
 from inference.engine.engine_core import decode
-from inference.engine.search.request import EngineRequest, Finished
+from inference.engine.search.request import EngineRequest
 from inference.generation import Generation
+from inference.sequences import Finished
 from tests.inference.engine.fake_runner import FakeRunner, History
 
 VOCABULARY, END, PAD = 32, 0, 31

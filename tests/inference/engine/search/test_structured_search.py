@@ -15,12 +15,13 @@ from pydantic import ValidationError
 
 from inference.bundle.manifest import Bundle
 from inference.engine.engine_core import decode
-from inference.engine.search.request import EngineRequest, Hypothesis
+from inference.engine.search.request import EngineRequest
 from inference.engine.validation import RequestValidator
 from inference.errors import InvalidRequest, Overloaded
 from inference.generation import Generation, Overrides
 from inference.processing.grammars import GrammarCompiler, GrammarSource
 from inference.processing.text import FastTokenizer
+from inference.sequences import Hypothesis
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits
 from tests.inference.processing.tokenizer_files import trained
 from tests.inference.tiny_models import manifest

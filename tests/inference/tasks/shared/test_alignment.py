@@ -8,7 +8,7 @@ from inference.errors import InternalError, InvalidRequest
 from inference.tasks import caption, translate
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Generated
+from tests.inference.results import finished
 from tests.inference.tiny_models import image_file, served
 from triptych.tasks.caption import CaptionRequest
 from triptych.tasks.translate import TranslateRequest
@@ -41,8 +41,8 @@ def test_sentences_attend_to_themselves_only(aligning: LoadedModel) -> None:
     second = np.array([[0.1, 0.9]], np.float32)
     (item,) = plan.finish(
         [
-            Generated(((one, 1), (two,)), (-1.0, -2.0), alignments=(first, first)),
-            Generated(((two,),), (-1.0,), alignments=(second,)),
+            finished(((one, 1), (two,)), (-1.0, -2.0), alignments=(first, first)),
+            finished(((two,),), (-1.0,), alignments=(second,)),
         ]
     ).data
     assert item.alignment.source_tokens == ["uno", "dos.", "</s>", "tres", "</s>"]
@@ -59,7 +59,7 @@ def test_alignment_is_not_computed_unless_requested(aligning: LoadedModel) -> No
         request = TranslateRequest(texts=["uno"], return_attention=asked)
         plan = translate.TASK.prepare(request, (), aligning, LIMITS)
         assert plan.calls[0].options.return_alignment is None
-        assert plan.finish([Generated(((1,),), (0.0,))]).data[0].alignment is None
+        assert plan.finish([finished(((1,),), (0.0,))]).data[0].alignment is None
 
 
 def test_tokens_of_a_caption_attend_to_patches(attending: LoadedModel) -> None:
@@ -67,7 +67,7 @@ def test_tokens_of_a_caption_attend_to_patches(attending: LoadedModel) -> None:
     plan = caption.TASK.prepare(request, [image_file("red")], attending, LIMITS)
     (word,) = attending.tokenizer.encode("dot", add_special_tokens=False)
     weights = np.arange(14, dtype=np.float32).reshape(2, 7) / 10  # the first stands before the grid
-    (item,) = plan.finish([Generated(((word, 1),), (-1.0,), alignments=(weights,))]).data
+    (item,) = plan.finish([finished(((word, 1),), (-1.0,), alignments=(weights,))]).data
     assert item.attention.tokens == ["dot", "</s>"]
     assert item.attention.grid == [2, 3]
     assert item.attention.weights[0] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
@@ -111,4 +111,4 @@ def test_missing_alignment_is_an_internal_error(aligning: LoadedModel) -> None:
     request = TranslateRequest(texts=["uno"], return_attention=True)
     plan = translate.TASK.prepare(request, (), aligning, LIMITS)
     with pytest.raises(InternalError, match="returned no alignment"):
-        plan.finish([Generated(((1,),), (0.0,))])
+        plan.finish([finished(((1,),), (0.0,))])

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from inference.processing.detokenizer import LeadingSpace, Stripping
 from inference.processing.text import FastTokenizer
-from inference.tasks.shared.incremental_text import IncrementalText, Tokens
+from inference.sequences import TokenChunk
+from inference.tasks.shared.incremental_text import IncrementalText
 from tests.inference.processing.test_stops import cut
 from tests.inference.processing.test_text import byte_level
 
@@ -23,9 +24,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> FastTokenizer:
     return FastTokenizer(byte_level(folder), folder)
 
 
-def read(live: IncrementalText, tokens: Tokens, cuts: random.Random) -> str:
+def read(live: IncrementalText, tokens: TokenChunk, cuts: random.Random) -> str:
     text, place = "", 0
-    while place < len(tokens.ids):
+    while place < len(tokens.token_ids):
         size = cuts.randint(1, 4)
         text += live.add(tokens[place : place + size])
         place += size
@@ -36,7 +37,7 @@ def read(live: IncrementalText, tokens: Tokens, cuts: random.Random) -> str:
 def test_text_is_that_of_the_whole_sequence_cut_at_the_first_stop(
     tokenizer: FastTokenizer, ids: list[int], stops: list[str], seed: int
 ) -> None:
-    tokens = Tokens(tuple(ids), tuple(-float(n) for n in ids))
+    tokens = TokenChunk(tuple(ids), tuple(-float(n) for n in ids))
     live = IncrementalText(tokenizer, stops=stops)
     text, is_cut = cut(tokenizer.decode(ids), stops)
     assert read(live, tokens, random.Random(seed)) == text
@@ -56,7 +57,7 @@ def test_leading_space_is_removed_before_stops_are_searched(
     tokenizer: FastTokenizer, ids: list[int], stops: list[str]
 ) -> None:
     live = IncrementalText(tokenizer, stops=stops, trim=LeadingSpace())
-    text = live.add(Tokens(tuple(ids))) + live.finish()
+    text = live.add(TokenChunk(tuple(ids))) + live.finish()
     assert text == cut(tokenizer.decode(ids).removeprefix(" "), stops)[0]
 
 
@@ -65,6 +66,6 @@ def test_a_text_may_begin_with_tokens_that_were_not_generated(
     tokenizer: FastTokenizer, begun: list[int], ids: list[int]
 ) -> None:
     live = IncrementalText(tokenizer, begins_with=begun, trim=Stripping())
-    text = "".join(live.add(Tokens((number,))) for number in ids) + live.finish()
+    text = "".join(live.add(TokenChunk((number,))) for number in ids) + live.finish()
     assert text == tokenizer.decode([*begun, *ids]).strip()
     assert live.length == len(ids)

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.errors import InvalidRequest, Overloaded, ServingError, Unavailable
+from inference.sequences import TokenChunk
 from inference.tasks import caption, generate, translate
-from inference.tasks.shared.incremental_text import Tokens
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
-from inference.tasks.shared.model_calls import Generated
 from inference.tasks.shared.streaming import Streaming, merged
+from tests.inference.results import finished
 from tests.inference.tiny_models import IMAGE, WordTokenizer, image_file, manifest, served
 from triptych.messages import Chunk, TokenLogprob, Usage
 from triptych.tasks.caption import CaptionRequest
@@ -49,10 +49,10 @@ def run(
             del places[call]
         elif place < len(ids):
             size = order.randint(1, 3)
-            chunks += streaming.add(call, Tokens(ids[place : place + size]))
+            chunks += streaming.add(call, TokenChunk(ids[place : place + size]))
             places[call] += size
         else:
-            chunks += streaming.end(call, Generated((ids,), (-1.0,), ("stop",)))
+            chunks += streaming.end(call, finished((ids,), (-1.0,), ("stop",)))
             del places[call]
     return chunks
 
@@ -74,7 +74,7 @@ def test_sentences_are_sent_in_order_in_whatever_order_they_are_generated(seed: 
     streams = [tuple(call.inputs["source_ids"].tolist()) for call in plan.calls]
     order = random.Random(seed)
     chunks = run(plan.streaming(), streams, order, {})
-    whole = plan.finish([Generated((ids,), (-1.0,), ("stop",)) for ids in streams])
+    whole = plan.finish([finished((ids,), (-1.0,), ("stop",)) for ids in streams])
     assert texts_of(chunks) == {item.index: item.text for item in whole.data}
     assert texts_of(merged(chunks)) == texts_of(chunks)
     lasts = [chunk for chunk in chunks if chunk.finish_reason]
@@ -89,12 +89,12 @@ def test_sentence_is_sent_as_it_is_generated(translator: LoadedModel) -> None:
     streaming = plan.streaming()
     first, second = (tuple(call.inputs["source_ids"].tolist()) for call in plan.calls)
     told = lambda chunks: "".join(chunk.text for chunk in chunks)  # noqa: E731
-    assert told(streaming.add(0, Tokens(first[:1]))) == "uno"
-    assert told(streaming.add(1, Tokens(second[:1]))) == ""
-    assert told(streaming.add(0, Tokens(first[1:]))) == " dos."
-    assert told(streaming.end(0, Generated((first,), (0.0,), ("stop",)))) == " tres"
-    assert told(streaming.add(1, Tokens(second[1:]))) == " cuatro"
-    (last,) = streaming.end(1, Generated((second,), (0.0,), ("length",)))
+    assert told(streaming.add(0, TokenChunk(first[:1]))) == "uno"
+    assert told(streaming.add(1, TokenChunk(second[:1]))) == ""
+    assert told(streaming.add(0, TokenChunk(first[1:]))) == " dos."
+    assert told(streaming.end(0, finished((first,), (0.0,), ("stop",)))) == " tres"
+    assert told(streaming.add(1, TokenChunk(second[1:]))) == " cuatro"
+    (last,) = streaming.end(1, finished((second,), (0.0,), ("length",)))
     assert (last.text, last.finish_reason) == ("", "length")
 
 
@@ -128,17 +128,17 @@ def test_failed_text_needs_no_more_of_its_sentences(translator: LoadedModel) -> 
     plan = translation(translator, "uno. dos", "tres")
     streaming = plan.streaming()
     assert streaming.fail(0, Unavailable("down")) == []
-    bad, good = streaming.add(2, Tokens((4,)))
+    bad, good = streaming.add(2, TokenChunk((4,)))
     assert (bad.index, bad.error.type, bad.usage) == (0, "unavailable", None)
     assert good.index == 1
     assert [streaming.needs(call) for call in range(3)] == [False, False, True]
-    assert streaming.add(1, Tokens((4,))) == streaming.end(1) == []
+    assert streaming.add(1, TokenChunk((4,))) == streaming.end(1) == []
 
 
 def test_errors_of_items_precede_the_first_chunk(translator: LoadedModel) -> None:
     plan = translation(translator, "", "uno", " ")
     streaming = plan.streaming()
-    chunks = streaming.add(0, Tokens((3,)))
+    chunks = streaming.add(0, TokenChunk((3,)))
     assert [(chunk.index, chunk.error is None) for chunk in chunks] == [
         (0, False), (2, False), (1, True),
     ]  # fmt: skip
@@ -156,7 +156,7 @@ def test_a_stop_string_ends_the_stream(speaker: LoadedModel) -> None:
     plan = generate.TASK.prepare(request, (), speaker, LIMITS)
     one, two, three, four = speaker.tokenizer.encode("one two three four", add_special_tokens=False)
     streaming = plan.streaming()
-    tokens = Tokens((one, two, three, four), (-0.5, -0.25, -1.0, -2.0), (((one, -0.5),),) * 4)
+    tokens = TokenChunk((one, two, three, four), (-0.5, -0.25, -1.0, -2.0), (((one, -0.5),),) * 4)
     (chunk,) = streaming.add(0, tokens[:1])
     assert (chunk.text, [entry.token for entry in chunk.logprobs]) == ("one", ["one"])
     assert streaming.needs(0)
@@ -175,9 +175,9 @@ def test_possible_beginning_of_a_stop_string_is_held_back(speaker: LoadedModel) 
     )
     one, two = speaker.tokenizer.encode("one two", add_special_tokens=False)
     streaming = plan.streaming()
-    assert [chunk.text for chunk in streaming.add(0, Tokens((one,)))] == ["one"]
-    assert [chunk.text for chunk in streaming.add(0, Tokens((two,)))] == [" "]
-    (last,) = streaming.end(0, Generated(((one, two),), (0.0,), ("length",)))
+    assert [chunk.text for chunk in streaming.add(0, TokenChunk((one,)))] == ["one"]
+    assert [chunk.text for chunk in streaming.add(0, TokenChunk((two,)))] == [" "]
+    (last,) = streaming.end(0, finished(((one, two),), (0.0,), ("length",)))
     assert (last.text, last.finish_reason) == ("two", "length")
 
 
@@ -190,10 +190,10 @@ def test_a_caption_begins_with_its_prompt(speaker: LoadedModel) -> None:
     plan = caption.TASK.prepare(request, [image_file("red"), b"junk"], model, LIMITS)
     (word,) = model.tokenizer.encode("circle", add_special_tokens=False)
     streaming = plan.streaming()
-    bad, chunk = streaming.add(0, Tokens((word, 1)))
+    bad, chunk = streaming.add(0, TokenChunk((word, 1)))
     assert (bad.index, bad.error.type) == (1, "unsupported_image")
     assert (chunk.index, chunk.text) == (0, "a red circle")
-    (last,) = streaming.end(0, Generated(((word, 1),), (0.0,), ("stop",)))
+    (last,) = streaming.end(0, finished(((word, 1),), (0.0,), ("stop",)))
     assert last.usage == Usage(prompt_tokens=2, completion_tokens=2)
 
 

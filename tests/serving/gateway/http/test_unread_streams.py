@@ -12,8 +12,8 @@ import grpc
 import httpx
 import pytest
 
-from inference.tasks.shared.incremental_text import Tokens
-from inference.tasks.shared.model_calls import GenerateCall, Generated
+from inference.sequences import Finished, TokenChunk
+from inference.tasks.shared.model_calls import GenerateCall
 from serving.gateway.grpc.grpc_front import _written
 from serving.gateway.requests import chunk_stream
 from serving.gateway.server import run_server as server
@@ -41,13 +41,13 @@ class Endless(FakeInference):
 
     async def stream(
         self, call: GenerateCall, timeout_s: float
-    ) -> AsyncGenerator[Tokens | Generated, None]:
+    ) -> AsyncGenerator[TokenChunk | Finished, None]:
         async with self._work(call):
             letter = int(call.inputs["source_ids"][1])  # behind the start token
             while True:
                 self.sent += 1
                 await asyncio.sleep(0.001)
-                yield Tokens((letter,) * 200, (), ())
+                yield TokenChunk((letter,) * 200, (), ())
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from inference.errors import (
     Unavailable,
 )
 from inference.generation import Overrides
-from inference.tasks.shared.incremental_text import Tokens
+from inference.sequences import Hypothesis, TokenChunk
 from inference.tasks.shared.model_calls import GenerateCall, InferCall
 from serving.gateway.triton_client.inference import TritonInference
 from serving.gateway.triton_client.stream_pool import MAX_SEQUENCES
@@ -157,11 +157,12 @@ def told(*answers: service_pb2.ModelInferResponse) -> list[service_pb2.ModelStre
 async def test_sequence_is_collected(triton) -> None:
     fake, inference = triton
     fake.stream = told(response(token_ids=np.array([7])), LAST)
-    generated = await inference.generate(SEQUENCE, 2.0)
-    assert generated.sequences == ((7, 8, 1), (9, 1))
-    assert generated.scores == (-0.5, -1.25)
-    assert generated.finish_reasons == ("stop", "length")
-    assert (generated.prompt_tokens, generated.completion_tokens) == (3, 5)
+    found = await inference.generate(SEQUENCE, 2.0)
+    assert found.hypotheses == (
+        Hypothesis((7, 8, 1), -0.5, "stop"),
+        Hypothesis((9, 1), -1.25, "length"),
+    )
+    assert (found.prompt_tokens, found.generated_tokens) == (3, 5)
     (request,) = fake.requests
     assert (request.model_name, request.model_version) == ("m", "3")
     sent = tensors(request)
@@ -311,7 +312,7 @@ async def test_broken_stream_fails_its_sequences(triton) -> None:
         await asyncio.wait(running)
     assert [type(work.exception()) for work in running] == [Unavailable] * 3
     fake.refusal, fake.stream = None, told(LAST)
-    assert (await inference.generate(SEQUENCE, 5.0)).sequences
+    assert (await inference.generate(SEQUENCE, 5.0)).hypotheses
 
 
 async def test_stream_to_a_dead_process_is_cancelled_after_a_timeout(triton, monkeypatch) -> None:
@@ -342,8 +343,10 @@ async def test_tokens_are_streamed_as_they_arrive(triton) -> None:
         ),
     )
     *pieces, whole = [event async for event in inference.stream(GREEDY, 2.0)]
-    assert pieces == [Tokens((7,)), Tokens((8, 9)), Tokens((1,))]
-    assert (whole.sequences, whole.finish_reasons) == (((7, 8, 9, 1),), ("stop",))
+    assert pieces == [TokenChunk((7,)), TokenChunk((8, 9)), TokenChunk((1,))]
+    assert [(one.token_ids, one.finish_reason) for one in whole.hypotheses] == [
+        ((7, 8, 9, 1), "stop")
+    ]
     _, _, raw = tensors(fake.requests[0])["options"]
     sent = Overrides.model_validate_json(raw[4:])
     assert (sent.stream, sent.deadline_ms) == (True, 2000)
@@ -370,10 +373,10 @@ async def test_log_probabilities_accompany_their_tokens(triton) -> None:
         ),
     )
     first, second, whole = [event async for event in inference.stream(GREEDY, 2.0)]
-    assert first == Tokens((7, 8), (-0.5, -0.25), (((7, -0.5), (9, -1.0)), ((8, -0.25),)))
-    assert second == Tokens((1,), (-2.0,), (((1, -2.0), (4, -4.0)),))
-    assert whole.log_probs == ((-0.5, -0.25, -2.0),)
-    assert whole.top == (first.top + second.top,)
+    assert first == TokenChunk((7, 8), (-0.5, -0.25), (((7, -0.5), (9, -1.0)), ((8, -0.25),)))
+    assert second == TokenChunk((1,), (-2.0,), (((1, -2.0), (4, -4.0)),))
+    assert whole.best.log_probs == (-0.5, -0.25, -2.0)
+    assert whole.best.top == first.top + second.top
 
 
 async def test_every_hypothesis_has_its_own_length(triton) -> None:
@@ -388,9 +391,10 @@ async def test_every_hypothesis_has_its_own_length(triton) -> None:
     answer.MergeFrom(extra)
     fake.stream = told(answer)
     whole = await inference.generate(SEQUENCE, 2.0)
-    assert whole.log_probs == ((-0.5, -0.5, -0.5), (-1.0, -1.0))
-    assert whole.top == (((), (), ()), ((), ()))
-    np.testing.assert_array_equal(whole.alignments[1], [[6, 7], [8, 9]])
+    first, second = whole.hypotheses
+    assert (first.log_probs, second.log_probs) == ((-0.5, -0.5, -0.5), (-1.0, -1.0))
+    assert (first.top, second.top) == (((), (), ()), ((), ()))
+    np.testing.assert_array_equal(second.alignment, [[6, 7], [8, 9]])
 
 
 async def test_closed_reader_aborts_its_sequence(triton) -> None:
@@ -399,7 +403,7 @@ async def test_closed_reader_aborts_its_sequence(triton) -> None:
     fake.stream = told(response(token_ids=np.array([7])))
     async with asyncio.timeout(5):
         async with aclosing(inference.stream(GREEDY, 30.0)) as stream:
-            assert await anext(stream) == Tokens((7,))
+            assert await anext(stream) == TokenChunk((7,))
         await fake.left.wait()
     assert not inference._restarts._running["m"]
 
@@ -430,7 +434,7 @@ async def test_broken_stream_keeps_the_tokens_sent(triton) -> None:
         service_pb2.ModelStreamInferResponse(error_message="unavailable: the engine stopped"),
     ]
     stream = inference.stream(GREEDY, 2.0)
-    assert await anext(stream) == Tokens((7,))
+    assert await anext(stream) == TokenChunk((7,))
     with pytest.raises(Unavailable, match="the engine stopped"):
         await anext(stream)
 
@@ -442,7 +446,7 @@ async def test_stream_of_a_replaced_process_fails(triton, monkeypatch) -> None:
     fake.stream = told(response(token_ids=np.array([7])))
     stream = inference.stream(GREEDY, 30.0)
     async with asyncio.timeout(5):
-        assert await anext(stream) == Tokens((7,))
+        assert await anext(stream) == TokenChunk((7,))
         await fake.looked_at.wait()
         fake.incarnation = "1"
         with pytest.raises(Unavailable, match="was restarted"):

@@ -19,10 +19,11 @@ from inference.engine.runners.ort.bound_graph import BoundGraph
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Event, Failed, Finished, TokenChunk
+from inference.engine.search.request import EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
 from inference.errors import InternalError, Overloaded
 from inference.generation import Generation
+from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.host_device import HostDevice
 from tests.inference.engine.runners.ort.test_devices import BUILDERS, requests, tokens
 from tests.inference.engine.toy_bundles import (

@@ -20,9 +20,10 @@ from inference.engine.runners.ort.logits_graphs import CellEditor
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.ort.sessions import session_options
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Finished
+from inference.engine.search.request import EngineRequest
 from inference.errors import BundleError, SetupError
 from inference.generation import Generation
+from inference.sequences import Finished
 from tests.inference.engine.host_device import HostDevice
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,

@@ -19,11 +19,12 @@ from inference.engine.runners.ort.sessions import session_options
 from inference.engine.runners.ort.topk_graph import TopK
 from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
-from inference.engine.search.request import EngineRequest, Event, Finished
+from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.engine.state.memory_model import Extent
 from inference.errors import BundleError
 from inference.generation import Generation
+from inference.sequences import Finished
 from tests.inference.engine.fake_runner import FakeRunner
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,

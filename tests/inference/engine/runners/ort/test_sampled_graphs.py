@@ -13,9 +13,10 @@ from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from inference.engine.search import truncation
-from inference.engine.search.request import EngineRequest, Event, Finished, TokenChunk
+from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.generation import Generation
+from inference.sequences import Finished, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner
 from tests.inference.engine.toy_bundles import (
     VOCABULARY,
