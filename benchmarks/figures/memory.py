@@ -17,7 +17,7 @@ from benchmarks.figures.figure import Facts, Figure, percent
 from export.catalog.entries import listed
 from export.layers.attention import CachedAttention
 from export.registry import architecture
-from inference.engine.state.memory_model import Footprint
+from inference.engine.state.memory_model import MemoryModel
 
 NAMES = (
     "openai-community/gpt2",
@@ -90,7 +90,7 @@ def _cache(values: object) -> Cache:
         states = declared.graphs(network, None).states
     layers = [part for part in network.modules() if isinstance(part, CachedAttention)]
     first = layers[0].heads
-    footprint = Footprint.of(states)
+    footprint = MemoryModel.of(states)
     windows = tuple(layer.heads.window for layer in layers)
     return Cache(first.count, first.groups, footprint.position, windows)
 

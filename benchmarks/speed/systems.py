@@ -20,7 +20,7 @@ from benchmarks.speed.checkpoints import bundle, checkpoint, ctranslate2_folder
 from benchmarks.speed.work import Clock, Item, Timing, Work
 
 
-class Decoder(Protocol):
+class EngineCore(Protocol):
     """One system with one model."""
 
     def run(self, work: Work) -> Timing:
@@ -43,7 +43,7 @@ class Triptych:
         self._engine = Engine(OrtRunner(found, threads), RequestValidator(found.manifest), capacity)
 
     def run(self, work: Work) -> Timing:
-        """See `Decoder.run`."""
+        """See `EngineCore.run`."""
         from inference.engine.engine_core import final_result
         from inference.sequences import TokenChunk
 
@@ -109,7 +109,7 @@ class CTranslate2:
             self._generator = ctranslate2.Generator(folder, **options)
 
     def run(self, work: Work) -> Timing:
-        """See `Decoder.run`."""
+        """See `EngineCore.run`."""
         timing = Timing()
         started_s = time.perf_counter()
         clock = Clock(len(work.items), started_s)
@@ -163,7 +163,7 @@ class Transformers:
         self._model = kind.from_pretrained(folder, dtype=torch.float32).eval()
 
     def run(self, work: Work) -> Timing:
-        """See `Decoder.run`."""
+        """See `EngineCore.run`."""
         import torch
         from transformers import StoppingCriteria, StoppingCriteriaList
 
@@ -222,7 +222,7 @@ RUNTIMES = {"triptych": Triptych, "ctranslate2": CTranslate2, "transformers": Tr
 def load(system: System, model: str, cache: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """What runs the work of one system with one model, for the harness's worker."""
     runtime = RUNTIMES[system.runtime]
-    decoder: Decoder = runtime(model, system.precision, cache, system.threads)
+    decoder: EngineCore = runtime(model, system.precision, cache, system.threads)
     return lambda work: asdict(decoder.run(Work.from_json(work)))
 
 

@@ -21,7 +21,7 @@ from export.parity.torch_runner import TorchRunner
 from inference.bundle.manifest import Manifest
 from inference.engine.runners.candidates import CandidateRequest, Candidates
 from inference.engine.runners.protocol import Group, Prompt, Runner
-from inference.engine.state.memory_model import Extent
+from inference.engine.state.memory_model import BufferShape
 
 MULTIPLE = 4
 """Of PyTorch's own distance from float64 that a log-probability may have."""
@@ -100,7 +100,7 @@ class _LockstepGroup:
         for group in self._groups:
             group.retire(slot)
 
-    def reserve(self, reservation: Extent, expected_sequences: int) -> None:
+    def reserve(self, reservation: BufferShape, expected_sequences: int) -> None:
         for group in self._groups:
             group.reserve(reservation, expected_sequences)
 

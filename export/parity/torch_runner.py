@@ -25,7 +25,7 @@ from inference.engine.runners.candidates import (
 )
 from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.runners.protocol import Group, Prefill, Prompt
-from inference.engine.state.memory_model import Extent, Footprint
+from inference.engine.state.memory_model import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block
 from inference.errors import InvalidRequest
 
@@ -47,7 +47,7 @@ class TorchRunner:
         self._is_exact = is_exact
         self._image_positions = manifest.images.positions if manifest.images else 0
         self.vocabulary_size = manifest.vocabulary_size
-        self.footprint = Footprint()
+        self.footprint = MemoryModel()
         self.spare_bytes = 0
         self.free_bytes: int | None = None
         self.supports_deferred_admission = False
@@ -138,7 +138,7 @@ class TorchGroup:
         """Not counted."""
         return 0
 
-    def reserve(self, reservation: Extent, expected_sequences: int) -> None:
+    def reserve(self, reservation: BufferShape, expected_sequences: int) -> None:
         """Allocates nothing ahead."""
 
     def admit_deferred(self, prompts: Sequence[Prompt]) -> None:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import deque
 
-from inference.engine.engine_core import Decoder, final_result
+from inference.engine.engine_core import EngineCore, final_result
 from inference.engine.metrics import EngineMetrics
 from inference.engine.runners.protocol import Runner
 from inference.engine.running_batch import decoding_error
@@ -42,7 +42,7 @@ class Engine:
         self._runner = runner
         self._validator = validator
         self._capacity = capacity or Capacity()
-        self._decoder = Decoder(runner, self._capacity)
+        self._decoder = EngineCore(runner, self._capacity)
         self._inbox: deque[SequenceState] = deque()
         self._rest_after_s = trim_after_s
         self._is_closed = False

@@ -25,7 +25,7 @@ from inference.sequences import Finished, TokenChunk
 log = logging.getLogger(__name__)
 
 
-class Decoder:
+class EngineCore:
     """All sequences of one model. Not thread-safe: one thread calls it."""
 
     def __init__(
@@ -233,7 +233,7 @@ def decode(
     Raises:
         Exception: the error of the first request that failed.
     """
-    decoder = Decoder(runner, capacity or Capacity())
+    decoder = EngineCore(runner, capacity or Capacity())
     outcomes: list[list[Event]] = []
     for request in requests:
         outcomes.append([])

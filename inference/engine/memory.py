@@ -5,7 +5,7 @@ from __future__ import annotations
 from inference.bundle.manifest import Manifest
 from inference.engine.runners.protocol import Runner
 from inference.engine.scheduler import Capacity
-from inference.engine.state.memory_model import Extent
+from inference.engine.state.memory_model import BufferShape
 from inference.errors import BundleError
 
 _MEBIBYTE = 1 << 20
@@ -45,6 +45,6 @@ def _needed(runner: Runner, manifest: Manifest, capacity: Capacity, rows: int) -
     states = capacity.state_bytes
     if limits.max_total_tokens is not None:
         source = limits.max_input_tokens or 0
-        extent = Extent.holding(rows, limits.max_total_tokens, source)
+        extent = BufferShape.holding(rows, limits.max_total_tokens, source)
         states = min(states, runner.footprint.bytes(1, extent))
     return states + prefixes + scores

@@ -15,7 +15,7 @@ from inference.engine.search.protocol import StepResult
 from inference.engine.search.ranking import SearchInput, search_inputs
 from inference.engine.search.request import Failed
 from inference.engine.sequence import Align, SequenceState
-from inference.engine.state.memory_model import Extent
+from inference.engine.state.memory_model import BufferShape
 from inference.engine.state.prefix_cache import Block, PrefixCache
 from inference.errors import InternalError, Overloaded, ServingError
 
@@ -55,7 +55,7 @@ class RunningBatch:
         self.group = group
         self.sequences: list[SequenceState] = []
         self.prefilling: list[PrefillingSequence] = []
-        self.reservation = Extent()
+        self.reservation = BufferShape()
         self._align = align
         self._prefixes = prefixes
         self._defers_prefill = defers_prefill and group.width == 1
@@ -83,7 +83,7 @@ class RunningBatch:
             if self.sequences[slot].finish_if_due(now_s):
                 self._retire(slot)
 
-    def needs(self, joining: Sequence[SequenceState] = ()) -> Extent:
+    def needs(self, joining: Sequence[SequenceState] = ()) -> BufferShape:
         """The smallest sizes that hold members and newcomers at their maximal lengths."""
         return longest([*self.members, *joining])
 
@@ -156,7 +156,7 @@ class RunningBatch:
         """What every sequence follows at each of several steps in one call, if that is possible."""
         if not self._greedy_steps:
             return None
-        rules = {sequence.rule_of_steps(self._greedy_steps) for sequence in self.sequences}
+        rules = {sequence.multi_step_rule(self._greedy_steps) for sequence in self.sequences}
         return rules.pop() if len(rules) == 1 else None
 
     def _step_greedily(self, rule: GreedyRule) -> None:
@@ -234,10 +234,10 @@ class RunningBatch:
         self.sequences.pop()
 
 
-def longest(sequences: Sequence[SequenceState]) -> Extent:
+def longest(sequences: Sequence[SequenceState]) -> BufferShape:
     """The smallest sizes that hold these sequences at their maximal lengths."""
     requests = [sequence.request for sequence in sequences]
-    return Extent.holding(
+    return BufferShape.holding(
         len(requests),
         max((request.final_length for request in requests), default=0),
         max((request.source_length for request in requests), default=0),

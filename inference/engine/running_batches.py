@@ -14,7 +14,7 @@ from inference.engine.running_batch import RunningBatch, longest
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest
 from inference.engine.sequence import SequenceState
-from inference.engine.state.memory_model import Extent
+from inference.engine.state.memory_model import BufferShape
 from inference.engine.state.prefix_cache import Block, PrefixCache
 from inference.errors import InvalidRequest, TooLong
 
@@ -60,7 +60,7 @@ class RunningBatches:
                 f"{self._capacity.rows}: ask for fewer",
                 field="best_of" if request.rules.do_sample else "num_beams",
             )
-        extent = Extent.holding(1, request.final_length, request.source_length)
+        extent = BufferShape.holding(1, request.final_length, request.source_length)
         needed = self._footprint.bytes(request.rules.rows, extent)
         needed += self._prefill_bytes(request)
         if needed > self._capacity.state_bytes:
@@ -143,7 +143,7 @@ class RunningBatches:
         extents[width] = running.reservation.covering(running.needs(joining))
         return self._bytes(extents, joining)
 
-    def _bytes(self, extents: dict[int, Extent], joining: Sequence[SequenceState]) -> int:
+    def _bytes(self, extents: dict[int, BufferShape], joining: Sequence[SequenceState]) -> int:
         total = sum(self._footprint.bytes(width, extent) for width, extent in extents.items())
         prefilling = [each.sequence for running in self for each in running.prefilling]
         if len(joining) == 1:
@@ -154,5 +154,5 @@ class RunningBatches:
         """Bytes of a chunked prefill's own arenas, beside its slot."""
         if not self._runner.takes_chunks:
             return 0
-        extent = Extent.holding(1, len(request.decoder_ids), request.source_length)
+        extent = BufferShape.holding(1, len(request.decoder_ids), request.source_length)
         return self._footprint.bytes(1, extent)

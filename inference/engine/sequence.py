@@ -18,7 +18,7 @@ from inference.engine.search.protocol import Search, StepResult
 from inference.engine.search.ranking import Beams, SearchInput
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed, Listener
 from inference.engine.search.sampling import SampleSearch
-from inference.engine.search.scoring import GivenTokens
+from inference.engine.search.scoring import ForcedDecoding
 from inference.errors import DeadlineExceeded, InvalidRequest
 from inference.sequences import Finished, Hypothesis, TokenChunk
 
@@ -110,15 +110,15 @@ class SequenceState:
             self.emit(TokenChunk((advance.token_ids[0],), *records))
         return advance
 
-    def rule_of_steps(self, count: int) -> GreedyRule | None:
+    def multi_step_rule(self, count: int) -> GreedyRule | None:
         """What every one of the next steps follows if they are greedy; None where they are not."""
         search = self._search
-        return search.rule_of_steps(count) if isinstance(search, GreedySearch) else None
+        return search.multi_step_rule(count) if isinstance(search, GreedySearch) else None
 
     def take(self, token_ids: Sequence[int], log_probs: NDArray[np.float32], align: Align) -> bool:
         """Takes tokens chosen by several steps and emits events; whether the sequence runs on.
 
-        Requires `rule_of_steps`. Tokens behind one that ends the sequence are dropped.
+        Requires `multi_step_rule`. Tokens behind one that ends the sequence are dropped.
         """
         assert isinstance(self._search, GreedySearch)
         try:
@@ -166,7 +166,7 @@ class SequenceState:
 
 def _search(request: EngineRequest) -> Search:
     if request.rules.given_ids:
-        return GivenTokens(request)
+        return ForcedDecoding(request)
     if request.rules.force_words_ids:
         return ConstrainedBeamSearch(request)
     if request.rules.num_beams > 1:

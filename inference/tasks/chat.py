@@ -24,7 +24,7 @@ from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
-from inference.tasks.shared.served_task import Section, ServedTask
+from inference.tasks.shared.served_task import ServedTask, TaskConfig
 from triptych.tasks import chat as declared
 from triptych.tasks.chat import ChatRequest, ChatResponse
 
@@ -37,7 +37,7 @@ _TEMPLATE_SIZE = 8192
 checkpoint's choice, so that it never runs on the event loop."""
 
 
-class ChatSection(Section):
+class ChatSection(TaskConfig):
     """The checkpoint's chat template."""
 
     template: str

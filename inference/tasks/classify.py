@@ -21,7 +21,7 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import IMAGE_RECIPE, SPANS, labelled, scores
 from inference.tasks.shared.rows import Row, image_rows
-from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from inference.tasks.shared.text_rows import TextRows
 from triptych.messages import Usage
 from triptych.tasks import classify as declared
@@ -37,7 +37,7 @@ _TEXT_SCORES = scores(takes=Role.TOKENS, shape="(B, C)") & SPANS
 _IMAGE_SCORES = scores(takes=Role.PIXELS, shape="(B, C)") & IMAGE_RECIPE
 
 
-class ClassifySection(Section):
+class ClassifySection(TaskConfig):
     """The labels, and how logits become their scores."""
 
     labels: tuple[str, ...] = Field(min_length=1)

@@ -21,7 +21,7 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
 from inference.tasks.shared.rows import Row
-from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from triptych.messages import Usage
 from triptych.tasks import embed as declared
 from triptych.tasks.embed import Embedding, EmbedRequest, EmbedResponse
@@ -30,7 +30,7 @@ Read = Callable[[Sequence[Outcome]], Embedded]
 """One item's embedding, out of the outcomes of the plan's calls."""
 
 
-class EmbedSection(Section):
+class EmbedSection(TaskConfig):
     """Length and prompts; all fields have defaults, because the task is implied."""
 
     is_normalized: bool = True

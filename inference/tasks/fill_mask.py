@@ -20,7 +20,7 @@ from inference.tasks.shared.loaded_model import CHARACTERS_PER_TOKEN, LoadedMode
 from inference.tasks.shared.model_calls import Array, Call, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, part
 from inference.tasks.shared.rows import Row
-from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from inference.tasks.shared.text_rows import TextRows
 from triptych.messages import Usage
 from triptych.tasks import fill_mask as declared
@@ -37,7 +37,7 @@ MAX_CANDIDATES = 2000
 """Of one request: masks times tokens for each, because each is returned with the whole text."""
 
 
-class FillMaskSection(Section):
+class FillMaskSection(TaskConfig):
     """The token that stands for a missing one."""
 
     mask_token: str

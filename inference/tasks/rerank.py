@@ -19,7 +19,7 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, scores
 from inference.tasks.shared.rows import Row
-from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from inference.tasks.shared.text_rows import TextRows
 from triptych.messages import Usage
 from triptych.tasks import rerank as declared
@@ -37,7 +37,7 @@ _PAIR_SIZE = 32
 """Work for one pair of no length, in characters."""
 
 
-class RerankSection(Section):
+class RerankSection(TaskConfig):
     """How the one logit of a pair becomes its score."""
 
     activation: Literal["sigmoid", "none"]

@@ -16,14 +16,14 @@ from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
 from inference.tasks.shared.needs import GENERATOR, ONE_LANGUAGE, TOKENIZER
-from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from triptych.messages import TokenLogprob, TopToken
 from triptych.task import IMAGES
 from triptych.tasks import score as declared
 from triptych.tasks.score import Score, ScoreRequest, ScoreResponse
 
 
-class ScoreSection(Section):
+class ScoreSection(TaskConfig):
     """The task needs no data of the model."""
 
 

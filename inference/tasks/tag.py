@@ -27,14 +27,14 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import SPANS, labelled, scores
 from inference.tasks.shared.rows import Row
-from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from inference.tasks.shared.text_rows import TextRows
 from triptych.messages import Usage
 from triptych.tasks import tag as declared
 from triptych.tasks.tag import TaggedToken, TagRequest, TagResponse, Tags
 
 
-class TagSection(Section):
+class TagSection(TaskConfig):
     """The labels."""
 
     labels: tuple[str, ...] = Field(min_length=1)

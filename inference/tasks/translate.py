@@ -24,7 +24,7 @@ from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome, Outcomes
 from inference.tasks.shared.needs import GENERATOR, TOKENIZER
-from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from inference.tasks.shared.streaming import (
     AnySegment,
     Segment,
@@ -34,15 +34,15 @@ from inference.tasks.shared.streaming import (
     check_stream,
 )
 from inference.tasks.translation.glossary_calls import (
-    TermedCalls,
-    TermedResult,
+    GlossaryCalls,
+    GlossaryResult,
     aligns,
     plain_result,
     with_terms,
 )
 from inference.tasks.translation.languages import (
-    Direction,
-    Directions,
+    LanguageEncoding,
+    LanguagePairs,
     LanguageTokens,
     directions_of,
     prefix_direction,
@@ -63,7 +63,7 @@ from triptych.tasks import translate as declared
 from triptych.tasks.translate import Alignment, TranslateRequest, TranslateResponse, Translation
 
 
-class TranslateSection(Section):
+class TranslateSection(TaskConfig):
     """Languages of a translator."""
 
     languages: tuple[tuple[str, str], ...] = ()
@@ -98,9 +98,9 @@ class Sentence:
     """
 
     call: int
-    termed: TermedCalls | None = None
+    termed: GlossaryCalls | None = None
 
-    def result(self, outcomes: Outcomes, model: LoadedModel) -> TermedResult:
+    def result(self, outcomes: Outcomes, model: LoadedModel) -> GlossaryResult:
         """Its translations.
 
         Raises:
@@ -186,7 +186,7 @@ class TranslatePlan(Plan):
             alignment=self._alignment(text, found) if self.with_alignment else None,
         )
 
-    def _alignment(self, text: Text, found: Sequence[TermedResult]) -> Alignment:
+    def _alignment(self, text: Text, found: Sequence[GlossaryResult]) -> Alignment:
         sources = [self.calls[sentence.call].inputs[SOURCE_IDS] for sentence in text.sentences]
         pieces = self.model.tokenizer.pieces
         return Alignment(
@@ -339,7 +339,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
             "language_codes": list(section.tokens.codes) if section.tokens else [],
         }
 
-    def directions(self, model: LoadedModel) -> tuple[Directions, ...]:
+    def directions(self, model: LoadedModel) -> tuple[LanguagePairs, ...]:
         """The pairs of languages that a model declares."""
         section = self.section_of(model)
         return directions_of(section.languages, section.tokens)
@@ -348,7 +348,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         """Characters."""
         return sum(map(len, request.texts))
 
-    def _direction(self, request: TranslateRequest, model: LoadedModel) -> Direction:
+    def _direction(self, request: TranslateRequest, model: LoadedModel) -> LanguageEncoding:
         """How the request's languages reach the model.
 
         Raises:
@@ -363,7 +363,7 @@ class Translate(ServedTask[TranslateRequest, TranslateSection]):
         if section.prefixes:
             return prefix_direction(section.words, request.source, request.target, model.name)
         prefix = target_prefix(request.target, model)
-        return Direction(words=f"{prefix} " if prefix else "")
+        return LanguageEncoding(words=f"{prefix} " if prefix else "")
 
 
 def _token_error(

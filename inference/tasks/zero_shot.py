@@ -21,7 +21,7 @@ from inference.tasks.shared.loaded_model import LoadedModel, check_characters
 from inference.tasks.shared.model_calls import Call, InferCall, Outcome
 from inference.tasks.shared.needs import IMAGE_EMBEDDING, TEXT_EMBEDDING
 from inference.tasks.shared.rows import Row
-from inference.tasks.shared.served_task import Plan, Section, ServedTask
+from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
 from triptych.messages import Usage
 from triptych.tasks import zero_shot as declared
 from triptych.tasks.zero_shot import (
@@ -34,7 +34,7 @@ from triptych.tasks.zero_shot import (
 )
 
 
-class ZeroShotSection(Section):
+class ZeroShotSection(TaskConfig):
     """How cosines become scores."""
 
     logit_scale: float

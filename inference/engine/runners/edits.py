@@ -138,7 +138,7 @@ class _Read:
 
 
 @dataclass(frozen=True)
-class _Folded:
+class _EditedLogProbs:
     """Log-probabilities of a row after an edit of them.
 
     Attributes:
@@ -159,7 +159,7 @@ class _Folded:
 
 
 @dataclass(frozen=True)
-class _Fold:
+class _LogProbEdit:
     """A row whose log-probabilities are edited: its edited tokens are left out of the ranking.
 
     Attributes:
@@ -170,7 +170,7 @@ class _Fold:
     edit: Edit
     raw: Floats
 
-    def into(self, found: Candidates) -> _Folded:
+    def into(self, found: Candidates) -> _EditedLogProbs:
         """Merges the edited tokens into the row's ranking, with the scores of `transformers`.
 
         Log-probabilities of the ranking lack the edited tokens' mass: the exact normaliser is the
@@ -193,7 +193,7 @@ class _Fold:
         found.token_ids[self.row, : len(order)] = all_ids[order]
         found.log_probs[self.row] = -np.inf
         found.log_probs[self.row, : len(order)] = scores[order]
-        return _Folded(edit, edited, shift)
+        return _EditedLogProbs(edit, edited, shift)
 
 
 def _read(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_Read]:
@@ -210,7 +210,7 @@ def _read(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_Rea
     ]
 
 
-def _edit(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_Fold]:
+def _edit(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_LogProbEdit]:
     """Edits logits in place. Edits of log-probabilities need the ranking first: returned as folds.
 
     The cells of a fold get minus infinity, so that the ranking leaves them out.
@@ -225,7 +225,7 @@ def _edit(logits: Logits, row_requests: Sequence[CandidateRequest]) -> list[_Fol
         size = len(edit.token_ids)
         if edit.is_of_log_probs:
             parts = raw[start : start + len(rows) * size].reshape(len(rows), size)
-            folds += [_Fold(row, edit, part) for row, part in zip(rows, parts, strict=True)]
+            folds += [_LogProbEdit(row, edit, part) for row, part in zip(rows, parts, strict=True)]
         start += len(rows) * size
     return folds
 

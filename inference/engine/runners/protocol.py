@@ -22,7 +22,7 @@ from inference.engine.runners.candidates import (
     GreedyRule,
     GreedyTokens,
 )
-from inference.engine.state.memory_model import Extent, Footprint
+from inference.engine.state.memory_model import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block
 
 
@@ -161,7 +161,7 @@ class Group(Protocol):
         """Drops a sequence; the last slot's rows move to its slot, so that slots stay dense."""
         ...
 
-    def reserve(self, reservation: Extent, expected_sequences: int) -> None:
+    def reserve(self, reservation: BufferShape, expected_sequences: int) -> None:
         """Allows allocation ahead of need.
 
         Args:
@@ -183,7 +183,7 @@ class Runner(Protocol):
     """One model, ready to decode."""
 
     vocabulary_size: int
-    footprint: Footprint
+    footprint: MemoryModel
     """Memory that groups take."""
     supports_deferred_admission: bool
     """Whether groups of one row per sequence have `admit_deferred`."""

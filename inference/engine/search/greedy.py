@@ -72,7 +72,7 @@ class GreedySearch:
         self._constrain_next()
         return StepResult((token_id,), record=record)
 
-    def rule_of_steps(self, count: int) -> GreedyRule | None:
+    def multi_step_rule(self, count: int) -> GreedyRule | None:
         """What every one of the next steps follows; None where each must be seen.
 
         That is so where constraints depend on tokens or change within the steps, where the cap is

@@ -16,7 +16,7 @@ from inference.generation import FinishReason
 from inference.sequences import Hypothesis
 
 
-class GivenTokens:
+class ForcedDecoding:
     """One row that takes the request's `given_ids` in order and ends with the last of them.
 
     Log-probabilities are those of the model, before penalties, bias and bans.

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from inference.bundle.manifest import Growth, State
 from inference.engine.state.buffer_pool import BufferPool
-from inference.engine.state.memory_model import Extent
-from inference.engine.state.state_buffer import Arena
+from inference.engine.state.memory_model import BufferShape
+from inference.engine.state.state_buffer import StateBuffer
 
 
 class GroupState:
     """State of B sequences, `width` rows each, in slots [0, B).
 
     Args:
-        is_fixed: Arenas keep their addresses; see `Arena`.
+        is_fixed: Arenas keep their addresses; see `StateBuffer`.
 
     Attributes:
         prefix: Positions in front of the first token of each row.
@@ -39,11 +39,11 @@ class GroupState:
         self.source_lengths: list[int] = []
         held = [state for state in states if state.growth is Growth.HOLD]
         grown = [state for state in states if state.growth is not Growth.HOLD]
-        self._per_row = [Arena(state, pool, is_fixed=is_fixed) for state in grown]
-        self._held = [Arena(state, pool, is_fixed=is_fixed) for state in held]
+        self._per_row = [StateBuffer(state, pool, is_fixed=is_fixed) for state in grown]
+        self._held = [StateBuffer(state, pool, is_fixed=is_fixed) for state in held]
         self._device = pool.device
-        self._extent = Extent()
-        self.reservation = Extent()
+        self._extent = BufferShape()
+        self.reservation = BufferShape()
         self.expected_sequences = 0
         self.nbytes = 0
 
@@ -51,7 +51,7 @@ class GroupState:
         return len(self.lengths)
 
     @property
-    def layout(self) -> tuple[int, Extent]:
+    def layout(self) -> tuple[int, BufferShape]:
         """Differs whenever an address or a shape of the live entries does."""
         return len(self), self._extent
 
@@ -60,7 +60,7 @@ class GroupState:
         """Sequences that fit without a new layout."""
         return self._extent.sequences
 
-    def of(self, growth: Growth) -> list[Arena]:
+    def of(self, growth: Growth) -> list[StateBuffer]:
         """The arenas of one growth, in the manifest's order."""
         arenas = self._held if growth is Growth.HOLD else self._per_row
         return [arena for arena in arenas if arena.state.growth is growth]
@@ -72,15 +72,15 @@ class GroupState:
 
     def shrink(self) -> None:
         """Gives back what the live sequences do not need now."""
-        self.reservation = Extent()
+        self.reservation = BufferShape()
         self._resize(self._needed(len(self), 0, 0))
 
     def release(self) -> None:
         """Drops every sequence and returns all buffers to the pool, but for fixed ones."""
         self.lengths.clear()
         self.source_lengths.clear()
-        self._extent, self.nbytes = Extent(), 0
-        self.reservation, self.expected_sequences = Extent(), 0
+        self._extent, self.nbytes = BufferShape(), 0
+        self.reservation, self.expected_sequences = BufferShape(), 0
         for arena in (*self._per_row, *self._held):
             arena.release()
 
@@ -144,16 +144,16 @@ class GroupState:
         for arena in self._held:
             arena.copy(source, target, self.source_lengths[source])
 
-    def _needed(self, sequences: int, length: int, source_length: int) -> Extent:
+    def _needed(self, sequences: int, length: int, source_length: int) -> BufferShape:
         """The smallest sizes for the live sequences and the given ones."""
         longest = max((*self.lengths, length))
-        return Extent.holding(sequences, longest, max((*self.source_lengths, source_length)))
+        return BufferShape.holding(sequences, longest, max((*self.source_lengths, source_length)))
 
-    def _resize(self, extent: Extent) -> None:
+    def _resize(self, extent: BufferShape) -> None:
         """Moves all states to buffers of these sizes."""
         if extent == self._extent:
             return
-        self._extent = Extent()  # if an allocation fails, the next call lays out anew
+        self._extent = BufferShape()  # if an allocation fails, the next call lays out anew
         used, used_source = max(self.lengths, default=0), max(self.source_lengths, default=0)
         width, expected = self.width, self.expected_sequences
         for arena in self._per_row:

@@ -27,7 +27,7 @@ def bucket(length: int, smallest: int = _SMALLEST_BUCKET) -> int:
 
 
 @dataclass(frozen=True)
-class Extent:
+class BufferShape:
     """Sizes of a group's arenas.
 
     Attributes:
@@ -41,12 +41,12 @@ class Extent:
     sources: int = 0
 
     @classmethod
-    def holding(cls, sequences: int, length: int, source_length: int) -> Extent:
+    def holding(cls, sequences: int, length: int, source_length: int) -> BufferShape:
         """The smallest sizes for `sequences`, the longest of which has these lengths."""
         places = bucket(sequences, smallest=1) if sequences else 0
         return cls(places, bucket(length), bucket(source_length))
 
-    def settled(self, tight: Extent, reservation: Extent) -> Extent:
+    def settled(self, tight: BufferShape, reservation: BufferShape) -> BufferShape:
         """Sizes to use when `tight` is needed: the current ones unless far too large.
 
         Without this slack every admission and retirement would move all states. New
@@ -54,15 +54,15 @@ class Extent:
         are rarely moved.
         """
         positions = max(tight.positions, min(reservation.positions, 2 * tight.positions))
-        return Extent(
+        return BufferShape(
             _settled(self.sequences, tight.sequences, 4 * tight.sequences),
             _settled(self.positions, positions, 2 * positions, tight.positions),
             _settled(self.sources, tight.sources, 2 * tight.sources),
         )
 
-    def covering(self, other: Extent) -> Extent:
+    def covering(self, other: BufferShape) -> BufferShape:
         """The larger of each size."""
-        return Extent(
+        return BufferShape(
             max(self.sequences, other.sequences),
             max(self.positions, other.positions),
             max(self.sources, other.sources),
@@ -70,7 +70,7 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Footprint:
+class MemoryModel:
     """Bytes of a model's state.
 
     Attributes:
@@ -86,7 +86,7 @@ class Footprint:
     sequence: int = 0
 
     @classmethod
-    def of(cls, states: Iterable[State]) -> Footprint:
+    def of(cls, states: Iterable[State]) -> MemoryModel:
         """The footprint of states with these shapes and dtypes."""
         totals = {"position": 0, "row": 0, "source": 0, "sequence": 0}
         for state in states:
@@ -98,7 +98,7 @@ class Footprint:
             totals["row"] += state.prefix * cells * item_bytes(state.dtype)
         return cls(**totals)
 
-    def bytes(self, width: int, extent: Extent) -> int:
+    def bytes(self, width: int, extent: BufferShape) -> int:
         """Bytes of one group's arenas."""
         a_row = self.row + extent.positions * self.position
         a_sequence = self.sequence + extent.sources * self.source

@@ -16,7 +16,7 @@ from inference.engine.state.buffer_pool import BufferPool
 from inference.engine.state.device import DeviceTensor, EntryCopies
 
 
-class Arena:
+class StateBuffer:
     """Cells (entries, …) of one state in a device's memory.
 
     Unused cells of a HOLD state are zero: masked attention multiplies them by zero, and zero times
@@ -84,7 +84,9 @@ class Arena:
         self._allocate(0, 0)
         self._pool.release(buffer)
 
-    def copy(self, source: int, target: int, length: int, origin: Arena | None = None) -> None:
+    def copy(
+        self, source: int, target: int, length: int, origin: StateBuffer | None = None
+    ) -> None:
         """Copies the first `length` positions of an entry of `origin` to entry `target`.
 
         Args:
@@ -94,7 +96,7 @@ class Arena:
         self._zero_tail(target, target + 1, length)
 
     def copies(
-        self, pairs: Sequence[tuple[int, int]], length: int, origin: Arena | None = None
+        self, pairs: Sequence[tuple[int, int]], length: int, origin: StateBuffer | None = None
     ) -> EntryCopies:
         """Copies of the first `length` positions, for each (entry of `origin`, entry of this one).
 

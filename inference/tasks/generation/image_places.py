@@ -14,11 +14,11 @@ from inference.tasks.shared.items import unwrap
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.model_calls import Array
 from inference.tasks.shared.needs import Need
-from inference.tasks.shared.served_task import Section
+from inference.tasks.shared.served_task import TaskConfig
 from triptych.task import IMAGES
 
 
-class ImagePlaces(Section):
+class ImagePlaces(TaskConfig):
     """How a text says where its images are."""
 
     place: str
@@ -45,7 +45,7 @@ class ImagePlaces(Section):
         return written
 
 
-class WithImages(Section):
+class WithImages(TaskConfig):
     """The section of a task whose prompts may hold images."""
 
     images: ImagePlaces | None = None

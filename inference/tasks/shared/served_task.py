@@ -22,14 +22,14 @@ from triptych.task import Task
 from triptych.validation import one_line
 
 
-class Section(BaseModel):
+class TaskConfig(BaseModel):
     """Base of the manifest's sections, one a task; without fields for a task without data."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 AnyRequest = TypeVar("AnyRequest", bound=Request)
-AnySection = TypeVar("AnySection", bound=Section)
+AnySection = TypeVar("AnySection", bound=TaskConfig)
 
 
 class Plan(ABC):
@@ -71,7 +71,7 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
     """
 
     declaration: ClassVar[Task]
-    section: ClassVar[type[Section]] = Section
+    section: ClassVar[type[TaskConfig]] = TaskConfig
     is_implied: ClassVar[bool] = False
     needs: ClassVar[tuple[Need, ...]]
 
@@ -145,7 +145,7 @@ class ServedTask(ABC, Generic[AnyRequest, AnySection]):
 AnyTask: TypeAlias = ServedTask[Any, Any]
 
 
-def sections_of(manifest: Manifest, tasks: Mapping[str, AnyTask]) -> dict[str, Section]:
+def sections_of(manifest: Manifest, tasks: Mapping[str, AnyTask]) -> dict[str, TaskConfig]:
     """The tasks that a bundle serves and their sections: the manifest's, then the implied ones.
 
     Args:
@@ -173,7 +173,7 @@ def _known(manifest: Manifest, name: str, tasks: Mapping[str, AnyTask]) -> AnyTa
     return tasks[name]
 
 
-def _section(manifest: Manifest, task: AnyTask) -> Section:
+def _section(manifest: Manifest, task: AnyTask) -> TaskConfig:
     missing = [need.what for need in task.needs if not need.is_met(manifest)]
     if missing:
         raise BundleError(f"{manifest.name}: {task.name} needs {', '.join(missing)}")

@@ -20,8 +20,8 @@ from inference.tasks.shared.alignment import weights_of
 from inference.tasks.shared.items import finished_of
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, GenerateCall, Outcomes
-from inference.tasks.translation.languages import Direction
-from inference.tasks.translation.sentence_terms import TermedSentence
+from inference.tasks.translation.languages import LanguageEncoding
+from inference.tasks.translation.sentence_terms import GlossarySentence
 from inference.tasks.translation.term_placement import SourceTerm, Target, contains, placed
 
 FORCED_BEAMS = 4
@@ -36,7 +36,7 @@ _SPARE_TOKENS = 16
 
 
 @dataclass(frozen=True)
-class TermedCalls:
+class GlossaryCalls:
     """The calls of one sentence with terms.
 
     Attributes:
@@ -47,7 +47,7 @@ class TermedCalls:
         length_penalty: Of both.
     """
 
-    sentence: TermedSentence
+    sentence: GlossarySentence
     terms: tuple[SourceTerm, ...]
     plain: int | None
     forced: int | None
@@ -58,7 +58,7 @@ class TermedCalls:
         """Their numbers."""
         return tuple(call for call in (self.plain, self.forced) if call is not None)
 
-    def result(self, outcomes: Outcomes, model: LoadedModel) -> TermedResult:
+    def result(self, outcomes: Outcomes, model: LoadedModel) -> GlossaryResult:
         """The hypotheses.
 
         Raises:
@@ -81,13 +81,13 @@ class TermedCalls:
         length = len(finished.best.token_ids)
         return float(finished.best.score * length ** (self.length_penalty - 1))
 
-    def _forced(self, forced: Finished, model: LoadedModel) -> TermedResult:
+    def _forced(self, forced: Finished, model: LoadedModel) -> GlossaryResult:
         decode = model.tokenizer.decode
         texts = [self.sentence.restored(decode(one.token_ids)) for one in forced.hypotheses]
         pieces = model.tokenizer.pieces(forced.best.token_ids)
         return self._result(texts, forced, pieces, forced.best.alignment)
 
-    def _placed(self, plain: Finished, model: LoadedModel) -> TermedResult:
+    def _placed(self, plain: Finished, model: LoadedModel) -> GlossaryResult:
         targets: list[Target] = []
         for one in plain.hypotheses:
             weights = weights_of(one.alignment, rows=len(one.token_ids))
@@ -97,13 +97,13 @@ class TermedCalls:
 
     def _result(
         self, texts: list[str], found: Finished, pieces: list[str], weights: Array | None
-    ) -> TermedResult:
+    ) -> GlossaryResult:
         restored = [self.sentence.restored(piece) for piece in pieces]
-        return TermedResult(tuple(texts), found, restored, weights)
+        return GlossaryResult(tuple(texts), found, restored, weights)
 
 
 @dataclass(frozen=True)
-class TermedResult:
+class GlossaryResult:
     """Hypotheses of a sentence, best first.
 
     Attributes:
@@ -120,13 +120,13 @@ class TermedResult:
 
 
 def with_terms(
-    sentence: TermedSentence,
+    sentence: GlossarySentence,
     ids: list[int],
     options: Overrides,
-    direction: Direction,
+    direction: LanguageEncoding,
     model: LoadedModel,
     calls: list[GenerateCall],
-) -> TermedCalls:
+) -> GlossaryCalls:
     """Adds the calls of a sentence to `calls`.
 
     Args:
@@ -151,7 +151,7 @@ def with_terms(
         forced = len(calls)
         calls.append(model.generate_call(inputs, _forcing(sentence, len(ids), options, model)))
     penalty = options.length_penalty
-    return TermedCalls(
+    return GlossaryCalls(
         sentence,
         _source_terms(sentence, ids, direction, model),
         plain,
@@ -167,7 +167,7 @@ def aligns(model: LoadedModel) -> bool:
 
 
 def _forcing(
-    sentence: TermedSentence, source: int, options: Overrides, model: LoadedModel
+    sentence: GlossarySentence, source: int, options: Overrides, model: LoadedModel
 ) -> Overrides:
     """Options of the forced search; it has no more tokens than a translation may need.
 
@@ -192,7 +192,7 @@ def _forcing(
 
 
 def _source_terms(
-    sentence: TermedSentence, ids: list[int], direction: Direction, model: LoadedModel
+    sentence: GlossarySentence, ids: list[int], direction: LanguageEncoding, model: LoadedModel
 ) -> tuple[SourceTerm, ...]:
     """The terms with their source tokens, counted in the beginnings of the sentence."""
 
@@ -210,7 +210,7 @@ def _source_terms(
     return tuple(found)
 
 
-def plain_result(finished: Finished, model: LoadedModel) -> TermedResult:
+def plain_result(finished: Finished, model: LoadedModel) -> GlossaryResult:
     """That of a sentence without terms.
 
     Raises:
@@ -218,4 +218,4 @@ def plain_result(finished: Finished, model: LoadedModel) -> TermedResult:
     """
     texts = tuple(model.tokenizer.decode(one.token_ids) for one in finished.hypotheses)
     pieces = model.tokenizer.pieces(finished.best.token_ids)
-    return TermedResult(texts, finished, pieces, finished.best.alignment)
+    return GlossaryResult(texts, finished, pieces, finished.best.alignment)

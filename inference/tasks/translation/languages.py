@@ -75,7 +75,7 @@ class LanguageTokens(BaseModel):
 
 
 @dataclass(frozen=True)
-class Directions:
+class LanguagePairs:
     """The pairs of languages that a model translates: any source with any other target.
 
     A model of several pairs has one of these for each.
@@ -91,17 +91,17 @@ class Directions:
 
 def directions_of(
     pairs: Iterable[tuple[str, str]], tokens: LanguageTokens | None
-) -> tuple[Directions, ...]:
+) -> tuple[LanguagePairs, ...]:
     """What a translator declares; empty for one that declares nothing."""
     if tokens is None:
-        return tuple(Directions(frozenset((a,)), frozenset((b,))) for a, b in pairs)
+        return tuple(LanguagePairs(frozenset((a,)), frozenset((b,))) for a, b in pairs)
     shown = tokens.shown
     targets = shown.values() if tokens.target is None else (shown[tokens.target],)
-    return (Directions(frozenset(shown.values()), frozenset(targets)),)
+    return (LanguagePairs(frozenset(shown.values()), frozenset(targets)),)
 
 
 @dataclass(frozen=True)
-class Direction:
+class LanguageEncoding:
     """How the sentences of a request become sources, and what their outputs begin with."""
 
     words: str = ""
@@ -116,7 +116,7 @@ class Direction:
 
 def token_direction(
     tokens: LanguageTokens, source: str | None, target: str | None, end: int, model: str
-) -> Direction:
+) -> LanguageEncoding:
     """The direction of a model with language tokens.
 
     Args:
@@ -139,13 +139,13 @@ def token_direction(
     written = tokens.codes[tokens.resolve(target, "target", model)]
     forced = written if tokens.target is None else None
     if tokens.place == "before":
-        return Direction("", (read,), (end,), True, forced)
-    return Direction("", (), (end, read), True, forced)
+        return LanguageEncoding("", (read,), (end,), True, forced)
+    return LanguageEncoding("", (), (end, read), True, forced)
 
 
 def prefix_direction(
     prefixes: Mapping[tuple[str, str], str], source: str | None, target: str | None, model: str
-) -> Direction:
+) -> LanguageEncoding:
     """The direction of a model that reads in words what to translate into what.
 
     Args:
@@ -164,4 +164,4 @@ def prefix_direction(
         raise InvalidRequest(
             f"{model} {problem}: give source and target, one pair of {pairs}", field=missing
         )
-    return Direction(words=prefixes[fitting[0]])
+    return LanguageEncoding(words=prefixes[fitting[0]])

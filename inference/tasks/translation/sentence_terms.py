@@ -31,7 +31,7 @@ _NAMES = """
 
 
 @dataclass(frozen=True)
-class TermedSentence:
+class GlossarySentence:
     """A sentence with its terms.
 
     Attributes:
@@ -77,7 +77,7 @@ class TermSpeller:
     is_aligned: bool
     _spelled: dict[tuple[str, bool, bool], Spellings] = field(default_factory=dict)
 
-    def sentence(self, text: str, found: Sequence[FoundTerm], item: str) -> TermedSentence:
+    def sentence(self, text: str, found: Sequence[FoundTerm], item: str) -> GlossarySentence:
         """A sentence with its terms.
 
         Args:
@@ -113,7 +113,7 @@ class TermSpeller:
             )
         phrases = (self._spellings(one.rendering, one.is_copied, one.is_upper) for one in terms)
         stand_ins = tuple((name, rendering) for rendering, name in names.items())
-        return TermedSentence(made + text[place:], tuple(terms), tuple(phrases), stand_ins)
+        return GlossarySentence(made + text[place:], tuple(terms), tuple(phrases), stand_ins)
 
     def _reads(self, text: str) -> bool:
         """Whether the source vocabulary has a text, in few tokens."""

@@ -13,9 +13,9 @@ from inference.processing.sentences import Paragraph, split_sentences
 from inference.processing.terms import TermIndex, composed
 from inference.tasks.shared.limits import TaskLimits
 from inference.tasks.shared.loaded_model import LoadedModel, check_characters
-from inference.tasks.translation.languages import Direction
+from inference.tasks.translation.languages import LanguageEncoding
 from inference.tasks.translation.sentence_terms import (
-    TermedSentence,
+    GlossarySentence,
     TermSpeller,
     terms_of_each,
     without_cut_terms,
@@ -31,7 +31,7 @@ _PREFIX = re.compile(r"\s*(>>[^<\s]*<<)\s*")
 class MostTokens:
     """The length of a sentence that a model takes, read in one direction."""
 
-    direction: Direction
+    direction: LanguageEncoding
     model: LoadedModel
     limits: TaskLimits
 
@@ -72,7 +72,7 @@ def divided(
     field: str,
     limits: TaskLimits,
     most: MostTokens | None = None,
-) -> tuple[Paragraph, list[TermedSentence]]:
+) -> tuple[Paragraph, list[GlossarySentence]]:
     """The paragraph and its sentences, with their terms.
 
     Args:
@@ -100,14 +100,14 @@ def divided(
         kept = [(term.start, term.end) for term in found]
         paragraph = with_parts(paragraph, most.fits(1.0), kept, most.fits(PART), most.count(field))
     if index is None:
-        return paragraph, [TermedSentence(sentence) for sentence in paragraph.sentences]
+        return paragraph, [GlossarySentence(sentence) for sentence in paragraph.sentences]
     each = zip(paragraph.sentences, terms_of_each(paragraph, found), strict=True)
     return paragraph, [speller.sentence(sentence, terms, field) for sentence, terms in each]
 
 
 def encoded_sentences(
     sentences: Sequence[str],
-    direction: Direction,
+    direction: LanguageEncoding,
     field: str,
     model: LoadedModel,
     limits: TaskLimits,
@@ -178,9 +178,11 @@ def target_prefix(target: str | None, model: LoadedModel) -> str:
     return prefix
 
 
-def addressed(text: str, direction: Direction, model: LoadedModel) -> tuple[Direction, str]:
+def addressed(
+    text: str, direction: LanguageEncoding, model: LoadedModel
+) -> tuple[LanguageEncoding, str]:
     """(direction, rest): a `>>xx<<` at the beginning of the text is for all its sentences."""
     found = _PREFIX.match(text)
     if found and found.group(1) in target_prefixes(model):
-        return Direction(words=f"{found.group(1)} "), text[found.end() :]
+        return LanguageEncoding(words=f"{found.group(1)} "), text[found.end() :]
     return direction, text

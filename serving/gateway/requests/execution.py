@@ -36,7 +36,7 @@ from serving.gateway.observability.trace_context import TRACE
 from serving.gateway.requests.chunk_stream import ChunkStream
 from serving.gateway.requests.stop_reading import until_stopped
 from serving.gateway.requests.task_request import Answer
-from serving.gateway.triton_client.dynamic_batcher import Joiner
+from serving.gateway.triton_client.dynamic_batcher import DynamicBatcher
 from serving.gateway.triton_client.inference import Inference
 from serving.gateway.triton_client.triton_errors import NotLoaded, is_not_loaded
 from serving.process_pool.pool import ProcessPool
@@ -100,7 +100,7 @@ class Execution:
             max_sequences=settings.max_concurrent_sequences,
             counts=counts,
         )
-        self._joiner = Joiner(
+        self._joiner = DynamicBatcher(
             inference.infer,
             metrics,
             max_calls=settings.max_calls_per_model,

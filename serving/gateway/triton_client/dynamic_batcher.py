@@ -34,7 +34,7 @@ Infer = Callable[[InferCall, float], Awaitable[Outputs]]
 """Runs a call within a number of seconds."""
 
 
-class Joiner:
+class DynamicBatcher:
     """Sends stateless calls, joined where they wait. Used on one event loop.
 
     Args:

@@ -8,7 +8,7 @@ import torch
 
 from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import Decoder, decode, final_result
+from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest, Event
@@ -45,7 +45,7 @@ def staggered(
     runner: OrtRunner, requests: list[EngineRequest], capacity: Capacity
 ) -> list[Finished]:
     """Results when a request arrives every second turn."""
-    decoder = Decoder(runner, capacity)
+    decoder = EngineCore(runner, capacity)
     outcomes: list[list[Event]] = []
     for request in requests:
         outcomes.append([])

@@ -27,7 +27,7 @@ from inference.bundle.manifest import Bundle, Growth, State
 from inference.engine.engine_core import decode
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.search.request import EngineRequest
-from inference.engine.state.memory_model import Footprint
+from inference.engine.state.memory_model import MemoryModel
 from tests.export.conftest import Bundles, Twins, lowered
 from tests.export.parity.test_prompt_reading import (
     PIECES,
@@ -75,7 +75,7 @@ def reported(bundle: Bundle) -> dict[str, Any]:
 def test_cache_takes_a_quarter_of_the_bytes(name: str, bundles: Bundles, int8: Lowered) -> None:
     wide, narrow = bundles(name, "odd"), int8(name, "odd")
     assert {state.dtype for state in caches(narrow)} == {"int8"}
-    pair = [Footprint.of(bundle.manifest.states) for bundle in (wide, narrow)]
+    pair = [MemoryModel.of(bundle.manifest.states) for bundle in (wide, narrow)]
     assert pair[0].position == 4 * pair[1].position > 0
     assert pair[0].source == pair[1].source  # what is only read stays float32
     assert reported(narrow)["cache"] == "int8"

@@ -21,7 +21,7 @@ from inference.engine.runners.candidates import (
 )
 from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.runners.protocol import Prefill, Prompt
-from inference.engine.state.memory_model import Extent, Footprint
+from inference.engine.state.memory_model import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block
 from inference.errors import InvalidRequest
 
@@ -79,7 +79,7 @@ class FakePrefill:
 
     @property
     def state_bytes(self) -> int:
-        return Extent.holding(1, len(self._prompt), 0).positions
+        return BufferShape.holding(1, len(self._prompt), 0).positions
 
     def read(self, count: int) -> None:
         assert 1 <= count < self.remaining_tokens
@@ -102,13 +102,13 @@ class FakeGroup:
         self.width = width
         self.rows: list[Row | None] = []
         self._logits = logits
-        self._extent = Extent()
-        self._reservation = Extent()
+        self._extent = BufferShape()
+        self._reservation = BufferShape()
         self.expected_sequences = 0
 
     @property
     def state_bytes(self) -> int:
-        return Footprint(position=1).bytes(self.width, self._extent)
+        return MemoryModel(position=1).bytes(self.width, self._extent)
 
     def admit(
         self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
@@ -174,22 +174,22 @@ class FakeGroup:
         self.rows[slot * self.width : (slot + 1) * self.width] = last
         del self.rows[len(self.rows) - self.width :]
 
-    def reserve(self, reservation: Extent, expected_sequences: int) -> None:
+    def reserve(self, reservation: BufferShape, expected_sequences: int) -> None:
         self._reservation, self.expected_sequences = reservation, expected_sequences
 
     def release(self) -> None:
-        self._extent = Extent()
+        self._extent = BufferShape()
 
     def shrink(self) -> None:
-        self._reservation = Extent()
+        self._reservation = BufferShape()
         self._extent = self._needed()
 
     def _ensure_capacity(self) -> None:
         self._extent = self._extent.settled(self._needed(), self._reservation)
 
-    def _needed(self) -> Extent:
+    def _needed(self) -> BufferShape:
         longest = max((len(row.history) for row in self.rows if row), default=0)
-        return Extent.holding(len(self.rows) // self.width, longest, 0)
+        return BufferShape.holding(len(self.rows) // self.width, longest, 0)
 
     def _candidates(
         self, rows: Sequence[Row | None], row_requests: Sequence[CandidateRequest]
@@ -223,7 +223,7 @@ class FakeRunner:
     vocabulary_size: int
     groups: list[FakeGroup] = field(default_factory=list)
     is_closed: bool = False
-    footprint: Footprint = field(default_factory=lambda: Footprint(position=1))
+    footprint: MemoryModel = field(default_factory=lambda: MemoryModel(position=1))
     supports_deferred_admission: bool = True
     takes_chunks: bool = True
     greedy_steps: int = 0

@@ -15,7 +15,7 @@ from export.checkpoint.checkpoint import load, open_checkpoint
 from export.graphs.to_onnx import to_onnx
 from export.registry import architecture
 from inference.bundle.manifest import Bundle, Limits, Manifest, SourceInfo
-from inference.engine.engine_core import Decoder, decode, final_result
+from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
@@ -117,7 +117,7 @@ def generated(twin: Twin, request: EngineRequest) -> list[tuple[list[int], float
 
 def staggered(twin: Twin, requests: list[EngineRequest]) -> list[Finished]:
     """One request joins at each turn."""
-    decoder = Decoder(twin.ours, Capacity())
+    decoder = EngineCore(twin.ours, Capacity())
     outcomes: list[list[Event]] = [[] for _ in requests]
     waiting = [SequenceState(r, o.append) for r, o in zip(requests, outcomes, strict=True)]
     while waiting or not decoder.is_idle:

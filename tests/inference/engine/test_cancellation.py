@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from inference.engine.engine_core import Decoder
+from inference.engine.engine_core import EngineCore
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import Cancelled, EngineRequest, Event
 from inference.engine.sequence import SequenceState
@@ -26,7 +26,7 @@ class Scenario:
     def __init__(self) -> None:
         capacity = Capacity(rows=2, prefill_tokens=20, prefill_tokens_beside=4, chunk_tokens=4)
         self.runner = FakeRunner(LOGITS, 20)
-        self.decoder = Decoder(self.runner, capacity)
+        self.decoder = EngineCore(self.runner, capacity)
         self.resident, self.stays = self.add()
         self.decoder.step()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from inference.engine.engine_core import Decoder
+from inference.engine.engine_core import EngineCore
 from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.runners.protocol import Runner
@@ -48,7 +48,7 @@ class Caller:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: EngineCore,
         prompt: tuple[int, ...] = (2,),
         rules: Generation = RULES,
         source: int | None = None,
@@ -75,7 +75,7 @@ class Caller:
         return next((event for event in self.events if not isinstance(event, TokenChunk)), None)
 
 
-def finish(decoder: Decoder) -> None:
+def finish(decoder: EngineCore) -> None:
     for _ in range(500):
         if decoder.is_idle:
             return
@@ -84,7 +84,7 @@ def finish(decoder: Decoder) -> None:
 
 
 def test_streams_step_between_the_chunks_of_a_long_prompt(runner: Runner) -> None:
-    decoder = Decoder(runner, CAPACITY)
+    decoder = EngineCore(runner, CAPACITY)
     stream = Caller(decoder)
     decoder.step()
     long = Caller(decoder, prompt=(3,) * 43)
@@ -99,7 +99,7 @@ def test_streams_step_between_the_chunks_of_a_long_prompt(runner: Runner) -> Non
 
 
 def test_short_prompts_are_prefilled_beside_a_long_one(runner: Runner) -> None:
-    decoder = Decoder(runner, CAPACITY)
+    decoder = EngineCore(runner, CAPACITY)
     long = Caller(decoder, prompt=(3,) * 43)
     decoder.step()
     short = Caller(decoder)
@@ -109,7 +109,7 @@ def test_short_prompts_are_prefilled_beside_a_long_one(runner: Runner) -> None:
 
 @pytest.mark.parametrize("is_decoding", [True, False])
 def test_turn_prefills_no_more_than_its_budget(runner: Runner, is_decoding: bool) -> None:
-    decoder = Decoder(runner, CAPACITY)
+    decoder = EngineCore(runner, CAPACITY)
     if is_decoding:
         Caller(decoder)
         decoder.step()
@@ -120,7 +120,7 @@ def test_turn_prefills_no_more_than_its_budget(runner: Runner, is_decoding: bool
     assert decoder.metrics.prefill_tokens - before == (10 if is_decoding else 60)
 
 
-def queued(decoder: Decoder) -> Caller:
+def queued(decoder: EngineCore) -> Caller:
     for _ in range(16):
         Caller(decoder)
     decoder.step()
@@ -129,14 +129,14 @@ def queued(decoder: Decoder) -> Caller:
     return caller
 
 
-def reading(decoder: Decoder) -> Caller:
+def reading(decoder: EngineCore) -> Caller:
     caller = Caller(decoder, prompt=(3,) * 43)
     decoder.step()
     assert (caller.pieces, decoder.rows_in_use) == (0, 1)
     return caller
 
 
-def decoding(decoder: Decoder) -> Caller:
+def decoding(decoder: EngineCore) -> Caller:
     caller = Caller(decoder)
     decoder.step()
     assert caller.pieces == 1
@@ -145,9 +145,9 @@ def decoding(decoder: Decoder) -> Caller:
 
 @pytest.mark.parametrize("phase", [queued, reading, decoding])
 def test_cancelled_sequence_is_gone_after_one_turn(
-    runner: Runner, phase: Callable[[Decoder], Caller]
+    runner: Runner, phase: Callable[[EngineCore], Caller]
 ) -> None:
-    decoder = Decoder(runner, CAPACITY)
+    decoder = EngineCore(runner, CAPACITY)
     caller = phase(decoder)
     held = decoder.rows_in_use + decoder.waiting
     caller.sequence.cancel()
@@ -161,10 +161,10 @@ def test_cancelled_sequence_is_gone_after_one_turn(
 
 @pytest.mark.parametrize("phase", [reading, decoding])
 def test_deadline_ends_a_sequence_between_two_chunks(
-    runner: Runner, phase: Callable[[Decoder], Caller]
+    runner: Runner, phase: Callable[[EngineCore], Caller]
 ) -> None:
     now_s = 0.0
-    decoder = Decoder(runner, CAPACITY, clock=lambda: now_s)
+    decoder = EngineCore(runner, CAPACITY, clock=lambda: now_s)
     prompt = (3,) * 43 if phase is reading else (2,)
     caller = Caller(decoder, prompt, deadline_s=1.0)
     decoder.step()
@@ -177,7 +177,7 @@ def test_deadline_ends_a_sequence_between_two_chunks(
 
 
 def test_failing_group_ends_its_own_sequences_only() -> None:
-    decoder = Decoder(FakeRunner(forbidding, VOCABULARY), Capacity())
+    decoder = EngineCore(FakeRunner(forbidding, VOCABULARY), Capacity())
     wide = RULES.model_copy(update={"num_beams": 2})
     survivor = Caller(decoder, rules=wide.model_copy(update={"suppress_tokens": (FORBIDDEN,)}))
     banned = RULES.model_copy(update={"suppress_tokens": (FORBIDDEN,)})
@@ -200,7 +200,7 @@ def test_failing_group_ends_its_own_sequences_only() -> None:
 def test_prompt_that_fails_in_prefill_fails_alone(length: int) -> None:
     """Prompts prefilled whole, in one chunk and in several."""
     rules = RULES.model_copy(update={"suppress_tokens": (FORBIDDEN,)})
-    decoder = Decoder(FakeRunner(forbidding, VOCABULARY), CAPACITY)
+    decoder = EngineCore(FakeRunner(forbidding, VOCABULARY), CAPACITY)
     running = Caller(decoder, rules=rules)
     decoder.step()
     bad = Caller(decoder, prompt=(3,) * (length - 1) + (FORBIDDEN,), rules=rules)
@@ -214,12 +214,12 @@ def test_prompt_that_fails_in_prefill_fails_alone(length: int) -> None:
 def test_failed_prefill_leaves_a_real_group_unchanged(
     language: OrtRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed = Decoder(language, CAPACITY)
+    undisturbed = EngineCore(language, CAPACITY)
     alone = Caller(undisturbed)
     finish(undisturbed)
     other = Caller(undisturbed, prompt=(4, 5))
     finish(undisturbed)
-    decoder = Decoder(language, CAPACITY)
+    decoder = EngineCore(language, CAPACITY)
     running = Caller(decoder)
     decoder.step()
     bad = Caller(decoder, prompt=(3,))
@@ -233,7 +233,7 @@ def test_failed_prefill_leaves_a_real_group_unchanged(
 
 
 def test_failing_search_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), CAPACITY)
+    decoder = EngineCore(FakeRunner(LOGITS, VOCABULARY), CAPACITY)
     bad, good = Caller(decoder), Caller(decoder)
     decoder.step()
     monkeypatch.setattr(bad.sequence, "advance", _raise)
@@ -243,7 +243,7 @@ def test_failing_search_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_failing_listener_fails_its_own_sequence() -> None:
-    decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), CAPACITY)
+    decoder = EngineCore(FakeRunner(LOGITS, VOCABULARY), CAPACITY)
 
     def listen(event: Event) -> None:
         raise RuntimeError("the listener failed")
@@ -258,7 +258,7 @@ def test_failing_listener_fails_its_own_sequence() -> None:
 
 
 def test_fail_ends_every_sequence_and_frees_all_state(runner: Runner) -> None:
-    decoder = Decoder(runner, CAPACITY)
+    decoder = EngineCore(runner, CAPACITY)
     callers = [decoding(decoder), Caller(decoder, prompt=(3,) * 43)]
     decoder.step()
     callers.append(Caller(decoder))
@@ -278,7 +278,7 @@ def test_no_state_remains_after_two_thousand_requests_half_of_them_cancelled(
     runner: Runner, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    decoder = Decoder(runner, Capacity(rows=32, chunk_tokens=16, prefix_bytes=1 << 16))
+    decoder = EngineCore(runner, Capacity(rows=32, chunk_tokens=16, prefix_bytes=1 << 16))
     callers: list[Caller] = []
     due: dict[int, list[SequenceState]] = {}
     turn = 0

@@ -13,7 +13,7 @@ from onnx import helper
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import Decoder, decode
+from inference.engine.engine_core import EngineCore, decode
 from inference.engine.runners.candidates import GreedyRule, GreedyTokens
 from inference.engine.runners.ort import greedy_graph
 from inference.engine.runners.ort.device import CpuDevice
@@ -202,7 +202,7 @@ def test_other_rules_take_single_steps(changes: dict[str, object], calls: list[i
 
 def test_waiting_sequences_are_admitted_after_single_steps(calls: list[int]) -> None:
     runner = FakeRunner(hashed_logits(VOCABULARY, -99), VOCABULARY, greedy_steps=GREEDY_STEPS)
-    decoder = Decoder(runner, Capacity(rows=1))
+    decoder = EngineCore(runner, Capacity(rows=1))
     events = submitted(decoder, 2)
     decoder.step()
     decoder.step()
@@ -215,7 +215,7 @@ def test_waiting_sequences_are_admitted_after_single_steps(calls: list[int]) -> 
 
 def test_streams_get_all_tokens_in_order(calls: list[int]) -> None:
     runner = FakeRunner(hashed_logits(VOCABULARY), VOCABULARY, greedy_steps=GREEDY_STEPS)
-    decoder = Decoder(runner, Capacity(rows=8))
+    decoder = EngineCore(runner, Capacity(rows=8))
     streams = submitted(decoder, 5)
     finish(decoder)
     assert calls
@@ -229,7 +229,7 @@ def test_streams_get_all_tokens_in_order(calls: list[int]) -> None:
 
 def test_cancelled_sequence_ends_after_the_call_that_runs() -> None:
     runner = FakeRunner(hashed_logits(VOCABULARY, -99), VOCABULARY, greedy_steps=GREEDY_STEPS)
-    decoder = Decoder(runner, Capacity(rows=8))
+    decoder = EngineCore(runner, Capacity(rows=8))
     events: list[Event] = []
     sequence = SequenceState(EngineRequest(RULES, stream=True), events.append)
     decoder.add(sequence)
@@ -244,7 +244,7 @@ def test_cancelled_sequence_ends_after_the_call_that_runs() -> None:
 
 def test_every_row_step_is_counted(calls: list[int]) -> None:
     runner = FakeRunner(hashed_logits(VOCABULARY), VOCABULARY, greedy_steps=GREEDY_STEPS)
-    decoder = Decoder(runner, Capacity(rows=8))
+    decoder = EngineCore(runner, Capacity(rows=8))
     rules = RULES.model_copy(update={"eos_token_ids": (), "max_new_tokens": 21})
     for _ in range(3):
         decoder.add(SequenceState(EngineRequest(rules), lambda _: None))
@@ -290,7 +290,7 @@ def test_small_graphs_take_one_thread(tmp_path: Path, monkeypatch: pytest.Monkey
     assert threads() == 2
 
 
-def submitted(decoder: Decoder, count: int) -> list[list[Event]]:
+def submitted(decoder: EngineCore, count: int) -> list[list[Event]]:
     """Events of streams of different prompts."""
     found: list[list[Event]] = []
     for index in range(count):
@@ -300,7 +300,7 @@ def submitted(decoder: Decoder, count: int) -> list[list[Event]]:
     return found
 
 
-def finish(decoder: Decoder) -> None:
+def finish(decoder: EngineCore) -> None:
     for _ in range(200):
         if decoder.is_idle:
             return

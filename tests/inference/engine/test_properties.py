@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.engine.engine_core import Decoder, decode
+from inference.engine.engine_core import EngineCore, decode
 from inference.engine.scheduler import Capacity
 from inference.engine.search import truncation
 from inference.engine.search.request import Cancelled, EngineRequest, Event, Failed
@@ -130,10 +130,10 @@ def alone(request: EngineRequest) -> Finished:
     return decode(runner, [replace(request, deadline_s=None)])[0]
 
 
-def run(arrivals: list[Arrival], runner: FakeRunner) -> Decoder:
+def run(arrivals: list[Arrival], runner: FakeRunner) -> EngineCore:
     """Submits all arrivals at their times, one turn per tick."""
     clock = Clock()
-    decoder = Decoder(runner, CAPACITY, clock)
+    decoder = EngineCore(runner, CAPACITY, clock)
     sequences = [SequenceState(arrival.request, arrival.events.append) for arrival in arrivals]
     while clock.now_s <= 27 or not decoder.is_idle:
         for arrival, sequence in zip(arrivals, sequences, strict=True):
@@ -209,7 +209,7 @@ def test_every_undisturbed_request_finishes_in_a_full_engine(takes_chunks: bool)
 def test_chunks_contain_every_token_once() -> None:
     events: list[Event] = []
     rules = Generation(pad_token_id=0, decoder_start_ids=(0,), eos_token_ids=(1,), max_new_tokens=8)
-    decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), Capacity())
+    decoder = EngineCore(FakeRunner(LOGITS, VOCABULARY), Capacity())
     decoder.add(SequenceState(EngineRequest(rules, np.array([4]), stream=True), events.append))
     while not decoder.is_idle:
         decoder.step()

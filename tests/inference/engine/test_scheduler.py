@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.engine.engine_core import Decoder
+from inference.engine.engine_core import EngineCore
 from inference.engine.scheduler import Capacity, Scheduler, StepBudget
 from inference.engine.search.request import EngineRequest, Event, Failed
 from inference.engine.sequence import SequenceState
@@ -147,7 +147,7 @@ def test_image_counts_its_patches() -> None:
     assert (len(batch.sequences), batch.tokens) == (2, 2 * (196 + 1))
 
 
-def play(decoder: Decoder, turns: int = 500) -> int:
+def play(decoder: EngineCore, turns: int = 500) -> int:
     """Turns until the decoder is idle."""
     for turn in range(turns):
         if decoder.is_idle:
@@ -157,7 +157,7 @@ def play(decoder: Decoder, turns: int = 500) -> int:
 
 
 def test_wide_request_is_served_beside_an_endless_stream_of_narrow_ones() -> None:
-    decoder = Decoder(FakeRunner(LOGITS, 20), Capacity(rows=16))
+    decoder = EngineCore(FakeRunner(LOGITS, 20), Capacity(rows=16))
     narrow = RULES.model_copy(update={"max_new_tokens": 9, "num_beams": 1})
     events: list[Event] = []
     for turn in range(100):
@@ -171,7 +171,7 @@ def test_wide_request_is_served_beside_an_endless_stream_of_narrow_ones() -> Non
 
 
 def test_rows_bound_the_batch_and_wider_requests_are_refused() -> None:
-    decoder = Decoder(FakeRunner(LOGITS, 20), Capacity(rows=4))
+    decoder = EngineCore(FakeRunner(LOGITS, 20), Capacity(rows=4))
     events: list[Event] = []
     for width in (1, 4, 2, 3, 1, 4, 1, 1, 2):
         rules = RULES.model_copy(update={"num_beams": width})
@@ -200,7 +200,7 @@ def test_memory_bounds_the_batch() -> None:
     """32 positions in each of 4 rows, and the prompt's state during prefill."""
     capacity = Capacity(state_bytes=4 * 32 + 24)
     runner = FakeRunner(LOGITS, 20)
-    decoder = Decoder(runner, capacity)
+    decoder = EngineCore(runner, capacity)
     rules = RULES.model_copy(update={"max_new_tokens": 10})
     events: list[Event] = []
     for _ in range(9):
@@ -219,7 +219,7 @@ def test_memory_bounds_the_batch() -> None:
 
 def test_memory_is_reserved_for_waiting_sequences() -> None:
     runner = FakeRunner(LOGITS, 20)
-    decoder = Decoder(
+    decoder = EngineCore(
         runner, Capacity(rows=16, prefill_tokens=40, prefill_tokens_beside=40, chunk_tokens=40)
     )
     for _ in range(9):
@@ -236,7 +236,7 @@ def test_call_prefills_at_most_its_token_limit() -> None:
 
 
 def test_request_that_could_never_fit_fails_at_once() -> None:
-    decoder = Decoder(FakeRunner(LOGITS, 20), Capacity(state_bytes=100))
+    decoder = EngineCore(FakeRunner(LOGITS, 20), Capacity(state_bytes=100))
     events: list[Event] = []
     decoder.add(SequenceState(EngineRequest(RULES, prompt_ids=(2,) * 90), events.append))
     (end,) = events
@@ -247,7 +247,7 @@ def test_request_that_could_never_fit_fails_at_once() -> None:
 
 def test_memory_counts_prompts_in_prefill() -> None:
     capacity = Capacity(state_bytes=130, chunk_tokens=10)
-    decoder = Decoder(FakeRunner(LOGITS, 20), capacity)
+    decoder = EngineCore(FakeRunner(LOGITS, 20), capacity)
     events: list[Event] = []
     decoder.add(SequenceState(EngineRequest(RULES, prompt_ids=(2,) * 43), events.append))
     decoder.step()
@@ -263,7 +263,7 @@ def test_memory_counts_prompts_in_prefill() -> None:
 def test_running_batch_shrinks_when_others_need_memory() -> None:
     """13 rows of 32 positions shrink to 12 of 24; the rest fits four more of 24."""
     capacity = Capacity(state_bytes=520)
-    decoder = Decoder(FakeRunner(LOGITS, 20), capacity)
+    decoder = EngineCore(FakeRunner(LOGITS, 20), capacity)
     events: list[Event] = []
 
     def add(prompt: int, tokens: int, width: int = 1) -> None:

@@ -24,7 +24,7 @@ from inference.engine.runners.ort.sessions import OrtSessions, right_padded
 from inference.engine.runners.ort.step import BoundStep
 from inference.engine.runners.protocol import Prefill, Prompt
 from inference.engine.state.device import DeviceTensor
-from inference.engine.state.memory_model import Extent
+from inference.engine.state.memory_model import BufferShape
 
 
 class OrtGroup:
@@ -119,7 +119,7 @@ class OrtGroup:
         """Drops a sequence; see `Group.retire`."""
         self._state.retire(slot)
 
-    def reserve(self, reservation: Extent, expected_sequences: int) -> None:
+    def reserve(self, reservation: BufferShape, expected_sequences: int) -> None:
         """Allows allocation ahead of need; see `Group.reserve`."""
         self._state.reservation = reservation
         self._state.expected_sequences = expected_sequences

@@ -19,7 +19,7 @@ from inference.engine.runners.ort.group import OrtGroup
 from inference.engine.runners.ort.prefill import OrtPrefill
 from inference.engine.runners.ort.sessions import OrtSessions
 from inference.engine.runners.protocol import Prompt
-from inference.engine.state.memory_model import Footprint
+from inference.engine.state.memory_model import MemoryModel
 from inference.engine.state.prefix_cache import Block
 from inference.errors import InvalidRequest
 
@@ -47,7 +47,7 @@ class OrtRunner:
         manifest = bundle.manifest
         self._sessions = OrtSessions(bundle, device or CpuDevice(), threads, spare_bytes)
         self.vocabulary_size = self._sessions.vocabulary_size
-        self.footprint = Footprint.of(manifest.states)
+        self.footprint = MemoryModel.of(manifest.states)
         self.supports_deferred_admission = True
         self.takes_chunks = True
         self.greedy_steps = STEPS if self._sessions.has_greedy else 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inference.errors import InvalidRequest
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.translate import TASK
-from inference.tasks.translation.languages import Directions
+from inference.tasks.translation.languages import LanguagePairs
 
 AUTO = "auto"
 
@@ -21,7 +21,7 @@ class Translators:
         offers: Each with its directions, the preferred ones first.
     """
 
-    offers: tuple[tuple[LoadedModel, tuple[Directions, ...]], ...]
+    offers: tuple[tuple[LoadedModel, tuple[LanguagePairs, ...]], ...]
 
     @classmethod
     def among(cls, models: Iterable[LoadedModel]) -> Translators:
@@ -82,9 +82,9 @@ class Translators:
         known = ", ".join(self.codes) or "none"
         raise InvalidRequest(f"{field} is not supported; supported are: {known}", field=field)
 
-    def _directions(self) -> Iterable[Directions]:
+    def _directions(self) -> Iterable[LanguagePairs]:
         return (each for _, directions in self.offers for each in directions)
 
 
-def _breadth(directions: tuple[Directions, ...]) -> int:
+def _breadth(directions: tuple[LanguagePairs, ...]) -> int:
     return sum(len(each.sources) * len(each.targets) for each in directions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inference.engine.engine_core import Decoder, decode
+from inference.engine.engine_core import EngineCore, decode
 from inference.engine.runners.candidates import CandidateRequest
 from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.scheduler import Capacity
@@ -98,7 +98,7 @@ def test_log_probs_are_absent_unless_requested() -> None:
 @pytest.mark.parametrize("way", ["greedy", "penalised", "cut samples"])
 def test_pieces_carry_their_own(way: str) -> None:
     events: list[Event] = []
-    decoder = Decoder(FakeRunner(LOGITS, VOCABULARY), Capacity())
+    decoder = EngineCore(FakeRunner(LOGITS, VOCABULARY), Capacity())
     decoder.add(SequenceState(request(stream=True, **WAYS[way]), events.append))
     while not decoder.is_idle:
         decoder.step()

@@ -10,7 +10,7 @@ from inference.bundle.manifest import Growth, State
 from inference.engine.state.buffer_pool import BufferPool
 from inference.engine.state.device import HostMemory
 from inference.engine.state.group_state import GroupState
-from inference.engine.state.memory_model import Extent, Footprint, bucket
+from inference.engine.state.memory_model import BufferShape, MemoryModel, bucket
 
 STATES = (
     State(name="key", growth=Growth.APPEND, dtype="float32", shape=("R", 2, "P", 8),
@@ -27,7 +27,7 @@ STATES = (
 
 
 def test_bytes_are_those_of_the_shapes() -> None:
-    assert Footprint.of(STATES) == Footprint(position=80, row=100, source=24, sequence=56)
+    assert MemoryModel.of(STATES) == MemoryModel(position=80, row=100, source=24, sequence=56)
 
 
 @given(st.integers(1, 5000), st.sampled_from([1, 16]))
@@ -43,8 +43,10 @@ def test_bucket_holds_and_wastes_at_most_half(length: int, smallest: int) -> Non
 def test_positions_double_within_the_reservation(
     now: int, tight: int, reservation: int, settled: int
 ) -> None:
-    found = Extent(1, now, 16).settled(Extent(1, tight, 16), Extent(1, reservation, 16))
-    assert found == Extent(1, settled, 16)
+    found = BufferShape(1, now, 16).settled(
+        BufferShape(1, tight, 16), BufferShape(1, reservation, 16)
+    )
+    assert found == BufferShape(1, settled, 16)
 
 
 @given(
@@ -57,21 +59,21 @@ def test_arenas_never_exceed_their_footprint(
 ) -> None:
     state, footprint = (
         GroupState(STATES, width, BufferPool(HostMemory(), 1 << 20)),
-        Footprint.of(STATES),
+        MemoryModel.of(STATES),
     )
-    reservation = Extent()
+    reservation = BufferShape()
     for length, source, is_retired in moves:
         if is_retired and len(state):
             state.retire(0)
             state.ensure_capacity(len(state), 0)
         else:
             longest = max((*state.lengths, length)), max((*state.source_lengths, source))
-            reservation = reservation.covering(Extent.holding(len(state) + 1, *longest))
+            reservation = reservation.covering(BufferShape.holding(len(state) + 1, *longest))
             state.reservation, state.expected_sequences = reservation, expected_sequences
             state.ensure_capacity(len(state) + 1, length, source)
             state.admit(length, source)
         assert state.nbytes <= footprint.bytes(width, reservation)
-        tight = Extent.holding(
+        tight = BufferShape.holding(
             len(state), max(state.lengths, default=0), max(state.source_lengths, default=0)
         )
         if is_retired:

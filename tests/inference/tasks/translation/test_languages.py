@@ -4,7 +4,7 @@ import pytest
 
 from inference.errors import InvalidRequest
 from inference.tasks.translation.languages import (
-    Direction,
+    LanguageEncoding,
     LanguageTokens,
     prefix_direction,
     token_direction,
@@ -23,12 +23,12 @@ def tokens(**fields: object) -> LanguageTokens:
 @pytest.mark.parametrize("asked", [("eng_Latn", "fra_Latn"), ("en", "FR")])
 def test_source_stands_in_front_and_target_begins_the_output(asked: tuple[str, str]) -> None:
     found = token_direction(tokens(), *asked, END, "it")
-    assert found == Direction("", (7,), (END,), True, 8)
+    assert found == LanguageEncoding("", (7,), (END,), True, 8)
 
 
 def test_source_stands_behind_where_the_model_was_trained_so() -> None:
     found = token_direction(tokens(place="behind"), "en", "fr", END, "it")
-    assert found == Direction("", (), (END, 7), True, 8)
+    assert found == LanguageEncoding("", (), (END, 7), True, 8)
 
 
 def test_one_target_is_not_forced_and_need_not_be_given() -> None:

@@ -21,7 +21,7 @@ from inference.errors import (
 )
 from inference.tasks.shared.model_calls import MAX_ROWS, InferCall, Outcome, Outputs
 from serving.gateway.observability.metrics import Metrics
-from serving.gateway.triton_client.dynamic_batcher import Joiner
+from serving.gateway.triton_client.dynamic_batcher import DynamicBatcher
 
 EMBEDDING = {"embedding": Role.EMBEDDING}
 LIMIT_S = 20.0
@@ -84,7 +84,7 @@ class Stack:
     def __init__(self, max_calls: int | None = 1, max_tokens: int = 1000) -> None:
         self.model = Model()
         self.metrics = Metrics()
-        self.joiner = Joiner(
+        self.joiner = DynamicBatcher(
             self.model.infer, self.metrics, max_calls=max_calls, max_tokens=max_tokens
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from inference.bundle.manifest import Bundle
-from inference.engine.engine_core import Decoder, decode
+from inference.engine.engine_core import EngineCore, decode
 from inference.engine.runners.candidates import plain_request
 from inference.engine.runners.cuda.graph_ids import GraphIds
 from inference.engine.runners.ort.bound_graph import BoundGraph
@@ -173,7 +173,7 @@ def test_too_little_device_memory_fails_newcomers_alone(tmp_path: Path) -> None:
 class Caller:
     """A request in an engine, and its last event."""
 
-    def __init__(self, decoder: Decoder, new_tokens: int, prompt: int = 3) -> None:
+    def __init__(self, decoder: EngineCore, new_tokens: int, prompt: int = 3) -> None:
         rules = Generation(max_new_tokens=new_tokens, eos_token_ids=(), pad_token_id=0)
         self.events: list[Event] = []
         request = EngineRequest(rules, prompt_ids=(3,) * prompt)
@@ -184,7 +184,7 @@ class Caller:
         return next(event for event in self.events if not isinstance(event, TokenChunk))
 
 
-def finish(decoder: Decoder) -> None:
+def finish(decoder: EngineCore) -> None:
     while not decoder.is_idle:
         decoder.step()
 
@@ -196,7 +196,7 @@ def test_engine_goes_on_when_the_device_is_out_of_memory(tmp_path: Path, is_newc
     There is less memory than was promised only if another process has taken it.
     """
     device = HostDevice()
-    decoder = Decoder(OrtRunner(language_bundle(tmp_path), 1, device=device), CAPACITY)
+    decoder = EngineCore(OrtRunner(language_bundle(tmp_path), 1, device=device), CAPACITY)
     running = Caller(decoder, 8 if is_newcomer else 200)
     for _ in range(4):
         decoder.step()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.engine.engine_core import Decoder, decode, final_result
+from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.candidates import plain_request
 from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.runners.ort.device import CpuDevice, OrtDevice
@@ -21,7 +21,7 @@ from inference.engine.runners.protocol import Prompt
 from inference.engine.scheduler import Capacity
 from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
-from inference.engine.state.memory_model import Extent
+from inference.engine.state.memory_model import BufferShape
 from inference.errors import BundleError
 from inference.generation import Generation
 from inference.sequences import Finished
@@ -103,7 +103,7 @@ def staggered(
     capacity: Capacity = CAPACITY,
 ) -> list[Finished]:
     """Results when each request joins at its own turn."""
-    decoder = Decoder(runner, capacity)
+    decoder = EngineCore(runner, capacity)
     outcomes: list[list[Event]] = [[] for _ in arrivals]
     turn, due = 0, dict(enumerate(arrivals))
     while due or not decoder.is_idle:
@@ -173,7 +173,7 @@ def test_language_follows_its_equations(
 def test_cached_prefix_saves_prefill_and_changes_no_token(language: OrtRunner) -> None:
     header = tuple(np.random.default_rng(1).integers(0, VOCABULARY, 100).tolist())
     requests = [EngineRequest(rules(), prompt_ids=(*header, n)) for n in range(8)]
-    decoder = Decoder(language, Capacity())
+    decoder = EngineCore(language, Capacity())
     answers = []
     for request in requests:
         events: list[Event] = []
@@ -192,7 +192,7 @@ def test_simultaneous_requests_share_their_prefix(language: OrtRunner) -> None:
     requests = [EngineRequest(rules(), prompt_ids=(*header, n)) for n in range(8)]
     found = staggered(language, [(0, request) for request in requests], Capacity())
     assert_alike(found, decode(language, requests, Capacity(prefix_bytes=0)))
-    decoder = Decoder(language, Capacity())
+    decoder = EngineCore(language, Capacity())
     for request in requests:
         decoder.add(SequenceState(request, lambda event: None))
     decoder.step()
@@ -207,7 +207,7 @@ def test_models_with_a_source_share_no_prefix(attention: OrtRunner, recurrent: O
 def test_arenas_allocate_their_footprint(attention: OrtRunner) -> None:
     group = attention.group(2)
     group.admit([Prompt(np.zeros(20, np.int64), np.array([1, 2]))] * 3, [plain_request(1)] * 3)
-    extent = Extent.holding(3, 20, 2)
+    extent = BufferShape.holding(3, 20, 2)
     assert group.state_bytes == attention.footprint.bytes(2, extent)
 
 

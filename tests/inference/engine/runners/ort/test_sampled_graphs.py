@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inference.engine.engine_core import Decoder, decode, final_result
+from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.ort.device import OrtDevice
 from inference.engine.runners.ort.runner import OrtRunner
 from inference.engine.scheduler import Capacity
@@ -73,7 +73,7 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def staggered(runner: OrtRunner, requests: list[EngineRequest]) -> list[list[Event]]:
     """Events of each, when one joins at each turn."""
-    decoder = Decoder(runner, Capacity(rows=32))
+    decoder = EngineCore(runner, Capacity(rows=32))
     outcomes: list[list[Event]] = [[] for _ in requests]
     waiting = [
         SequenceState(r, events.append) for r, events in zip(requests, outcomes, strict=True)
