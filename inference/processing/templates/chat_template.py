@@ -22,7 +22,7 @@ from jinja2.utils import Namespace
 from inference.errors import InvalidRequest
 from inference.processing.templates.template_sandbox import LimitedEnvironment
 
-MAX_TEMPLATE_CHARACTERS = 200_000
+MAX_TEMPLATE_CHARACTERS = 65_536
 _FAILURES = (
     jinja2.TemplateError,
     ArithmeticError,

@@ -99,6 +99,14 @@ def test_edges_of_tokens() -> None:
     assert edges.ends.tolist() == [True, True, False, False, True, False, False, False]
 
 
+@pytest.mark.parametrize("before", range(9_960, 10_005, 4))
+def test_marks_are_counted_across_the_parts_that_are_searched(before: int) -> None:
+    text = "\u00e9" * before + "\u0301" * 30
+    assert composed(text + "a" * 20_000)
+    with pytest.raises(InvalidRequest, match="combining marks"):
+        composed(text + "\u0301" + "a" * 20_000)
+
+
 @pytest.mark.parametrize("marks", ["\u0301\u0316", "\u0344", "\u0591\u05b0"])
 def test_texts_with_many_marks_in_a_row_are_refused_unread(marks: str) -> None:
     text = "a" + marks * 100

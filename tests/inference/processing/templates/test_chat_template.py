@@ -125,8 +125,8 @@ def test_damaged_template_is_refused_when_it_is_compiled(source: str) -> None:
 
 
 def test_huge_template_is_refused() -> None:
-    with pytest.raises(UnusableTemplate, match="200000"):
-        ChatTemplate(" " * 200_001, {})
+    with pytest.raises(UnusableTemplate, match="65536"):
+        ChatTemplate(" " * 65_537, {})
 
 
 START = "{% set n = namespace(x='ab') %}"
