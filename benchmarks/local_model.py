@@ -14,11 +14,8 @@ import onnxruntime
 import torch
 
 from export.architecture import Graphs, Lowering
-from export.checkpoint.checkpoint import load, open_checkpoint
+from export.graphs.source_model import SourceModel
 from export.parity.torch_runner import TorchRunner
-from export.pipeline.manifest import preprocessing
-from export.registry import architecture
-from export.text_encoders.image_graphs import with_attention
 from inference.bundle.manifest import Bundle
 from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.engine.engine_core import decode
@@ -118,14 +115,7 @@ def onnx_model(repository: Path, bundle: Bundle) -> LocalModel:
 
 def torch_graphs(checkpoint: Path, *, has_attention: bool = False) -> Graphs:
     """The modules that `triptych export` would export, weights loaded."""
-    read = open_checkpoint(str(checkpoint))
-    declared = architecture(read.config.get("model_type"))
-    config = declared.read_config(read.config)
-    network = declared.build(config).eval()
-    load(network, read, declared.rename(config))
-    image = preprocessing(declared, read).image
-    graphs = declared.graphs(network, image)
-    return with_attention(declared, network, graphs, image) if has_attention else graphs
+    return SourceModel.open(checkpoint).graphs(has_attention=has_attention)
 
 
 def torch_infer(lowering: Lowering) -> Infer:

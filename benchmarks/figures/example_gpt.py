@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from export.checkpoint.checkpoint import load, open_checkpoint
 from export.decoder_graphs.language_model import LanguageModel
 from export.examples.bundles import CHECKPOINTS
 from export.examples.demo import BINDINGS
+from export.graphs.source_model import SourceModel
 from export.layers.attention import CachedAttention
 from export.layers.heads import Heads, Rows
 from export.layers.scores import attention_weights, causal
-from export.models.gpt2_lm import ARCHITECTURE
 
 FOLDER = CHECKPOINTS / "example-gpt"
 INSTRUCTION = "Translate into the secret code."
@@ -47,10 +46,7 @@ class Read:
 @cache
 def network() -> LanguageModel:
     """The network with the committed weights, in float32."""
-    checkpoint = open_checkpoint(str(FOLDER))
-    config = ARCHITECTURE.read_config(checkpoint.config)
-    built = ARCHITECTURE.build(config).eval()
-    load(built, checkpoint, ARCHITECTURE.rename(config))
+    built = SourceModel.open(FOLDER).network
     assert isinstance(built, LanguageModel)
     return built
 

@@ -6,13 +6,12 @@ import shutil
 from pathlib import Path
 
 from benchmarks.speed.checkpoints import checkpoint
-from export.checkpoint.checkpoint import load, open_checkpoint
 from export.examples.bundles import CHECKPOINTS
+from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
 from export.pipeline.cli import export
-from export.pipeline.manifest import Request, build_manifest, preprocessing
+from export.pipeline.manifest import Request, build_manifest
 from export.precision import Precision
-from export.registry import architecture
 from export.targets.cuda.lowering import LOW, for_cuda, lower
 from export.targets.cuda.substitutes import substitute
 from export.targets.device import Device
@@ -57,14 +56,9 @@ def full_size(name: str, precision: Precision, folder: Path) -> Bundle:
     stage = folder / "full-size" / precision.value / name
     shutil.rmtree(stage, ignore_errors=True)
     (stage / "1").mkdir(parents=True)
-    source = open_checkpoint(str(checkpoint(name, folder)))
-    declared = architecture(source.config.get("model_type"))
-    config = declared.read_config(source.config)
-    prepared = preprocessing(declared, source)
-    network = declared.build(config).eval()
-    load(network, source, declared.rename(config))
-    graphs = declared.graphs(network, prepared.image)
-    manifest, _ = build_manifest(Request(name), 1, declared, source, network, graphs, prepared)
+    model = SourceModel.open(checkpoint(name, folder))
+    graphs = model.graphs()
+    manifest, _ = build_manifest(Request(name), 1, model, graphs)
     fields = {"device": Device.CUDA.value, "precision": precision.value}
     bundle = Bundle(stage / "1", manifest.model_copy(update=fields))
     for key, lowering in graphs.lowerings.items():

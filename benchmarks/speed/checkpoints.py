@@ -16,12 +16,12 @@ import torch
 import transformers
 
 from benchmarks.lowered import lowered
-from export.checkpoint.checkpoint import load, open_checkpoint
+from export.checkpoint.checkpoint import open_checkpoint
+from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
-from export.pipeline.manifest import Request, build_manifest, content_hash, preprocessing
+from export.pipeline.manifest import Request, build_manifest, content_hash
 from export.pipeline.publish import publish, published, staging
 from export.precision import Precision
-from export.registry import architecture
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
 
@@ -133,18 +133,13 @@ def bundle(name: str, precision: str, cache: Path) -> Bundle:
 
 
 def _export(name: str, repository: Path, cache: Path) -> Bundle:
-    source = open_checkpoint(str(checkpoint(name, cache)))
-    declared = architecture(source.config.get("model_type"))
-    config = declared.read_config(source.config)
-    prepared = preprocessing(declared, source)
-    network = declared.build(config).eval()
-    load(network, source, declared.rename(config))
-    graphs = declared.graphs(network, prepared.image)
-    manifest, _ = build_manifest(Request(name), 1, declared, source, network, graphs, prepared)
+    model = SourceModel.open(checkpoint(name, cache))
+    graphs = model.graphs()
+    manifest, _ = build_manifest(Request(name), 1, model, graphs)
     with staging(repository) as stage:
         for lowering in graphs.lowerings.values():
             to_onnx(lowering, stage.part(name) / lowering.graph.file)
-        for file, content in prepared.files.items():
+        for file, content in model.preprocessing.files.items():
             (stage.part(name) / file).write_bytes(content)
         publish(stage, repository, manifest)
     return newest_bundle(repository, name)

@@ -1,1 +1,1 @@
-"""Lowering a module to ONNX files."""
+"""From a checkpoint to the graphs of its network, and to ONNX files."""

@@ -7,34 +7,29 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from export.architecture import Architecture, Graphs
-from export.checkpoint.checkpoint import Checkpoint
-from export.checkpoint.load_network import load_network, network_bytes
+from export.architecture import Graphs
+from export.checkpoint.load_network import network_bytes
 from export.checkpoint.memory import in_gib, needed_bytes
-from export.graphs.to_onnx import to_onnx
+from export.graphs.source_model import SourceModel
 from export.parity.verify import Report, verify
-from export.pipeline.manifest import Preprocessing, Request, build_manifest, preprocessing
+from export.pipeline.manifest import Request, build_manifest
 from export.pipeline.publish import Staging, next_version, publish, staging
 from export.precision import Precision, Runtime
 from export.quantization.calibration_set import CalibrationSet
-from export.quantization.int8_parity import lower_precision
 from export.quantization.samples import read_samples
 from export.report.checksums import checksums
-from export.targets.cuda.lowering import finish_cuda, for_cuda
-from export.targets.cuda.substitutes import substitute
 from export.targets.device import Device
 from export.targets.instance_config import choose_placement
 from export.targets.runtime_choice import choose, timed
-from export.targets.runtime_rules import check_runtime, lowered
-from export.targets.tensorrt.lowering import finish_tensorrt, for_tensorrt, planned
-from export.text_encoders.image_graphs import with_attention
+from export.targets.runtime_rules import check_runtime
+from export.targets.target import CpuTarget, target_of
 from export.text_encoders.segments import check_segments
 from export.text_encoders.sentence_transformers import set_pooling
+from export.tokenizer.tokenizer import TokenizerFiles
 from inference.bundle.manifest import Bundle, Manifest
 from inference.errors import SetupError
 
@@ -47,12 +42,13 @@ class Source:
 
     Attributes:
         graphs: With the network, until the last candidate is verified.
+        files: Of the tokenizer.
         manifest: Of the float32 graphs in ONNX Runtime.
         warnings: Settings of the checkpoint that serving does not support.
     """
 
     graphs: Graphs
-    prepared: Preprocessing
+    files: TokenizerFiles
     manifest: Manifest
     warnings: list[str]
 
@@ -73,15 +69,13 @@ class Built:
     report: Report
 
 
-def build(
-    checkpoint: Checkpoint, declared: Architecture, request: Request, repository: Path
-) -> tuple[Manifest, Report]:
+def build(model: SourceModel, request: Request, repository: Path) -> tuple[Manifest, Report]:
     """Everything between reading and publishing.
 
     Raises:
         SetupError: the checkpoint cannot be exported as requested, or fails the gate.
     """
-    source = _read(checkpoint, declared, request, repository)
+    source = _read(model, request, repository)
     with ExitStack() as stack:
         if request.runtime is Runtime.AUTO and len(source.candidates) > 1:
             built = _fastest(stack, source, request, repository)
@@ -92,23 +86,12 @@ def build(
     return built.bundle.manifest, built.report
 
 
-def _read(
-    checkpoint: Checkpoint, declared: Architecture, request: Request, repository: Path
-) -> Source:
-    with phase(f"reading {checkpoint.folder}"):
-        config = declared.configuration(checkpoint)
-        prepared = preprocessing(declared, checkpoint)
-        network = load_network(
-            partial(declared.build, config),
-            checkpoint,
-            declared.rename(config),
-            request.memory_limit_bytes,
-        )
-        note = set_pooling(network, checkpoint, request.pooling)
+def _read(model: SourceModel, request: Request, repository: Path) -> Source:
+    with phase(f"reading {model.checkpoint.folder}"):
+        prepared, network = model.preprocessing, model.network
+        note = set_pooling(network, model.checkpoint, request.pooling)
         check_segments(network, prepared.files)
-        graphs = declared.graphs(network, prepared.image)
-        if request.has_attention:
-            graphs = with_attention(declared, network, graphs, prepared.image)
+        graphs = model.graphs(has_attention=request.has_attention)
         is_calibrated = bool(request.calibration)
         precision = request.precision if request.device is Device.CPU else Precision.FP32
         check_runtime(graphs, request.runtime, precision, is_calibrated=is_calibrated)
@@ -118,10 +101,8 @@ def _read(
         console.print(f"  {note}", markup=False, soft_wrap=True)
     parts = {part: request.name + suffix for part, suffix in graphs.parts.items()}
     version = next_version(repository, parts)
-    manifest, warnings = build_manifest(
-        request, version, declared, checkpoint, network, graphs, prepared
-    )
-    return Source(graphs, prepared, manifest, warnings)
+    manifest, warnings = build_manifest(request, version, model, graphs)
+    return Source(graphs, prepared.files, manifest, warnings)
 
 
 def _fastest(stack: ExitStack, source: Source, request: Request, repository: Path) -> Built:
@@ -174,43 +155,28 @@ def _staged(
         SetupError: it cannot be built, or fails the gate.
     """
     stage = stack.enter_context(staging(repository))
-    manifest = source.manifest.model_copy(update={"runtime": runtime.value})
+    target = target_of(runtime, request.device, request.precision)
+    manifest = target.complete(source.manifest.model_copy(update={"runtime": runtime.value}))
     folder = stage.part(request.name)
-    for file, content in source.prepared.files.items():
+    for file, content in source.files.items():
         (folder / file).write_bytes(content)
-    if runtime is Runtime.TENSORRT:
-        manifest = planned(manifest)
     bundle = Bundle(folder, manifest)
-    samples = None
     if request.calibration and runtime is Runtime.OPENVINO:
         with phase("reading the samples for calibration"):
             samples = CalibrationSet.of(read_samples(request.calibration), bundle)
+        target = CpuTarget(request.precision, runtime, samples)
     for key, lowering in source.graphs.lowerings.items():
         with phase(f"exporting {key} to ONNX"):
-            target = stage.part(manifest.parts.get(key, request.name)) / lowering.graph.file
-            if runtime is Runtime.TENSORRT:
-                to_onnx(for_tensorrt(lowering), target)
-            elif request.device is Device.CUDA:
-                to_onnx(for_cuda(key, lowering, request.precision), target)
-                substitute(target)
-            else:
-                to_onnx(lowered(lowering, runtime), target)
+            part = stage.part(manifest.parts.get(key, request.name))
+            target.write(key, lowering, part / lowering.graph.file)
     with phase("verifying against PyTorch"):
         report = verify(source.graphs, bundle)
-    if runtime is Runtime.TENSORRT:
-        with phase(f"checking {request.precision} graphs for TensorRT"):
-            finish_tensorrt(report, source.graphs, bundle, request.precision)
-        return Built(stage, bundle, report)
-    if request.device is Device.CUDA:
-        with phase(f"checking {request.precision} graphs for CUDA"):
-            manifest = finish_cuda(report, source.graphs, bundle, request.precision)
-        return Built(stage, Bundle(folder, manifest), report)
-    if is_last:  # ONNX is compared with ONNX from here on
+    if is_last and not target.compares_with_network:
         source.graphs = source.graphs.without_weights()
-    if request.precision is not Precision.FP32:
-        with phase(f"lowering to {request.precision}"):
-            manifest = lower_precision(report, source.graphs, bundle, request.precision, samples)
-    return Built(stage, Bundle(folder, manifest), report)
+    if target.finishing is not None:
+        with phase(target.finishing):
+            bundle = Bundle(folder, target.finish(report, source.graphs, bundle))
+    return Built(stage, bundle, report)
 
 
 def _finish(built: Built, source: Source, repository: Path) -> None:

@@ -10,11 +10,11 @@ from rich.console import Console
 
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.checkpoint.memory import limit_bytes
+from export.graphs.source_model import SourceModel
 from export.pipeline.build import build, console
 from export.pipeline.manifest import Request, bundle_name, content_hash, tasks
 from export.pipeline.publish import published
 from export.precision import Precision, Runtime
-from export.registry import architecture
 from export.registry import tasks as registered_tasks
 from export.report.summary import summary
 from export.targets.device import Device, check_device
@@ -128,13 +128,13 @@ def is_published_default(repository: Path, name: str) -> bool:
 
 
 def _export(checkpoint: Checkpoint, request: Request, repository: Path) -> None:
-    declared = architecture(checkpoint.config.get("model_type"))
-    tasks(declared, declared.configuration(checkpoint), request.task)
+    model = SourceModel(checkpoint, memory_limit_bytes=request.memory_limit_bytes)
+    tasks(model.architecture, model.configuration, request.task)
     version = published(repository, request.name, content_hash(checkpoint, request))
     if version is not None:
         console.print(f"{request.name} version {version} is up to date")
         return
-    manifest, report = build(checkpoint, declared, request, repository)
+    manifest, report = build(model, request, repository)
     for line in report.warnings:
         console.print(f"  warning: {line}", markup=False, soft_wrap=True)
     for line in summary(report):

@@ -12,22 +12,18 @@ from typing import Any
 from export.architecture import Architecture, Graphs
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.generation_defaults import generation_defaults
-from export.checkpoint.image_recipe import image_spec
+from export.graphs.source_model import SourceModel
 from export.precision import Precision, Runtime
 from export.quantization.samples import samples_hash
 from export.registry import module_of
 from export.source_hash import source_hash
 from export.targets.device import Device
 from export.text_encoders.sentence_transformers import limits as sentence_limits
-from export.tokenizer.tokenizer import TokenizerFiles, fast_tokenizer, sentencepiece_pair
-from inference.bundle.manifest import ImageSpec, Manifest, SourceInfo, TokenizerSpec
+from inference.bundle.manifest import Manifest, SourceInfo
 from inference.errors import CheckpointError
 from inference.tasks import TASKS
 from inference.tasks.shared.served_task import sections_of
 
-_OF_PROMPTS = {"generate", "chat"}
-"""Tasks of models that read nothing but prompts; where there is a source, `generation_defaults`
-requires a padding token."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _LICENCE = re.compile(r"^license:\s*(\S+)\s*$", re.MULTILINE)
 
@@ -51,15 +47,6 @@ class Request:
     """Memory that the export may need; by default any."""
 
 
-@dataclass(frozen=True)
-class Preprocessing:
-    """Conversion of text and images into the graphs' inputs."""
-
-    tokenizer: TokenizerSpec | None
-    files: TokenizerFiles
-    image: ImageSpec | None
-
-
 def bundle_name(wanted: str | None, checkpoint: Checkpoint) -> str:
     """The bundle's name: the wanted one, else the checkpoint's.
 
@@ -74,7 +61,7 @@ def bundle_name(wanted: str | None, checkpoint: Checkpoint) -> str:
     return name
 
 
-def tasks(architecture: Architecture, config: Any, wanted: str | None) -> tuple[str, ...]:
+def tasks(declared: Architecture, config: Any, wanted: str | None) -> tuple[str, ...]:
     """The bundle's tasks, the wanted one first.
 
     Args:
@@ -83,30 +70,16 @@ def tasks(architecture: Architecture, config: Any, wanted: str | None) -> tuple[
     Raises:
         CheckpointError: the checkpoint cannot be served for it.
     """
-    select = architecture.tasks_of
-    served = tuple(architecture.tasks) if select is None else tuple(select(config))
+    select = declared.tasks_of
+    served = tuple(declared.tasks) if select is None else tuple(select(config))
     if wanted is None:
         return served
     if wanted not in served:
         raise CheckpointError(
-            f"{architecture.name} cannot serve {wanted!r} from this checkpoint, "
+            f"{declared.name} cannot serve {wanted!r} from this checkpoint, "
             f"only {', '.join(served)}"
         )
     return (wanted, *(task for task in served if task != wanted))
-
-
-def preprocessing(architecture: Architecture, checkpoint: Checkpoint) -> Preprocessing:
-    """Tokenizer and image recipe, with the tokenizer's files."""
-    config = architecture.configuration(checkpoint)
-    image = image_spec(checkpoint) if architecture.size_of(config) else None
-    if architecture.tokenizer is None or not architecture.reads_text(config):
-        return Preprocessing(None, {}, image)
-    if architecture.tokenizer == "sentencepiece_pair":
-        tokenizer, files = sentencepiece_pair(checkpoint)
-    else:
-        needs_padding = not set(architecture.tasks) <= _OF_PROMPTS
-        tokenizer, files = fast_tokenizer(checkpoint, needs_padding=needs_padding)
-    return Preprocessing(tokenizer, files, image)
 
 
 def content_hash(checkpoint: Checkpoint, request: Request) -> str:
@@ -124,37 +97,31 @@ def content_hash(checkpoint: Checkpoint, request: Request) -> str:
 
 
 def build_manifest(
-    request: Request,
-    version: int,
-    architecture: Architecture,
-    checkpoint: Checkpoint,
-    network: Any,
-    graphs: Graphs,
-    prepared: Preprocessing,
+    request: Request, version: int, model: SourceModel, graphs: Graphs
 ) -> tuple[Manifest, list[str]]:
     """The manifest, and one line for each setting of the checkpoint that serving does not support.
 
     Raises:
         BundleError: a task lacks something: a section's field, a graph with certain roles.
     """
-    config = architecture.configuration(checkpoint)
-    limits = sentence_limits(checkpoint, config.limits)
-    fields: dict[str, Any] = dict(architecture.details(network))
+    checkpoint, declared, network = model.checkpoint, model.architecture, model.network
+    limits = sentence_limits(checkpoint, model.configuration.limits)
+    fields: dict[str, Any] = dict(declared.details(network))
     fields["source_vocabulary_size"] = graphs.source_vocabulary
     warnings: list[str] = []
     if "step" in graphs.lowerings:
-        own = architecture.generation
+        own = declared.generation
         fields["generation"], warnings = generation_defaults(
             checkpoint,
             limits,
             has_source="admit" in graphs.lowerings and "images" not in fields,
             values=None if own is None else own(checkpoint),
         )
-        fields["vocabulary_size"] = network.decoder.vocabulary_size
+        fields["vocabulary_size"] = _vocabulary_size(network)
     manifest = Manifest(
         name=request.name,
         version=version,
-        architecture=architecture.name,
+        architecture=declared.name,
         source=SourceInfo(
             name=checkpoint.name,
             revision=checkpoint.revision,
@@ -166,30 +133,33 @@ def build_manifest(
         precision=request.precision.value,
         runtime=request.runtime.in_manifest,
         device=request.device.value,
-        tasks=_sections(architecture, checkpoint, network, request.task),
+        tasks=_sections(model, request.task),
         default=request.is_default,
         parts={part: request.name + suffix for part, suffix in graphs.parts.items()},
         graphs={key: lowering.graph for key, lowering in graphs.lowerings.items()},
         states=graphs.states,
         limits=limits,
-        tokenizer=prepared.tokenizer,
-        image=prepared.image,
+        tokenizer=model.preprocessing.tokenizer,
+        image=model.preprocessing.image,
         **fields,
     )
     sections_of(manifest, TASKS)  # raises what `load_model` would raise in the gateway
     return manifest, warnings
 
 
-def _sections(
-    architecture: Architecture, checkpoint: Checkpoint, network: Any, wanted: str | None
-) -> dict[str, dict[str, Any]]:
+def _vocabulary_size(generator: Any) -> int:
+    return int(generator.decoder.vocabulary_size)
+
+
+def _sections(model: SourceModel, wanted: str | None) -> dict[str, dict[str, Any]]:
     """The sections of the tasks that the checkpoint is served for, the wanted one first.
 
     Raises:
         CheckpointError: the checkpoint lacks what the wanted task needs.
     """
-    names = tasks(architecture, architecture.configuration(checkpoint), wanted)
-    made = {name: architecture.tasks[name](network, checkpoint) for name in names}
+    declared, checkpoint = model.architecture, model.checkpoint
+    names = tasks(declared, model.configuration, wanted)
+    made = {name: declared.tasks[name](model.network, checkpoint) for name in names}
     if wanted is not None and made[wanted] is None:
         raise CheckpointError(f"{checkpoint.folder} lacks what {wanted!r} needs")
     return {name: dict(section) for name, section in made.items() if section is not None}

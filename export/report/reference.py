@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import onnxruntime
 
 from export.architecture import Graphs
 from export.checkpoint.checkpoint import Checkpoint
-from export.checkpoint.load_network import load_network
+from export.graphs.source_model import SourceModel
 from export.parity.parity_inputs import Observation, Run
 from export.parity.verify import bundle_path, onnx_run, torch_run
-from export.registry import architecture
 from export.text_encoders.sentence_transformers import is_sentence_folder, set_pooling
 from inference.bundle.manifest import Bundle, Manifest
 
@@ -58,13 +57,9 @@ class Origin:
         Raises:
             Unrepeatable: there is no checkpoint.
         """
-        checkpoint = self.require_checkpoint()
-        declared = architecture(checkpoint.config.get("model_type"))
-        config = declared.configuration(checkpoint)
-        build = partial(declared.build, config)
-        network = load_network(build, checkpoint, declared.rename(config))
-        set_pooling(network, checkpoint, self._chosen_pooling(checkpoint))
-        return declared.graphs(network, self.bundle.manifest.image)
+        model = SourceModel(self.require_checkpoint())
+        set_pooling(model.network, model.checkpoint, self._chosen_pooling(model.checkpoint))
+        return model.architecture.graphs(model.network, self.bundle.manifest.image)
 
     def _chosen_pooling(self, checkpoint: Checkpoint) -> str | None:
         """The pooling that a text encoder was exported with, where its folder has none."""

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.onnx._internal._lazy_import import onnxscript_apis
 
 from export.architecture import Architecture, Graphs
-from export.checkpoint.checkpoint import Checkpoint, load, open_checkpoint
+from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.graphs.source_model import Preprocessing, SourceModel
 from export.graphs.to_onnx import to_onnx
 from export.parity.verify import Report
-from export.pipeline.manifest import Preprocessing, Request, build_manifest
+from export.pipeline.manifest import Request, build_manifest
 from export.precision import Precision
 from export.quantization.int8_parity import lower_precision
 from export.registry import architecture
@@ -34,14 +35,31 @@ class TwinPair:
     """A twin's reference and our own network with the same weights."""
 
     reference: Any
-    checkpoint: Checkpoint
-    architecture: Architecture
-    network: nn.Module
-    prepared: Preprocessing
+    source: SourceModel
     expected: list[tuple[Tensor, Tensor | None, Tensor | None]] = field(default_factory=list)
     """What a generator's reference computes, kept by `tests.export.oracle`."""
     wanted: dict[Any, dict[str, Tensor]] = field(default_factory=dict)
     """Inputs of a stateless reference → its outputs, kept by `tests.export.oracle`."""
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The folder that the reference was saved to."""
+        return self.source.checkpoint
+
+    @property
+    def architecture(self) -> Architecture:
+        """Of our network."""
+        return self.source.architecture
+
+    @property
+    def network(self) -> nn.Module:
+        """Ours."""
+        return self.source.network
+
+    @property
+    def prepared(self) -> Preprocessing:
+        """Tokenizer and image recipe."""
+        return self.source.preprocessing
 
     def graphs(self) -> Graphs:
         """Graphs over a copy of the network."""
@@ -126,15 +144,11 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
 def pair_of(name: str, config: str, folder: Path, reference: Any) -> TwinPair:
     """A twin's pair, from the checkpoint that its reference was saved to."""
     _write_tokenizer(folder)
-    checkpoint = open_checkpoint(str(folder))
-    declared = architecture(name)
-    parsed = declared.read_config(checkpoint.config)
-    network = declared.build(parsed).eval()
-    load(network, checkpoint, declared.rename(parsed))
+    source = SourceModel(open_checkpoint(str(folder)), architecture(name))
     tokenizer = TokenizerSpec(kind="tokenizers", pad_token_id=0, eos_token_id=63, files={})
-    image = image_recipe(declared, config, parsed)
-    prepared = Preprocessing(tokenizer, {}, image)
-    return TwinPair(reference, checkpoint, declared, network, prepared)
+    image = image_recipe(source.architecture, config, source.configuration)
+    source.preprocessing = Preprocessing(tokenizer, {}, image)
+    return TwinPair(reference, source)
 
 
 def _write_tokenizer(folder: Path) -> None:
@@ -159,10 +173,7 @@ def bundles(
     @cache
     def build(name: str, config: str) -> Bundle:
         twin, graphs = twins(name, config), twins(name, config).graphs()
-        manifest, _ = build_manifest(
-            Request("twin"), 1, twin.architecture, twin.checkpoint, twin.network, graphs,
-            twin.prepared,
-        )  # fmt: skip
+        manifest, _ = build_manifest(Request("twin"), 1, twin.source, graphs)
         stage = made_once(
             shared / f"bundle-{name}-{config}",
             lambda folder: export_graphs(graphs, manifest, folder),

@@ -10,7 +10,7 @@ import pytest
 
 from export.checkpoint.checkpoint import Checkpoint
 from export.checkpoint.image_recipe import image_spec
-from export.pipeline.manifest import preprocessing
+from export.graphs.source_model import SourceModel
 from export.registry import architecture, families
 from export.tokenizer.tokenizer import fast_tokenizer, languages, mask_token, sentencepiece_pair
 from export.twin import EXPORTED
@@ -174,7 +174,8 @@ def test_recipes_of_every_architecture_are_read_from_its_folder(name: str, tmp_p
         size = {"height": height, "width": width}
         files["preprocessor_config__json"] = VIT | {"size": size}
     values = dict(declared.twin.configs[EXPORTED])
-    prepared = preprocessing(declared, _checkpoint(tmp_path, config=values, **files))
+    checkpoint = _checkpoint(tmp_path, config=values, **files)
+    prepared = SourceModel(checkpoint, declared).preprocessing
     if prepared.tokenizer is None:
         assert not prepared.files
     else:

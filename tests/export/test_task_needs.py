@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from export.architecture import Architecture
+from export.graphs.source_model import SourceModel
 from export.pipeline.manifest import Request, build_manifest
 from export.registry import architecture
 from inference.bundle.manifest import Manifest
@@ -18,12 +19,9 @@ CONFIG = next(iter(architecture("clip").twin.configs))
 
 def manifest_of(twins: Twins, declared: Architecture) -> Manifest:
     twin = twins("clip", CONFIG)
-    graphs = twin.graphs()
-    request = Request("twin")
-    made = build_manifest(
-        request, 1, declared, twin.checkpoint, twin.network, graphs, twin.prepared
-    )
-    return made[0]
+    source = SourceModel(twin.checkpoint, declared)
+    source.preprocessing = twin.prepared
+    return build_manifest(Request("twin"), 1, source, twin.graphs())[0]
 
 
 def test_sections_are_those_that_the_task_reads(twins: Twins) -> None:

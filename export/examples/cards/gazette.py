@@ -10,13 +10,13 @@ import numpy as np
 from safetensors import safe_open
 from tokenizers import Tokenizer
 
-from export.checkpoint.checkpoint import load, open_checkpoint
+from export.checkpoint.checkpoint import open_checkpoint
 from export.examples.scores.gazette import LENGTHS, exact_share, length_score, score
 from export.examples.scores.translation import Translate, remembering
 from export.examples.texts.splits import Split
+from export.graphs.source_model import SourceModel
 from export.parity.torch_runner import TorchRunner
-from export.pipeline.manifest import Request, build_manifest, preprocessing
-from export.registry import architecture
+from export.pipeline.manifest import Request, build_manifest
 from inference.engine.engine_core import decode
 from inference.engine.search.request import EngineRequest
 
@@ -61,16 +61,9 @@ other sentences' references.
 
 def translator(folder: Path, beams: int) -> Translate:
     """The folder's model as a function: the serving engine over PyTorch graphs."""
-    checkpoint = open_checkpoint(str(folder))
-    declared = architecture(checkpoint.config.get("model_type"))
-    config = declared.read_config(checkpoint.config)
-    model = declared.build(config).eval()
-    load(model, checkpoint, declared.rename(config))
-    graphs = declared.graphs(model, None)
-    manifest, _ = build_manifest(
-        Request(folder.name), 1, declared, checkpoint, model, graphs,
-        preprocessing(declared, checkpoint),
-    )  # fmt: skip
+    model = SourceModel.open(folder)
+    graphs = model.graphs()
+    manifest, _ = build_manifest(Request(folder.name), 1, model, graphs)
     assert manifest.generation is not None
     rules = manifest.generation.model_copy(update={"num_beams": beams})
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

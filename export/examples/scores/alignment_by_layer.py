@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from transformers import MarianMTModel, MarianTokenizer
 
-from export.checkpoint.checkpoint import load, open_checkpoint
 from export.decoder_graphs.transformer import Align
 from export.examples.scores.gazette import Reading
 from export.examples.scores.inversions import inversion_shares
 from export.examples.training.translator import CHECKPOINT
-from export.models.marian import ARCHITECTURE
+from export.graphs.source_model import SourceModel
 
 _WORD_START = "▁"
 
@@ -39,11 +38,7 @@ class Reader:
     """Greedy translations with alignments, in PyTorch."""
 
     def __init__(self, folder: Path) -> None:
-        checkpoint = open_checkpoint(str(folder))
-        config = ARCHITECTURE.read_config(checkpoint.config)
-        network = ARCHITECTURE.build(config).eval()
-        load(network, checkpoint, ARCHITECTURE.rename(config))
-        align = ARCHITECTURE.graphs(network, None).lowerings["align"].module
+        align = SourceModel.open(folder).graphs().lowerings["align"].module
         assert isinstance(align, Align)
         self.align = align
         self._tokenizer = MarianTokenizer.from_pretrained(folder)

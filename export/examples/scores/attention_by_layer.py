@@ -13,13 +13,11 @@ from PIL import Image
 from transformers import GPT2Tokenizer, VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from export.checkpoint.checkpoint import load, open_checkpoint
-from export.checkpoint.image_recipe import image_spec
 from export.decoder_graphs.transformer import Align
 from export.examples.scores.attention import TokenMap, attention_scores
 from export.examples.scores.scenes import TEST_SEED
 from export.examples.training.captioner import OUTPUT
-from export.models.vision_encoder_decoder import ARCHITECTURE
+from export.graphs.source_model import SourceModel
 
 
 def main() -> None:
@@ -43,14 +41,11 @@ class Observer:
     """Greedy captions with maps, in PyTorch."""
 
     def __init__(self, folder: Path) -> None:
-        checkpoint = open_checkpoint(str(folder))
-        config = ARCHITECTURE.read_config(checkpoint.config)
-        network = ARCHITECTURE.build(config).eval()
-        load(network, checkpoint, ARCHITECTURE.rename(config))
-        align = ARCHITECTURE.graphs(network, image_spec(checkpoint)).lowerings["align"].module
+        model = SourceModel.open(folder)
+        align = model.graphs().lowerings["align"].module
         assert isinstance(align, Align)
         self.align = align
-        self._grid = config.encoder.grid
+        self._grid = model.configuration.encoder.grid
         self._model = VisionEncoderDecoderModel.from_pretrained(folder, dtype=torch.float32).eval()
         self._tokenizer = GPT2Tokenizer.from_pretrained(folder)
         self._processor = ViTImageProcessorPil.from_pretrained(folder)

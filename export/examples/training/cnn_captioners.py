@@ -23,10 +23,11 @@ from transformers import GPT2Tokenizer
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from export.architecture import Architecture
-from export.checkpoint.checkpoint import WEIGHTS, load, open_checkpoint
+from export.checkpoint.checkpoint import WEIGHTS, open_checkpoint
 from export.examples.scenes.rendering import SIDE
 from export.examples.scores.attention import ObserveFunction, TokenMap
 from export.examples.training import soft_captioner
+from export.graphs.source_model import SourceModel
 from export.layers.decoder import tied_logits
 from export.layers.heads import Rows
 from export.models import cnn_transformer, show_and_tell, show_attend_tell
@@ -206,12 +207,7 @@ def save(system: System, network: nn.Module, tokenizer: GPT2Tokenizer, folder: P
 
 def read(folder: Path) -> nn.Module:
     """The trained network of a folder, in float32."""
-    checkpoint = open_checkpoint(str(folder))
-    architecture = system_of(folder).architecture
-    config = architecture.read_config(checkpoint.config)
-    network = architecture.build(config).eval()
-    load(network, checkpoint, architecture.rename(config))
-    return network
+    return SourceModel.open(folder).network
 
 
 def system_of(folder: Path) -> System:

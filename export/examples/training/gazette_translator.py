@@ -13,7 +13,6 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from export.architecture import Graphs
-from export.checkpoint.checkpoint import load, open_checkpoint
 from export.examples.scores.gazette import (
     Read,
     Reading,
@@ -24,9 +23,10 @@ from export.examples.scores.gazette import (
 from export.examples.scores.translation import Translate, remembering
 from export.examples.texts.gazette import FAMOUS
 from export.examples.texts.splits import Split
-from export.models.bahdanau import ARCHITECTURE, Bahdanau
+from export.graphs.source_model import SourceModel
+from export.models.bahdanau import Bahdanau
 from export.parity.torch_runner import TorchRunner
-from export.pipeline.manifest import Request, build_manifest, preprocessing
+from export.pipeline.manifest import Request, build_manifest
 from inference.bundle.manifest import Manifest
 from inference.engine.engine_core import decode
 from inference.engine.search.request import EngineRequest
@@ -85,16 +85,11 @@ $matrix
 
 def opened(folder: Path) -> tuple[Bahdanau, Graphs, Manifest]:
     """The network in float32, its graphs, and its generation defaults."""
-    checkpoint = open_checkpoint(str(folder))
-    config = ARCHITECTURE.read_config(checkpoint.config)
-    network = Bahdanau(config).eval()
-    load(network, checkpoint, ARCHITECTURE.rename(config))
-    graphs = ARCHITECTURE.graphs(network, None)
-    manifest, _ = build_manifest(
-        Request(folder.name), 1, ARCHITECTURE, checkpoint, network, graphs,
-        preprocessing(ARCHITECTURE, checkpoint),
-    )  # fmt: skip
-    return network, graphs, manifest
+    model = SourceModel.open(folder)
+    graphs = model.graphs()
+    manifest, _ = build_manifest(Request(folder.name), 1, model, graphs)
+    assert isinstance(model.network, Bahdanau)
+    return model.network, graphs, manifest
 
 
 def reader(folder: Path, beams: int) -> Read:

@@ -13,9 +13,10 @@ from safetensors.torch import save_file
 from transformers import GPT2Tokenizer
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from export.checkpoint.checkpoint import WEIGHTS, load, open_checkpoint
+from export.checkpoint.checkpoint import WEIGHTS
 from export.examples.scenes.rendering import SIDE
 from export.examples.scores.attention import ObserveFunction, TokenMap
+from export.graphs.source_model import SourceModel
 from export.models.show_attend_tell import ARCHITECTURE, ShowAttendTell, read_config
 
 MAX_TOKENS = 32
@@ -51,11 +52,9 @@ def start_folder(folder: Path, tokenizer: GPT2Tokenizer) -> ShowAttendTell:
 
 def read_folder(folder: Path) -> ShowAttendTell:
     """The trained network, in float32."""
-    checkpoint = open_checkpoint(str(folder))
-    config = read_config(checkpoint.config)
-    network = ShowAttendTell(config)
-    load(network, checkpoint, ARCHITECTURE.rename(config))
-    return network.eval()
+    network = SourceModel.open(folder).network
+    assert isinstance(network, ShowAttendTell)
+    return network
 
 
 def save_weights(network: ShowAttendTell, folder: Path) -> None:

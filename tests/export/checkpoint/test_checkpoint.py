@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from export.checkpoint.checkpoint import Checkpoint, load, open_checkpoint
+from export.graphs.source_model import SourceModel
 from export.registry import architecture
 from inference.errors import CheckpointError
 from tests.export.conftest import Twins
@@ -30,12 +31,7 @@ def folder(twins: Twins, tmp_path: Path) -> Path:
 
 
 def _load(folder: Path) -> torch.nn.Module:
-    checkpoint = open_checkpoint(str(folder))
-    declared = architecture(checkpoint.config["model_type"])
-    config = declared.read_config(checkpoint.config)
-    network = declared.build(config)
-    load(network, checkpoint, declared.rename(config))
-    return network
+    return SourceModel.open(folder).network
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:

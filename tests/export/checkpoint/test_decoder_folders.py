@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from export.checkpoint.checkpoint import load, open_checkpoint
+from export.checkpoint.checkpoint import open_checkpoint
 from export.checkpoint.generation_defaults import generation_defaults
-from export.registry import architecture
+from export.graphs.source_model import SourceModel
 from export.tokenizer.tokenizer import fast_tokenizer
 from inference.bundle.manifest import Limits
 from tests.export.oracle import difference
@@ -22,13 +22,8 @@ TOKENS = torch.arange(3, 11)[None]
 
 
 def _logits(folder: Path) -> torch.Tensor:
-    checkpoint = open_checkpoint(str(folder))
-    declared = architecture(checkpoint.config["model_type"])
-    config = declared.read_config(checkpoint.config)
-    network = declared.build(config).eval()
-    load(network, checkpoint, declared.rename(config))
     with torch.no_grad():
-        return teacher_forced(declared.graphs(network, None), {}, TOKENS)[0]
+        return teacher_forced(SourceModel.open(folder).graphs(), {}, TOKENS)[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

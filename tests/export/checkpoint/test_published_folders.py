@@ -12,7 +12,7 @@ from tokenizers.models import BPE
 
 from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.checkpoint.generation_defaults import generation_defaults
-from export.pipeline.manifest import preprocessing
+from export.graphs.source_model import SourceModel
 from export.registry import architecture
 from export.twin import EXPORTED
 from inference.bundle.manifest import Limits
@@ -39,7 +39,7 @@ def published(folder: Path, name: str, twins: Twins, **settings: object) -> Chec
 def test_gpt1_without_padding_and_end_token_is_accepted(tmp_path: Path, twins: Twins) -> None:
     """`openai-community/openai-gpt` names neither in any of its files."""
     checkpoint = published(tmp_path, "openai-gpt", twins, model_max_length=512)
-    prepared = preprocessing(architecture("openai-gpt"), checkpoint)
+    prepared = SourceModel(checkpoint, architecture("openai-gpt")).preprocessing
     assert prepared.tokenizer is not None
     assert prepared.tokenizer.eos_token_id is None
     rules, warnings = generation_defaults(checkpoint, Limits(max_total_tokens=64), has_source=False)

@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from export.checkpoint.checkpoint import load, open_checkpoint
+from export.checkpoint.checkpoint import open_checkpoint
+from export.graphs.source_model import SourceModel
 from export.registry import architecture
 from tests.export.twins import make_twin
 
@@ -143,11 +144,7 @@ copy of another one (`name=other`)."""
 
 
 def _parameters(name: str, folder: Path) -> dict[str, Tensor]:
-    checkpoint, declared = open_checkpoint(str(folder)), architecture(name)
-    config = declared.read_config(checkpoint.config)
-    network = declared.build(config).eval()
-    load(network, checkpoint, declared.rename(config))
-    return network.state_dict()
+    return SourceModel(open_checkpoint(str(folder)), architecture(name)).network.state_dict()
 
 
 def _publish(folder: Path, renames: Renames, further: str) -> None:

@@ -13,11 +13,11 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.local_model import LocalModel
 from export.architecture import Graphs
-from export.checkpoint.checkpoint import Checkpoint, load, open_checkpoint
+from export.checkpoint.checkpoint import Checkpoint
 from export.decoder_graphs.chat_section import chat_section
+from export.graphs.source_model import SourceModel
 from export.parity.torch_runner import TorchRunner
-from export.pipeline.manifest import Request, build_manifest, preprocessing
-from export.registry import architecture
+from export.pipeline.manifest import Request, build_manifest
 from inference.bundle.manifest import Bundle
 from inference.errors import CheckpointError
 from inference.tasks.chat import TASK
@@ -55,16 +55,9 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def _manifest(folder: Path, task: str | None = None) -> tuple[Bundle, Graphs]:
-    checkpoint = open_checkpoint(str(folder))
-    declared = architecture("llama")
-    config = declared.read_config(checkpoint.config)
-    network = declared.build(config).eval()
-    load(network, checkpoint, declared.rename(config))
-    graphs = declared.graphs(network, None)
-    prepared = preprocessing(declared, checkpoint)
-    manifest, _ = build_manifest(
-        Request("chatty", task), 1, declared, checkpoint, network, graphs, prepared
-    )
+    model = SourceModel.open(folder)
+    graphs = model.graphs()
+    manifest, _ = build_manifest(Request("chatty", task), 1, model, graphs)
     return Bundle(folder, manifest), graphs
 
 

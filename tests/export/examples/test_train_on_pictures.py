@@ -14,7 +14,6 @@ from transformers import VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 from typer.testing import CliRunner, Result
 
-from export.checkpoint.checkpoint import load, open_checkpoint
 from export.examples.own_data import resumable_training
 from export.examples.own_data.caption_file import read_captions
 from export.examples.own_data.captioned_pictures import CaptionedPictures, read_pictures
@@ -23,8 +22,7 @@ from export.examples.own_data.command import app
 from export.examples.scenes.captions import caption
 from export.examples.scenes.rendering import render
 from export.examples.scenes.scene import scenes
-from export.pipeline.manifest import preprocessing
-from export.registry import architecture
+from export.graphs.source_model import SourceModel
 from inference.errors import SetupError
 from tests.export.conftest import TwinPair
 from tests.export.oracle import compare, difference
@@ -66,13 +64,7 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_transformers_and_we_compute_the_same_logits(trained: Path) -> None:
     theirs = VisionEncoderDecoderModel.from_pretrained(trained, attn_implementation="eager").eval()
-    checkpoint = open_checkpoint(str(trained))
-    declared = architecture(checkpoint.config.get("model_type"))
-    config = declared.read_config(checkpoint.config)
-    ours = declared.build(config).eval()
-    load(ours, checkpoint, declared.rename(config))
-    pair = TwinPair(theirs, checkpoint, declared, ours, preprocessing(declared, checkpoint))
-    compared = list(compare(pair))
+    compared = list(compare(TwinPair(theirs, SourceModel.open(trained))))
     assert compared
     for place, wanted, given in compared:
         assert difference(wanted, given) < 1e-4, place

@@ -13,7 +13,6 @@ from tokenizers import Tokenizer
 from transformers import MarianMTModel
 from typer.testing import CliRunner, Result
 
-from export.checkpoint.checkpoint import load, open_checkpoint
 from export.examples.own_data import recurrent_translation as train_on_words
 from export.examples.own_data import resumable_training
 from export.examples.own_data import translation as train_on_text
@@ -21,8 +20,7 @@ from export.examples.own_data.command import app
 from export.examples.own_data.parallel_text import read_parallel_text
 from export.examples.texts.grammar import sentences
 from export.examples.training.bahdanau import word_level
-from export.pipeline.manifest import preprocessing
-from export.registry import architecture
+from export.graphs.source_model import SourceModel
 from inference.errors import SetupError
 from tests.export.conftest import TwinPair
 from tests.export.oracle import compare, difference
@@ -62,13 +60,7 @@ def trained(corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
 @pytest.mark.slow
 def test_transformers_and_we_compute_the_same_logits(trained: Path) -> None:
     theirs = MarianMTModel.from_pretrained(trained, attn_implementation="eager").eval()
-    checkpoint = open_checkpoint(str(trained))
-    declared = architecture(checkpoint.config.get("model_type"))
-    config = declared.read_config(checkpoint.config)
-    ours = declared.build(config).eval()
-    load(ours, checkpoint, declared.rename(config))
-    pair = TwinPair(theirs, checkpoint, declared, ours, preprocessing(declared, checkpoint))
-    compared = list(compare(pair))
+    compared = list(compare(TwinPair(theirs, SourceModel.open(trained))))
     assert compared
     for place, wanted, given in compared:
         assert difference(wanted, given) < 1e-4, place

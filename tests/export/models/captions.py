@@ -35,10 +35,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 def unexported(twin: TwinPair) -> Bundle:
     """A bundle without files, for the runner over PyTorch."""
-    manifest, _ = build_manifest(
-        Request("twin"), 1, twin.architecture, twin.checkpoint, twin.network, twin.graphs(),
-        twin.prepared,
-    )  # fmt: skip
+    manifest, _ = build_manifest(Request("twin"), 1, twin.source, twin.graphs())
     return Bundle(Path("unexported"), manifest)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from export.checkpoint.checkpoint import load, open_checkpoint
+from export.graphs.source_model import SourceModel
 from export.models.gpt2_lm import ARCHITECTURE
 from inference.errors import CheckpointError
 from tests.export.oracle import difference
@@ -21,10 +21,7 @@ WEIGHTS = "model.safetensors"
 
 
 def _logits(folder: Path) -> torch.Tensor:
-    checkpoint = open_checkpoint(str(folder))
-    config = ARCHITECTURE.read_config(checkpoint.config)
-    network = ARCHITECTURE.build(config).eval()
-    load(network, checkpoint, ARCHITECTURE.rename(config))
+    network = SourceModel.open(folder).network
     with torch.no_grad():
         return teacher_forced(ARCHITECTURE.graphs(network, None), {}, torch.arange(8)[None])[0]
 

@@ -18,8 +18,9 @@ from safetensors.torch import load_file, save_file
 from transformers import CLIPTokenizer
 from typer.testing import CliRunner
 
-from export.checkpoint.checkpoint import Checkpoint, load, open_checkpoint
+from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from export.checkpoint.image_recipe import OPENAI, image_spec
+from export.graphs.source_model import SourceModel
 from export.parity.judge import TOLERANCE
 from export.pipeline.cli import export
 from export.registry import architecture
@@ -46,11 +47,7 @@ def folder(twins: Twins, tmp_path: Path) -> Path:
 
 
 def _load(folder: Path) -> Any:
-    checkpoint = open_checkpoint(str(folder))
-    config = DECLARED.read_config(checkpoint.config)
-    network = DECLARED.build(config).eval()
-    load(network, checkpoint, DECLARED.rename(config))
-    return network
+    return SourceModel.open(folder).network
 
 
 # ---------------------------------------------------------------------------------------- folder

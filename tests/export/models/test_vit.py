@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
-from export.checkpoint.checkpoint import load, open_checkpoint
+from export.graphs.source_model import SourceModel
 from export.models.vit_classifier import ARCHITECTURE, TWIN
 from export.parity.judge import TOLERANCE
 from inference.bundle.manifest import ImageSpec, Role
@@ -32,10 +32,7 @@ def test_checkpoint_without_pooler_embeds_with_its_class_token(
     kept = {name: value for name, value in weights.items() if not name.startswith("pooler")}
     assert len(kept) == len(weights) - 2
     save_file(kept, folder / "model.safetensors")
-    checkpoint = open_checkpoint(str(folder))
-    config = ARCHITECTURE.read_config(checkpoint.config)
-    network = ARCHITECTURE.build(config).eval()
-    load(network, checkpoint, ARCHITECTURE.rename(config))
+    network = SourceModel.open(folder).network
     graphs = ARCHITECTURE.graphs(network, twin.prepared.image)
     lowering = graphs.lowerings["image"]
     pixels = random_inputs(twin, graphs).by_role[Role.PIXELS]

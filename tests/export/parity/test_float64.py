@@ -19,9 +19,7 @@ from tests.export.conftest import TwinPair, Twins
 def unexported(twin: TwinPair) -> Bundle:
     """A twin's manifest; no graph is written."""
     graphs = twin.graphs()
-    manifest, _ = build_manifest(
-        Request("twin"), 1, twin.architecture, twin.checkpoint, twin.network, graphs, twin.prepared
-    )
+    manifest, _ = build_manifest(Request("twin"), 1, twin.source, graphs)
     return Bundle(Path("none"), manifest)
 
 

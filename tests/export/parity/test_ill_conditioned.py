@@ -63,9 +63,7 @@ def hot(twins: Twins, tmp_path_factory: pytest.TempPathFactory) -> Hot:
         twin = twins(name, EXPORTED)
         network = amplified(twin, GAINS[name])
         graphs = twin.architecture.graphs(copy.deepcopy(network), twin.prepared.image)
-        manifest, _ = build_manifest(
-            Request("twin"), 1, twin.architecture, twin.checkpoint, network, graphs, twin.prepared
-        )
+        manifest, _ = build_manifest(Request("twin"), 1, twin.source, graphs)
         stage = tmp_path_factory.mktemp(name)
         export_graphs(graphs, manifest, stage)
         return network, Bundle(Path(stage) / manifest.name, manifest)

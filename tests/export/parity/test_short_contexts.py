@@ -17,10 +17,7 @@ FUSED = ("llama", "rotated by the operator")
 
 
 def manifest_of(twin: TwinPair) -> Manifest:
-    return build_manifest(
-        Request("twin"), 1, twin.architecture, twin.checkpoint, twin.network, twin.graphs(),
-        twin.prepared,
-    )[0]  # fmt: skip
+    return build_manifest(Request("twin"), 1, twin.source, twin.graphs())[0]
 
 
 @pytest.mark.parametrize("positions", [4, 12, 32])

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from export.architecture import Lowering
 from export.models.marian import Marian
-from export.pipeline import build
 from export.pipeline.cli import export, is_published_default
 from export.pipeline.manifest import Request
 from export.registry import tasks
+from export.targets import target
 from inference.bundle.manifest import Manifest, SourceInfo
 from inference.bundle.reader import newest_bundle, versions
 from inference.errors import SetupError
@@ -58,7 +58,7 @@ def exported(bundles: Bundles, monkeypatch: pytest.MonkeyPatch) -> None:
     def copy(lowering: Lowering, path: Path) -> None:
         shutil.copy(folder / lowering.graph.file, path)
 
-    monkeypatch.setattr("export.pipeline.build.to_onnx", copy)
+    monkeypatch.setattr("export.targets.target.to_onnx", copy)
 
 
 @pytest.mark.usefixtures("exported")
@@ -96,7 +96,7 @@ def test_weights_are_freed_before_int8(
         raise SetupError("stop here")
 
     monkeypatch.setattr(Marian, "__init__", build)
-    monkeypatch.setattr("export.pipeline.build.lower_precision", lower_precision)
+    monkeypatch.setattr("export.targets.target.lower_precision", lower_precision)
     code, output = _run(source, "--repository", tmp_path / "r", "--precision", "int8")
     assert (code, "stop here" in output) == (1, True), output
 
@@ -199,7 +199,7 @@ def test_damaged_weights_publish_nothing(source: Path, tmp_path: Path) -> None:
 def test_failed_gate_publishes_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("export.pipeline.build.to_onnx", partial(_change_a_weight, build.to_onnx))
+    monkeypatch.setattr("export.targets.target.to_onnx", partial(_change_a_weight, target.to_onnx))
     code, output = _run(source, "--repository", tmp_path / "repository")
     assert code == 1
     assert "ONNX differs from the float64 network" in output

@@ -31,9 +31,7 @@ def _bundle(twin: TwinPair, folder: Path) -> Bundle:
     """A twin's float32 bundle for OpenVINO."""
     graphs = twin.graphs()
     request = Request("twin", runtime=Runtime.OPENVINO)
-    manifest, _ = build_manifest(
-        request, 1, twin.architecture, twin.checkpoint, twin.network, graphs, twin.prepared
-    )
+    manifest, _ = build_manifest(request, 1, twin.source, graphs)
     for key, lowering in graphs.lowerings.items():
         target = folder / manifest.parts[key]
         target.mkdir(parents=True, exist_ok=True)

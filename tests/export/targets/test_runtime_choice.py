@@ -19,6 +19,7 @@ from export.parity.verify import ParityError
 from export.pipeline import build
 from export.pipeline.cli import export
 from export.precision import Precision, Runtime
+from export.targets import target
 from export.targets.instance_config import GAIN, Placed, best, measured, placements
 from export.targets.runtime_choice import choose, timed
 from export.triton_config import stateless_config
@@ -88,7 +89,7 @@ def graph_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def exported_once(graph_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "to_onnx", lambda _, path: shutil.copy(graph_file, path))
+    monkeypatch.setattr(target, "to_onnx", lambda _, path: shutil.copy(graph_file, path))
 
 
 def _exported(repository: Path, precision: Precision = Precision.FP32) -> Manifest:
@@ -160,7 +161,7 @@ def test_without_any_candidate_the_reasons_are_the_error(
     def refuse(*_: object) -> None:
         raise ParityError("it is Sunday")
 
-    monkeypatch.setattr(build, "to_onnx", refuse)
+    monkeypatch.setattr(target, "to_onnx", refuse)
     with pytest.raises(typer.Exit):
         _exported(tmp_path)
     error = capsys.readouterr().err

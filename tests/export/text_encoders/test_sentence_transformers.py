@@ -18,7 +18,8 @@ from safetensors.torch import save_file
 from torch import nn
 from typer.testing import CliRunner
 
-from export.checkpoint.checkpoint import Checkpoint, load, open_checkpoint
+from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.graphs.source_model import SourceModel
 from export.pipeline.cli import export
 from export.registry import architecture
 from export.text_encoders.declaration import embed_section
@@ -204,13 +205,9 @@ def test_weights_of_modules_are_part_of_the_checksum(tmp_path: Path) -> None:
 
 
 def _network(folder: Path) -> tuple[TextModel, Checkpoint]:
-    checkpoint = open_checkpoint(str(folder))
-    declared = architecture(checkpoint.config["model_type"])
-    config = declared.read_config(checkpoint.config)
-    network = declared.build(config).eval()
-    load(network, checkpoint, declared.rename(config))
-    assert isinstance(network, TextModel)
-    return network, checkpoint
+    model = SourceModel.open(folder)
+    assert isinstance(model.network, TextModel)
+    return model.network, model.checkpoint
 
 
 @pytest.fixture

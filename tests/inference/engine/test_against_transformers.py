@@ -11,9 +11,8 @@ import pytest
 import torch
 from transformers import MarianMTModel
 
-from export.checkpoint.checkpoint import load, open_checkpoint
+from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
-from export.registry import architecture
 from inference.bundle.manifest import Bundle, Limits, Manifest, SourceInfo
 from inference.engine.engine_core import EngineCore, decode, final_result
 from inference.engine.runners.ort.device import OrtDevice
@@ -77,11 +76,8 @@ def twin(checkpoint: tuple[MarianMTModel, Bundle], device: OrtDevice) -> Iterato
 
 def exported(checkpoint_folder: Path) -> Bundle:
     """The graphs that generation runs, and a manifest of them; `align` is tested elsewhere."""
-    checkpoint, declared = open_checkpoint(str(checkpoint_folder)), architecture("marian")
-    config = declared.read_config(checkpoint.config)
-    network = declared.build(config).eval()
-    load(network, checkpoint, declared.rename(config))
-    graphs = declared.graphs(network, None)
+    model = SourceModel.open(checkpoint_folder)
+    graphs = model.graphs()
     lowerings = {key: one for key, one in graphs.lowerings.items() if key != "align"}
     folder = checkpoint_folder / "bundle"
     folder.mkdir()
@@ -91,7 +87,8 @@ def exported(checkpoint_folder: Path) -> Bundle:
         name="twin", version=1, architecture="marian", precision="fp32", tasks={"translate": {}},
         source=SourceInfo(name="twin", content_hash="0"), parts={"generate": "twin"},
         graphs={key: lowering.graph for key, lowering in lowerings.items()},
-        states=graphs.states, limits=Limits(), vocabulary_size=config.decoder.vocabulary_size,
+        states=graphs.states, limits=Limits(),
+        vocabulary_size=model.configuration.decoder.vocabulary_size,
     )  # fmt: skip
     return Bundle(folder, manifest)
 

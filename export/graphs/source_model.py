@@ -1,0 +1,118 @@
+"""A checkpoint as every step of an export takes it: each part is read once, when it is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from torch import nn
+
+from export.architecture import Architecture, Graphs
+from export.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from export.checkpoint.image_recipe import image_spec
+from export.checkpoint.load_network import load_network
+from export.registry import architecture
+from export.text_encoders.image_graphs import with_attention
+from export.tokenizer.tokenizer import TokenizerFiles, fast_tokenizer, sentencepiece_pair
+from inference.bundle.manifest import ImageSpec, TokenizerSpec
+
+_OF_PROMPTS = {"generate", "chat"}
+"""Tasks of models that read nothing but prompts; where there is a source, `generation_defaults`
+requires a padding token."""
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Conversion of text and images into the graphs' inputs."""
+
+    tokenizer: TokenizerSpec | None
+    files: TokenizerFiles
+    image: ImageSpec | None
+
+
+class SourceModel:
+    """A checkpoint with its architecture, and what follows from both.
+
+    Args:
+        checkpoint: The checkpoint.
+        declared: Its architecture; by default that of its `model_type`.
+        memory_limit_bytes: Memory that its export may need; by default any.
+
+    Raises:
+        CheckpointError: no architecture has that `model_type`.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        declared: Architecture | None = None,
+        *,
+        memory_limit_bytes: int | None = None,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.architecture = declared or architecture(checkpoint.config.get("model_type"))
+        self._memory_limit_bytes = memory_limit_bytes
+
+    @classmethod
+    def open(cls, source: object) -> SourceModel:
+        """The model of a folder, or of a name on the hub."""
+        return cls(open_checkpoint(str(source)))
+
+    @cached_property
+    def configuration(self) -> Any:
+        """What the model file reads of `config.json`.
+
+        Raises:
+            CheckpointError: it describes what the architecture does not support.
+        """
+        return self.architecture.configuration(self.checkpoint)
+
+    @cached_property
+    def image(self) -> ImageSpec | None:
+        """The image recipe; None where the model reads no images.
+
+        Raises:
+            CheckpointError: its file is missing or not supported.
+        """
+        has_images = self.architecture.size_of(self.configuration) is not None
+        return image_spec(self.checkpoint) if has_images else None
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        """Tokenizer and image recipe, with the tokenizer's files.
+
+        Raises:
+            CheckpointError: files are missing or not supported.
+        """
+        declared, config = self.architecture, self.configuration
+        if declared.tokenizer is None or not declared.reads_text(config):
+            return Preprocessing(None, {}, self.image)
+        if declared.tokenizer == "sentencepiece_pair":
+            tokenizer, files = sentencepiece_pair(self.checkpoint)
+        else:
+            needs_padding = not set(declared.tasks) <= _OF_PROMPTS
+            tokenizer, files = fast_tokenizer(self.checkpoint, needs_padding=needs_padding)
+        return Preprocessing(tokenizer, files, self.image)
+
+    @cached_property
+    def network(self) -> nn.Module:
+        """The PyTorch network in evaluation mode, weights loaded.
+
+        Raises:
+            CheckpointError: lists every missing, unexpected and misshaped tensor.
+            SetupError: the export needs more memory than the limit.
+        """
+        return load_network(
+            partial(self.architecture.build, self.configuration),
+            self.checkpoint,
+            self.architecture.rename(self.configuration),
+            self._memory_limit_bytes,
+        )
+
+    def graphs(self, *, has_attention: bool = False) -> Graphs:
+        """What is exported of the network; with attention pictures as a further part on request."""
+        graphs = self.architecture.graphs(self.network, self.image)
+        if has_attention:
+            return with_attention(self.architecture, self.network, graphs, self.image)
+        return graphs
