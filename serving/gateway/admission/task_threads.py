@@ -46,9 +46,9 @@ class TaskThreads:
             return await asyncio.shield(result)
         except asyncio.CancelledError:
             abandoned.set()
+            result.add_done_callback(_read)  # first: the wait may be cancelled, too
             if not job.cancel():
                 await asyncio.wait([result], timeout=GRACE_S)
-            result.add_done_callback(_read)
             raise
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 
@@ -39,6 +40,33 @@ async def test_work_that_nothing_waits_for_ends_before_its_caller(threads: TaskT
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended.is_set()
+
+
+async def test_work_of_a_request_that_ends_twice_logs_nothing(threads: TaskThreads) -> None:
+    """A dialect's time limit and the deadline may both cancel it, one after the other."""
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
+    started, release = threading.Event(), threading.Event()
+
+    def work() -> None:
+        started.set()
+        release.wait(WAIT_S)
+        check_abandoned()
+
+    task = asyncio.create_task(threads.run(None, work))
+    await asyncio.to_thread(started.wait, WAIT_S)
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0.01)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    release.set()
+    await threads.run(LARGE + 1, lambda: None)
+    del task
+    for _ in range(20):
+        gc.collect()
+        await asyncio.sleep(0.005)
+    assert complaints == []
 
 
 async def test_work_that_has_not_begun_never_does(threads: TaskThreads) -> None:
