@@ -1,1 +1,1 @@
-"""Who may send what, and whose turn it is."""
+"""API keys, limits on what is admitted, and turns at Triton."""

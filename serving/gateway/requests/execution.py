@@ -100,7 +100,7 @@ class Execution:
             max_sequences=settings.max_concurrent_sequences,
             counts=counts,
         )
-        self._joiner = DynamicBatcher(
+        self._batcher = DynamicBatcher(
             inference.infer,
             metrics,
             max_calls=settings.max_calls_per_model,
@@ -111,7 +111,7 @@ class Execution:
     @property
     def waiting(self) -> int:
         """Calls of this process that wait to be sent to Triton."""
-        return self._admission.waiting + self._joiner.waiting
+        return self._admission.waiting + self._batcher.waiting
 
     def body(self) -> AbstractContextManager[Reserve]:
         """Reservation of the bytes of a request's body (`Admission.body`)."""
@@ -235,7 +235,7 @@ class Execution:
         """Release threads, processes and connections."""
         self._processes.close()
         self._threads.close()
-        await self._joiner.close()
+        await self._batcher.close()
         await self.inference.close()
 
     async def _run(
@@ -297,7 +297,7 @@ class Execution:
     ) -> tuple[Outcome, float]:
         if isinstance(call, InferCall):
             remaining_s = max(0.001, deadline_s - time.monotonic())
-            outcome, sent_s = await self._joiner.outcome(call, remaining_s)
+            outcome, sent_s = await self._batcher.outcome(call, remaining_s)
             if not isinstance(outcome, ServingError):
                 self.last_result_s[call.model] = time.monotonic()
             return outcome, sent_s

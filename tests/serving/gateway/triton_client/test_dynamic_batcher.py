@@ -79,18 +79,18 @@ class Model:
 
 
 class Stack:
-    """A joiner over the model, and its callers."""
+    """A batcher over the model, and its callers."""
 
     def __init__(self, max_calls: int | None = 1, max_tokens: int = 1000) -> None:
         self.model = Model()
         self.metrics = Metrics()
-        self.joiner = DynamicBatcher(
+        self.batcher = DynamicBatcher(
             self.model.infer, self.metrics, max_calls=max_calls, max_tokens=max_tokens
         )
 
     def submit(self, call: InferCall, timeout_s: float = 60.0) -> asyncio.Task[Outcome]:
         async def outcome() -> Outcome:
-            found, _ = await self.joiner.outcome(call, timeout_s)
+            found, _ = await self.batcher.outcome(call, timeout_s)
             return found
 
         return asyncio.ensure_future(outcome())
@@ -104,7 +104,7 @@ async def stack(max_calls: int | None = 1, max_tokens: int = 1000) -> AsyncItera
     made = Stack(max_calls, max_tokens)
     async with asyncio.timeout(LIMIT_S):
         yield made
-        await made.joiner.close()
+        await made.batcher.close()
 
 
 def call(
@@ -158,7 +158,7 @@ async def test_by_default_one_call_more_than_the_model_has_instances_is_in_fligh
             made.submit(replace(call(number), instances=instances))
             await settled()
         assert made.model.running == instances + 1
-        assert made.joiner.waiting == 5 - instances
+        assert made.batcher.waiting == 5 - instances
         made.model.release_all()
 
 
@@ -170,12 +170,12 @@ async def test_calls_wait_while_the_model_is_busy_and_then_share_one() -> None:
         await settled()
         later = [made.submit(call(n)) for n in (3, 4, 5)]
         await settled()
-        assert (len(made.model.calls), made.joiner.waiting) == (2, 3)
+        assert (len(made.model.calls), made.batcher.waiting) == (2, 3)
         made.model.release(1)
         assert rows(await second) == [4]
         await settled()
         assert made.model.firsts(2) == [3, 4, 5]
-        assert made.joiner.waiting == 0
+        assert made.batcher.waiting == 0
         made.model.release_all()
         assert [rows(await one) for one in (first, *later)] == [[2], [6], [8], [10]]
         assert made.model.most_running == 2
@@ -287,7 +287,7 @@ async def test_cancelled_caller_leaves_the_queue() -> None:
         await settled()
         leaving.cancel()
         await settled()
-        assert made.joiner.waiting == 1
+        assert made.batcher.waiting == 1
         made.model.release_all()
         assert [rows(await running), rows(await staying)] == [[2], [6]]
         assert made.model.firsts(1) == [3]
@@ -334,7 +334,7 @@ async def test_deadline_while_waiting_drops_the_call() -> None:
         running = made.submit(call(1))
         await settled()
         assert isinstance(await made.submit(call(2), timeout_s=0.01), DeadlineExceeded)
-        assert made.joiner.waiting == 0
+        assert made.batcher.waiting == 0
         made.model.release_all()
         await running
         assert len(made.model.calls) == 1
@@ -407,10 +407,10 @@ async def test_closing_ends_everything() -> None:
     async with stack() as made:
         running, waiting = made.submit(call(1)), made.submit(call(2, width=16))
         await settled()
-        await made.joiner.close()
+        await made.batcher.close()
         assert isinstance(await running, Unavailable)
         assert isinstance(await waiting, Unavailable)
-        assert (made.model.cancelled, made.joiner.waiting) == (1, 0)
+        assert (made.model.cancelled, made.batcher.waiting) == (1, 0)
         assert len(made.model.calls) == 1
 
 
@@ -424,9 +424,9 @@ async def test_small_result_does_not_keep_the_batch() -> None:
 
 async def test_time_of_sending_is_after_the_wait() -> None:
     async with stack() as made:
-        running = asyncio.ensure_future(made.joiner.outcome(call(1), 9.0))
+        running = asyncio.ensure_future(made.batcher.outcome(call(1), 9.0))
         await settled()
-        waiting = asyncio.ensure_future(made.joiner.outcome(call(2), 9.0))
+        waiting = asyncio.ensure_future(made.batcher.outcome(call(2), 9.0))
         await asyncio.sleep(0.02)
         made.model.release_all()
         (_, first_s), (_, second_s) = await asyncio.gather(running, waiting)
@@ -465,7 +465,7 @@ async def _arrivals(steps: list[Step], max_calls: int, max_tokens: int, faults: 
                 await asyncio.sleep(0)
             return outputs
 
-        made.joiner._infer = slow
+        made.batcher._infer = slow
         tasks = []
         for number, (count, width, pause, leaves) in enumerate(steps):
             firsts = [number * 100 + row for row in range(count)]
@@ -489,5 +489,5 @@ async def _arrivals(steps: list[Step], max_calls: int, max_tokens: int, faults: 
             else:
                 assert rows(outcome) == [2.0 * (number * 100 + row) for row in range(step[0])]
         await settled()
-        assert (made.joiner.waiting, made.model.running) == (0, 0)
-        assert made.joiner._queues == {}
+        assert (made.batcher.waiting, made.model.running) == (0, 0)
+        assert made.batcher._queues == {}
