@@ -1,10 +1,13 @@
-"""Time to a request's first token, and between the tokens of each of its sequences."""
+"""A request's times: to its plan, to its first token, between tokens, and to its deadline."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from serving.gateway.observability.metrics import Metrics
+from serving.gateway.observability.timings import Timings
+from serving.gateway.observability.trace_context import TRACE
 
 
 class TokenLatency:
@@ -52,3 +55,39 @@ class SequenceLatency:
         if self._last_s is not None:
             self._request.observe_next(now_s - self._last_s, tokens)
         self._last_s = now_s
+
+
+class RequestTimes:
+    """When a request began, was planned and must end; begins when it is made.
+
+    Args:
+        metrics: Token times are recorded there.
+        route: Label of the metrics.
+        limit_s: The time it has.
+    """
+
+    def __init__(self, metrics: Metrics, route: str, limit_s: float) -> None:
+        self._started_s = self._planned_s = time.monotonic()
+        self._deadline_s = self._started_s + limit_s
+        self.latency = TokenLatency(metrics, route, self._started_s)
+
+    @property
+    def left_s(self) -> float:
+        """The time that a call has; never zero."""
+        return max(0.001, self._deadline_s - time.monotonic())
+
+    def planned(self) -> None:
+        """The request has its first plan."""
+        self._planned_s = time.monotonic()
+        if (trace := TRACE.get()) is not None:
+            trace.phase("preprocess", self._started_s, self._planned_s)
+
+    def until_now(self, sent_s: Sequence[float]) -> Timings:
+        """Where the time went, given when the calls were sent."""
+        now_s = time.monotonic()
+        sent_s = sent_s or [now_s]  # a plan without calls has everything cached
+        return Timings(
+            tokenization_s=self._planned_s - self._started_s,
+            queue_s=max(sent_s) - self._planned_s,
+            inference_s=now_s - min(sent_s),
+        )

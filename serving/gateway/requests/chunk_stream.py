@@ -29,9 +29,7 @@ class ChunkStream:
         self.timings: Timings | None = None
         """Where the time until the first chunk went."""
         self.has_sent = False
-        """Whether any chunk is for the reader: the request can no longer be prepared again."""
-        self.is_second_attempt = False
-        """Whether the request was prepared again, for another version of the model."""
+        """Whether any chunk is for the reader: the request can no longer be planned again."""
         self._ready: list[Chunk] = []
         self._changed = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -89,7 +87,7 @@ class ChunkStream:
             self._has_room.clear()
             await self._has_room.wait()
 
-    async def finish(self, work: Awaitable[None]) -> None:
+    async def finish(self, work: Awaitable[object]) -> None:
         """Await the work that sends the chunks, then until the reader has closed the stream.
 
         Called by the producer, whose admission lasts as long. The work's error is the reader's.

@@ -82,18 +82,18 @@ class Readiness:
             self._checked_s = self._clock()
 
     async def _problem(self, canary: Call, engines: dict[str, EngineStats]) -> str | None:
-        if not await self._service.execution.inference.is_ready(canary.model, canary.version):
+        if not await self._service.execution.calls.inference.is_ready(canary.model, canary.version):
             return f"{canary.model} version {canary.version} is not loaded"
         engine = engines.get(canary.model, EngineStats(0, {})).of_version(canary.version)
         by_process = self._stalls.stalled_s.get(canary.model, {})
         stalled_s = max((by_process.get(pid, 0.0) for pid in engine.processes), default=0.0)
         if stalled_s > FRESH_S:
             return f"{canary.model} has had no heartbeat for {stalled_s:.0f} s"
-        last_s = self._service.execution.last_result_s.get(canary.model, float("-inf"))
+        last_s = self._service.execution.calls.last_result_s.get(canary.model, float("-inf"))
         if engine.is_busy or self._clock() - last_s < FRESH_S:
             return None  # a busy model is not a dead one
         try:
-            await self._service.execution.perform(canary, CANARY_TIMEOUT_S)
+            await self._service.execution.calls.perform(canary, CANARY_TIMEOUT_S)
         except Overloaded:
             return None
         except ServingError as error:

@@ -22,7 +22,7 @@ from serving.gateway.observability.metrics import Metrics
 from serving.gateway.observability.trace_context import TRACE, Tracer
 from serving.gateway.requests.catalog import Catalog
 from serving.gateway.requests.chunk_stream import ChunkStream
-from serving.gateway.requests.execution import Execution, Prepare
+from serving.gateway.requests.execution import Execution, Preparation
 from serving.gateway.requests.glossaries import Glossaries
 from serving.gateway.requests.image_urls import ImageFetcher
 from serving.gateway.requests.task_request import Answer, TaskRequest
@@ -90,10 +90,7 @@ class Service:
         Raises:
             ServingError: no model, refused, out of time, or no item succeeded.
         """
-        model = self._resolve(request)
-        prepare = partial(self._plan, request, model)
-        again = partial(self._prepare_again, request, model)
-        return await self.execution.answer(prepare, request.route, again)
+        return await self.execution.answer(self._preparation(request))
 
     def stream(self, request: TaskRequest) -> ChunkStream:
         """The response of a request as chunks.
@@ -101,10 +98,7 @@ class Service:
         Raises:
             ServingError: no model, or the gateway is shutting down.
         """
-        model = self._resolve(request)
-        prepare = partial(self._plan, request, model)
-        again = partial(self._prepare_again, request, model)
-        return self.execution.stream(prepare, request.route, again)
+        return self.execution.stream(self._preparation(request))
 
     def models(self) -> ModelList:
         """The served models."""
@@ -116,12 +110,16 @@ class Service:
         await self.fetcher.close()
         await asyncio.to_thread(self.tracer.close, EXPORT_S)
 
-    def _resolve(self, request: TaskRequest) -> LoadedModel:
-        """The model that serves a request."""
+    def _preparation(self, request: TaskRequest) -> Preparation:
+        """How a request is planned for the model that serves it."""
         model = self.catalog.resolve(request.task, request.message)
         if (trace := TRACE.get()) is not None:
             trace.annotate({"triptych.task": request.task.name, "triptych.model": model.name})
-        return model
+        return Preparation(
+            request.route,
+            partial(self._plan, request, model),
+            partial(self._plan_again, request, model),
+        )
 
     async def _plan(self, request: TaskRequest, model: LoadedModel, reserve: Reserve) -> Plan:
         """A request's plan, made off the event loop where that is much work."""
@@ -165,10 +163,10 @@ class Service:
             work = [group.create_task(decoded(*one)) for one in zip(images, pixels, strict=True)]
         return [task.result() for task in work]
 
-    async def _prepare_again(
-        self, request: TaskRequest, before: LoadedModel, call: Call
-    ) -> Prepare | None:
-        """How a request is prepared for the version that replaced the one it was prepared for.
+    async def _plan_again(
+        self, request: TaskRequest, before: LoadedModel, reserve: Reserve, call: Call
+    ) -> Plan | None:
+        """A request's plan for the version that replaced the one it was planned for.
 
         Two versions whose Triton configurations differ cannot overlap: a call that waited in the
         gateway at the moment of the switch finds its version gone. The catalog follows Triton
@@ -177,14 +175,14 @@ class Service:
         Returns:
             None if no version of the called model is loaded: it is being restarted.
         """
-        inference = self.execution.inference
+        inference = self.execution.calls.inference
         until_s = time.monotonic() + _SWITCH_S
         while time.monotonic() < until_s and await inference.served_version(call.model):
             if self.catalog.version(before.name) != before.manifest.version:
                 model = self.catalog.resolve(request.task, request.message)
-                return partial(self._plan, request, model)
+                return await self._plan(request, model, reserve)
             if await inference.is_ready(call.model, call.version):
-                return partial(self._plan, request, before)
+                return await self._plan(request, before, reserve)
             await asyncio.sleep(_SWITCH_POLL_S)
         return None
 

@@ -16,7 +16,6 @@ from inference.errors import (
     ServingError,
     Unavailable,
 )
-from inference.tasks.shared.model_calls import Call
 
 log = logging.getLogger(__name__)
 
@@ -79,12 +78,3 @@ def _status(error: Exception) -> str:
 def is_not_loaded(outcome: object) -> bool:
     """Whether a call failed because Triton does not have its version."""
     return isinstance(outcome, Unavailable) and outcome.is_not_loaded
-
-
-class NotLoaded(Exception):
-    """Triton does not have the version of a call, and nothing of its request has been sent."""
-
-    def __init__(self, call: Call, error: ServingError) -> None:
-        super().__init__(error.message)
-        self.call = call
-        self.error = error

@@ -119,7 +119,7 @@ async def test_canary_passes_the_queue(make_gateway: MakeGateway) -> None:
     await until(lambda: gateway.inference.running == 1)
     waiting = asyncio.ensure_future(gateway.http.post("/v1/embed", json={"texts": "b"}))
     canary = gateway.inference.calls[0]
-    direct = asyncio.ensure_future(gateway.service.execution.perform(canary, 9.0))
+    direct = asyncio.ensure_future(gateway.service.execution.calls.perform(canary, 9.0))
     await until(lambda: gateway.inference.running == 2)
     gateway.inference.hold.set()
     await asyncio.gather(running, waiting, direct)

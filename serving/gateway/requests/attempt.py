@@ -1,0 +1,206 @@
+"""One attempt at a request: the calls of one plan, for a whole response or for a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from inference.errors import ServingError
+from inference.sequences import TokenChunk
+from inference.tasks.shared.model_calls import Call, GenerateCall, InferCall, Outcome, ended_early
+from inference.tasks.shared.served_task import Plan
+from serving.gateway.admission.admission import Admission
+from serving.gateway.observability.call_spans import CallSpan, call_span
+from serving.gateway.observability.token_latency import RequestTimes
+from serving.gateway.observability.trace_context import TRACE
+from serving.gateway.requests.call_runner import CallRunner
+from serving.gateway.requests.chunk_stream import ChunkStream
+from serving.gateway.triton_client.triton_errors import is_not_loaded
+from triptych.messages import Chunk, Response
+
+InPool: TypeAlias = Callable[..., Awaitable[Response[Any]]]
+STREAM_PRIORITY = 10
+"""Priority of streams in the engine; of other requests 0."""
+
+
+class Attempt:
+    """The calls of a plan for a whole response: one that fails leaves the others alone.
+
+    Args:
+        plan: The plan.
+        runner: Runs its calls.
+        admission: Gives their turns.
+        times: Of the request.
+
+    Attributes:
+        sent_s: When the calls were sent.
+        refused: A call whose version Triton does not have: the request may be planned again.
+    """
+
+    def __init__(
+        self, plan: Plan, runner: CallRunner, admission: Admission, times: RequestTimes
+    ) -> None:
+        self.plan = plan
+        self.sent_s: list[float] = []
+        self.refused: Call | None = None
+        self._runner = runner
+        self._admission = admission
+        self._times = times
+        self._outcomes: dict[int, Outcome] = {}
+
+    async def run(self) -> None:
+        """Run all calls; their tokens are reserved until the last one has ended."""
+        calls = self.plan.calls
+        with self._admission.reserved(sum(call.tokens for call in calls)):
+            if len(calls) == 1:  # most requests: a task of its own takes longer to make
+                await self._run(0, calls[0])
+                return
+            async with asyncio.TaskGroup() as group:
+                for number, call in enumerate(calls):
+                    group.create_task(self._run(number, call))
+
+    async def finish(self, in_pool: InPool) -> Response[Any] | None:
+        """The response, once the calls have ended; None for a stream.
+
+        Args:
+            in_pool: Runs work of a size, off the event loop where it is large.
+
+        Raises:
+            ServingError: no item succeeded.
+        """
+        started_s = time.monotonic()
+        outcomes = [self._outcomes[number] for number in range(len(self.plan.calls))]
+        size = self.plan.finish_size(outcomes)
+        response = await in_pool(size, self.plan.finish, outcomes)
+        if (trace := TRACE.get()) is not None:
+            trace.phase("postprocess", started_s, time.monotonic())
+        return response
+
+    async def _run(self, number: int, call: Call) -> None:
+        """Run one call in its turn."""
+        with call_span(call) as span:
+            outcome: Outcome | None
+            if isinstance(call, InferCall):
+                outcome, sent_s = await self._runner.joined(call, self._times.left_s)
+                span.sent(sent_s)
+            else:
+                async with self._turn():
+                    sent_s = time.monotonic()
+                    span.sent(sent_s)
+                    outcome = await self._generate(number, call, span, sent_s)
+            self.sent_s.append(sent_s)
+            if outcome is not None:
+                span.finished(outcome)
+                self._outcomes[number] = outcome
+                self.refused = call if is_not_loaded(outcome) else self.refused
+
+    def _turn(self) -> AbstractAsyncContextManager[None]:
+        return self._admission.turn()
+
+    async def _generate(
+        self, number: int, call: GenerateCall, span: CallSpan, sent_s: float
+    ) -> Outcome | None:
+        """Generate a sequence that has its turn.
+
+        Args:
+            number: Of the call.
+            call: The call.
+            span: Of the call.
+            sent_s: When its turn began.
+
+        Returns:
+            Its outcome; None in a stream, which has been sent its chunks.
+        """
+        try:
+            if call.read is None:
+                return await self._runner.perform(call, self._times.left_s)
+            text = call.read()
+
+            async def take(tokens: TokenChunk) -> bool:
+                text.add(tokens)
+                return not text.is_stopped
+
+            found = await self._runner.read(call, self._times, take)
+            return found or ended_early(call, text)
+        except ServingError as error:
+            return error
+
+
+class StreamAttempt(Attempt):
+    """The calls of a plan for a stream: their chunks are sent as they arrive.
+
+    Args:
+        plan: The plan.
+        runner: Runs its calls.
+        admission: Gives their turns.
+        times: Of the request.
+        stream: Takes the chunks.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        runner: CallRunner,
+        admission: Admission,
+        times: RequestTimes,
+        stream: ChunkStream,
+    ) -> None:
+        super().__init__(plan, runner, admission, times)
+        self._streaming = plan.streaming()
+        self._stream = stream
+        self._refusal: ServingError | None = None
+
+    async def run(self) -> None:
+        """Run all calls; when one is refused before anything was sent, the others are ended."""
+        try:
+            await super().run()
+        except* _Refused:
+            """`finish` raises what it was refused with."""
+
+    async def finish(self, in_pool: InPool) -> None:
+        """None: all chunks have been sent."""
+        if failure := self._refusal or self._streaming.failure:
+            raise failure
+
+    def _turn(self) -> AbstractAsyncContextManager[None]:
+        return self._admission.stream_turn()
+
+    async def _generate(
+        self, number: int, call: GenerateCall, span: CallSpan, sent_s: float
+    ) -> None:
+        streaming = self._streaming
+        options = call.options.model_copy(update={"priority": STREAM_PRIORITY})
+        call = replace(call, options=options)
+
+        async def send(chunks: list[Chunk]) -> None:
+            if chunks:
+                span.chunk()
+                self._stream.timings = self._stream.timings or self._times.until_now([sent_s])
+            await self._stream.send(chunks)
+
+        async def take(tokens: TokenChunk) -> bool:
+            await send(streaming.add(number, tokens))
+            return streaming.needs(number)
+
+        if not streaming.needs(number):
+            return
+        try:
+            if streaming.is_whole(number):
+                outcome = await self._runner.perform(call, self._times.left_s)
+                await send(streaming.settle(number, outcome))
+            else:
+                found = await self._runner.read(call, self._times, take)
+                await send(streaming.end(number, found))
+        except ServingError as error:
+            if is_not_loaded(error) and not self._stream.has_sent:
+                self.refused, self._refusal = call, error
+                raise _Refused from error
+            await send(streaming.fail(number, error))
+
+
+class _Refused(Exception):
+    """Ends the calls of a stream of which nothing has been sent."""
