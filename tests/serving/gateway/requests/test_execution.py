@@ -1,0 +1,221 @@
+"""Execution of plans that a test makes itself: two attempts at most, and what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from inference.errors import DeadlineExceeded, Overloaded, ServingError, Unavailable
+from inference.generation import Overrides
+from inference.tasks.shared.incremental_text import IncrementalText
+from inference.tasks.shared.items import finished_of
+from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
+from inference.tasks.shared.served_task import Plan
+from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming
+from serving.gateway.admission.counts import LocalCounts
+from serving.gateway.observability.metrics import Metrics
+from serving.gateway.requests.execution import Execution, Preparation
+from serving.settings.gateway_settings import GatewaySettings
+from tests.inference.tiny_models import WordTokenizer
+from tests.serving.gateway.conftest import FakeInference
+from tests.serving.gateway.test_gateway import until
+from triptych.messages import Generation, Response
+from triptych.tasks.generate import GenerateResponse
+
+TOKENIZER = WordTokenizer()
+IDS = TOKENIZER.encode("one two three")
+
+
+@dataclass
+class FakePlan(Plan):
+    """Calls of one version; the response has a text for each that succeeded."""
+
+    version: int = 1
+    models: tuple[str, ...] = ("m",)
+    calls: Sequence[GenerateCall] = field(init=False)
+
+    def __post_init__(self) -> None:
+        inputs = {"prompt_ids": np.array(IDS)}
+        self.calls = [GenerateCall(m, self.version, inputs, Overrides()) for m in self.models]
+
+    def finish(self, outcomes: Sequence[Outcome]) -> Response[Generation]:
+        done = [one for one in outcomes if not isinstance(one, ServingError)]
+        if not done:
+            finished_of(outcomes[0])
+        data = [Generation(index=n, text="done") for n in range(len(done))]
+        return GenerateResponse(model=str(self.version), data=data)
+
+    def streaming(self) -> Streaming:
+        items = [
+            StreamedItem((Segment(number, lambda: IncrementalText(TOKENIZER)),))
+            for number in range(len(self.calls))
+        ]
+        return Streaming(items, self.calls)
+
+
+class Prepared:
+    """The preparation of a request for version 1, and then for another, if there is one."""
+
+    def __init__(self, first: FakePlan, second: FakePlan | None = None) -> None:
+        self.first, self.second = first, second
+        self.refused: list[Call] = []
+        self.preparation = Preparation("/route", self._plan, self._plan_again)
+
+    async def _plan(self, reserve: object) -> Plan:
+        return self.first
+
+    async def _plan_again(self, reserve: object, call: Call) -> Plan | None:
+        self.refused.append(call)
+        return self.second
+
+
+class Running:
+    """An execution over the fake, and what it has admitted."""
+
+    def __init__(self, **settings: object) -> None:
+        self.inference, self.counts = FakeInference(), LocalCounts()
+        made = GatewaySettings(**settings)
+        self.execution = Execution(self.inference, made, Metrics(), self.counts)
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Admitted requests and tokens."""
+        return self.counts.total().requests, self.counts.total().tokens
+
+    async def text(self, prepared: Prepared) -> str:
+        """The text of a stream that is read to its end."""
+        stream = self.execution.stream(prepared.preparation)
+        try:
+            return "".join(
+                [c.text for chunks in [b async for b in stream.batches()] for c in chunks]
+            )
+        finally:
+            await stream.close()
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    made = Running(max_concurrent_tokens=len(IDS))
+    yield made
+    await made.execution.close()
+
+
+async def test_second_attempt_takes_the_place_of_the_first(running: Running) -> None:
+    """There are tokens for one attempt: those of the first have been released."""
+    prepared = Prepared(FakePlan(1), FakePlan(2))
+    running.inference.retired.add(("m", 1))
+    answer = await running.execution.answer(prepared.preparation)
+    assert answer.response.model == "2"
+    assert [(call.model, call.version) for call in prepared.refused] == [("m", 1)]
+    assert await running.text(prepared) == "one two three"
+    assert [call.version for call in running.inference.calls] == [1, 2, 1, 2]
+    assert running.held == (0, 0)
+
+
+async def test_there_is_no_third_attempt(running: Running) -> None:
+    prepared = Prepared(FakePlan(1), FakePlan(2))
+    running.inference.retired |= {("m", 1), ("m", 2)}
+    with pytest.raises(Unavailable):
+        await running.execution.answer(prepared.preparation)
+    with pytest.raises(Unavailable):
+        await running.text(prepared)
+    assert [call.version for call in running.inference.calls] == [1, 2, 1, 2]
+    assert running.held == (0, 0)
+
+
+async def test_without_another_version_the_calls_that_succeeded_count() -> None:
+    running = Running()
+    prepared = Prepared(FakePlan(1, ("m", "gone")))
+    running.inference.retired.add(("gone", 1))
+    answer = await running.execution.answer(prepared.preparation)
+    assert len(answer.response.data) == 1
+    assert len(running.inference.calls) == 2
+    running.inference.steps = asyncio.Semaphore(0)
+    with pytest.raises(Unavailable):
+        await running.text(prepared)
+    await running.execution.close()
+
+
+async def test_refusal_before_the_first_chunk_ends_the_streams_other_calls() -> None:
+    running = Running()
+    running.inference.steps = asyncio.Semaphore(0)
+    running.inference.retired.add(("gone", 1))
+    prepared = Prepared(FakePlan(1, ("m", "gone")), FakePlan(2))
+    stream = running.execution.stream(prepared.preparation)
+    await until(lambda: [call.version for call in running.inference.calls] == [1, 1, 2])
+    assert (running.inference.cancelled, running.inference.running) == (1, 1)
+    await stream.close()
+    assert running.held == (0, 0)
+    await running.execution.close()
+
+
+async def test_other_errors_are_not_attempted_again(running: Running) -> None:
+    prepared = Prepared(FakePlan(1), FakePlan(2))
+    running.inference.failures["m"] = Unavailable("restarting")
+    with pytest.raises(Unavailable):
+        await running.execution.answer(prepared.preparation)
+    with pytest.raises(Unavailable):
+        await running.text(prepared)
+    assert prepared.refused == []
+    assert running.held == (0, 0)
+
+
+async def test_stream_holds_its_admission_until_it_is_closed() -> None:
+    running = Running(max_concurrent_requests=1)
+    prepared = Prepared(FakePlan(1))
+    stream = running.execution.stream(prepared.preparation)
+    assert [chunk.text async for batch in stream.batches() for chunk in batch]
+    assert running.held == (1, 0)
+    with pytest.raises(Overloaded):
+        await running.execution.answer(prepared.preparation)
+    await stream.close()
+    assert running.held == (0, 0)
+    await running.execution.close()
+
+
+async def test_time_limit_includes_the_plan() -> None:
+    running = Running(request_timeout=0.01)
+
+    async def plan(reserve: object) -> Plan:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    preparation = Preparation("/route", plan, Prepared(FakePlan()).preparation.plan_again)
+    with pytest.raises(DeadlineExceeded):
+        await running.execution.answer(preparation)
+    assert running.held == (0, 0)
+    await running.execution.close()
+
+
+async def test_shutdown_ends_answers_and_streams_with_an_error() -> None:
+    running = Running()
+    running.inference.hold = asyncio.Event()
+    prepared = Prepared(FakePlan(1))
+    answer = asyncio.create_task(running.execution.answer(prepared.preparation))
+    stream = running.execution.stream(prepared.preparation)
+    await until(lambda: running.inference.running == 2)
+    assert not await running.execution.drained(0)
+    assert running.execution.abort_all() == 2
+    with pytest.raises(Unavailable):
+        await answer
+    with pytest.raises(Unavailable):
+        await stream.first()
+    await stream.close()
+    assert await running.execution.drained(0)
+    assert (running.inference.running, running.held) == (0, (0, 0))
+    await running.execution.close()
+
+
+async def test_draining_refuses_before_anything_is_planned(running: Running) -> None:
+    running.execution.is_draining = True
+    prepared = Prepared(FakePlan(1))
+    for begin in (running.execution.check, lambda: running.execution.stream(prepared.preparation)):
+        with pytest.raises(Unavailable):
+            begin()
+    with pytest.raises(Unavailable):
+        await running.execution.answer(prepared.preparation)
+    assert running.inference.calls == []
