@@ -7,8 +7,8 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 TORCH := 2.13.0
 LOCKS := dev dev+bench build gateway+otlp triton-cpu triton-cpu+openvino-runtime triton-gpu
 SKIPPED := $(abspath .skipped-tests)
-EXAMPLES := $(wildcard export/examples/checkpoints/example-*)
-HISTORY := $(wildcard export/examples/checkpoints/history-*)
+EXAMPLES := $(wildcard examples/checkpoints/example-*)
+HISTORY := $(wildcard examples/history/checkpoints/history-*)
 
 .PHONY: help setup lock demo serve export history test test-all test-cuda-stub gpu-check test-tensorrt test-native unit check bench bench-encoders load quality fuzz attack soak page-images figures proto up down clean
 
@@ -35,13 +35,13 @@ lock: .venv/installed ## resolve requirements/*.txt again, to the newest version
 setup: .venv/installed ## the environment in .venv
 
 export: .venv/installed ## the example checkpoints into the model repository, if missing or stale
-	@$(BIN)/python -m export.examples.bundles --repository $(REPOSITORY) $(EXAMPLES)
+	@$(BIN)/python -m examples.bundles --repository $(REPOSITORY) $(EXAMPLES)
 
 history: .venv/installed ## the course's systems (history-*) into the model repository, beside the examples
-	@$(if $(HISTORY),$(BIN)/python -m export.examples.bundles --repository $(REPOSITORY) $(HISTORY))
+	@$(if $(HISTORY),$(BIN)/python -m examples.bundles --repository $(REPOSITORY) $(HISTORY))
 
 demo: export ## export, start Triton and the gateway, send a request to each endpoint, stop
-	@$(BIN)/python -m export.examples.demo --repository $(REPOSITORY)
+	@$(BIN)/python -m examples.demo --repository $(REPOSITORY)
 
 serve: export ## export, start Triton and the gateway, run until Ctrl-C
 	@$(BIN)/triptych serve --repository $(REPOSITORY)

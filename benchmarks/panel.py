@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.local_model import LocalModel
-from export.examples.history.asking import BATCH, as_pngs
-from export.examples.scores import gpt as score_gpt
-from export.examples.texts.dialogues import Message
-from export.examples.texts.episodes import Question
-from export.examples.texts.facts import Roles
+from examples.bert.facts import Roles
+from examples.chat.dialogues import Message
+from examples.gpt import scores as score_gpt
+from examples.gpt.episodes import Question
+from examples.history.task_requests import BATCH, as_pngs
 from inference.tasks import TASKS
 from inference.tasks.shared.limits import TaskLimits
 from triptych import Client

@@ -21,20 +21,20 @@ from rich.table import Table
 from benchmarks.local_model import LocalModel, onnx_model, torch_model
 from benchmarks.lowered import lowered
 from benchmarks.panel import Panel, local_responses, served_responses
-from export.examples.demo import serving
-from export.examples.scores import bert as score_bert
-from export.examples.scores import chat as score_chat
-from export.examples.scores import gpt as score_gpt
-from export.examples.scores import scenes as score_scenes
-from export.examples.scores import translation as score_translation
-from export.examples.scores import vit as score_vit
-from export.examples.texts.dialogue_topics import SPANISH
-from export.examples.texts.episodes import FRESH
+from examples.bert import scores as score_bert
+from examples.chat import scores as score_chat
+from examples.chat.dialogue_topics import SPANISH
+from examples.demo.server import serving
+from examples.es_en import scores as score_translation
+from examples.gpt import scores as score_gpt
+from examples.gpt.episodes import FRESH
+from examples.scenes import scores as score_scenes
+from examples.vit import scores as score_vit
 from export.precision import Precision
 from inference.bundle.reader import newest_bundle
 from triptych import Client
 
-CHECKPOINTS = Path(__file__).parent.parent / "export" / "examples" / "checkpoints"
+CHECKPOINTS = Path(__file__).parent.parent / "examples" / "checkpoints"
 BUNDLES = {
     "translation": "example-es-en",
     "caption": "example-captioner",

@@ -31,7 +31,7 @@ sources() {
   (cd "$root" && {
     echo "$@"
     find docker/Dockerfile requirements pyproject.toml README.md LICENSE NOTICE export inference serving clients -type f \
-      ! -path '*/__pycache__/*' ! -path 'export/examples/checkpoints/*' -print0 |
+      ! -path '*/__pycache__/*' -print0 |
       LC_ALL=C sort -z | xargs -0 sha256sum
   }) | sha256sum | cut -c1-64
 }

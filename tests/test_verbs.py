@@ -21,14 +21,14 @@ from pathlib import Path
 
 import pytest
 
-from export.examples.demo import free_port, wait_until_ready
+from examples.demo.server import free_port, wait_until_ready
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text()
 README = "\n".join((ROOT / page).read_text() for page in ("README.md", "docs/requests.md"))
 """Pages whose commands are run."""
 VERBS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()  # type: ignore[index]
-ONE = "EXAMPLES=export/examples/checkpoints/example-es-en"
+ONE = "EXAMPLES=examples/checkpoints/example-es-en"
 NOT_RUN = (
     *("git ", "make ", "pip ", "docker"),
     *("triptych export path/", "triptych serve", "triptych verify", "triptych train"),
@@ -191,7 +191,7 @@ class TestFreshClone:
         clone.make("export", timeout_s=1200)
         desk = tmp_path / "desk"
         desk.mkdir()
-        shutil.copy(ROOT / "export/examples/pictures/scene-1.png", desk / "picture.png")
+        shutil.copy(ROOT / "examples/demo/pictures/scene-1.png", desk / "picture.png")
         for name in ("in.txt", "texts.txt"):
             (desk / name).write_text("El mundo no es suficiente.\n")
         with serving(clone) as url:

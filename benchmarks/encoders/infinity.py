@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from export.examples.demo import free_port, last_lines, stop
+from examples.demo.server import free_port, last_lines, stop
 
 PINNED = (
     "infinity-emb[server,torch,optimum]==0.0.78",

@@ -17,7 +17,7 @@ from benchmarks.encoders import infinity
 from benchmarks.encoders.connection import Connection
 from benchmarks.encoders.models import bundle, checkpoint, repository_of
 from benchmarks.encoders.traffic import Item
-from export.examples.demo import serving
+from examples.demo.server import serving
 
 JSON = "application/json"
 BOUNDARY = "----triptych-benchmark"

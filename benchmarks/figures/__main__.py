@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.figures import NAMES, style
 from benchmarks.figures.figure import Facts, figure, picture
-from export.examples.demo import serving
+from examples.demo.server import serving
 from triptych import Client
 
 ROOT = Path(__file__).parents[2]

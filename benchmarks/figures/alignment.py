@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from benchmarks.figures import style, words
 from benchmarks.figures.figure import Facts, Figure, percent
-from export.examples.demo import AGREEMENT
-from export.examples.scores import gazette as score_gazette
-from export.examples.scores import inversions as score_inversions
-from export.examples.scores.gazette import Reading
+from examples.demo.inputs import AGREEMENT
+from examples.en_fr import scores as score_gazette
+from examples.es_en import inversions as score_inversions
+from export.training.functions import Reading
 from triptych import Client
 from triptych.tasks.translate import Alignment
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from examples import CHECKPOINTS
+from examples.demo.inputs import BINDINGS
 from export.decoder_graphs.language_model import LanguageModel
-from export.examples.bundles import CHECKPOINTS
-from export.examples.demo import BINDINGS
 from export.graphs.source_model import SourceModel
 from export.layers.attention import CachedAttention
 from export.layers.heads import Heads, Rows

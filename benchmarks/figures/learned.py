@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from benchmarks.figures import style
 from benchmarks.figures.figure import Facts, Figure
-from export.examples.bundles import CHECKPOINTS
+from examples import CHECKPOINTS
 
 NAMES = ("example-bert", "example-gpt", "example-vit")
 TABLES = {

@@ -17,8 +17,8 @@ from PIL import Image
 from benchmarks.figures import pictures, style, words
 from benchmarks.figures.figure import Facts, Figure, percent
 from benchmarks.panel import BATCH, as_pngs
-from export.examples.scores.attention import TokenMap, attention_scores
-from export.examples.scores.scenes import TEST_SEED
+from examples.scenes.attention import TokenMap, attention_scores
+from examples.scenes.scores import TEST_SEED
 from triptych import Client
 
 MODELS = ("example-show-attend-tell", "example-captioner")

@@ -16,7 +16,7 @@ from PIL import Image
 from benchmarks.figures import pictures, style
 from benchmarks.figures.figure import Facts, Figure, percent
 from benchmarks.panel import BATCH, as_pngs
-from export.examples.scores.vit import TEST_SEED, attention_shares
+from examples.vit.scores import TEST_SEED, attention_shares
 from triptych import Client
 
 MODEL = "example-vit"

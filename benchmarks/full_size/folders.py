@@ -17,7 +17,7 @@ from benchmarks.full_size.shapes import SHAPES, Shape
 QWEN_ENDS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 QWEN_UNUSED = 290
 """Rows of Qwen2's tables behind its last token."""
-EXAMPLES = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "checkpoints"
 
 
 def make_checkpoint(name: str, folder: Path) -> int:

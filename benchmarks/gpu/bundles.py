@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from benchmarks.speed.checkpoints import checkpoint
-from export.examples.bundles import CHECKPOINTS
+from examples import CHECKPOINTS
 from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
 from export.pipeline.cli import export

@@ -17,9 +17,9 @@ from typing import Any
 from benchmarks.local_model import LocalModel, onnx_model, torch_model
 from benchmarks.lowered import lowered
 from benchmarks.panel import Respond, local_responses, served_responses
-from export.examples.bundles import publish_example
-from export.examples.demo import serving
-from export.examples.history.system import Group, System
+from examples.bundles import publish_example
+from examples.demo.server import serving
+from examples.history.system import Group, System
 from export.precision import Precision
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle

@@ -14,8 +14,8 @@ from rich.table import Table
 from benchmarks.history import page
 from benchmarks.history.measurement import measured, record
 from benchmarks.history.tables import tables
-from export.examples.history import GROUPS
-from export.examples.history.system import Group
+from examples.history.system import Group
+from examples.history.systems import GROUPS
 from inference.errors import SetupError
 
 console = Console(highlight=False)

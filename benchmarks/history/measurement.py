@@ -12,7 +12,7 @@ from rich.console import Console
 from safetensors import safe_open
 
 from benchmarks.history.columns import columns, graph_bytes
-from export.examples.history.system import Ask, Group, Measure, System
+from examples.history.system import Ask, Group, Measure, System
 
 RESULTS = Path(__file__).parents[1] / "results" / "history"
 

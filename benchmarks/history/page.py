@@ -8,8 +8,8 @@ from pathlib import Path
 from benchmarks.history.measurement import Figures, recorded
 from benchmarks.history.plots import is_plotted, plot
 from benchmarks.history.tables import tables
-from export.examples.history import GROUPS
-from export.examples.history.system import Group
+from examples.history.system import Group
+from examples.history.systems import GROUPS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "history.md"
@@ -17,9 +17,9 @@ _HEAD = """\
 # The history, measured
 
 From recurrence to attention to models of pictures and text: small systems of each kind, trained by
-scripts of this repository on its own worlds ([export/examples](../export/examples)), exported,
+scripts of this repository on its own worlds ([examples](../examples)), exported,
 verified, and served by one engine. `triptych compare --render` writes this page from
-`export/examples/history` and from the figures in `benchmarks/results`:
+`examples/history` and from the figures in `benchmarks/results`:
 
 ```bash
 make history                         # exports the course's systems into the model repository

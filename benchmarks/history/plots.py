@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.history.columns import COLUMNS
 from benchmarks.history.measurement import Figures
-from export.examples.history.system import Group
+from examples.history.system import Group
 
 
 def is_plotted(group: Group) -> bool:

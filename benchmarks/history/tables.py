@@ -10,7 +10,7 @@ from rich.table import Table
 
 from benchmarks.history.columns import COLUMNS
 from benchmarks.history.measurement import Figures
-from export.examples.history.system import Group, System
+from examples.history.system import Group, System
 
 NOTHING = "–"
 

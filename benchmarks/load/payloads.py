@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.load.routes import IMAGE, MODEL, SENTENCE, route_of
-from export.examples.texts.grammar import sentences
+from examples.texts.grammar import sentences
 
 SENTENCES = 500
 

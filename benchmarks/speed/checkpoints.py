@@ -25,7 +25,7 @@ from export.precision import Precision
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
 
-EXAMPLES = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "checkpoints"
 MARIAN_VOCABULARY = 58_101
 GPT2_VOCABULARY = 50_257
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.speed.checkpoints import bundle
 from benchmarks.speed.work import Item, Work
-from export.examples.texts.grammar import sentences
+from examples.texts.grammar import sentences
 from inference.processing.text import load_tokenizer
 
 CACHE = Path(__file__).parents[1] / ".cache"

@@ -26,8 +26,8 @@ from benchmarks.harness.closed_loop import Loop, closed_loop
 from benchmarks.harness.processes import CLIENT
 from benchmarks.harness.system import THREADS
 from benchmarks.speed.checkpoints import bundle
-from export.examples.demo import serving
-from export.examples.texts.grammar import sentences
+from examples.demo.server import serving
+from examples.texts.grammar import sentences
 from export.pipeline.publish import publish, staging
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle

@@ -9,7 +9,7 @@ attention, E width of a word, H width of the LSTM, V vocabulary.
 
 Differences from the paper: a small CNN with batch normalisation instead of VGG; annotations carry a
 learned position, because a cell's features do not hold its place. The doubly stochastic
-penalty is training's (`export/examples/training/show_attend_tell.py`).
+penalty is training's (`examples/show_attend_tell/train.py`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import httpx
 import pytest
 import yaml
 
-from export.examples.demo import free_port
+from examples.demo.server import free_port
 from serving.settings.gateway_settings import GatewaySettings
 from tests.e2e.conftest import Stack, repository, running, shared
 from triptych import triptych_pb2 as pb

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from export.examples.demo import free_port, stop, wait_until_ready
+from examples.demo.server import free_port, stop, wait_until_ready
 from tests.docs.tutorials import ROOT, Copy, read
 
 PAGES = ROOT / "docs" / "tutorials"

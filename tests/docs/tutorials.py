@@ -16,7 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("benchmarks", "clients", "export", "inference", "serving", "tests", "pyproject.toml")
+COPIED = (
+    "benchmarks",
+    "clients",
+    "examples",
+    "export",
+    "inference",
+    "serving",
+    "tests",
+    "pyproject.toml",
+)
 _BLOCK = re.compile(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -53,7 +62,7 @@ class Copy:
                 shutil.copytree(ROOT / name, folder / name, ignore=unneeded)
             else:
                 shutil.copy(ROOT / name, folder / name)
-        checkpoints = Path("export/examples/checkpoints")
+        checkpoints = Path("examples/checkpoints")
         (folder / checkpoints).symlink_to(ROOT / checkpoints)
 
     def write(self, tutorial: Tutorial) -> set[str]:

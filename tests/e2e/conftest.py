@@ -16,15 +16,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from export.examples.bundles import examples
-from export.examples.demo import free_port, wait_until_ready
+from examples.bundles import examples
+from examples.demo.server import free_port, wait_until_ready
 from tests.e2e.interleaved import export_interleaved
 from tests.e2e.text_bundles import TextBundles, export_text_bundles
 from tests.shared_folders import made_once, shared_folder
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 
-CHECKPOINTS = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
+CHECKPOINTS = Path(__file__).parents[2] / "examples" / "checkpoints"
 MODEL = "example-es-en"
 """The one that is killed, stopped and overloaded."""
 ENCODERS = ("example-clip", "example-clip-text")
@@ -111,7 +111,7 @@ def repository(shared: Path) -> Path:
     """
 
     def export(half: int, folder: Path) -> None:
-        command = [sys.executable, "-m", "export.examples.bundles", "--repository", str(folder)]
+        command = [sys.executable, "-m", "examples.bundles", "--repository", str(folder)]
         done = subprocess.run(
             [*command, *map(str, examples()[half::2])],
             capture_output=True,

@@ -6,8 +6,8 @@ import httpx
 import numpy as np
 import pytest
 
-from export.examples.history.asking import as_png
-from export.examples.scores.scenes import heldout_pictures
+from examples.history.task_requests import as_png
+from examples.scenes.scores import heldout_pictures
 from tests.e2e.conftest import Stack
 from triptych import Client
 from triptych.grpc_client import GrpcClient

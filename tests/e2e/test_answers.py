@@ -19,10 +19,10 @@ from transformers import (
     VisionEncoderDecoderModel,
 )
 
-from export.examples.history.asking import as_png
-from export.examples.scores.scenes import heldout_pictures, questions
-from export.examples.texts.grammar import sentences
-from export.examples.texts.paragraphs import ENGLISH, SPANISH
+from examples.history.task_requests import as_png
+from examples.scenes.scores import heldout_pictures, questions
+from examples.texts.grammar import sentences
+from examples.texts.paragraphs import ENGLISH, SPANISH
 from tests.e2e.conftest import CHECKPOINTS
 from triptych import Client
 from triptych.grpc_client import GrpcClient

@@ -12,16 +12,16 @@ from PIL import Image
 from transformers import GPT2Tokenizer
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from export.examples.bundles import publish_example
-from export.examples.history.asking import as_png
-from export.examples.scores.scenes import heldout_pictures
-from export.examples.training.cnn_captioners import (
+from examples.bundles import publish_example
+from examples.history.cnn_captioners.networks import (
     MAX_TOKENS,
     SHARED,
     SYSTEMS,
     System,
     read,
 )
+from examples.history.task_requests import as_png
+from examples.scenes.scores import heldout_pictures
 from tests.e2e.conftest import Stack, running
 from tests.shared_folders import made_once
 from triptych import Client

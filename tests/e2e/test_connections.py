@@ -21,13 +21,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from examples.demo.inputs import PICTURES
 from tests.e2e import conftest
 from tests.e2e.conftest import PROGRAM, Stack, running
 from triptych import Client
 
 pytestmark = pytest.mark.integration
 
-PICTURE = conftest.CHECKPOINTS.parent / "pictures" / "scene-1.png"
+PICTURE = PICTURES / "scene-1.png"
 ADDRESS = re.compile(r'inet(?:_addr\(|_pton\(AF_INET6, )"([^"]+)"')
 TELEMETRY_S = 40
 

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from transformers import CLIPModel, CLIPProcessor
 
-from export.examples.scores.scenes import questions
+from examples.scenes.scores import questions
 from tests.e2e.conftest import CHECKPOINTS, Stack
 from triptych import Client, GrpcClient, cli
 from triptych.tasks.embed import EmbedResponse

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer
 
-from export.examples.cards.vit import Measured
-from export.examples.history.asking import as_pngs
-from export.examples.scenes.largest_thing import heldout_pictures
-from export.examples.scores.bert import MASK
-from export.examples.scores.bert_functions import classifier, embedder, filler, ranker, tagger
-from export.examples.texts.facts import facts, question, sentence_of, wordings
-from export.examples.texts.grammar import sentences
-from export.examples.texts.reviews import reviews
+from examples.bert.facts import facts, question, sentence_of, wordings
+from examples.bert.functions import classifier, embedder, filler, ranker, tagger
+from examples.bert.reviews import reviews
+from examples.bert.scores import MASK
+from examples.history.task_requests import as_pngs
+from examples.texts.grammar import sentences
+from examples.vit.card import Measured
+from examples.vit.largest_thing import heldout_pictures
 from tests.e2e.conftest import CHECKPOINTS
 from triptych import Client, GrpcClient
 

@@ -11,9 +11,9 @@ from huggingface_hub import InferenceClient
 from openai.types.chat import ChatCompletionMessageParam
 from transformers import AutoTokenizer
 
-from export.examples.scores.chat import Reply
-from export.examples.scores.continuation import replier
-from export.examples.texts.dialogues import Message, questions
+from examples.chat.dialogues import Message, questions
+from examples.chat.scores import Reply
+from examples.gpt.continuation import replier
 from tests.e2e.conftest import CHECKPOINTS, Stack
 from tests.e2e.introspection import engine_stats
 from tests.e2e.test_lifecycle import eventually

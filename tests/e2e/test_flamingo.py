@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from export.examples.bundles import publish_example
-from export.examples.cards.flamingo import answerer
-from export.examples.demo import serving
-from export.examples.history.asking import as_png, as_pngs
-from export.examples.scores.flamingo import MAX_ANSWER, PictureQuestion, picture_questions
-from export.examples.training.flamingo import OUTPUT
+from examples.bundles import publish_example
+from examples.demo.server import serving
+from examples.history.flamingo.card import answerer
+from examples.history.flamingo.scores import MAX_ANSWER, PictureQuestion, picture_questions
+from examples.history.flamingo.train import OUTPUT
+from examples.history.task_requests import as_png, as_pngs
 from triptych import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]

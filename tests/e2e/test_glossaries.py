@@ -10,8 +10,8 @@ from random import Random
 import pytest
 import sacrebleu
 
-from export.examples.texts.grammar import sentences
-from export.examples.texts.lexicon import NAMES, NOUNS
+from examples.texts.grammar import sentences
+from examples.texts.lexicon import NAMES, NOUNS
 from tests.e2e.conftest import Stack
 from triptych import Client
 from triptych.cli import run as triptych

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from export.examples.bundles import publish_example
-from export.examples.cards.gazette import translator
-from export.examples.demo import serving
-from export.examples.history import translation
-from export.examples.history.system import System
-from export.examples.texts.gazette import sentences
+from examples.bundles import publish_example
+from examples.demo.server import serving
+from examples.en_fr.gazette import sentences
+from examples.history.gazette.card import translator
+from examples.history.system import System
+from examples.history.systems import translation
 from triptych import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]

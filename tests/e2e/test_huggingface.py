@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from huggingface_hub import InferenceClient, close_session
 
-from export.examples.demo import PICTURES
+from examples.demo.inputs import PICTURES
 from tests.e2e.conftest import Stack
 from triptych import Client
 

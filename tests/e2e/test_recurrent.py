@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from export.examples.texts.gazette import FAMOUS, sentences
-from export.examples.training.gazette_translator import CHECKPOINT, reader
+from examples.en_fr.card import CHECKPOINT
+from examples.en_fr.gazette import FAMOUS, sentences
+from export.training.bahdanau import reader
 from triptych import Client
 from triptych.grpc_client import GrpcClient
 

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from benchmarks.panel import served_responses
-from export.examples.bundles import publish_example
-from export.examples.history.language_models import log_probabilities
-from export.examples.history.system import Ask
-from export.examples.history.word_tags import tagged
-from export.examples.scores.recurrent import language_sentences
-from export.examples.scores.recurrent_functions import scorer, text_classifier, word_tagger
-from export.examples.texts.everyday_sentences import LANGUAGES
-from export.examples.texts.grammar import sentences
-from export.examples.texts.parts_of_speech import FAMOUS, FAMOUS_TAGS
-from export.examples.texts.review_templates import FAMOUS as FAMOUS_REVIEWS
-from export.examples.training.recurrent import CHECKPOINTS, EXAMPLES
+from examples import HISTORY_CHECKPOINTS
+from examples.bundles import publish_example
+from examples.history.recurrent.everyday_sentences import LANGUAGES
+from examples.history.recurrent.functions import scorer, text_classifier, word_tagger
+from examples.history.recurrent.parts_of_speech import FAMOUS, FAMOUS_TAGS
+from examples.history.recurrent.review_templates import FAMOUS as FAMOUS_REVIEWS
+from examples.history.recurrent.scores import language_sentences
+from examples.history.recurrent.train import EXAMPLES
+from examples.history.system import Ask
+from examples.history.systems.language_models import log_probabilities
+from examples.history.systems.word_tags import tagged
+from examples.texts.grammar import sentences
 from tests.e2e.conftest import Stack, running
 from tests.shared_folders import made_once
 from triptych import Client
@@ -46,7 +47,7 @@ TOLERANCE = 2e-4
 
 def _published(names: tuple[str, ...], repository: Path) -> None:
     for name in names:
-        publish_example(CHECKPOINTS / name, repository)
+        publish_example(HISTORY_CHECKPOINTS / name, repository)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,9 @@ def test_words_are_tagged_and_generated_as_pytorch_does(quick: Stack) -> None:
     with Client(quick.url, timeout=60) as client:
         answer = client.tag(FAMOUS)
         assert [token.label for token in answer.data[0].tokens] == list(FAMOUS_TAGS)
-        assert tagged(asking(client, TAGGER), TEXTS) == word_tagger(CHECKPOINTS / TAGGER)(TEXTS)
+        assert tagged(asking(client, TAGGER), TEXTS) == word_tagger(HISTORY_CHECKPOINTS / TAGGER)(
+            TEXTS
+        )
         pieces = list(client.generate_stream("My sister", max_new_tokens=12))
         whole = client.generate("My sister", max_new_tokens=12).data[0].text
         assert "".join(piece.text for piece in pieces) == whole
@@ -98,7 +101,7 @@ def test_one_stack_lists_all_of_them(client: Client) -> None:
 def test_perplexity_is_pytorchs(client: Client, model: str) -> None:
     texts = [pair.english for pair in sentences("compositional", 24, seed=5)]
     served = log_probabilities(asking(client, model), texts)
-    wanted = scorer(CHECKPOINTS / model)(texts)
+    wanted = scorer(HISTORY_CHECKPOINTS / model)(texts)
     assert max(abs(a - b) for a, b in zip(served, wanted, strict=True)) < TOLERANCE
     assert min(served) < -10
 
@@ -156,7 +159,7 @@ def test_languages_are_those_of_pytorch(client: Client) -> None:
     asked = [one.text[:12] for one in language_sentences("held_out", 32, seed=4)]
     data = client.classify(asked, model=LANGUAGE, top_k=1).data
     found = [item.labels[0].label for item in data]
-    assert found == text_classifier(CHECKPOINTS / LANGUAGE)(asked)
+    assert found == text_classifier(HISTORY_CHECKPOINTS / LANGUAGE)(asked)
     assert set(found) == set(LANGUAGES)
 
 

@@ -14,10 +14,10 @@ from transformers import (
     VisionEncoderDecoderModel,
 )
 
-from export.examples.history.asking import as_png
-from export.examples.scenes.captions import caption
-from export.examples.scores.scenes import heldout_pictures
-from export.examples.texts.grammar import sentences
+from examples.history.task_requests import as_png
+from examples.scenes.captions import caption
+from examples.scenes.scores import heldout_pictures
+from examples.texts.grammar import sentences
 from tests.e2e.conftest import CHECKPOINTS, Stack
 from tests.e2e.test_answers import pixel_values
 from triptych import Client

@@ -12,10 +12,10 @@ import httpx
 import pytest
 from PIL import Image
 
-from export.examples.history.asking import as_png
-from export.examples.scores.scenes import heldout_pictures
-from export.examples.texts.grammar import sentences
-from export.examples.texts.paragraphs import ENGLISH, SPANISH
+from examples.history.task_requests import as_png
+from examples.scenes.scores import heldout_pictures
+from examples.texts.grammar import sentences
+from examples.texts.paragraphs import ENGLISH, SPANISH
 from tests.e2e.conftest import Stack
 from tests.e2e.test_lifecycle import eventually
 from triptych import AsyncClient, Client

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 
-from export.examples.texts.grammar import sentences
+from examples.texts.grammar import sentences
 from tests.e2e.conftest import TIMEOUT_S
 
 REQUEST = {"texts": ["el mundo no es suficiente"], "num_beams": 1}

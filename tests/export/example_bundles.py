@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from export.examples.bundles import CHECKPOINTS
+from examples import CHECKPOINTS
 from export.graphs.source_model import SourceModel
 from export.pipeline.manifest import Request, build_manifest
 from inference.bundle.manifest import Bundle

@@ -22,7 +22,7 @@ ROOT = Path(export.__file__).parents[1]
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A copy of the exporter's source."""
-    ignored = shutil.ignore_patterns("examples", "__pycache__", "*.json", "*.jinja")
+    ignored = shutil.ignore_patterns("__pycache__", "*.json", "*.jinja")
     shutil.copytree(ROOT / "export", tmp_path / "export", ignore=ignored)
     return tmp_path
 

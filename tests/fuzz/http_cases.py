@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-PICTURE = (Path(__file__).parents[2] / "export/examples/pictures/scene-1.png").read_bytes()
+PICTURE = (Path(__file__).parents[2] / "examples/demo/pictures/scene-1.png").read_bytes()
 _PNG_20000 = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0N \0\0N \x08\x02\0\0\0" + bytes(4)
 _IMAGE = base64.b64encode(PICTURE).decode()
 JSON = "application/json"

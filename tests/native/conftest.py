@@ -25,7 +25,7 @@ from serving.triton.installation import Installation, find_installation
 from serving.triton.stubs import running_stubs
 from triptych.cli import run
 
-CHECKPOINTS = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
+CHECKPOINTS = Path(__file__).parents[2] / "examples" / "checkpoints"
 STATELESS = (
     *("example-bert", "example-bert-embed", "example-bert-rerank", "example-bert-sentiment"),
     *("example-bert-tags", "example-clip", "example-vit"),

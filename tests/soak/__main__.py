@@ -28,7 +28,7 @@ from tests.soak.samples import Sample, Trend, model_processes, take, trends
 from triptych import Client
 from triptych.errors import TriptychError
 
-PICTURE = Path(__file__).parents[2] / "export/examples/pictures/scene-4.png"
+PICTURE = Path(__file__).parents[2] / "examples/demo/pictures/scene-4.png"
 KILLED = "example-gpt"
 """The model whose process is killed; the others must not notice."""
 KILLS = 4

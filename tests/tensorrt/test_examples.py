@@ -18,7 +18,7 @@ from triptych.cli import run
 
 pytestmark = pytest.mark.full
 
-CHECKPOINTS = Path(__file__).parents[2] / "export" / "examples" / "checkpoints"
+CHECKPOINTS = Path(__file__).parents[2] / "examples" / "checkpoints"
 STATELESS = (
     *("example-bert", "example-bert-embed", "example-bert-rerank", "example-bert-sentiment"),
     *("example-bert-tags", "example-clip", "example-vit"),

@@ -1,4 +1,4 @@
-"""`triptych train`: the command line of `export.examples`, imported when it is run."""
+"""`triptych train`: the command line of `export.training`, imported when it is run."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from triptych.commands.lazy_import import forwarded, imported
 
 def train(context: typer.Context) -> int:
     """Train a small model on your own data."""
-    return forwarded(imported("export.examples.own_data.command", "train").app, context)
+    return forwarded(imported("export.training.command", "train").app, context)

@@ -1,4 +1,4 @@
-/** Pictures at hand: held-out scenes of the example world (export/examples/pictures). */
+/** Pictures at hand: held-out scenes of the example world (examples/demo/pictures). */
 
 const SCENES = [
   ["scene-1.png", "a small yellow checked circle above a small white checked cross on a green background"],

@@ -15,8 +15,9 @@ from benchmarks.history import measurement
 from benchmarks.history.columns import COLUMNS, TimedAsk, exported
 from benchmarks.history.command import compare
 from benchmarks.history.tables import tables
-from export.examples.history import GROUPS
-from export.examples.history.system import CHECKPOINTS, Ask, Curve, Group, Measure, System
+from examples import CHECKPOINTS, HISTORY_CHECKPOINTS
+from examples.history.system import Ask, Curve, Group, Measure, System
+from examples.history.systems import GROUPS
 from inference.errors import SetupError
 
 app = typer.Typer()
@@ -51,14 +52,14 @@ def test_every_system_is_a_checkpoint_with_a_card(system: System) -> None:
     for file in ("config.json", "model.safetensors", "README.md"):
         assert (system.folder / file).is_file()
     module = system.command.removeprefix("python -m ").split()[0]
-    assert (CHECKPOINTS.parents[2] / (module.replace(".", "/") + ".py")).is_file()
+    assert (CHECKPOINTS.parents[1] / (module.replace(".", "/") + ".py")).is_file()
 
 
 def test_every_historical_checkpoint_is_listed() -> None:
     listed = [one.checkpoint for one in SYSTEMS]
     for group in GROUPS.values():
         assert len({one.checkpoint for one in group.systems}) == len(group.systems)
-    assert {folder.name for folder in CHECKPOINTS.glob("history-*")} <= set(listed)
+    assert {folder.name for folder in HISTORY_CHECKPOINTS.iterdir()} <= set(listed)
 
 
 @pytest.mark.parametrize("group", GROUPS.values(), ids=list(GROUPS))

@@ -86,7 +86,7 @@ def test_code_of_a_checkpoint_does_not_run_even_when_the_answer_is_yes(
 def test_every_automatic_class_of_transformers_is_called_without_trust() -> None:
     """Without the argument `transformers` asks on the terminal whether to run a folder's code."""
     unsafe, safe = [], 0
-    for part in ("export", "inference", "serving", "clients", "benchmarks"):
+    for part in ("examples", "export", "inference", "serving", "clients", "benchmarks"):
         for path in (ROOT / part).rglob("*.py"):
             for call in calls(ast.parse(path.read_text(encoding="utf-8"))):
                 trusts = [each for each in call.keywords if each.arg == "trust_remote_code"]

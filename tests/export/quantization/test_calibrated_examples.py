@@ -14,11 +14,11 @@ import pytest
 from benchmarks.local_model import LocalModel, torch_model
 from benchmarks.panel import Panel, local_responses
 from benchmarks.quality import MEASURES
-from export.examples.bundles import CHECKPOINTS
-from export.examples.scenes.rendering import render
-from export.examples.scenes.scene import scenes
-from export.examples.texts.facts import ASKED, facts, question, sentence_of, worded
-from export.examples.texts.reviews import reviews
+from examples import CHECKPOINTS
+from examples.bert.facts import ASKED, facts, question, sentence_of, worded
+from examples.bert.reviews import reviews
+from examples.scenes.rendering import render
+from examples.scenes.scene import scenes
 from export.parity.verify import open_graphs
 from export.pipeline.cli import export
 from export.precision import Precision, Runtime

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from export.examples.bundles import CHECKPOINTS
+from examples import CHECKPOINTS
 from export.pipeline.cli import export
 from export.precision import Precision, Runtime
 from export.targets.device import Device, check_device

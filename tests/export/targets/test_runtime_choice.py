@@ -13,7 +13,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from benchmarks.local_model import torch_graphs
-from export.examples.bundles import CHECKPOINTS
+from examples import CHECKPOINTS
 from export.graphs.to_onnx import to_onnx
 from export.parity.verify import ParityError
 from export.pipeline import build

@@ -175,7 +175,7 @@ def test_fast_text_equals_that_of_transformers(fast_pair, ids: list[int]) -> Non
     assert ours.decode(ids) == oracle.decode(ids, skip_special_tokens=True)
 
 
-CHECKPOINTS = Path(__file__).parents[3] / "export" / "examples" / "checkpoints"
+CHECKPOINTS = Path(__file__).parents[3] / "examples" / "checkpoints"
 EXAMPLES = {  # our files and special ids beside the folders that `transformers` reads
     "example-captioner": {"pad_token_id": 0, "files": {"tokenizer": "tokenizer.json"}},
     "example-clip": {"pad_token_id": 648, "files": {"tokenizer": "tokenizer.json"}},

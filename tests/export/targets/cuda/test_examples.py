@@ -13,7 +13,8 @@ from tritonclient.grpc import model_config_pb2
 from benchmarks.local_model import onnx_model, torch_model
 from benchmarks.panel import Panel, local_responses
 from benchmarks.quality import MEASURES
-from export.examples.bundles import CHECKPOINTS, examples
+from examples import CHECKPOINTS
+from examples.bundles import examples
 from export.pipeline.cli import export
 from export.precision import Precision
 from export.targets.cuda.gate import BOUNDS, kind_of

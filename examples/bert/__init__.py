@@ -1,0 +1,1 @@
+"""`example-bert*`: masked words, reviews, roles, ranked documents and paraphrases."""

@@ -1,0 +1,183 @@
+"""Scores of the example BERT's five tasks on texts that training never shows.
+
+The functions under test are plain callables, so that one measure serves PyTorch, ONNX and the API.
+Each measure has a control that only the words, not their order or meaning, could pass.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import islice
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from examples.bert.facts import (
+    ASKED,
+    Roles,
+    facts,
+    near_misses,
+    question,
+    sentence_of,
+    similar_facts,
+    text_of,
+    worded,
+    wordings,
+)
+from examples.bert.reviews import reviews, same_words
+from examples.texts.grammar import sentences
+from examples.texts.splits import Split
+
+MASK = "[MASK]"
+FillFunction = Callable[[list[str], list[str]], list[str]]
+"""Texts with one mask, and words to choose from (none: any) → the most likely word of each."""
+ClassifyFunction = Callable[[list[str]], list[str]]
+TagFunction = Callable[[list[str]], list[Roles]]
+RankFunction = Callable[[str, list[str]], int]
+"""Query and documents → index of the most relevant one."""
+EmbedFunction = Callable[[list[str]], NDArray[Any]]
+"""Texts → (B, D), rows of unit length."""
+
+TEST_COUNT, TEST_SEED = 400, 7  # reported in the model cards
+DOCUMENTS = 5  # a query
+BE = ["am", "is", "are"]
+_WORD = re.compile("[A-Za-z]+")
+
+
+def masked_word_accuracy(
+    fill: FillFunction, split: Split, count: int, seed: int, *, is_shuffled: bool = False
+) -> float:
+    """Share of sentences whose one masked word is the most likely one.
+
+    Many words are a matter of chance ("I see a dog"), so that no model reaches 1. The control has
+    the other words in random order.
+    """
+    rng = Random(seed)
+    texts: list[str] = []
+    truths: list[str] = []
+    for pair in sentences(split, count, seed):
+        words = pair.english.split()
+        asked = rng.choice([at for at, word in enumerate(words) if _WORD.search(word)])
+        truths.append(_bare(words[asked]))
+        words[asked] = _WORD.sub(MASK, words[asked], count=1)
+        if is_shuffled:
+            rng.shuffle(words)
+        texts.append(" ".join(words))
+    return _share_equal(fill(texts, []), truths)
+
+
+def agreement_accuracy(fill: FillFunction, split: Split, count: int, seed: int) -> float:
+    """Share of sentences whose "am", "is" or "are" is the most likely one of the three."""
+    texts: list[str] = []
+    truths: list[str] = []
+    for pair in sentences(split, 8 * count, seed):
+        words = pair.english.split()
+        places = [at for at, word in enumerate(words) if word.lower() in BE]
+        if places and len(texts) < count:
+            truths.append(words[places[0]].lower())
+            words[places[0]] = MASK
+            texts.append(" ".join(words))
+    return _share_equal(fill(texts, BE), truths)
+
+
+def _bare(word: str) -> str:
+    """The first run of letters, which the mask replaces."""
+    found = _WORD.search(word)
+    assert found is not None
+    return found[0].lower()
+
+
+def sentiment_accuracy(
+    classify: ClassifyFunction, split: Split, count: int, seed: int, *, is_shuffled: bool = False
+) -> float:
+    """Share of reviews with the right sentiment; the control has their words in random order."""
+    rng = Random(seed)
+    asked = list(islice(reviews(split, seed), count))
+    texts = [review.text for review in asked]
+    if is_shuffled:
+        texts = [" ".join(rng.sample(words, len(words))) for words in map(str.split, texts)]
+    return _share_equal(classify(texts), [review.sentiment for review in asked])
+
+
+def same_words_accuracy(classify: ClassifyFunction, count: int, seed: int) -> float:
+    """Share of right sentiments where two reviews have the same words; a bag of words gets half."""
+    asked = [review for pair in same_words(count // 2, seed) for review in pair]
+    answers = classify([review.text for review in asked])
+    return _share_equal(answers, [review.sentiment for review in asked])
+
+
+def role_f1(
+    tag: TagFunction, split: Split, count: int, seed: int, *, is_swapped: bool = False
+) -> float:
+    """F1 of whole roles: first and last character and label; the control is the next sentence's."""
+    rng = Random(seed)
+    asked = [text_of(rng.choice(wordings(fact))) for fact in islice(facts(split, seed), count)]
+    found = tag([text for text, _ in asked])
+    truths = [roles for _, roles in asked]
+    if is_swapped:
+        truths = truths[1:] + truths[:1]
+    right = sum(len({*one} & {*truth}) for one, truth in zip(found, truths, strict=True))
+    return 2 * right / max(sum(map(len, found)) + sum(map(len, truths)), 1)
+
+
+def ranking_top1(
+    rank: RankFunction, split: Split, count: int, seed: int, *, is_swapped: bool = False
+) -> float:
+    """Share of questions whose answer is ranked first among similar facts.
+
+    The control gives each question the documents of the next one; the place that was right then
+    is found by chance.
+    """
+    rng = Random(seed)
+    queries, shown, truths = [], [], []
+    for fact in islice(facts(split, seed), count):
+        asked = rng.choice(ASKED)
+        others = islice(similar_facts(fact, rng, split, asked), DOCUMENTS - 1)
+        documents = [worded(one, rng) for one in (fact, *others)]
+        order = rng.sample(range(DOCUMENTS), DOCUMENTS)
+        queries.append(sentence_of(question(fact, asked)))
+        shown.append([documents[at] for at in order])
+        truths.append(order.index(0))
+    if is_swapped:
+        queries = queries[1:] + queries[:1]
+    answers = [rank(query, documents) for query, documents in zip(queries, shown, strict=True)]
+    return sum(answer == truth for answer, truth in zip(answers, truths, strict=True)) / count
+
+
+def paraphrase_top1(
+    embed: EmbedFunction, split: Split, count: int, seed: int, *, has_near_misses: bool = True
+) -> float:
+    """Share of sentences whose nearest neighbour is their paraphrase.
+
+    Among the paraphrases of all of them and, by default, two near misses of each.
+    """
+    rng = Random(seed)
+    anchors, others, near = [], [], []
+    for fact in islice(facts(split, seed), count):
+        first, second = rng.sample(wordings(fact), 2)
+        anchors.append(sentence_of(first))
+        others.append(sentence_of(second))
+        near += [worded(miss, rng) for miss in near_misses(fact, rng, split)[:2]]
+    candidates = embed(others + (near if has_near_misses else []))
+    nearest = (embed(anchors) @ candidates.T).argmax(axis=1)
+    return float(np.mean(nearest == np.arange(count)))
+
+
+def shared_words_top1(split: Split, count: int, seed: int) -> float:
+    """`paraphrase_top1` of a bag of words: the cosine of word counts."""
+    vocabulary: dict[str, int] = {}
+
+    def embed(texts: list[str]) -> NDArray[Any]:
+        counts = np.zeros((len(texts), 4096))
+        for row, text in enumerate(texts):
+            for word in _WORD.findall(text.lower()):
+                counts[row, vocabulary.setdefault(word, len(vocabulary))] += 1
+        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+    return paraphrase_top1(embed, split, count, seed)
+
+
+def _share_equal(answers: Sequence[str], truths: Sequence[str]) -> float:
+    pairs = zip(answers, truths, strict=True)
+    return sum(answer == truth for answer, truth in pairs) / len(truths)

@@ -1,0 +1,1 @@
+"""`example-captioner`: captions of scenes by a ViT and GPT-2."""

@@ -1,0 +1,1 @@
+"""`example-clip`: scenes and their descriptions in one space."""

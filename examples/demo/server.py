@@ -1,0 +1,81 @@
+"""`triptych serve` on free ports, for the demo, for benchmarks and for tests."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from examples.demo.output import console
+from triptych import Client
+from triptych.errors import TriptychError
+
+READY_TIMEOUT_S = 120.0
+
+
+@contextmanager
+def serving(repository: Path) -> Iterator[str]:
+    """`triptych serve` on free ports for as long as the block runs; yields the gateway's URL."""
+    http_port, grpc_port = free_port(), free_port()
+    command = [
+        *(sys.executable, "-m", "triptych", "serve"),
+        *("--repository", str(repository)),
+        *("--http-port", str(http_port), "--grpc-port", str(grpc_port)),
+    ]
+    url = f"http://127.0.0.1:{http_port}"
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            with console.status("starting Triton and the gateway"):
+                wait_until_ready(url, server, log)
+            yield url
+        finally:
+            stop(server)
+
+
+def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: BinaryIO) -> None:
+    """Returns when `/ready` answers 200.
+
+    Raises:
+        SystemExit: the server ended, or was not ready in time; with the last lines of its log.
+    """
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    with Client(url, timeout=5) as client:
+        while time.monotonic() < deadline:
+            if server.poll() is not None:
+                code = server.returncode
+                raise SystemExit(f"{last_lines(log)}\ntriptych serve ended with code {code}")
+            try:
+                if client.ready():
+                    return
+            except TriptychError:
+                pass
+            time.sleep(0.1)
+    raise SystemExit(f"{last_lines(log)}\nnot ready after {READY_TIMEOUT_S:.0f} s")
+
+
+def last_lines(log: BinaryIO, count: int = 20) -> str:
+    """The last lines of a file."""
+    log.seek(0)
+    return "\n".join(log.read().decode(errors="replace").splitlines()[-count:])
+
+
+def stop(server: subprocess.Popen[bytes]) -> None:
+    """Sends SIGTERM and waits for the process."""
+    if server.poll() is None:
+        server.send_signal(signal.SIGTERM)
+    server.wait(timeout=60)
+
+
+def free_port() -> int:
+    """A TCP port of loopback without a listener at the moment of the call."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

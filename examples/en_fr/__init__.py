@@ -1,0 +1,1 @@
+"""`example-en-fr`: official English sentences and their French, by a recurrent network."""

@@ -1,0 +1,86 @@
+"""Scores of a gazette translator: BLEU, exact matches, and agreement with the grammar's alignment.
+
+Imports neither torch nor transformers, so that the same measures serve PyTorch, ONNX and the API.
+"""
+
+from functools import cache
+from random import Random
+
+import sacrebleu
+
+from examples.en_fr.gazette import GazettePair, sentences
+from examples.texts.splits import Split
+from export.training.functions import Read, Translate
+
+LENGTHS = ((4, 7), (8, 11), (12, 15), (16, 19), (20, 28))
+"""First and last number of words and marks, of scores by length."""
+
+
+def score(
+    translate: Translate, split: Split, count: int, seed: int = 0, is_shuffled: bool = False
+) -> float:
+    """Corpus BLEU (sacrebleu, 13a, cased) from 0 to 100 over `count` sentences of a split.
+
+    With `is_shuffled` every translation is compared with another sentence's reference.
+    """
+    pairs = list(sentences(split, count, seed))
+    references = [pair.target for pair in pairs]
+    if is_shuffled:
+        Random(seed).shuffle(references)
+    translations = translate([pair.source for pair in pairs])
+    return float(sacrebleu.corpus_bleu(translations, [references]).score)
+
+
+def exact_share(translate: Translate, split: Split, count: int, seed: int = 0) -> float:
+    """The share of sentences, 0 to 1, whose translation equals the reference."""
+    pairs = list(sentences(split, count, seed))
+    translations = translate([pair.source for pair in pairs])
+    right = sum(made == pair.target for made, pair in zip(translations, pairs, strict=True))
+    return right / count
+
+
+def length_score(translate: Translate, first: int, last: int, count: int, seed: int = 0) -> float:
+    """Corpus BLEU, 0 to 100, over sentences with `first` to `last` words and marks.
+
+    Over at most `count` such sentences of the compositional split, fewer where they are rare.
+    """
+    drawn = _compositional(20 * count, seed)
+    pairs = [pair for pair in drawn if first <= len(pair.english) <= last][:count]
+    translations = translate([pair.source for pair in pairs])
+    references = [pair.target for pair in pairs]
+    return float(sacrebleu.corpus_bleu(translations, [references]).score)
+
+
+@cache
+def _compositional(count: int, seed: int) -> tuple[GazettePair, ...]:
+    return tuple(sentences("compositional", count, seed))
+
+
+def alignment_share(
+    read: Read, split: Split, count: int, seed: int = 0, only_reversed: bool = False
+) -> float:
+    """The share of French nouns and adjectives, 0 to 1, aligned best with their English word.
+
+    All words of a sentence that is not translated exactly count as wrong.
+
+    Args:
+        only_reversed: Count the words of phrases that stand in another order in English.
+    """
+    pairs = list(sentences(split, count, seed))
+    readings = read([pair.source for pair in pairs])
+    right = total = 0
+    for pair, reading in zip(pairs, readings, strict=True):
+        links = reversed_links(pair) if only_reversed else pair.links
+        total += len(links)
+        if reading.text == pair.target:
+            right += sum(reading.attention[target].argmax() == source for target, source in links)
+    return right / total
+
+
+def reversed_links(pair: GazettePair) -> tuple[tuple[int, int], ...]:
+    """The links that cross a neighbouring link."""
+    crossing: set[tuple[int, int]] = set()
+    for first, second in zip(pair.links, pair.links[1:], strict=False):
+        if second[0] == first[0] + 1 and second[1] < first[1]:
+            crossing |= {first, second}
+    return tuple(sorted(crossing))

@@ -1,0 +1,1 @@
+"""`example-es-en`: Spanish to English, by a MarianMT network."""

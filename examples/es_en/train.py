@@ -1,0 +1,95 @@
+"""Trains `example-es-en`, a small MarianMT translator of the example world's Spanish.
+
+python -m examples.es_en.train
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import torch
+from transformers import MarianMTModel, MarianTokenizer
+
+from examples.es_en.card import CHECKPOINT, write_card
+from examples.texts.grammar import sentences
+from export.training.marian import (
+    CHUNK,
+    Example,
+    batch_loss,
+    batches,
+    build_model,
+    build_tokenizer,
+    encode,
+    generation_defaults,
+    optimisation,
+)
+
+_PIECES = 1000  # per language, at most
+_SPM_SENTENCES = 100_000
+
+
+def train_translator(
+    model: MarianMTModel, tokenizer: MarianTokenizer, steps: int, seed: int
+) -> float:
+    """Trains in place on freshly generated sentences and returns the minutes it took."""
+    optimizer, schedule = optimisation(model, steps)
+    stream = _endless_batches(tokenizer, seed)
+    model.train()
+    start, recent = time.perf_counter(), []
+    for step in range(1, steps + 1):
+        loss = batch_loss(model, next(stream), tokenizer.pad_token_id)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        recent.append(loss.item())
+        if step % 50 == 0 or step == steps:
+            minutes, mean = (time.perf_counter() - start) / 60, sum(recent) / len(recent)
+            print(f"step {step}/{steps}  loss {mean:.4f}  {minutes:.1f} min", flush=True)
+            recent.clear()
+    model.eval()
+    return (time.perf_counter() - start) / 60
+
+
+def _endless_batches(tokenizer: MarianTokenizer, seed: int) -> Iterator[list[Example]]:
+    """Endless batches of new sentences."""
+    rng = Random(seed)
+    while True:
+        fresh = rng.randrange(2**32)
+        yield from batches(encode(*_corpora(5 * CHUNK, fresh), tokenizer), fresh)
+
+
+def _corpora(count: int, seed: int) -> tuple[list[str], list[str]]:
+    """Spanish and English of new sentences."""
+    pairs = list(sentences("train", count, seed))
+    return [pair.spanish for pair in pairs], [pair.english for pair in pairs]
+
+
+def main() -> None:
+    """Trains, saves, measures what was saved and writes the model card."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=3500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=CHECKPOINT)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    corpora = list(_corpora(_SPM_SENTENCES, options.seed))
+    tokenizer = build_tokenizer(options.output, corpora, ("es", "en"), _PIECES)
+    model = build_model(tokenizer)
+    parameters = sum(weight.numel() for weight in model.parameters())
+    print(f"{len(tokenizer.encoder)} pieces, {parameters / 1e6:.2f} M parameters", flush=True)
+    minutes = train_translator(model, tokenizer, options.steps, options.seed)
+    model.generation_config = generation_defaults(tokenizer)
+    model.half().save_pretrained(options.output)
+    print(f"trained in {minutes:.1f} minutes, saved in {options.output}; measuring", flush=True)
+    command = f"python -m examples.es_en.train --steps {options.steps}"
+    print(write_card(options.output, command=command, minutes=round(minutes), seed=options.seed))
+
+
+if __name__ == "__main__":
+    main()

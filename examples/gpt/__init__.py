@@ -1,0 +1,1 @@
+"""`example-gpt`: tasks that only the examples in a prompt define."""

@@ -1,0 +1,88 @@
+"""The example language models as functions from prompts to texts, by `transformers` alone."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Tokenizer
+
+from examples.chat import scores as chat
+from examples.chat.dialogues import Message
+from examples.gpt.episodes import Question
+from examples.gpt.scores import MAX_ANSWER, Answer
+
+_MAX_STORY = 48
+
+
+def answerer(folder: Path) -> Answer:
+    """The saved GPT-2, in float32."""
+    return answerer_of(*_loaded(folder))
+
+
+def answerer_of(model: Any, tokenizer: GPT2Tokenizer, batch: int = 50) -> Answer:
+    """Greedy continuations up to the line's end, without the space before them."""
+
+    def answer_all(questions: list[Question]) -> list[str]:
+        answers: list[str] = []
+        for start in range(0, len(questions), batch):
+            texts = [question.text for question in questions[start : start + batch]]
+            inputs = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left")
+            texts = _continued(model, tokenizer, inputs, MAX_ANSWER)
+            answers += [text.partition("\n")[0].removeprefix(" ") for text in texts]
+        return answers
+
+    return answer_all
+
+
+def continuer(folder: Path) -> Callable[[str], str]:
+    """A function from a prompt, maybe empty, to the float32 model's greedy continuation."""
+    model, tokenizer = _loaded(folder)
+
+    def continue_prompt(prompt: str) -> str:
+        inputs = tokenizer(prompt or tokenizer.bos_token, return_tensors="pt")
+        (text,) = _continued(model, tokenizer, inputs, _MAX_STORY)
+        return text
+
+    return continue_prompt
+
+
+def replier(folder: Path) -> chat.Reply:
+    """The saved model for conversations, in float32."""
+    return replier_of(*_loaded(folder))
+
+
+def replier_of(model: Any, tokenizer: Any, batch: int = 50) -> chat.Reply:
+    """Greedy answers to conversations laid out by the tokenizer's chat template."""
+
+    def reply_all(conversations: list[Sequence[Message]]) -> list[str]:
+        replies: list[str] = []
+        for start in range(0, len(conversations), batch):
+            inputs = tokenizer.apply_chat_template(
+                [list(one) for one in conversations[start : start + batch]],
+                add_generation_prompt=True,
+                return_dict=True,
+                return_tensors="pt",
+                padding=True,
+                tokenizer_kwargs={"padding_side": "left"},
+            )
+            replies += _continued(model, tokenizer, inputs, chat.MAX_ANSWER)
+        return replies
+
+    return reply_all
+
+
+def _loaded(folder: Path) -> tuple[Any, Any]:
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, trust_remote_code=False
+    )
+    return model.eval(), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+@torch.inference_mode()
+def _continued(model: Any, tokenizer: Any, inputs: Any, longest: int) -> list[str]:
+    """Greedy continuations of padded prompts, `longest` tokens at most."""
+    tokens = model.generate(**inputs, max_new_tokens=longest, do_sample=False, num_beams=1)
+    new = tokens[:, inputs["input_ids"].shape[1] :]
+    texts: list[str] = tokenizer.batch_decode(new, skip_special_tokens=True)
+    return texts

@@ -1,0 +1,1 @@
+"""`history-flamingo`: pictures, and words for them that only the prompt defines."""

@@ -1,0 +1,1 @@
+"""`history-seq2seq-*`, `history-attention`, `history-transformer`: translators of the gazette."""

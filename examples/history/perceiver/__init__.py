@@ -1,0 +1,1 @@
+"""`history-perceiver`: classes of pictures."""

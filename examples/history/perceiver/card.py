@@ -1,0 +1,114 @@
+"""Measures the example Perceiver by `transformers` and writes its model card.
+
+python -m examples.history.perceiver.card FOLDER
+"""
+
+import argparse
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import torch
+from PIL import Image
+from transformers import PerceiverForImageClassificationConvProcessing
+from transformers.models.perceiver.image_processing_pil_perceiver import PerceiverImageProcessorPil
+
+from examples.training.checkpoint_folder import earlier_runs
+from examples.vit.largest_thing import CLASSES
+from examples.vit.scores import TEST_COUNT, TEST_SEED, ClassifyFunction, class_accuracy
+
+_BATCH = 50
+_CARD = Template("""\
+---
+license: apache-2.0
+pipeline_tag: image-classification
+tags: [triptych, example]
+---
+# history-perceiver
+
+Classifies rendered scenes by colour and shape of their largest thing, as `example-vit` does: one of
+$classes classes, such as "red circle".
+
+Architecture: `PerceiverForImageClassificationConvProcessing` ($shape), \
+$parameters M parameters, $megabytes MB in float16.
+
+The layers between the latents began as those of `example-vit`, the latents as its positions
+(`examples/history/perceiver/initialisation.py`). Trained on pictures of the training split
+of `examples/scenes/scene.py`, first so that the latents, once they have read a picture, are
+what the ViT computes from its patches, then all of it on the classes:
+
+$runs
+
+Measured by `examples/vit/scores.py` from this folder, in float32, on $count pictures
+(seed $seed), each with a texture that no training picture combines with its class:
+
+| | |
+|---|---|
+$scores
+""")
+
+
+def write_card(folder: Path, runs: str) -> str:
+    """Measures the folder, writes its README.md and returns the table.
+
+    `runs` has a line for each training run.
+    """
+    classify = classifier(folder)
+    scores = {
+        "right classes": class_accuracy(classify, TEST_COUNT, TEST_SEED),
+        "control: the next picture's class": class_accuracy(
+            classify, TEST_COUNT, TEST_SEED, is_swapped=True
+        ),
+    }
+    table = "\n".join(f"| {name} | {100 * share:.1f} % |" for name, share in scores.items())
+    model = _network(folder)
+    config = model.config
+    card = _CARD.substitute(
+        runs=runs,
+        scores=table,
+        classes=len(CLASSES),
+        shape=f"{config.num_latents} latents of width {config.d_latents}, "
+        f"{config.num_self_attends_per_block} layers between them",
+        parameters=f"{model.num_parameters() / 1e6:.2f}",
+        megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f}",
+        count=TEST_COUNT,
+        seed=TEST_SEED,
+    )
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    return table
+
+
+def classifier(folder: Path) -> ClassifyFunction:
+    """The class of each picture, by `transformers` alone, in float32."""
+    model = _network(folder)
+    processor = PerceiverImageProcessorPil.from_pretrained(folder)
+
+    @torch.inference_mode()
+    def classify(pictures: list[Image.Image]) -> list[str]:
+        found: list[str] = []
+        for start in range(0, len(pictures), _BATCH):
+            pixels = processor(pictures[start : start + _BATCH], return_tensors="pt").pixel_values
+            best = model(pixel_values=pixels).logits.argmax(-1).tolist()
+            found += [model.config.id2label[index] for index in best]
+        return found
+
+    return classify
+
+
+def _network(folder: Path) -> Any:
+    network: Any = PerceiverForImageClassificationConvProcessing
+    return network.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def main() -> None:
+    """Measures a folder again and keeps what its card says about the training."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    folder = parser.parse_args().folder
+    print(write_card(folder, "\n".join(earlier_runs(folder))))
+
+
+if __name__ == "__main__":
+    main()

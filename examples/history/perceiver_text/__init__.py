@@ -1,0 +1,1 @@
+"""`history-perceiver-text`: masked bytes."""

@@ -1,0 +1,1 @@
+"""`history-rnn-*`: tags, sentiment, languages and language models by recurrent networks."""

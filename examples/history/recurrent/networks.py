@@ -1,0 +1,139 @@
+"""The networks of the recurrent examples out of `torch.nn`'s layers, and their checkpoints.
+
+They are trained and measured with PyTorch's own layers, so that the served networks, which are ours
+(`export/models/rnn_encoder.py`, `rnn_lm.py`), are compared with something else than themselves.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from examples.history.recurrent.tokenizers import END, PADDING, UNKNOWN
+
+CELLS: Mapping[str, Any] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru-reset-after": nn.GRU}
+CLASSES, TAGGING, NEXT = (
+    "RnnForSequenceClassification",
+    "RnnForTokenClassification",
+    "RnnForCausalLM",
+)
+_WEIGHTS = "model.safetensors"
+
+
+class Network(nn.Module):
+    """An embedding, recurrent layers and a linear layer, named as in our checkpoint format.
+
+    Args:
+        config: `config.json`.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.config = dict(config)
+        (self.kind,) = config["architectures"]
+        self.is_bidirectional = config.get("bidirectional", False)
+        width, hidden = config["embedding_size"], config["hidden_size"]
+        self.embedding = nn.Embedding(config["vocab_size"], width)
+        self.rnn = CELLS[config["cell"]](
+            width,
+            hidden,
+            config.get("num_layers", 1),
+            batch_first=True,
+            bidirectional=self.is_bidirectional,
+        )
+        if self.kind == NEXT:
+            self.output = nn.Linear(hidden, config["vocab_size"])
+        else:
+            classes = len(config["id2label"])
+            self.classifier = nn.Linear(hidden * (1 + self.is_bidirectional), classes)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """(B, T) right-padded, (B,) → logits: (B, T, V), (B, T, C), or (B, C) of a classifier."""
+        embedded = self.embedding(tokens)
+        if self.kind == NEXT:  # padding follows what is scored
+            return self.output(self.rnn(embedded)[0])
+        with torch.autocast(
+            "cpu", enabled=False
+        ):  # twice as slow in bfloat16 where rows are ragged
+            return self._ragged(embedded, lengths)
+
+    def _ragged(self, embedded: Tensor, lengths: Tensor) -> Tensor:
+        packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+        states, final = self.rnn(packed)
+        if self.kind == TAGGING:
+            return self.classifier(pad_packed_sequence(states, batch_first=True)[0])
+        hidden = final[0] if isinstance(final, tuple) else final  # (layers · N, B, H)
+        last = hidden[-2:] if self.is_bidirectional else hidden[-1:]
+        return self.classifier(torch.cat(list(last), dim=-1))
+
+
+def configuration(
+    kind: str, vocabulary: int, longest: int, labels: tuple[str, ...], sizes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """`config.json`.
+
+    Args:
+        labels: Of a classifier or tagger.
+        sizes: `cell`, `embedding_size`, `hidden_size` and what else differs from the defaults.
+    """
+    values = {
+        "model_type": "rnn-lm" if kind == NEXT else "rnn-encoder",
+        "architectures": [kind],
+        "vocab_size": vocabulary,
+        "max_positions": longest,
+        "pad_token_id": PADDING,
+        "dtype": "float16",
+        **sizes,
+    }
+    if kind == NEXT:
+        values |= {"bos_token_id": END, "eos_token_id": END}
+    if labels:
+        values["id2label"] = {str(index): label for index, label in enumerate(labels)}
+    return values
+
+
+def save(network: Network, folder: Path) -> None:
+    """Writes the configuration, generation defaults and float16 weights."""
+    tensors = {name: value.half().contiguous() for name, value in network.state_dict().items()}
+    save_file(tensors, folder / _WEIGHTS, metadata={"format": "pt"})
+    _write(folder / "config.json", network.config)
+    if network.kind == NEXT:
+        generation = {
+            "bos_token_id": END,
+            "eos_token_id": END,
+            "pad_token_id": PADDING,
+            "bad_words_ids": [[UNKNOWN], [PADDING]],
+            "max_length": network.config["max_positions"],
+        }
+        _write(folder / "generation_config.json", generation)
+
+
+def load(folder: Path) -> Network:
+    """A saved network in float32."""
+    network = Network(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    weights = {name: value.float() for name, value in load_file(folder / _WEIGHTS).items()}
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+def initialise(network: Network) -> None:
+    """Orthogonal recurrences, and forget gates that begin open (Gers et al. 2000; Jozefowicz 2015).
+
+    Other weights as PyTorch draws them.
+    """
+    hidden = network.config["hidden_size"]
+    for name, weight in network.rnn.named_parameters():
+        if name.startswith("weight_hh"):
+            for block in weight.data.split(hidden):
+                nn.init.orthogonal_(block)
+        elif name.startswith("bias_ih") and network.config["cell"] == "lstm":
+            weight.data[hidden : 2 * hidden] = 1  # the gates i, f, g, o stand in this order
+
+
+def _write(file: Path, values: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Pictures of one or two things before a background, their captions and scores."""

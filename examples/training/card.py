@@ -1,0 +1,93 @@
+"""Model cards of the folders that read texts of the example world."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from string import Template
+
+from safetensors import safe_open
+
+from examples.training.checkpoint_folder import earlier_runs
+
+_CARD = Template("""\
+---
+license: apache-2.0
+pipeline_tag: $pipeline
+tags: [triptych, example]
+---
+# $name
+
+$summary
+
+Architecture: $architecture,
+$parameters M parameters, $megabytes MB in float16.
+
+Trained on fresh texts of the example world, none of them in a test split:
+
+$runs
+
+$measured
+
+$scores
+""")
+
+
+def write_text_card(
+    folder: Path,
+    *,
+    pipeline: str,
+    summary: str,
+    architecture: str,
+    runs: str,
+    measured: str,
+    scores: str,
+) -> None:
+    """Writes README.md.
+
+    Args:
+        folder: Of the checkpoint.
+        pipeline: Hugging Face's name of its task.
+        summary: What it does.
+        architecture: The network and its sizes.
+        runs: A line for each training run.
+        measured: How the scores were measured.
+        scores: A table or several.
+    """
+    weights = folder / "model.safetensors"
+    text = _CARD.substitute(
+        name=folder.name,
+        pipeline=pipeline,
+        summary=summary,
+        architecture=architecture,
+        parameters=f"{_parameters(weights) / 1e6:.2f}",
+        megabytes=f"{weights.stat().st_size / 1e6:.2f}",
+        runs=runs,
+        measured=measured,
+        scores=scores,
+    )
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _parameters(weights: Path) -> int:
+    with safe_open(weights, framework="numpy") as stored:
+        return sum(stored.get_tensor(name).size for name in stored.keys())  # noqa: SIM118
+
+
+def percent(share: float) -> str:
+    """A share as a cell of a table."""
+    return f"{100 * share:.1f} %"
+
+
+def write_again(write_card: Callable[[Path, str], str], description: str | None) -> None:
+    """The command of a card's module: measures FOLDER again and keeps the lines of its training.
+
+    Args:
+        write_card: Takes the folder and those lines; returns the scores.
+        description: Of the command.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    folder = parser.parse_args().folder
+    print(write_card(folder, "\n".join(earlier_runs(folder))))

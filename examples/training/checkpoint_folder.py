@@ -1,0 +1,84 @@
+"""The half-precision weights and the model card that the training scripts write."""
+
+from argparse import Namespace
+from pathlib import Path
+from string import Template
+
+import torch
+from transformers import PreTrainedModel
+
+from examples.scenes.scores import TEST_SCENES, TEST_SEED
+
+_CARD = Template("""\
+---
+license: apache-2.0
+pipeline_tag: $pipeline
+tags: [triptych, example]
+---
+# $name
+
+$summary
+
+Architecture: $architecture; $megabytes MB in float16.
+
+Trained on pictures of the training split of `examples/scenes/scene.py`, each rendered once:
+
+$runs
+
+Measured by `examples/scenes/scores.py` from this folder, in float32, on $count held-out
+pictures (seed $test_seed), each with a combination of attributes that is in no training picture:
+
+| | |
+|---|---|
+$scores
+""")
+_RUN = "- `python -m "  # prefix of a run's line
+
+
+def save_half(model: PreTrainedModel, folder: Path) -> None:
+    """Writes config, generation defaults and float16 weights; converts `model` in place."""
+    model.half()
+    for name in model.config.sub_configs:
+        getattr(model.config, name).dtype = torch.float16
+    model.save_pretrained(folder)
+
+
+def run_line(module: str, arguments: Namespace, items: str, count: int, minutes: float) -> str:
+    """The card's line about one run of a training script."""
+    options = {name: value for name, value in vars(arguments).items() if value and name != "output"}
+    words = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        for name, value in options.items()
+    ]
+    command = " ".join([module, *words])
+    return f"{_RUN}{command}`: {count} {items}, {minutes:.0f} minutes on one CPU thread"
+
+
+def write_card(
+    folder: Path, run: str, scores: dict[str, float], *, is_resumed: bool, **words: str
+) -> None:
+    """Writes README.md, keeping the lines of earlier runs when this one resumed them.
+
+    The `words` are the remaining names of the template above.
+    """
+    card = _CARD.substitute(
+        words,
+        runs=runs_of(folder, run, is_resumed=is_resumed),
+        scores="\n".join(f"| {name} | {100 * share:.1f} % |" for name, share in scores.items()),
+        megabytes=f"{(folder / 'model.safetensors').stat().st_size / 1e6:.1f}",
+        count=TEST_SCENES,
+        test_seed=TEST_SEED,
+    )
+    (folder / "README.md").write_text(card)
+
+
+def runs_of(folder: Path, run: str, *, is_resumed: bool) -> str:
+    """The card's lines about the earlier runs that this one resumed, and about this one."""
+    return "\n".join([*(earlier_runs(folder) if is_resumed else ()), run])
+
+
+def earlier_runs(folder: Path) -> list[str]:
+    """The lines about training runs in the folder's card, none without a card."""
+    path = folder / "README.md"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [line for line in lines if line.startswith(_RUN)]

@@ -1,0 +1,1 @@
+"""`example-vit`: the largest thing of a scene in 72 classes."""

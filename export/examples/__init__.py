@@ -1,1 +1,0 @@
-"""The example world: generators, training scripts and the small checkpoints they made."""

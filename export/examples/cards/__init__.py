@@ -1,1 +1,0 @@
-"""Measure the example checkpoints by `transformers` or `torch.nn` and write their model cards."""

@@ -1,1 +1,0 @@
-"""The world of pictures: scenes, how they are rendered, and what is said of them."""

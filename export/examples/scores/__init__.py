@@ -1,1 +1,0 @@
-"""What an example answers right, on data that its training never shows."""

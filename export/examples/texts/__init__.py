@@ -1,1 +1,0 @@
-"""The worlds of sentences: words, grammars and texts in two to six languages, split for testing."""

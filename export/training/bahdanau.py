@@ -1,0 +1,245 @@
+"""The translator of Bahdanau, Cho and Bengio 2015 (arXiv 1409.0473): its words, training, and the
+trained folder as a function.
+
+Words are the units, as in the paper (§4.1), so that a column of the alignment is a word.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from torch import Tensor, nn
+
+from export.architecture import Graphs
+from export.graphs.source_model import SourceModel
+from export.models.bahdanau import Bahdanau
+from export.parity.torch_runner import TorchRunner
+from export.pipeline.manifest import Request, build_manifest
+from export.training.functions import Read, Reading, Translate
+from inference.bundle.manifest import Manifest
+from inference.engine.engine_core import decode
+from inference.engine.search.request import EngineRequest
+from inference.sequences import Hypothesis
+
+END, UNKNOWN, START, PADDING = range(4)
+_SPECIAL = ["</s>", "<unk>", "<s>", "<pad>"]
+MAX_POSITIONS = 64
+_PEAK_LR = 2e-3
+_DROPOUT = 0.1
+_IGNORED = -100
+NETWORK = {
+    "model_type": "bahdanau",
+    "architectures": ["Bahdanau"],
+    "embedding_size": 96,
+    "hidden_size": 192,
+    "attention_size": 96,
+    "readout_size": 96,
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded token ids: sources (B, S) with their lengths (B,), targets (B, T)."""
+
+    source: Tensor
+    lengths: Tensor
+    target: Tensor
+
+
+Predict = Callable[[Batch, float], Tensor]
+"""Batch, dropout → logits (B, T, V), where every word is predicted after the true ones."""
+
+
+def word_level(texts: Iterable[str], marks: str, most: int | None = None) -> Tokenizer:
+    """A tokenizer of whole words, the frequent ones first; others are unknown.
+
+    Args:
+        marks: Regular expression of the characters that are tokens of their own.
+        most: Words in the vocabulary; all by default.
+    """
+    pieces = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(),
+            pre_tokenizers.Split(Regex("'"), "merged_with_previous"),
+            pre_tokenizers.Split(Regex(marks), "isolated"),
+        ]
+    )
+    normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace("’", "'"), normalizers.Strip()]
+    )
+    counts = Counter(
+        piece
+        for text in texts
+        for piece, _ in pieces.pre_tokenize_str(normalizer.normalize_str(text))
+    )
+    ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))[:most]
+    names = {name: number for number, name in enumerate([*_SPECIAL, *ranked])}
+    tokenizer = Tokenizer(models.WordLevel(names, unk_token="<unk>"))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pieces
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", END)]
+    )
+    tokenizer.add_special_tokens(_SPECIAL)
+    return tokenizer
+
+
+def write_settings(
+    folder: Path,
+    tokenizer: Tokenizer,
+    network: Mapping[str, Any],
+    languages: tuple[str, str] = ("en", "fr"),
+) -> None:
+    """Everything of a checkpoint but its weights.
+
+    Args:
+        network: Its part of `config.json`, without the sizes that the data decide.
+        languages: Codes of source and target.
+    """
+    config = {
+        **network,
+        "vocab_size": tokenizer.get_vocab_size(),
+        "max_positions": MAX_POSITIONS,
+        "dtype": "float16",
+    }
+    generation = {
+        "decoder_start_token_id": START,
+        "eos_token_id": END,
+        "pad_token_id": PADDING,
+        "bad_words_ids": [[UNKNOWN], [START], [PADDING]],
+        "forced_eos_token_id": END,
+        "max_length": MAX_POSITIONS,
+        "num_beams": 4,
+    }
+    names = {
+        "source_lang": languages[0],
+        "target_lang": languages[1],
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "pad_token": "<pad>",
+        "model_max_length": MAX_POSITIONS,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    for file, values in (
+        ("config.json", config),
+        ("generation_config.json", generation),
+        ("tokenizer_config.json", names),
+    ):
+        (folder / file).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+
+def initialise(model: nn.Module) -> None:
+    """As the paper does (§B.1): orthogonal recurrences, small Gaussians elsewhere, zero biases."""
+    for name, weight in model.named_parameters():
+        if weight.ndim < 2:
+            nn.init.zeros_(weight)
+        elif ".gates." in name or ".candidate." in name:
+            for square in weight.split(weight.shape[1]):
+                nn.init.orthogonal_(square)
+        elif ".words." in name:
+            nn.init.normal_(weight, std=0.1)
+        else:
+            nn.init.xavier_uniform_(weight)
+
+
+def batch_of(sources: list[list[int]], targets: list[list[int]]) -> Batch:
+    """A batch of token ids."""
+    lengths = torch.tensor([len(each) for each in sources], dtype=torch.int32)
+    return Batch(_padded(sources, PADDING), lengths, _padded(targets, _IGNORED))
+
+
+def batch_loss(logits: Predict, batch: Batch) -> Tensor:
+    """Mean cross entropy of a batch's target words, with dropout."""
+    return nn.functional.cross_entropy(
+        logits(batch, _DROPOUT).flatten(0, 1), batch.target.flatten(), ignore_index=_IGNORED
+    )
+
+
+def optimisation(
+    model: nn.Module, steps: int
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """Adam with a warm-up and a cosine decay instead of the paper's Adadelta."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=_PEAK_LR, betas=(0.9, 0.98), fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, _PEAK_LR, steps, pct_start=min(0.3, 200 / steps), cycle_momentum=False
+    )
+    return optimizer, schedule
+
+
+def _padded(rows: list[list[int]], filler: int) -> Tensor:
+    lines = [torch.tensor(row) for row in rows]
+    return nn.utils.rnn.pad_sequence(lines, batch_first=True, padding_value=filler)
+
+
+def teacher_forced(model: Bahdanau, batch: Batch, dropout: float) -> Tensor:
+    """Logits (B, T, V) where every word is predicted after the true ones."""
+    decoder = model.decoder
+    annotations = model.encoder(batch.source, batch.lengths)
+    annotations = nn.functional.dropout(annotations, dropout)
+    keys = decoder.attention.project_keys(annotations)
+    before = nn.functional.pad(batch.target[:, :-1], (1, 0), value=START)
+    words = decoder.words(before.clamp(min=0))  # ignored places are padding behind the end
+    (state,), states, contexts = decoder.initial_states(annotations), [], []
+    for place in range(words.shape[1]):
+        state, context, _ = decoder.advance(
+            words[:, place], state, annotations, keys, batch.lengths
+        )
+        states.append(state)
+        contexts.append(context)
+    return decoder.logits(words, torch.stack(states, 1), torch.stack(contexts, 1))
+
+
+def save(model: nn.Module, folder: Path) -> None:
+    """The weights in half precision, under our own names."""
+    weights = {name: value.half().contiguous() for name, value in model.state_dict().items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def opened(folder: Path) -> tuple[Bahdanau, Graphs, Manifest]:
+    """The network in float32, its graphs, and its generation defaults."""
+    model = SourceModel.open(folder)
+    graphs = model.graphs()
+    manifest, _ = build_manifest(Request(folder.name), 1, model, graphs)
+    assert isinstance(model.network, Bahdanau)
+    return model.network, graphs, manifest
+
+
+def reader(folder: Path, beams: int) -> Read:
+    """The folder's model as a function from sentences to translations with alignments.
+
+    Decodes with the serving engine over PyTorch graphs.
+    """
+    _, graphs, manifest = opened(folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert manifest.generation is not None
+    overrides = {"num_beams": beams, "return_alignment": True}
+    rules = manifest.generation.model_copy(update=overrides)
+    runner = TorchRunner(graphs, manifest)
+
+    def read(texts: list[str]) -> list[Reading]:
+        ids = [np.array(line.ids) for line in tokenizer.encode_batch(texts)]
+        answers = decode(runner, [EngineRequest(rules, source_ids=each) for each in ids])
+        return [_reading(answer.hypotheses[0], tokenizer) for answer in answers]
+
+    return read
+
+
+def _reading(best: Hypothesis, tokenizer: Tokenizer) -> Reading:
+    assert best.alignment is not None
+    return Reading(tokenizer.decode(list(best.token_ids)), best.alignment)
+
+
+def translator(folder: Path, beams: int) -> Translate:
+    """The folder's model as a function from sentences to translations."""
+    read = reader(folder, beams)
+    return lambda texts: [reading.text for reading in read(texts)]

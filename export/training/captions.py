@@ -1,0 +1,244 @@
+"""Trains a small captioner on a user's captioned pictures: `triptych train caption`.
+
+The tokenizer and network of `captioner.py`, on files instead of the example world, with
+dropout because pictures repeat, and with a state to resume from. A resumed training gives the
+weights of an uninterrupted one on the same machine with the same number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from random import Random
+from string import Template
+from typing import Any, NamedTuple
+
+import sacrebleu
+import torch
+from PIL import Image
+from transformers import GPT2Tokenizer, VisionEncoderDecoderModel
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+from export.training.captioned_pictures import CaptionedPictures
+from export.training.captioner import (
+    END_OF_TEXT,
+    IGNORED,
+    build_model,
+    build_tokenizer,
+    captioner,
+    normalised,
+    weight_groups,
+)
+from export.training.functions import CaptionFunction
+from export.training.resumable_training import Progress, optimise
+from export.training.training_folder import TrainingFolder
+from inference.bundle.manifest import ImageSpec
+from inference.errors import SetupError
+
+MAX_TOKENS = 128
+"""Of a caption with its end; longer captions are left out."""
+_DROPOUT = 0.1
+_BATCH, _PEAK_LR = 32, 1e-3
+_CARD = Template("""\
+---
+pipeline_tag: image-to-text
+tags: [triptych]
+---
+# $name
+
+A small captioner ($parameters parameters) of pictures of $side x $side pixels: ViT and GPT-2 as a
+`VisionEncoderDecoderModel`, trained by `triptych train caption` on $pictures pictures with
+$captions captions: $steps steps, seed $seed.
+
+On $held_out held-out pictures, greedy: BLEU $bleu (sacrebleu), $exact % exact.
+""")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What `triptych train caption` is given, beside the pictures.
+
+    Attributes:
+        side: To which pictures are resized, in pixels; a multiple of `PATCH`.
+        pieces: Size of the byte-level BPE vocabulary, at most.
+        held_out: Pictures kept out of training for the score.
+    """
+
+    side: int
+    steps: int
+    seed: int
+    pieces: int
+    held_out: int
+
+    @property
+    def processor(self) -> ViTImageProcessorPil:
+        """The image recipe of the checkpoint."""
+        return ViTImageProcessorPil(size={"height": self.side, "width": self.side})
+
+    @property
+    def spec(self) -> ImageSpec:
+        """The same, as the pictures are prepared."""
+        own: Any = self.processor
+        return ImageSpec(
+            resize="exact",
+            size=(self.side, self.side),
+            resample=int(own.resample),
+            mean=tuple(own.image_mean),
+            std=tuple(own.image_std),
+            rescale=own.rescale_factor,
+        )
+
+
+class Example(NamedTuple):
+    """A picture by its number, and the tokens of one of its captions, the end included."""
+
+    picture: int
+    tokens: list[int]
+
+
+@dataclass(frozen=True)
+class HeldOutScore:
+    """Of the saved checkpoint, greedy, against all captions of a picture; from 0 to 100."""
+
+    bleu: float
+    exact: float
+    pictures: int
+
+
+def settings(pictures: CaptionedPictures, recipe: Recipe) -> dict[str, Any]:
+    """What decides the result of a training."""
+    return {
+        "task": "caption",
+        "side": recipe.side,
+        "steps": recipe.steps,
+        "seed": recipe.seed,
+        "pieces": recipe.pieces,
+        "held_out": recipe.held_out,
+        "pictures": pictures.fingerprint,
+    }
+
+
+def train(
+    folder: TrainingFolder, pictures: CaptionedPictures, recipe: Recipe, progress: Progress
+) -> HeldOutScore:
+    """Trains, or continues, and writes the checkpoint and its card.
+
+    Raises:
+        SetupError: Every caption is too long.
+    """
+    kept, held = pictures.split(recipe.held_out, recipe.seed)
+    texts = [text for each in kept.captions for text in each]
+    tokenizer = build_tokenizer(folder.folder, texts, recipe.pieces, MAX_TOKENS)
+    examples = encode(kept, tokenizer)
+    recipe.processor.save_pretrained(folder.folder)
+    torch.manual_seed(recipe.seed)
+    longest = 1 + max(len(each.tokens) for each in examples)  # with the start token
+    model = build_model(tokenizer, side=recipe.side, max_tokens=longest, dropout=_DROPOUT)
+    optimise(
+        model,
+        optimisation(model, recipe.steps),
+        endless(examples, recipe.seed),
+        Captioning(model, kept, recipe.processor).loss,
+        recipe.steps,
+        folder,
+        progress,
+    )
+    model.save_pretrained(folder.folder)
+    folder.finish()
+    found = score(captioner(folder.folder), held)
+    _write_card(folder.folder, model, (len(kept.names), len(texts)), found, recipe)
+    return found
+
+
+def encode(pictures: CaptionedPictures, tokenizer: GPT2Tokenizer) -> list[Example]:
+    """Captions that fit, as tokens with an end.
+
+    Raises:
+        SetupError: None of them fits.
+    """
+    examples = [
+        Example(row, tokens)
+        for row, texts in enumerate(pictures.captions)
+        for tokens in tokenizer([text + END_OF_TEXT for text in texts])["input_ids"]
+        if len(tokens) <= MAX_TOKENS
+    ]
+    if not examples:
+        raise SetupError(f"every caption has more than {MAX_TOKENS - 1} tokens")
+    return examples
+
+
+def endless(examples: list[Example], seed: int) -> Iterator[list[Example]]:
+    """Batches of one epoch after the other, each in an order of its own."""
+    for epoch in count(seed):
+        order = Random(epoch).sample(examples, len(examples))
+        for start in range(0, len(order), _BATCH):
+            yield order[start : start + _BATCH]
+
+
+def optimisation(
+    model: VisionEncoderDecoderModel, steps: int
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """AdamW, a linear warm-up and a cosine decay."""
+    optimizer = torch.optim.AdamW(weight_groups(model), lr=_PEAK_LR, betas=(0.9, 0.98), eps=1e-6)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, _PEAK_LR, steps, pct_start=min(0.3, 200 / steps), cycle_momentum=False
+    )
+    return optimizer, schedule
+
+
+class Captioning:
+    """The loss of captions, given their pictures."""
+
+    def __init__(
+        self,
+        model: VisionEncoderDecoderModel,
+        pictures: CaptionedPictures,
+        processor: ViTImageProcessorPil,
+    ) -> None:
+        self._model, self._pixels = model, pictures.pixels
+        self._recipe: tuple[Any, Any] = (processor.image_mean, processor.image_std)
+
+    def loss(self, batch: list[Example]) -> torch.Tensor:
+        """Mean cross entropy of a batch's tokens; bfloat16 where autocast allows it."""
+        rows = [torch.tensor(each.tokens) for each in batch]
+        labels = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=IGNORED)
+        pixels = normalised(self._pixels[[each.picture for each in batch]], *self._recipe)
+        with torch.autocast("cpu", torch.bfloat16):
+            found: torch.Tensor = self._model(pixel_values=pixels, labels=labels).loss
+        return found
+
+
+def score(caption_all: CaptionFunction, held: CaptionedPictures) -> HeldOutScore:
+    """BLEU and exact matches on the held-out pictures."""
+    made = caption_all([Image.fromarray(pixels) for pixels in held.pixels])
+    right = sum(one in truths for one, truths in zip(made, held.captions, strict=True))
+    most = max(map(len, held.captions))  # a picture with fewer has its last one several times
+    references = [
+        [truths[min(n, len(truths) - 1)] for truths in held.captions] for n in range(most)
+    ]
+    bleu = sacrebleu.corpus_bleu(made, references).score
+    return HeldOutScore(bleu=bleu, exact=100 * right / len(made), pictures=len(made))
+
+
+def _write_card(
+    folder: Path,
+    model: VisionEncoderDecoderModel,
+    trained: tuple[int, int],
+    found: HeldOutScore,
+    recipe: Recipe,
+) -> None:
+    card = _CARD.substitute(
+        name=folder.name,
+        parameters=f"{model.num_parameters():,}",
+        side=recipe.side,
+        pictures=f"{trained[0]:,}",
+        captions=f"{trained[1]:,}",
+        steps=recipe.steps,
+        seed=recipe.seed,
+        held_out=found.pictures,
+        bleu=f"{found.bleu:.1f}",
+        exact=f"{found.exact:.1f}",
+    )
+    (folder / "README.md").write_text(card, encoding="utf-8")

@@ -1,0 +1,178 @@
+"""Trains a small MarianMT translator on a user's parallel text: `triptych train translate`.
+
+The tokenizer, network and optimisation of `marian.py`, on files instead of the
+example world, with dropout because lines repeat, and with a state to resume from. A resumed
+training gives the weights of an uninterrupted one on the same machine with the same number of
+threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import sacrebleu
+import torch
+from transformers import MarianTokenizer
+
+from export.training.functions import Translate
+from export.training.marian import (
+    MAX_POSITIONS,
+    Example,
+    batch_loss,
+    batches,
+    build_model,
+    build_tokenizer,
+    encode,
+    generation_defaults,
+    optimisation,
+    translator,
+)
+from export.training.parallel_text import ParallelText
+from export.training.resumable_training import Progress, optimise
+from export.training.training_folder import TrainingFolder
+from inference.errors import SetupError
+
+_DROPOUT = 0.1
+_CARD = Template("""\
+---
+language: [$source, $target]
+pipeline_tag: translation
+tags: [triptych]
+---
+# $name
+
+A small $kind translator ($parameters parameters) from $source to $target, trained by `triptych
+train translate` on $pairs pairs of lines: $steps steps, seed $seed.
+
+On $held_out held-out pairs, greedy: BLEU $bleu (sacrebleu), $exact % exact.
+""")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What `triptych train translate` is given, beside the text.
+
+    Attributes:
+        languages: Codes of source and target.
+        pieces: Size of each sentencepiece vocabulary, at most.
+        held_out: Pairs kept out of training for the score.
+        architecture: Of the network: "marian" or "bahdanau".
+    """
+
+    languages: tuple[str, str]
+    steps: int
+    seed: int
+    pieces: int
+    held_out: int
+    architecture: str
+
+
+@dataclass(frozen=True)
+class HeldOutScore:
+    """Of the saved checkpoint, greedy; both from 0 to 100."""
+
+    bleu: float
+    exact: float
+    pairs: int
+
+
+def settings(text: ParallelText, recipe: Recipe) -> dict[str, Any]:
+    """What decides the result of a training."""
+    return {
+        "task": "translate",
+        "architecture": recipe.architecture,
+        "languages": list(recipe.languages),
+        "steps": recipe.steps,
+        "seed": recipe.seed,
+        "pieces": recipe.pieces,
+        "held_out": recipe.held_out,
+        "text": text.fingerprint,
+    }
+
+
+def train(
+    folder: TrainingFolder, text: ParallelText, recipe: Recipe, progress: Progress
+) -> HeldOutScore:
+    """Trains, or continues, and writes the checkpoint and its card.
+
+    Raises:
+        SetupError: Every line is too long, or there are too few for so many pieces.
+    """
+    kept, held = text.split(recipe.held_out, recipe.seed)
+    tokenizer = _tokenizer(folder.folder, kept, recipe)
+    torch.manual_seed(recipe.seed)
+    model = build_model(tokenizer, _DROPOUT)
+    optimise(
+        model,
+        optimisation(model, recipe.steps),
+        endless(_examples(kept, tokenizer), recipe.seed),
+        lambda batch: batch_loss(model, batch, tokenizer.pad_token_id),
+        recipe.steps,
+        folder,
+        progress,
+    )
+    model.generation_config = generation_defaults(tokenizer)
+    model.config.dropout = 0.0
+    model.save_pretrained(folder.folder)
+    folder.finish()
+    found = score(translator(folder.folder, 1), held)
+    name = "MarianMT", model.num_parameters()
+    write_card(folder.folder, *name, len(kept.sources), found, recipe)
+    return found
+
+
+def score(translate: Translate, held: ParallelText) -> HeldOutScore:
+    """BLEU and exact matches on the held-out pairs."""
+    made = translate(held.sources)
+    right = sum(one == truth for one, truth in zip(made, held.targets, strict=True))
+    bleu = sacrebleu.corpus_bleu(made, [held.targets]).score
+    return HeldOutScore(bleu=bleu, exact=100 * right / len(made), pairs=len(made))
+
+
+def _tokenizer(folder: Path, text: ParallelText, recipe: Recipe) -> MarianTokenizer:
+    """Trained again when a training is resumed: it depends on the text alone."""
+    corpora = [text.sources, text.targets]
+    try:
+        return build_tokenizer(folder, corpora, recipe.languages, recipe.pieces)
+    except RuntimeError as error:  # sentencepiece's
+        raise SetupError(f"no vocabulary of {recipe.pieces} pieces: {error}") from error
+
+
+def _examples(text: ParallelText, tokenizer: MarianTokenizer) -> list[Example]:
+    """The pairs that fit into the network's positions."""
+    examples = encode(text.sources, text.targets, tokenizer)
+    fitting = [one for one in examples if max(len(one.source), len(one.target)) <= MAX_POSITIONS]
+    if not fitting:
+        raise SetupError(f"every line has more than {MAX_POSITIONS - 1} pieces")
+    return fitting
+
+
+def endless(examples: list[Example], seed: int) -> Iterator[list[Example]]:
+    """Batches of one epoch after the other, each in an order of its own."""
+    for epoch in count(seed):
+        yield from batches(examples, epoch)
+
+
+def write_card(
+    folder: Path, kind: str, parameters: int, pairs: int, found: HeldOutScore, recipe: Recipe
+) -> None:
+    """Writes README.md: what was trained, on how many pairs, and its score."""
+    card = _CARD.substitute(
+        name=folder.name,
+        kind=kind,
+        source=recipe.languages[0],
+        target=recipe.languages[1],
+        parameters=f"{parameters:,}",
+        pairs=f"{pairs:,}",
+        steps=recipe.steps,
+        seed=recipe.seed,
+        held_out=found.pairs,
+        bleu=f"{found.bleu:.1f}",
+        exact=f"{found.exact:.1f}",
+    )
+    (folder / "README.md").write_text(card, encoding="utf-8")

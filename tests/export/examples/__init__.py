@@ -1,1 +1,0 @@
-"""Tests of the example world: its grammars, its data and its scores."""

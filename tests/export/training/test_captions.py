@@ -1,0 +1,169 @@
+"""`triptych train caption`: a folder of pictures → a checkpoint that `transformers` and we read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.numpy import load_file
+from transformers import VisionEncoderDecoderModel
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+from typer.testing import CliRunner, Result
+
+from examples.scenes.captions import caption
+from examples.scenes.rendering import render
+from examples.scenes.scene import scenes
+from export.graphs.source_model import SourceModel
+from export.training import resumable_training
+from export.training.caption_file import read_captions
+from export.training.captioned_pictures import CaptionedPictures, read_pictures
+from export.training.captions import Captioning, Recipe, score
+from export.training.command import app
+from inference.errors import SetupError
+from tests.export.conftest import TwinPair
+from tests.export.oracle import compare, difference
+
+COUNT = 40
+RECIPE = Recipe(side=32, steps=4, seed=1, pieces=300, held_out=6)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures with a caption each, the first one with two."""
+    made = tmp_path_factory.mktemp("pictures")
+    lines = []
+    for number, scene in enumerate(scenes("train", COUNT, seed=3)):
+        name = f"{number}.png"
+        render(scene, number).save(made / name)
+        lines.append(f"{name}\t{caption(scene)}")
+    lines.append("0.png\ta second caption")
+    (made / "captions.txt").write_text("\n".join([*lines, "", ""]), encoding="utf-8")
+    return made
+
+
+def run(pictures: Path, output: Path, *options: str) -> Result:
+    given = ["caption", "--pictures", str(pictures), "--output", str(output)]
+    short = ["--steps", "4", "--pieces", "300", "--held-out", "6", "--side", "32"]
+    return CliRunner().invoke(app, [*given, *short, *options])
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output: Path = tmp_path_factory.mktemp("trained") / "my-captioner"
+    result = run(folder, output)
+    assert result.exit_code == 0, result.output
+    assert "40 pictures, 41 captions" in result.output
+    assert "6 held-out pictures: BLEU" in result.output
+    return output
+
+
+@pytest.mark.slow
+def test_transformers_and_we_compute_the_same_logits(trained: Path) -> None:
+    theirs = VisionEncoderDecoderModel.from_pretrained(trained, attn_implementation="eager").eval()
+    compared = list(compare(TwinPair(theirs, SourceModel.open(trained))))
+    assert compared
+    for place, wanted, given in compared:
+        assert difference(wanted, given) < 1e-4, place
+
+
+@pytest.mark.slow
+def test_resumed_training_is_the_uninterrupted_one(
+    folder: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resumable_training, "SAVE_EVERY", 2)
+    loss, calls = Captioning.loss, []
+
+    def interrupted(*arguments: object) -> torch.Tensor:
+        calls.append(arguments)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return loss(*arguments)  # type: ignore[arg-type]
+
+    output = tmp_path / "again"
+    monkeypatch.setattr(Captioning, "loss", interrupted)
+    assert "run again to resume" in run(folder, output).output
+    assert not (output / "model.safetensors").exists()
+    assert run(folder, output).exit_code == 0
+    assert len(calls) == 4 + 2  # the third step was not saved
+    whole, resumed = (load_file(each / "model.safetensors") for each in (trained, output))
+    assert all(np.array_equal(resumed[name], value) for name, value in whole.items())
+    assert not (output / "training_state.pt").exists()
+
+
+@pytest.mark.slow
+def test_finished_training_is_left_alone(folder: Path, trained: Path) -> None:
+    before = (trained / "model.safetensors").stat().st_mtime_ns
+    result = run(folder, trained)
+    assert result.exit_code == 0
+    assert "is finished" in result.output
+    assert (trained / "model.safetensors").stat().st_mtime_ns == before
+    other = run(folder, trained, "--seed", "2")
+    assert other.exit_code == 1
+    assert "holds another training (seed was 1 and is 2)" in other.output.replace("\n", "")
+
+
+def read(folder: Path) -> CaptionedPictures:
+    return read_pictures(folder, read_captions(folder / "captions.txt"), RECIPE.spec)
+
+
+def test_pictures_are_prepared_as_the_checkpoint_prepares_them(folder: Path) -> None:
+    processor = ViTImageProcessorPil(size={"height": 32, "width": 32})
+    with Image.open(folder / "5.png") as image:
+        wanted = processor(image, return_tensors="np", do_rescale=False, do_normalize=False)
+    pixels = read(folder).pixels[5]
+    assert np.array_equal(pixels, np.asarray(wanted.pixel_values)[0].transpose(1, 2, 0))
+
+
+def test_held_out_pictures_keep_all_their_captions(folder: Path) -> None:
+    pictures = read(folder)
+    kept, held = pictures.split(COUNT, seed=1)
+    assert (len(kept.names), len(held.names)) == (1, COUNT - 1)
+    assert {*kept.names, *held.names} == set(pictures.names)
+    one = (kept if "0.png" in kept.names else held).names.index("0.png")
+    assert len((kept if "0.png" in kept.names else held).captions[one]) == 2
+    assert pictures.split(5, seed=1)[1].names != pictures.split(5, seed=2)[1].names
+
+
+def test_any_caption_of_a_picture_is_a_right_one() -> None:
+    pixels = np.zeros((2, 8, 8, 3), np.uint8)
+    held = CaptionedPictures(["a", "b"], pixels, [["one two three four", "1 2 3 4"], ["x"]])
+    found = score(lambda pictures: ["1 2 3 4", "y"], held)
+    assert (found.exact, found.pictures) == (50.0, 2)
+    assert score(lambda pictures: ["1 2 3 4", "x"], held).bleu > found.bleu
+
+
+def test_changed_picture_is_another_training(folder: Path) -> None:
+    pictures = read(folder)
+    changed = pictures.pixels.copy()
+    changed[3, 0, 0, 0] ^= 1
+    other = CaptionedPictures(pictures.names, changed, pictures.captions)
+    assert other.fingerprint != pictures.fingerprint
+
+
+def test_missing_and_unreadable_pictures_are_named(folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "captions.txt").read_text(encoding="utf-8").splitlines()
+    file = tmp_path / "captions.tsv"
+    file.write_text("\n".join(["lost.png\tone", *lines]), encoding="utf-8")
+    with pytest.raises(SetupError, match=r"lacks pictures .*: lost\.png \(line 1\)$"):
+        read_pictures(folder, read_captions(file), RECIPE.spec)
+    for number in range(30):
+        (tmp_path / f"{number}.png").write_bytes((folder / f"{number}.png").read_bytes()[:90])
+    file.write_text("\n".join(f"{n}.png\ttext" for n in range(30)), encoding="utf-8")
+    with pytest.raises(SetupError, match=r"30 pictures cannot be read: 0\.png: .*and 25 more"):
+        read_pictures(tmp_path, read_captions(file), RECIPE.spec)
+    file.write_text("1.png\ttext", encoding="utf-8")
+    with pytest.raises(SetupError, match="1 pictures have captions; training needs at least 20"):
+        read_pictures(tmp_path, read_captions(file), RECIPE.spec)
+
+
+@pytest.mark.full
+def test_trained_checkpoint_is_exported(trained: Path, tmp_path: Path) -> None:
+    from export.pipeline.cli import export
+
+    export(str(trained), repository=tmp_path)
+    manifest = json.loads((tmp_path / trained.name / "1" / "bundle.json").read_text())
+    assert "caption" in manifest["tasks"]
