@@ -8,7 +8,6 @@ is learnt from translations alone: the grammar's own alignment measures it and n
 
 import argparse
 import json
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from torch import nn
 
 from examples.en_fr.card import CHECKPOINT, write_card
 from examples.en_fr.gazette import GazettePair, sentences
+from examples.training.loop import timed_steps
 from export.models.bahdanau import Bahdanau, read_config
 from export.training.bahdanau import (
     NETWORK,
@@ -66,24 +66,10 @@ def train_translator(
 
     Gradients are clipped at 1, as in the paper.
     """
-    optimizer, schedule = optimisation(model, steps)
     stream = batches(tokenizer, seed)
-    model.train()
-    start, recent = time.perf_counter(), []
-    for step in range(1, steps + 1):
-        loss = batch_loss(logits, next(stream))
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        recent.append(loss.item())
-        if step % 50 == 0 or step == steps:
-            minutes, mean = (time.perf_counter() - start) / 60, sum(recent) / len(recent)
-            print(f"step {step}/{steps}  loss {mean:.4f}  {minutes:.1f} min", flush=True)
-            recent.clear()
-    model.eval()
-    return (time.perf_counter() - start) / 60
+    return timed_steps(
+        model, optimisation(model, steps), lambda _: batch_loss(logits, next(stream)), steps
+    )
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ python -m examples.es_en.train
 """
 
 import argparse
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -14,6 +13,7 @@ from transformers import MarianMTModel, MarianTokenizer
 
 from examples.es_en.card import CHECKPOINT, write_card
 from examples.texts.grammar import sentences
+from examples.training.loop import timed_steps
 from export.training.marian import (
     CHUNK,
     Example,
@@ -34,24 +34,10 @@ def train_translator(
     model: MarianMTModel, tokenizer: MarianTokenizer, steps: int, seed: int
 ) -> float:
     """Trains in place on freshly generated sentences and returns the minutes it took."""
-    optimizer, schedule = optimisation(model, steps)
-    stream = _endless_batches(tokenizer, seed)
-    model.train()
-    start, recent = time.perf_counter(), []
-    for step in range(1, steps + 1):
-        loss = batch_loss(model, next(stream), tokenizer.pad_token_id)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        recent.append(loss.item())
-        if step % 50 == 0 or step == steps:
-            minutes, mean = (time.perf_counter() - start) / 60, sum(recent) / len(recent)
-            print(f"step {step}/{steps}  loss {mean:.4f}  {minutes:.1f} min", flush=True)
-            recent.clear()
-    model.eval()
-    return (time.perf_counter() - start) / 60
+    stream, pad = _endless_batches(tokenizer, seed), tokenizer.pad_token_id
+    return timed_steps(
+        model, optimisation(model, steps), lambda _: batch_loss(model, next(stream), pad), steps
+    )
 
 
 def _endless_batches(tokenizer: MarianTokenizer, seed: int) -> Iterator[list[Example]]:

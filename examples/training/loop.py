@@ -13,9 +13,9 @@ from PIL import Image
 from torch import nn
 
 from examples.scenes.patch_labels import VOCABULARIES, labelled_images
-from export.training.captioner import normalised, weight_groups
+from export.training.captioner import normalised
+from export.training.optimisation import Optimisation, adamw, take_steps, weight_groups
 
-_WARMUP_STEPS = 200
 _PROGRESS_EVERY = 50  # steps
 
 
@@ -44,33 +44,27 @@ def train(model: nn.Module, batch_loss: BatchLoss, recipe: Recipe) -> float:
     AdamW with a warm-up and a cosine decay; bfloat16 where autocast allows it.
     """
     torch.set_num_threads(1)
-    optimizer = torch.optim.AdamW(
-        weight_groups(model), lr=recipe.peak_lr, betas=(0.9, 0.98), eps=1e-6
-    )
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        max_lr=recipe.peak_lr,
-        total_steps=recipe.steps,
-        pct_start=min(0.3, _WARMUP_STEPS / recipe.steps),
-        cycle_momentum=False,
-    )
-    model.train()
-    start, recent = time.perf_counter(), []
-    for step in range(1, recipe.steps + 1):
+
+    def loss(step: int) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16):
-            loss = batch_loss(step)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        recent.append(loss.item())
-        if step % _PROGRESS_EVERY == 0 or step == recipe.steps:
-            minutes = (time.perf_counter() - start) / 60
-            mean = sum(recent) / len(recent)
-            print(f"step {step}/{recipe.steps}  loss {mean:.4f}  {minutes:.1f} min", flush=True)
-            recent.clear()
-    model.eval()
+            return batch_loss(step)
+
+    optimisation = adamw(weight_groups(model), recipe.steps, recipe.peak_lr, eps=1e-6)
+    return timed_steps(model, optimisation, loss, recipe.steps)
+
+
+def timed_steps(
+    model: nn.Module, optimisation: Optimisation, batch_loss: BatchLoss, steps: int
+) -> float:
+    """Trains in place, prints the loss as it goes and returns the minutes it took."""
+    start = time.perf_counter()
+
+    def report(step: int, loss: float) -> None:
+        minutes = (time.perf_counter() - start) / 60
+        print(f"step {step}/{steps}  loss {loss:.4f}  {minutes:.1f} min", flush=True)
+
+    losses = map(batch_loss, range(1, steps + 1))
+    take_steps(model, optimisation, losses, steps, _PROGRESS_EVERY, report)
     return (time.perf_counter() - start) / 60
 
 

@@ -23,6 +23,7 @@ from export.models.bahdanau import Bahdanau
 from export.parity.torch_runner import TorchRunner
 from export.pipeline.manifest import Request, build_manifest
 from export.training.functions import Read, Reading, Translate
+from export.training.optimisation import Optimisation, adamw
 from inference.bundle.manifest import Manifest
 from inference.engine.engine_core import decode
 from inference.engine.search.request import EngineRequest
@@ -165,15 +166,9 @@ def batch_loss(logits: Predict, batch: Batch) -> Tensor:
     )
 
 
-def optimisation(
-    model: nn.Module, steps: int
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+def optimisation(model: nn.Module, steps: int) -> Optimisation:
     """Adam with a warm-up and a cosine decay instead of the paper's Adadelta."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=_PEAK_LR, betas=(0.9, 0.98), fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, _PEAK_LR, steps, pct_start=min(0.3, 200 / steps), cycle_momentum=False
-    )
-    return optimizer, schedule
+    return adamw(model.parameters(), steps, _PEAK_LR, fused=True)
 
 
 def _padded(rows: list[list[int]], filler: int) -> Tensor:

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from tokenizers import ByteLevelBPETokenizer
-from torch import nn
 from transformers import (
     GPT2Config,
     GPT2Tokenizer,
@@ -122,12 +121,3 @@ def normalised(pixels: NDArray[Any], mean: list[float], deviation: list[float]) 
     channels = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
     shape = (1, 3, 1, 1)
     return (channels - torch.tensor(mean).view(shape)) / torch.tensor(deviation).view(shape)
-
-
-def weight_groups(model: nn.Module) -> list[dict[str, object]]:
-    """Weight decay for matrices only, not for biases, norms and scalars."""
-    parameters = [weight for weight in model.parameters() if weight.requires_grad]
-    return [
-        {"params": [weight for weight in parameters if weight.ndim > 1], "weight_decay": 0.02},
-        {"params": [weight for weight in parameters if weight.ndim <= 1], "weight_decay": 0.0},
-    ]

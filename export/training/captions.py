@@ -29,10 +29,10 @@ from export.training.captioner import (
     build_tokenizer,
     captioner,
     normalised,
-    weight_groups,
 )
 from export.training.functions import CaptionFunction
-from export.training.resumable_training import Progress, optimise
+from export.training.optimisation import Progress, adamw, weight_groups
+from export.training.resumable_training import optimise
 from export.training.training_folder import TrainingFolder
 from inference.bundle.manifest import ImageSpec
 from inference.errors import SetupError
@@ -138,7 +138,7 @@ def train(
     model = build_model(tokenizer, side=recipe.side, max_tokens=longest, dropout=_DROPOUT)
     optimise(
         model,
-        optimisation(model, recipe.steps),
+        adamw(weight_groups(model), recipe.steps, _PEAK_LR, eps=1e-6),
         endless(examples, recipe.seed),
         Captioning(model, kept, recipe.processor).loss,
         recipe.steps,
@@ -175,17 +175,6 @@ def endless(examples: list[Example], seed: int) -> Iterator[list[Example]]:
         order = Random(epoch).sample(examples, len(examples))
         for start in range(0, len(order), _BATCH):
             yield order[start : start + _BATCH]
-
-
-def optimisation(
-    model: VisionEncoderDecoderModel, steps: int
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """AdamW, a linear warm-up and a cosine decay."""
-    optimizer = torch.optim.AdamW(weight_groups(model), lr=_PEAK_LR, betas=(0.9, 0.98), eps=1e-6)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, _PEAK_LR, steps, pct_start=min(0.3, 200 / steps), cycle_momentum=False
-    )
-    return optimizer, schedule
 
 
 class Captioning:

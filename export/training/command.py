@@ -20,8 +20,8 @@ from export.training import translation as train_on_text
 from export.training.caption_file import find_captions, read_captions
 from export.training.captioned_pictures import CaptionedPictures, read_pictures
 from export.training.captioner import PATCH
+from export.training.optimisation import Progress
 from export.training.parallel_text import read_parallel_text
-from export.training.resumable_training import Progress
 from export.training.training_folder import TrainingFolder
 from inference.errors import SetupError
 

@@ -21,6 +21,7 @@ import torch
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
 
 from export.training.functions import Translate
+from export.training.optimisation import Optimisation, adamw
 
 MAX_POSITIONS = 128
 _MAX_LENGTH = 96  # tokens generated at most
@@ -188,15 +189,9 @@ def generation_defaults(tokenizer: MarianTokenizer) -> GenerationConfig:
     )
 
 
-def optimisation(
-    model: MarianMTModel, steps: int
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+def optimisation(model: MarianMTModel, steps: int) -> Optimisation:
     """AdamW, a linear warm-up and a cosine decay."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=_PEAK_LR, betas=(0.9, 0.98), fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, _PEAK_LR, steps, pct_start=min(0.3, 200 / steps), cycle_momentum=False
-    )
-    return optimizer, schedule
+    return adamw(model.parameters(), steps, _PEAK_LR, fused=True)
 
 
 def batch_loss(model: MarianMTModel, batch: list[Example], pad: int) -> torch.Tensor:

@@ -28,8 +28,9 @@ from export.training.bahdanau import (
     write_settings,
 )
 from export.training.marian import Example
+from export.training.optimisation import Progress
 from export.training.parallel_text import ParallelText
-from export.training.resumable_training import Progress, optimise
+from export.training.resumable_training import optimise
 from export.training.training_folder import TrainingFolder
 from export.training.translation import HeldOutScore, Recipe, endless, score, write_card
 from inference.errors import SetupError

@@ -11,17 +11,17 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from export.training.optimisation import Optimisation, Progress, take_steps
 from export.training.training_folder import TrainingFolder
 
 SAVE_EVERY = 100
+_PARTS = ("model", "optimizer", "schedule")
 Batch = TypeVar("Batch")
-Progress = Callable[[int, float], None]
-"""Steps done, and the mean loss since the last call."""
 
 
 def optimise(
     model: nn.Module,
-    optimisation: tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler],
+    optimisation: Optimisation,
     batches: Iterator[Batch],
     loss_of: Callable[[Batch], torch.Tensor],
     steps: int,
@@ -35,42 +35,32 @@ def optimise(
         batches: From the first step on, the same ones in every run; those done are skipped.
         steps: Of the whole training.
     """
-    optimizer, schedule = optimisation
-    done = _resume(folder, model, optimizer, schedule)
-    model.train()
-    recent: list[float] = []
-    for step, batch in enumerate(islice(batches, done, steps), done + 1):
-        loss = loss_of(batch)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        recent.append(loss.item())
-        if step % SAVE_EVERY == 0 or step == steps:
-            _save(folder, model, optimizer, schedule, step)
-            progress(step, sum(recent) / len(recent))
-            recent.clear()
-    model.eval()
+    done = _resume(folder, model, optimisation)
+
+    def report(step: int, loss: float) -> None:
+        _save(folder, model, optimisation, step)
+        progress(step, loss)
+
+    losses = map(loss_of, islice(batches, done, steps))
+    take_steps(model, optimisation, losses, steps, SAVE_EVERY, report, done)
 
 
-def _resume(folder: TrainingFolder, model: Any, optimizer: Any, schedule: Any) -> int:
+def _resume(folder: TrainingFolder, model: Any, optimisation: Any) -> int:
     """Steps done by an earlier run, whose state is taken over."""
     state = folder.load()
     if state is None:
         return 0
-    for part, name in ((model, "model"), (optimizer, "optimizer"), (schedule, "schedule")):
+    for part, name in zip((model, *optimisation), _PARTS, strict=True):
         part.load_state_dict(state[name])
     torch.set_rng_state(state["random"])
     return int(state["steps"])
 
 
-def _save(folder: TrainingFolder, model: Any, optimizer: Any, schedule: Any, done: int) -> None:
+def _save(folder: TrainingFolder, model: Any, optimisation: Any, done: int) -> None:
+    parts = (model, *optimisation)
     folder.save(
         {
-            "model": model.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "schedule": schedule.state_dict(),
+            **{name: part.state_dict() for name, part in zip(_PARTS, parts, strict=True)},
             "random": torch.get_rng_state(),
             "steps": done,
         }

@@ -32,8 +32,9 @@ from export.training.marian import (
     optimisation,
     translator,
 )
+from export.training.optimisation import Progress
 from export.training.parallel_text import ParallelText
-from export.training.resumable_training import Progress, optimise
+from export.training.resumable_training import optimise
 from export.training.training_folder import TrainingFolder
 from inference.errors import SetupError
 
