@@ -25,7 +25,7 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Call, GenerateCall, Outcome
 from inference.tasks.shared.needs import GENERATOR, IMAGE_RECIPE, TOKENIZER
 from inference.tasks.shared.served_task import Plan, ServedTask
-from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming, check_stream
+from inference.tasks.shared.streaming import Streaming, check_stream, one_call_each
 from triptych.messages import Alternative
 from triptych.tasks import caption as declared
 from triptych.tasks.caption import Attention, Caption, CaptionRequest, CaptionResponse
@@ -59,12 +59,7 @@ class CaptionPlan(Plan):
 
     def streaming(self) -> Streaming:
         """Each caption as it is generated."""
-        items = [
-            number
-            if isinstance(number, ServingError)
-            else StreamedItem((Segment(number, self._read),))
-            for number in self.numbers
-        ]
+        items = one_call_each(self.numbers, self._read)
         return Streaming(items, self.calls, is_greedy=self.is_greedy)
 
     def _read(self) -> IncrementalText:

@@ -10,6 +10,7 @@ import numpy as np
 from inference.engine.codec import PIXELS, PROMPT_IDS, SOURCE_IDS
 from inference.errors import InvalidRequest, ServingError, TooLong
 from inference.generation import Overrides
+from inference.tasks.generation.continuation import token_logprobs
 from inference.tasks.shared.image_inputs import ImageInput, prepare_images
 from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
 from inference.tasks.shared.limits import TaskLimits
@@ -17,7 +18,6 @@ from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import Array, Call, GenerateCall, Outcome
 from inference.tasks.shared.needs import GENERATOR, ONE_LANGUAGE, TOKENIZER
 from inference.tasks.shared.served_task import Plan, ServedTask, TaskConfig
-from triptych.messages import TokenLogprob, TopToken
 from triptych.task import IMAGES
 from triptych.tasks import score as declared
 from triptych.tasks.score import Score, ScoreRequest, ScoreResponse
@@ -41,28 +41,11 @@ class ScorePlan(Plan):
 
         def scored(index: int, number: int | ServingError) -> Score:
             best = finished_of(outcomes[unwrap(number)]).best
-            ids, log_probs = best.token_ids, best.log_probs
-            tops = best.top or ((),) * len(ids)
-            pieces = self.model.tokenizer.pieces
-            tokens = [
-                TokenLogprob(
-                    token=token,
-                    logprob=log_prob,
-                    token_id=number,
-                    top=[
-                        TopToken(token=pieces([other])[0], logprob=value, token_id=other)
-                        for other, value in top
-                    ],
-                )
-                for token, log_prob, number, top in zip(
-                    pieces(ids), log_probs, ids, tops, strict=True
-                )
-            ]
             return Score(
                 index=index,
-                score=sum(log_probs),
-                tokens=len(ids),
-                logprobs=tokens if self.with_logprobs else None,
+                score=sum(best.log_probs),
+                tokens=len(best.token_ids),
+                logprobs=token_logprobs(best.tokens, self.model) if self.with_logprobs else None,
             )
 
         results = attempt_each(self.numbers, scored)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from inference.errors import ServingError
 from inference.generation import FinishReason, Overrides
-from inference.sequences import Hypothesis, TokenChunk
+from inference.sequences import Hypothesis, TokenChunk, Top
 from inference.tasks.shared.incremental_text import IncrementalText
 from inference.tasks.shared.items import attempt_each, finished_of, in_place, unwrap, usage_of
 from inference.tasks.shared.loaded_model import LoadedModel
 from inference.tasks.shared.model_calls import GenerateCall, Outcome
 from inference.tasks.shared.served_task import Plan
-from inference.tasks.shared.streaming import Segment, StreamedItem, Streaming
+from inference.tasks.shared.streaming import Streaming, one_call_each
 from triptych.messages import (
     Continuation,
     Generation,
@@ -94,12 +94,7 @@ class ContinuationPlan(Plan):
 
     def streaming(self) -> Streaming:
         """Each output as it is generated."""
-        items = [
-            number
-            if isinstance(number, ServingError)
-            else StreamedItem((Segment(number, self.read),))
-            for number in self.numbers
-        ]
+        items = one_call_each(self.numbers, self.read)
         return Streaming(items, self.calls, self._logprobs, is_greedy=self.is_greedy)
 
     def _continuation(self, hypothesis: Hypothesis) -> tuple[Continuation, int]:
@@ -124,14 +119,7 @@ class ContinuationPlan(Plan):
     def _logprobs(self, tokens: TokenChunk) -> list[TokenLogprob] | None:
         if not (self.with_logprobs and tokens.log_probs):
             return None
-        pieces = self.model.tokenizer.pieces(tokens.token_ids)
-        tops = tokens.top or ((),) * len(tokens.token_ids)
-        return [
-            TokenLogprob(token=token, logprob=log_prob, top=self._top(top), token_id=number)
-            for token, log_prob, top, number in zip(
-                pieces, tokens.log_probs, tops, tokens.token_ids, strict=True
-            )
-        ]
+        return token_logprobs(tokens, self.model)
 
     def _prompt_logprobs(
         self, echo: Echo, outcomes: Sequence[Outcome]
@@ -142,21 +130,31 @@ class ContinuationPlan(Plan):
         first, *others = self.model.tokenizer.pieces(echo.token_ids)
         found = [PromptLogprob(token=first)]
         if echo.call is not None:
-            scored = finished_of(outcomes[echo.call]).best
+            scored = token_logprobs(finished_of(outcomes[echo.call]).best.tokens, self.model)
             found += [
-                PromptLogprob(token=token, logprob=log_prob, top=self._top(top))
-                for token, log_prob, top in zip(
-                    others, scored.log_probs, scored.top or ((),) * len(others), strict=True
-                )
+                PromptLogprob(token=token, logprob=one.logprob, top=one.top)
+                for token, one in zip(others, scored, strict=True)
             ]
         return found
 
-    def _top(self, best: Iterable[tuple[int, float]]) -> list[TopToken]:
-        pieces = self.model.tokenizer.pieces
-        return [
-            TopToken(token=pieces([other])[0], logprob=score, token_id=other)
-            for other, score in best
-        ]
+
+def token_logprobs(tokens: TokenChunk, model: LoadedModel) -> list[TokenLogprob]:
+    """Log-probabilities of tokens as responses carry them."""
+    tops = tokens.top or ((),) * len(tokens.token_ids)
+    pieces = model.tokenizer.pieces(tokens.token_ids)
+    return [
+        TokenLogprob(token=token, logprob=log_prob, top=_top_tokens(top, model), token_id=number)
+        for token, log_prob, top, number in zip(
+            pieces, tokens.log_probs, tops, tokens.token_ids, strict=True
+        )
+    ]
+
+
+def _top_tokens(best: Top, model: LoadedModel) -> list[TopToken]:
+    pieces = model.tokenizer.pieces
+    return [
+        TopToken(token=pieces([token])[0], logprob=score, token_id=token) for token, score in best
+    ]
 
 
 def _after(text: str, output: Continuation) -> Continuation:

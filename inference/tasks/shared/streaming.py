@@ -58,6 +58,16 @@ class StreamedItem:
     after: str = ""
 
 
+def one_call_each(
+    numbers: Sequence[int | ServingError], read: Callable[[], IncrementalText]
+) -> list[StreamedItem | ServingError]:
+    """Items of one call each, given their numbers; errors stand for items without."""
+    return [
+        number if isinstance(number, ServingError) else StreamedItem((Segment(number, read),))
+        for number in numbers
+    ]
+
+
 class Streaming:
     """One request's items while their calls run.
 
