@@ -15,7 +15,6 @@ An error after the headers is an `error` event, and the stream ends without `[DO
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -30,6 +29,7 @@ from serving.gateway.admission.auth import Keys
 from serving.gateway.dialects.glossary_routes import glossary_routes
 from serving.gateway.http.bodies import read_message
 from serving.gateway.http.handle_request import respond
+from serving.gateway.http.http_errors import json_error
 from serving.gateway.http.openapi import SECURITY, errors, operation
 from serving.gateway.observability.timings import Timings
 from serving.gateway.requests.service import Service
@@ -127,19 +127,7 @@ class NativeDialect:
 
     def render_error(self, error: ServingError) -> Response:
         """`{"error": {"type": …, "message": …, "field": …}}` with the error's status."""
-        headers = {}
-        if error.retry_after_s is not None:
-            headers["retry-after"] = str(math.ceil(error.retry_after_s))
-        if error.http_status == 401:
-            headers["www-authenticate"] = "Bearer"
-        if error.http_status == 413:
-            headers["connection"] = "close"  # the rest of the body is not read
-        return Response(
-            _error_body(error),
-            status_code=error.http_status,
-            headers=headers,
-            media_type="application/json",
-        )
+        return json_error(error, _error_body(error))
 
     def _endpoint(
         self, task: AnyTask, service: Service

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request, Response
@@ -65,6 +66,23 @@ class ErrorRenderer:
 
         for kind in (ServingError, ValidationError, RequestValidationError, HTTPException):
             app.add_exception_handler(kind, handle)
+
+
+def json_error(error: ServingError, body: str | bytes, status: int | None = None) -> Response:
+    """The response of an error with a dialect's body; the status is the error's by default."""
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    if error.http_status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if error.http_status == 413:
+        headers["connection"] = "close"  # the rest of the body is not read
+    return Response(
+        body,
+        status_code=status or error.http_status,
+        headers=headers,
+        media_type="application/json",
+    )
 
 
 def _methods(request: Request, found: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 
@@ -10,6 +9,7 @@ from fastapi import Response
 from pydantic import BaseModel
 
 from inference.errors import DeadlineExceeded, InternalError, InvalidRequest, ServingError
+from serving.gateway.http.http_errors import json_error
 
 PARAMETERS: Mapping[str, str] = {
     "prompts": "inputs",
@@ -40,19 +40,7 @@ def error_body(error: ServingError, names: Mapping[str, str] = PARAMETERS) -> Hu
 
 def error_response(error: ServingError, names: Mapping[str, str] = PARAMETERS) -> Response:
     """The response of a failed request."""
-    headers = {}
-    if error.retry_after_s is not None:
-        headers["retry-after"] = str(math.ceil(error.retry_after_s))
-    if error.http_status == 401:
-        headers["www-authenticate"] = "Bearer"
-    if error.http_status == 413:
-        headers["connection"] = "close"  # the rest of the body is not read
-    return Response(
-        error_body(error, names).model_dump_json(),
-        status_code=error.http_status,
-        headers=headers,
-        media_type="application/json",
-    )
+    return json_error(error, error_body(error, names).model_dump_json())
 
 
 def _type(error: ServingError) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from fastapi import Response
@@ -15,6 +14,7 @@ from inference.errors import (
     ServingError,
     UnknownModel,
 )
+from serving.gateway.http.http_errors import json_error
 from triptych.messages import ItemError
 
 TEXTS = "texts"
@@ -36,20 +36,8 @@ def status_of(error: ServingError) -> int:
 
 def error_response(error: ServingError) -> Response:
     """The response of a failed request."""
-    headers = {}
-    if error.retry_after_s is not None:
-        headers["retry-after"] = str(math.ceil(error.retry_after_s))
-    if error.http_status == 401:
-        headers["www-authenticate"] = "Bearer"
-    if error.http_status == 413:
-        headers["connection"] = "close"  # the rest of the body is not read
     message = f"Slowdown: {error.message}" if isinstance(error, Overloaded) else error.message
-    return Response(
-        LibreTranslateError(error=message).model_dump_json(),
-        status_code=status_of(error),
-        headers=headers,
-        media_type="application/json",
-    )
+    return json_error(error, LibreTranslateError(error=message).model_dump_json(), status_of(error))
 
 
 def refused(error: ItemError | ServingError, name: str, places: Sequence[int]) -> InvalidRequest:
