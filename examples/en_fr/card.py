@@ -3,7 +3,6 @@
 python -m examples.en_fr.card "The European Parliament rejected the budget."
 """
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from string import Template
@@ -17,9 +16,11 @@ from examples.en_fr.scores import (
     exact_share,
     score,
 )
-from examples.es_en.scores import remembering
 from examples.texts.splits import Split
-from export.training.bahdanau import opened, reader, translator
+from examples.training.translation_card import score_rows, translate_texts
+from export.graphs.source_model import SourceModel
+from export.models.bahdanau import Bahdanau
+from export.training.bahdanau import reader, translator
 
 CHECKPOINT = checkpoint("example-en-fr")
 _CARD = Template("""\
@@ -77,9 +78,10 @@ def write_card(folder: Path, count: int = 1000, test_seed: int = 0, **facts: obj
 
     `facts` describe the training: `command`, `minutes`, `seed`.
     """
-    network, _, _ = opened(folder)
+    network = SourceModel.open(folder).network
+    assert isinstance(network, Bahdanau)
     config = network.config
-    scores = "\n".join(_score_rows(folder, count, test_seed))
+    scores = "\n".join(score_rows(translator, score, exact_share, folder, count, test_seed))
     alignments = "\n".join(_alignment_rows(folder, count, test_seed))
     card = _CARD.substitute(
         facts,
@@ -97,19 +99,6 @@ def write_card(folder: Path, count: int = 1000, test_seed: int = 0, **facts: obj
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
     return f"{scores}\n{alignments}"
-
-
-def _score_rows(folder: Path, count: int, seed: int) -> Iterator[str]:
-    splits: tuple[Split, ...] = ("compositional", "held_out")
-    for split in splits:
-        for beams in (1, 4):
-            translate = remembering(translator(folder, beams))
-            bleu = score(translate, split, count, seed)
-            exact = exact_share(translate, split, count, seed)
-            decoding = "greedy" if beams == 1 else f"beam {beams}"
-            yield f"| {split.replace('_', ' ')} | {decoding} | {bleu:.2f} | {100 * exact:.1f} % |"
-    shuffled = score(translator(folder, 1), "compositional", count, seed, is_shuffled=True)
-    yield f"| compositional, shuffled | greedy | {shuffled:.2f} | |"
 
 
 def _alignment_rows(folder: Path, count: int, seed: int) -> Iterator[str]:
@@ -144,16 +133,5 @@ def _percent(weight: float) -> str:
     return f"**{number}**" if weight >= 0.5 else number if number != "0" else ""
 
 
-def main() -> None:
-    """Translates the sentences on the command line, with the committed checkpoint."""
-    parser = argparse.ArgumentParser(description="Translate sentences of the gazette.")
-    parser.add_argument("texts", nargs="+", metavar="TEXT")
-    parser.add_argument("--folder", type=Path, default=CHECKPOINT)
-    parser.add_argument("--beams", type=int, default=4)
-    options = parser.parse_args()
-    for translation in translator(options.folder, options.beams)(options.texts):
-        print(translation)
-
-
 if __name__ == "__main__":
-    main()
+    translate_texts(translator, CHECKPOINT, "Translate sentences of the gazette.")

@@ -3,12 +3,11 @@
 Imports neither torch nor transformers, so that the same measures serve PyTorch, ONNX and the API.
 """
 
+from collections.abc import Iterable
 from functools import cache
-from random import Random
-
-import sacrebleu
 
 from examples.en_fr.gazette import GazettePair, sentences
+from examples.es_en.scores import Pairs, corpus_bleu, share_equal
 from examples.texts.splits import Split
 from export.training.functions import Read, Translate
 
@@ -19,24 +18,14 @@ LENGTHS = ((4, 7), (8, 11), (12, 15), (16, 19), (20, 28))
 def score(
     translate: Translate, split: Split, count: int, seed: int = 0, is_shuffled: bool = False
 ) -> float:
-    """Corpus BLEU (sacrebleu, 13a, cased) from 0 to 100 over `count` sentences of a split.
-
-    With `is_shuffled` every translation is compared with another sentence's reference.
-    """
-    pairs = list(sentences(split, count, seed))
-    references = [pair.target for pair in pairs]
-    if is_shuffled:
-        Random(seed).shuffle(references)
-    translations = translate([pair.source for pair in pairs])
-    return float(sacrebleu.corpus_bleu(translations, [references]).score)
+    """`corpus_bleu` over `count` sentences of a split; see there for `is_shuffled`."""
+    pairs = _texts(sentences(split, count, seed))
+    return corpus_bleu(translate, pairs, seed if is_shuffled else None)
 
 
 def exact_share(translate: Translate, split: Split, count: int, seed: int = 0) -> float:
     """The share of sentences, 0 to 1, whose translation equals the reference."""
-    pairs = list(sentences(split, count, seed))
-    translations = translate([pair.source for pair in pairs])
-    right = sum(made == pair.target for made, pair in zip(translations, pairs, strict=True))
-    return right / count
+    return share_equal(translate, _texts(sentences(split, count, seed)))
 
 
 def length_score(translate: Translate, first: int, last: int, count: int, seed: int = 0) -> float:
@@ -46,9 +35,11 @@ def length_score(translate: Translate, first: int, last: int, count: int, seed: 
     """
     drawn = _compositional(20 * count, seed)
     pairs = [pair for pair in drawn if first <= len(pair.english) <= last][:count]
-    translations = translate([pair.source for pair in pairs])
-    references = [pair.target for pair in pairs]
-    return float(sacrebleu.corpus_bleu(translations, [references]).score)
+    return corpus_bleu(translate, _texts(pairs))
+
+
+def _texts(pairs: Iterable[GazettePair]) -> Pairs:
+    return [(pair.source, pair.target) for pair in pairs]
 
 
 @cache

@@ -3,16 +3,15 @@
 python -m examples.es_en.card "El mundo no es suficiente."
 """
 
-import argparse
 from pathlib import Path
 from string import Template
 
 from transformers import MarianMTModel
 
 from examples import checkpoint
-from examples.es_en.scores import exact_share, remembering, score
+from examples.es_en.scores import exact_share, score
 from examples.texts.grammar import WITHHELD_SENTENCES
-from examples.texts.splits import Split
+from examples.training.translation_card import score_rows, translate_texts
 from export.training.marian import translator
 
 CHECKPOINT = checkpoint("example-es-en")
@@ -58,12 +57,7 @@ def write_card(folder: Path, count: int = 1000, test_seed: int = 0, **facts: obj
 
     `facts` describe the training: `command`, `minutes`, `seed`.
     """
-    rows = [
-        _row(folder, split, beams, count, test_seed)
-        for split in ("compositional", "held_out")
-        for beams in (1, 4)
-    ]
-    rows.append(_shuffled_row(folder, count, test_seed))
+    rows = list(score_rows(translator, score, exact_share, folder, count, test_seed))
     model = MarianMTModel.from_pretrained(folder)
     config = model.config
     card = _CARD.substitute(
@@ -79,19 +73,6 @@ def write_card(folder: Path, count: int = 1000, test_seed: int = 0, **facts: obj
     return "\n".join(rows)
 
 
-def _row(folder: Path, split: Split, beams: int, count: int, seed: int) -> str:
-    translate = remembering(translator(folder, beams))
-    bleu = score(translate, split, count, seed)
-    exact = exact_share(translate, split, count, seed)
-    decoding = "greedy" if beams == 1 else f"beam {beams}"
-    return f"| {split.replace('_', ' ')} | {decoding} | {bleu:.2f} | {100 * exact:.1f} % |"
-
-
-def _shuffled_row(folder: Path, count: int, seed: int) -> str:
-    bleu = score(translator(folder, 1), "compositional", count, seed, is_shuffled=True)
-    return f"| compositional, shuffled | greedy | {bleu:.2f} | |"
-
-
 def _examples(folder: Path) -> str:
     spoken = list(WITHHELD_SENTENCES)
     texts = [*spoken, *(text.capitalize() + "." for text in spoken)]
@@ -99,16 +80,5 @@ def _examples(folder: Path) -> str:
     return "\n".join(f"- {a} → {b}" for a, b in zip(texts, translations, strict=True))
 
 
-def main() -> None:
-    """Translates the sentences on the command line, with the committed checkpoint."""
-    parser = argparse.ArgumentParser(description="Translate sentences of the example world.")
-    parser.add_argument("texts", nargs="+", metavar="TEXT")
-    parser.add_argument("--folder", type=Path, default=CHECKPOINT)
-    parser.add_argument("--beams", type=int, default=4)
-    options = parser.parse_args()
-    for translation in translator(options.folder, options.beams)(options.texts):
-        print(translation)
-
-
 if __name__ == "__main__":
-    main()
+    translate_texts(translator, CHECKPOINT, "Translate sentences of the example world.")

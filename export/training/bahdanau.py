@@ -17,14 +17,12 @@ from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
 
-from export.architecture import Graphs
 from export.graphs.source_model import SourceModel
 from export.models.bahdanau import Bahdanau
 from export.parity.torch_runner import TorchRunner
 from export.pipeline.manifest import Request, build_manifest
 from export.training.functions import Read, Reading, Translate
 from export.training.optimisation import Optimisation, adamw
-from inference.bundle.manifest import Manifest
 from inference.engine.engine_core import decode
 from inference.engine.search.request import EngineRequest
 from inference.sequences import Hypothesis
@@ -54,6 +52,7 @@ class Batch:
     target: Tensor
 
 
+Decode = Callable[[list[str]], list[Hypothesis]]
 Predict = Callable[[Batch, float], Tensor]
 """Batch, dropout → logits (B, T, V), where every word is predicted after the true ones."""
 
@@ -200,31 +199,36 @@ def save(model: nn.Module, folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def opened(folder: Path) -> tuple[Bahdanau, Graphs, Manifest]:
-    """The network in float32, its graphs, and its generation defaults."""
+def decoder(folder: Path, **rules: object) -> tuple[Tokenizer, Decode]:
+    """The folder's tokenizer, and its model as a function from sentences to best hypotheses.
+
+    Decodes with the serving engine over PyTorch graphs.
+
+    Args:
+        rules: Generation defaults to replace.
+    """
     model = SourceModel.open(folder)
     graphs = model.graphs()
     manifest, _ = build_manifest(Request(folder.name), 1, model, graphs)
-    assert isinstance(model.network, Bahdanau)
-    return model.network, graphs, manifest
+    assert manifest.generation is not None
+    generation = manifest.generation.model_copy(update=rules)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    runner = TorchRunner(graphs, manifest)
+
+    def decoded(texts: list[str]) -> list[Hypothesis]:
+        ids = [np.array(line.ids) for line in tokenizer.encode_batch(texts)]
+        answers = decode(runner, [EngineRequest(generation, source_ids=each) for each in ids])
+        return [answer.hypotheses[0] for answer in answers]
+
+    return tokenizer, decoded
 
 
 def reader(folder: Path, beams: int) -> Read:
-    """The folder's model as a function from sentences to translations with alignments.
-
-    Decodes with the serving engine over PyTorch graphs.
-    """
-    _, graphs, manifest = opened(folder)
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    assert manifest.generation is not None
-    overrides = {"num_beams": beams, "return_alignment": True}
-    rules = manifest.generation.model_copy(update=overrides)
-    runner = TorchRunner(graphs, manifest)
+    """The folder's model as a function from sentences to translations with alignments."""
+    tokenizer, decoded = decoder(folder, num_beams=beams, return_alignment=True)
 
     def read(texts: list[str]) -> list[Reading]:
-        ids = [np.array(line.ids) for line in tokenizer.encode_batch(texts)]
-        answers = decode(runner, [EngineRequest(rules, source_ids=each) for each in ids])
-        return [_reading(answer.hypotheses[0], tokenizer) for answer in answers]
+        return [_reading(best, tokenizer) for best in decoded(texts)]
 
     return read
 
@@ -236,5 +240,5 @@ def _reading(best: Hypothesis, tokenizer: Tokenizer) -> Reading:
 
 def translator(folder: Path, beams: int) -> Translate:
     """The folder's model as a function from sentences to translations."""
-    read = reader(folder, beams)
-    return lambda texts: [reading.text for reading in read(texts)]
+    tokenizer, decoded = decoder(folder, num_beams=beams)
+    return lambda texts: [tokenizer.decode(list(best.token_ids)) for best in decoded(texts)]

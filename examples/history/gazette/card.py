@@ -1,4 +1,4 @@
-"""The model cards of the small translators that `training/gazette.py` trains, with measured
+"""The model cards of the small translators that `train.py` trains, with measured
 scores.
 """
 
@@ -6,20 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from string import Template
 
-import numpy as np
 from safetensors import safe_open
-from tokenizers import Tokenizer
 
 from examples.en_fr.scores import LENGTHS, exact_share, length_score, score
 from examples.es_en.scores import remembering
 from examples.texts.splits import Split
 from export.checkpoint.checkpoint import open_checkpoint
-from export.graphs.source_model import SourceModel
-from export.parity.torch_runner import TorchRunner
-from export.pipeline.manifest import Request, build_manifest
+from export.training import bahdanau
 from export.training.functions import Translate
-from inference.engine.engine_core import decode
-from inference.engine.search.request import EngineRequest
 
 _CARD = Template("""\
 ---
@@ -61,21 +55,8 @@ other sentences' references.
 
 
 def translator(folder: Path, beams: int) -> Translate:
-    """The folder's model as a function: the serving engine over PyTorch graphs."""
-    model = SourceModel.open(folder)
-    graphs = model.graphs()
-    manifest, _ = build_manifest(Request(folder.name), 1, model, graphs)
-    assert manifest.generation is not None
-    rules = manifest.generation.model_copy(update={"num_beams": beams})
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    runner = TorchRunner(graphs, manifest)
-
-    def translate(texts: list[str]) -> list[str]:
-        ids = [np.array(line.ids) for line in tokenizer.encode_batch(texts)]
-        answers = decode(runner, [EngineRequest(rules, source_ids=each) for each in ids])
-        return [tokenizer.decode(list(answer.hypotheses[0].token_ids)) for answer in answers]
-
-    return remembering(translate)
+    """The folder's model as a function that translates each text once."""
+    return remembering(bahdanau.translator(folder, beams))
 
 
 def write_card(

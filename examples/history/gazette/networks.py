@@ -117,7 +117,7 @@ class Recurrent(nn.Module):
 
 
 class Attending(Bahdanau):
-    """`bahdanau`, as `training/bahdanau.py` trains it."""
+    """`bahdanau`, as `examples/en_fr` trains it."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(read_config(config))

@@ -1,7 +1,7 @@
 """Trains `history-seq2seq-*`, `history-attention` or `history-transformer` on the gazette.
 
-The same sentences, words, steps and number of parameters for all; `training/bahdanau.py` has the
-data.
+The same sentences, words, steps and number of parameters for all; `examples/en_fr/train.py`
+has the data.
 
     python -m examples.history.gazette.train --system initial
 """
@@ -27,7 +27,7 @@ FOLDERS = {
     "transformer": "history-transformer",
 }
 WORDS = checkpoint("example-en-fr") / "tokenizer.json"
-"""The words of `training/bahdanau.py`."""
+"""The words of `examples/en_fr`."""
 
 
 def main() -> None:

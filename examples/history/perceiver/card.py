@@ -3,7 +3,6 @@
 python -m examples.history.perceiver.card FOLDER
 """
 
-import argparse
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -13,7 +12,7 @@ from PIL import Image
 from transformers import PerceiverForImageClassificationConvProcessing
 from transformers.models.perceiver.image_processing_pil_perceiver import PerceiverImageProcessorPil
 
-from examples.training.checkpoint_folder import earlier_runs
+from examples.training.card import write_again
 from examples.vit.largest_thing import CLASSES
 from examples.vit.scores import TEST_COUNT, TEST_SEED, ClassifyFunction, class_accuracy
 
@@ -100,15 +99,5 @@ def _network(folder: Path) -> Any:
     return network.from_pretrained(folder, dtype=torch.float32).eval()
 
 
-def main() -> None:
-    """Measures a folder again and keeps what its card says about the training."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    folder = parser.parse_args().folder
-    print(write_card(folder, "\n".join(earlier_runs(folder))))
-
-
 if __name__ == "__main__":
-    main()
+    write_again(write_card, __doc__)

@@ -3,7 +3,6 @@
 python -m examples.history.perceiver_text.card FOLDER
 """
 
-import argparse
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -19,7 +18,7 @@ from examples.history.perceiver_text.scores import (
     most_frequent_words_right,
 )
 from examples.texts.splits import Split
-from examples.training.checkpoint_folder import earlier_runs
+from examples.training.card import write_again
 
 _BATCH = 50
 _SPLITS: tuple[Split, ...] = ("held_out", "compositional")
@@ -116,15 +115,5 @@ def _network(folder: Path) -> Any:
     return network.from_pretrained(folder, dtype=torch.float32).eval()
 
 
-def main() -> None:
-    """Measures a folder again and keeps what its card says about the training."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    folder = parser.parse_args().folder
-    print(write_card(folder, "\n".join(earlier_runs(folder))))
-
-
 if __name__ == "__main__":
-    main()
+    write_again(write_card, __doc__)
