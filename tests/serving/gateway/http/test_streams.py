@@ -65,6 +65,8 @@ class Reader:
         self._path = f"/v1/{task}"
         self._leave = asyncio.Event()
         self.sent: list[dict] = []
+        self.is_reading = asyncio.Event()
+        self.is_reading.set()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator["Reader"]:
@@ -98,6 +100,7 @@ class Reader:
 
     async def _send(self, message: dict) -> None:
         self.sent.append(message)
+        await self.is_reading.wait()
 
 
 @pytest.mark.parametrize(
@@ -381,21 +384,13 @@ class TestLeaving:
         assert "triptych_tokens_in_flight 0.0" in exposed(gateway)
 
     async def test_a_slow_reader_keeps_no_slot_busy(self, gateway: Gateway) -> None:
-        gate = asyncio.Event()
-        reader = Reader(gateway, "generate")
-        send = reader._send
-
-        async def slow(message: dict) -> None:
-            await send(message)
-            await gate.wait()
-
-        reader._send = slow
-        async with reader.reading():
+        async with Reader(gateway, "generate").reading() as reader:
+            reader.is_reading.clear()
             await until(lambda: reader.sent)
             await until(lambda: "triptych_tokens_in_flight 0.0" in exposed(gateway))
             assert gateway.inference.running == 0
             assert len(reader.sent) == 1
-            gate.set()
+            reader.is_reading.set()
             await until(lambda: reader.bodies and reader.bodies[-1] == "data: [DONE]\n\n")
 
 
