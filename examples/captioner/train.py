@@ -9,10 +9,7 @@ from pathlib import Path
 
 import torch
 from PIL import Image
-from transformers import (
-    GPT2Tokenizer,
-    VisionEncoderDecoderModel,
-)
+from transformers import GPT2Tokenizer, VisionEncoderDecoderModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from examples import checkpoint
@@ -20,19 +17,9 @@ from examples.captioner.caption_batches import CaptionBatches
 from examples.scenes.captions import caption
 from examples.scenes.rendering import SIDE
 from examples.scenes.scene import scenes
-from examples.scenes.scores import (
-    TEST_SCENES,
-    TEST_SEED,
-    caption_exact_match,
-    swapped_caption_match,
-)
+from examples.scenes.scores import caption_scores
 from examples.training.checkpoint_folder import run_line, save_half, write_card
-from examples.training.loop import (
-    PatchClassification,
-    command_line,
-    pixel_tensor,
-    train_in_stages,
-)
+from examples.training.loop import PatchClassification, command_line, pixel_tensor, train_in_stages
 from export.training.captioner import build_model, build_tokenizer, captioner
 
 MODULE = "examples.captioner.train"
@@ -102,14 +89,7 @@ class Captioning:
 def report(folder: Path, run: str, is_resumed: bool) -> None:
     """Scores the saved folder on held-out scenes, prints the scores and writes the model card."""
     caption_all = captioner(folder)
-    scores = {
-        "captions that match word for word": caption_exact_match(
-            caption_all, TEST_SCENES, TEST_SEED
-        ),
-        "the same captions, pictures swapped": swapped_caption_match(
-            caption_all, TEST_SCENES, TEST_SEED
-        ),
-    }
+    scores = caption_scores(caption_all)
     print(scores)
     write_card(
         folder,

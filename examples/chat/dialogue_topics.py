@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from examples.chat.dialogue_facts import (
-    UNDERSTOOD,
-    Reply,
-    Style,
-    Topic,
-    any_name,
-    listed_or_coined,
-)
+from examples.chat.dialogue_facts import UNDERSTOOD, Reply, Style, Topic, any_name, listed_or_coined
 from examples.texts import english, spanish
 from examples.texts.bindings import COLOUR_NAMES
 from examples.texts.lexicon import ADJECTIVES, CITIES, NOUNS, NUMBERS, Noun

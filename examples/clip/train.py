@@ -28,14 +28,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from examples import checkpoint
-from examples.clip.families import (
-    SLOT_CLASSES,
-    UNSAID,
-    Description,
-    families,
-    matches,
-    slots,
-)
+from examples.clip.families import SLOT_CLASSES, UNSAID, Description, families, matches, slots
 from examples.scenes.captions import label
 from examples.scenes.rendering import SIDE, render
 from examples.scenes.scene import pick, scenes

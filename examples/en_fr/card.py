@@ -11,11 +11,7 @@ from tokenizers import Tokenizer
 
 from examples import checkpoint
 from examples.en_fr.gazette import FAMOUS
-from examples.en_fr.scores import (
-    alignment_share,
-    exact_share,
-    score,
-)
+from examples.en_fr.scores import alignment_share, exact_share, score
 from examples.texts.splits import Split
 from examples.training.translation_card import score_rows, translate_texts
 from export.graphs.source_model import SourceModel

@@ -14,15 +14,7 @@ from random import Random
 
 from examples.en_fr import french
 from examples.en_fr.gazette_phrases import Nominal, Words, adjectives_of, noun_phrase, words
-from examples.en_fr.gazette_words import (
-    CITIES,
-    DAYS,
-    MONTHS,
-    VERBS,
-    GazetteNoun,
-    GazetteVerb,
-    Kind,
-)
+from examples.en_fr.gazette_words import CITIES, DAYS, MONTHS, VERBS, GazetteNoun, GazetteVerb, Kind
 from examples.texts import english
 from examples.texts.splits import PAIR_SHARE, SENTENCE_SHARE, Split, bucket
 

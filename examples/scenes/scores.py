@@ -78,6 +78,18 @@ def swapped_caption_match(caption_all: CaptionFunction, count: int, seed: int) -
     return _share_equal(caption_all(pictures), truths[1:] + truths[:1])
 
 
+def caption_scores(caption_all: CaptionFunction) -> dict[str, float]:
+    """The scores of a model card, by their names there."""
+    return {
+        "captions that match word for word": caption_exact_match(
+            caption_all, TEST_SCENES, TEST_SEED
+        ),
+        "the same captions, pictures swapped": swapped_caption_match(
+            caption_all, TEST_SCENES, TEST_SEED
+        ),
+    }
+
+
 def zero_shot_top1(classify: ClassifyFunction, count: int, seed: int) -> float:
     """Share of held-out pictures for which the true label was chosen among `CHOICES`."""
     asked = list(questions(count, seed))

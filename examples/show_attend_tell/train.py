@@ -16,12 +16,7 @@ from examples import checkpoint
 from examples.captioner.caption_batches import CaptionBatches
 from examples.scenes.attention import attention_scores
 from examples.scenes.rendering import SIDE
-from examples.scenes.scores import (
-    TEST_SCENES,
-    TEST_SEED,
-    caption_exact_match,
-    swapped_caption_match,
-)
+from examples.scenes.scores import TEST_SCENES, TEST_SEED, caption_scores
 from examples.show_attend_tell.soft_captioner import (
     observer,
     read_folder,
@@ -30,12 +25,7 @@ from examples.show_attend_tell.soft_captioner import (
     text,
 )
 from examples.training.checkpoint_folder import run_line, write_card
-from examples.training.loop import (
-    PatchClassification,
-    command_line,
-    pixel_tensor,
-    train_in_stages,
-)
+from examples.training.loop import PatchClassification, command_line, pixel_tensor, train_in_stages
 from export.models.show_attend_tell import ShowAttendTell
 from export.training.captioner import IGNORED
 
@@ -139,15 +129,7 @@ def report(folder: Path, run: str, is_resumed: bool) -> None:
     def caption_all(pictures: list[Image.Image]) -> list[str]:
         return [text(tokens) for tokens in observe(pictures)]
 
-    scores = {
-        "captions that match word for word": caption_exact_match(
-            caption_all, TEST_SCENES, TEST_SEED
-        ),
-        "the same captions, pictures swapped": swapped_caption_match(
-            caption_all, TEST_SCENES, TEST_SEED
-        ),
-        **attention_scores(observe, TEST_SCENES, TEST_SEED),
-    }
+    scores = caption_scores(caption_all) | attention_scores(observe, TEST_SCENES, TEST_SEED)
     print(scores)
     write_card(
         folder,

@@ -19,12 +19,7 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 from examples import checkpoint
 from examples.scenes.rendering import SIDE
 from examples.training.checkpoint_folder import run_line, runs_of, save_half
-from examples.training.loop import (
-    PatchClassification,
-    command_line,
-    pixel_tensor,
-    train_in_stages,
-)
+from examples.training.loop import PatchClassification, command_line, pixel_tensor, train_in_stages
 from examples.vit.card import write_card
 from examples.vit.largest_thing import CLASSES, class_of, pictures
 

@@ -8,14 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from examples.clip.shots import (
-    FAMILIAR,
-    FOREIGN,
-    LABELS,
-    SHOTS,
-    chosen_share,
-    probe_share,
-)
+from examples.clip.shots import FAMILIAR, FOREIGN, LABELS, SHOTS, chosen_share, probe_share
 from examples.history import task_requests
 from examples.history.system import Ask, Curve, Group, Measure, System
 

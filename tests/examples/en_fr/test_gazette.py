@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 from examples.en_fr import french
-from examples.en_fr.gazette import (
-    FAMOUS,
-    GazettePair,
-    is_withheld,
-    sentences,
-    split_of,
-    written,
-)
+from examples.en_fr.gazette import FAMOUS, GazettePair, is_withheld, sentences, split_of, written
 from examples.en_fr.gazette_words import ADJECTIVES, CITIES, COUNTRIES, NOUNS
 from examples.en_fr.scores import alignment_share, exact_share, reversed_links, score
 from examples.en_fr.train import word_tokenizer

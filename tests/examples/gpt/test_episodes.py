@@ -8,15 +8,7 @@ from itertools import islice
 import pytest
 
 from examples.gpt import episodes
-from examples.gpt.episodes import (
-    BOUND,
-    COPYING,
-    FAMILIES,
-    FRESH,
-    KNOWN,
-    lessons,
-    questions,
-)
+from examples.gpt.episodes import BOUND, COPYING, FAMILIES, FRESH, KNOWN, lessons, questions
 from examples.gpt.scores import accuracy, mean, swapped_accuracy
 from examples.texts.bindings import Binding, is_withheld
 from inference.tasks.generation import fewshot

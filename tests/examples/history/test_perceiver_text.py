@@ -15,13 +15,7 @@ from examples.history.perceiver_text.scores import (
     masked_words_right,
     most_frequent_words_right,
 )
-from examples.history.perceiver_text.train import (
-    OUTPUT,
-    POSITIONS,
-    MaskedBytes,
-    build_model,
-    rows,
-)
+from examples.history.perceiver_text.train import OUTPUT, POSITIONS, MaskedBytes, build_model, rows
 
 COUNT, SEED = 200, 3
 

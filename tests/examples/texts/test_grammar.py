@@ -9,13 +9,7 @@ import pytest
 from examples.es_en.scores import exact_share, score
 from examples.texts import english, paragraphs, spanish
 from examples.texts.constructions import sentence
-from examples.texts.grammar import (
-    WITHHELD_SENTENCES,
-    bare,
-    is_withheld,
-    sentences,
-    split_of,
-)
+from examples.texts.grammar import WITHHELD_SENTENCES, bare, is_withheld, sentences, split_of
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,7 @@ import numpy as np
 from examples.scenes.patch_labels import covered
 from examples.scenes.rendering import SIDE
 from examples.scenes.scene import Scene, Thing
-from examples.vit.largest_thing import (
-    CLASSES,
-    class_of,
-    heldout_pictures,
-    is_decided,
-    pictures,
-)
+from examples.vit.largest_thing import CLASSES, class_of, heldout_pictures, is_decided, pictures
 from examples.vit.scores import attention_shares, class_accuracy
 
 SMALL, LARGE = Thing("small", "red", "plain", "star"), Thing("large", "blue", "striped", "ring")
