@@ -1,8 +1,8 @@
 """The command line `triptych`: its commands, and how failures are reported.
 
-Modules of `commands` import what they need when they run, so that `triptych --help` is quick and a
-client needs neither Triton nor torch. The commands of the tasks are built from their declarations
-when they run.
+Commands import what they need when they run, so that `triptych --help` is quick and a client needs
+neither Triton nor torch: those of the server and the exporter are loaded by name, those of the
+tasks are built from their declarations.
 """
 
 from __future__ import annotations
@@ -14,55 +14,39 @@ from typing import Annotated, Any, NoReturn
 import typer
 import typer.core
 
-from triptych.commands.catalog import catalog
-from triptych.commands.compare import compare
-from triptych.commands.export import export
-from triptych.commands.gateway import gateway
 from triptych.commands.glossary import glossary
-from triptych.commands.key import key
+from triptych.commands.lazy_commands import LAZY_COMMANDS, single
 from triptych.commands.models import models
-from triptych.commands.plan import plan
-from triptych.commands.serve import serve
-from triptych.commands.train import train
-from triptych.commands.triton import triton
-from triptych.commands.verify import verify
-from triptych.commands.versions import reload, rollback
 from triptych.errors import TriptychError
 from triptych.generated.summaries import SUMMARIES
 
 INTERRUPTED = 130
-FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
-
 USE = "Use a gateway"
-SERVE = "Serve models"
-EXPORT = "Export checkpoints"
-LEARN = "Learn: train and compare"
-"""Panels of `--help`, in this order."""
+"""The first panel of `--help`; the others are those of `LAZY_COMMANDS`."""
 
 
 class Commands(typer.core.TyperGroup):
-    """The commands that are modules of `commands`, and one for each task.
+    """The commands of this module, one for each task, and those that are loaded when called.
 
     Contexts are `Any` because typer has its own copy of click, or uses click's, by version.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of `--help`."""
-        return [*super().list_commands(ctx), *SUMMARIES]
+        return [*SUMMARIES, *super().list_commands(ctx), *LAZY_COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; None where there is none."""
+        if cmd_name in LAZY_COMMANDS:
+            return LAZY_COMMANDS[cmd_name].load(cmd_name)
         return super().get_command(ctx, cmd_name) or _task_command(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a table for each panel, without building the commands of the tasks."""
-        built = [super(Commands, self).get_command(ctx, name) for name in self.commands]
-        panels: dict[str, list[tuple[str, str]]] = {panel: [] for panel in (USE, SERVE, EXPORT)}
-        panels[USE] += SUMMARIES.items()
-        for command in filter(None, built):
-            panel = str(getattr(command, "rich_help_panel", USE))  # click's own class has none
-            row = (str(command.name), command.get_short_help_str(80))
-            panels.setdefault(panel, []).append(row)
+        own = (super(Commands, self).get_command(ctx, name) for name in self.commands)
+        panels = {USE: [*SUMMARIES.items(), *((each.name, each.help) for each in own if each)]}
+        for name, command in LAZY_COMMANDS.items():
+            panels.setdefault(command.panel, []).append((name, command.summary))
         for panel, rows in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
@@ -75,9 +59,7 @@ def _task_command(name: str) -> Any:
         return None
     from triptych.commands.task_command import task_function
 
-    single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name)(task_function(TASKS[name]))
-    return typer.main.get_command(single)
+    return single(name, task_function(TASKS[name]))
 
 
 app = typer.Typer(
@@ -89,18 +71,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for panel, own in {SERVE: (serve, triton, plan, reload, rollback, key), USE: (models,)}.items():
-    for command in own:
-        app.command(rich_help_panel=panel)(command)
-app.add_typer(glossary, name="glossary", rich_help_panel=USE)
-for panel, forwarded in {
-    SERVE: (gateway,),
-    EXPORT: (export, verify, catalog),
-    LEARN: (train, compare),
-}.items():
-    register = app.command(add_help_option=False, context_settings=FORWARDED, rich_help_panel=panel)
-    for command in forwarded:
-        register(command)
+app.command()(models)
+app.add_typer(glossary, name="glossary")
 
 
 def _print_version(wanted: bool) -> None:

@@ -25,26 +25,29 @@ class CapacitySettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_rows: int | None = Field(
-        default=None, ge=1, le=4096, description="Live rows of a generator: sequences x beams."
+        default=None,
+        ge=1,
+        le=4096,
+        description="Concurrent rows of a generator: sequences times beams.",
     )
     max_waiting: int | None = Field(
-        default=None, ge=1, description="Sequences waiting for rows in an engine, by priority."
+        default=None, ge=1, description="Sequences queued in a generator's engine, by priority."
     )
     max_prefill_tokens: int | None = Field(
-        default=None, ge=1, description="Prompt tokens prefilled per turn while nothing is decoded."
+        default=None, ge=1, description="Prompt tokens per step while nothing is decoded."
     )
     max_prefill_tokens_beside: int | None = Field(
         default=None,
         ge=1,
-        description="Prompt tokens prefilled per turn beside running sequences, which wait for it.",
+        description="The same while sequences are decoded, which wait for them.",
     )
     state_memory: ByteSize | None = Field(
         default=None,
         ge=1,
-        description="Memory for all caches of a generator, such as 2GiB or 512MiB.",
+        description="Memory for all caches of a generator: 2GiB, 512MiB.",
     )
     prefix_memory: ByteSize | None = Field(
-        default=None, ge=0, description="Memory for the prefix cache; 0 disables it."
+        default=None, ge=0, description="Prefix cache: 256MiB; 0 disables it."
     )
 
     @model_validator(mode="after")

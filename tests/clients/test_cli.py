@@ -12,6 +12,7 @@ import pytest
 
 from tests.clients.fake_gateway import fake_gateway
 from triptych import cli
+from triptych.commands.lazy_commands import LAZY_COMMANDS, SERVE
 
 COMMANDS = (
     "export verify catalog serve triton gateway models translate caption zero-shot generate".split()
@@ -211,6 +212,12 @@ def test_help_names_every_command(triptych) -> None:
     assert all(f"  {command} " in result.out for command in COMMANDS)
 
 
+@pytest.mark.parametrize("name", [n for n, each in LAZY_COMMANDS.items() if each.panel == SERVE])
+def test_summary_is_the_first_line_of_the_commands_own_help(name: str) -> None:
+    command = LAZY_COMMANDS[name]
+    assert command.load(name).help.splitlines()[0] == command.summary
+
+
 def test_help_groups_the_commands(triptych) -> None:
     _, *groups = re.split(r"^(?=\S.*:$)", triptych("--help").out, flags=re.MULTILINE)
     found = {
@@ -290,7 +297,10 @@ def test_ctrl_c_is_130_and_silent(triptych, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(
     ("command", "module", "extra"),
-    [("export", "export.pipeline.cli", "export"), ("triton", "serving.triton", "serve-cpu")],
+    [
+        ("export", "export.pipeline.cli", "export"),
+        ("triton", "serving.commands.triton", "serve-cpu"),
+    ],
 )
 def test_a_missing_extra_is_named(
     triptych, monkeypatch: pytest.MonkeyPatch, command: str, module: str, extra: str

@@ -21,24 +21,6 @@ ApiKey = Annotated[
     typer.Option("--api-key", envvar="TRIPTYCH_API_KEY", help="Key, if the gateway requires one."),
 ]
 TimeoutS = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for one request.")]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        envvar="TRIPTYCH_DEVICE",
-        metavar="cpu|cuda|cuda:N",
-        help="Device of the bundles that are served; cuda:N is one card.  [that of each bundle]",
-        show_default=False,
-    ),
-]
-OtlpEndpoint = Annotated[
-    str | None,
-    typer.Option(
-        envvar=["TRIPTYCH_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"],
-        metavar="URL",
-        help="OpenTelemetry collector (OTLP over HTTP) that gets a trace of each request.",
-        show_default=False,
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the response as JSON.")]
 
 DEFAULT_URL = "http://127.0.0.1:8080"

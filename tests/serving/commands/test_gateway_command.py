@@ -1,7 +1,5 @@
 """`triptych gateway` has a flag for each setting and hands the settings over validated."""
 
-import sys
-import types
 from typing import Any
 
 import pytest
@@ -14,9 +12,9 @@ from triptych import cli
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The settings of each gateway that would have run."""
     settings: list[Any] = []
-    front = types.ModuleType("serving.gateway")
-    front.run_gateway = lambda given: settings.append(given) or 0  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "serving.gateway", front)
+    monkeypatch.setattr(
+        "serving.commands.gateway.run_gateway", lambda given: settings.append(given) or 0
+    )
     return settings
 
 

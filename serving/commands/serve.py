@@ -8,9 +8,13 @@ from typing import Annotated
 
 import typer
 
-from triptych.commands.capacity import CapacityFlags, arguments, with_capacity_flags
-from triptych.commands.lazy_import import imported
-from triptych.commands.options import Device, OtlpEndpoint
+from serving.commands.processes import Processes
+from serving.commands.shared_flags import Device, OtlpEndpoint, with_capacity_flags
+from serving.ports import free_ports
+from serving.settings.capacity import CapacitySettings
+from serving.triton.devices import ServedDevice
+from triptych import Client, TriptychError
+from triptych.errors import InvalidArgument
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")]
 
@@ -41,7 +45,7 @@ def serve(
     ] = False,
     device: Device = None,
     otlp_endpoint: OtlpEndpoint = None,
-    capacity: CapacityFlags,
+    capacity: CapacitySettings,
 ) -> int:
     """Start Triton and the gateway, and report when they are ready; Ctrl-C stops both.
 
@@ -53,13 +57,9 @@ def serve(
     Triton listens on free loopback ports. Environment variables set the gateway's other flags
     (see triptych gateway --help).
     """
-    from triptych.commands.processes import Processes
-    from triptych.errors import InvalidArgument
-
     if not repository.is_dir():
         raise InvalidArgument(f"no such folder: {repository} (triptych export fills it)")
-    imported("serving.triton.devices", "serve-cpu").ServedDevice.of(device)  # or refuses it
-    free_ports = imported("serving.ports", "serve-cpu").free_ports
+    ServedDevice.of(device)  # or refuses it
     front = free_ports(host, {"http": http_port, "grpc": grpc_port})
     back = free_ports("127.0.0.1", {"grpc": 0, "metrics": 0})
     program = (sys.executable, "-m", "triptych")
@@ -67,6 +67,7 @@ def serve(
     triton = [f"--{name}-port={port}" for name, port in back.items()]
     triton += ["--watch"] if watch else []
     triton += ["--device", device] if device else []
+    limits = [f"--{name.replace('_', '-')}={text}" for name, text in capacity.parameters().items()]
     gateway = [f"--{name}-port={port}" for name, port in front.items()]
     if otlp_endpoint:
         triton.append(f"--otlp-endpoint={otlp_endpoint}")
@@ -75,7 +76,7 @@ def serve(
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{front['http']}"
     processes = Processes(
         {
-            "triton": [*program, "triton", *shared, *triton, *arguments(capacity)],
+            "triton": [*program, "triton", *shared, *triton, *limits],
             "gateway": [
                 *(*program, "gateway", *shared, "--host", host, *gateway),
                 *("--triton", f"127.0.0.1:{back['grpc']}"),
@@ -88,8 +89,6 @@ def serve(
 
 
 def _is_ready(url: str) -> bool:
-    from triptych import Client, TriptychError
-
     try:
         with Client(url, timeout=1) as client:
             return client.ready()

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-from triptych.commands.capacity import CapacityFlags, with_capacity_flags
-from triptych.commands.lazy_import import imported
-from triptych.commands.options import Device, OtlpEndpoint
+from serving.commands.shared_flags import Device, OtlpEndpoint, with_capacity_flags
+from serving.settings.capacity import CapacitySettings
+from serving.triton.devices import ServedDevice
+from serving.triton.settings import TritonSettings, program_from_environment
+from serving.triton.supervisor import run_triton
 
 
 @with_capacity_flags
@@ -75,34 +77,32 @@ def triton(
     json_output: Annotated[
         bool, typer.Option(envvar="TRIPTYCH_JSON_OUTPUT", help="Log lines as JSON.")
     ] = False,
-    capacity: CapacityFlags,
+    capacity: CapacitySettings,
 ) -> int:
     """Start and supervise NVIDIA Triton on a model repository; SIGTERM stops it.
 
     \b
     triptych triton --repository model_repository
     """
-    server = imported("serving.triton", "serve-cpu")
     if http_port is not None:
         typer.echo(
             "--http-port is ignored: Triton's HTTP has a private socket (docs/security.md)",
             err=True,
         )
-    settings = server.TritonSettings(
+    settings = TritonSettings(
         repository=repository,
         host=host,
         grpc_port=grpc_port,
         metrics_port=metrics_port,
-        program=server.program_from_environment(),
+        program=program_from_environment(),
         stop_timeout_s=graceful_termination_timeout,
         stuck_after_s=stuck_after,
         watch=watch,
         retire_after_s=retire_after,
         state=state,
         plans=plans,
-        device=imported("serving.triton.devices", "serve-cpu").ServedDevice.of(device),
+        device=ServedDevice.of(device),
         otlp_endpoint=otlp_endpoint,
-        capacity=imported("serving.settings.capacity", "serve-cpu").CapacitySettings.of(capacity),
+        capacity=capacity,
     )
-    code: int = server.run_triton(settings, json_output=json_output)
-    return code
+    return run_triton(settings, json_output=json_output)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import typer
 
-from triptych.commands.lazy_import import imported
+from serving.triton.control_socket import send
+from serving.triton.version_control import Command, Outcome
 
 WATCH_PERIOD_S = 2.0
 
@@ -63,11 +64,14 @@ def rollback(
     return _run(repository, timeout, "rollback", name)
 
 
-def _run(repository: Path, timeout_s: float, action: str, name: str | None) -> int:
+def _run(
+    repository: Path,
+    timeout_s: float,
+    action: Literal["reload", "rollback", "refresh"],
+    name: str | None,
+) -> int:
     """Run one command and print its outcomes; 1 if one of them is a failure."""
-    control = imported("serving.triton.control_socket", "serve-cpu")
-    command = control.Command(action=action, name=name)
-    outcomes = control.send(repository, command, timeout_s)
+    outcomes = send(repository, Command(action=action, name=name), timeout_s)
     if not outcomes and action == "reload":
         typer.echo(f"nothing to serve: {repository} has no bundle")
     for outcome in outcomes:
@@ -78,7 +82,7 @@ def _run(repository: Path, timeout_s: float, action: str, name: str | None) -> i
     return 1 if any(outcome.problem for outcome in outcomes) else 0
 
 
-def _success(outcome: Any) -> str:
+def _success(outcome: Outcome) -> str:
     if outcome.after is None:
         return f"{outcome.name}: removed from the repository, not served any more"
     if outcome.before == outcome.after:
@@ -88,6 +92,6 @@ def _success(outcome: Any) -> str:
     return f"{outcome.name}: version {outcome.after} is served, version {outcome.before} was"
 
 
-def _failure(outcome: Any) -> str:
+def _failure(outcome: Outcome) -> str:
     served = "" if outcome.after is None else f"; version {outcome.after} is served"
     return f"{outcome.name}: {outcome.problem}{served}"
