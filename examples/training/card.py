@@ -1,7 +1,7 @@
 """Model cards of the folders that read texts of the example world."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from string import Template
 
@@ -76,6 +76,11 @@ def _parameters(weights: Path) -> int:
 def percent(share: float) -> str:
     """A share as a cell of a table."""
     return f"{100 * share:.1f} %"
+
+
+def score_table(scores: Mapping[str, float]) -> str:
+    """Rows of names and shares."""
+    return "\n".join(f"| {name} | {percent(share)} |" for name, share in scores.items())
 
 
 def write_again(write_card: Callable[[Path, str], str], description: str | None) -> None:

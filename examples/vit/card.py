@@ -13,7 +13,7 @@ from PIL import Image
 from transformers import ViTForImageClassification
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from examples.training.card import write_again
+from examples.training.card import score_table, write_again
 from examples.vit.largest_thing import CLASSES
 from examples.vit.scores import (
     TEST_COUNT,
@@ -21,7 +21,7 @@ from examples.vit.scores import (
     AttendFunction,
     ClassifyFunction,
     attention_shares,
-    class_accuracy,
+    class_scores,
 )
 
 _BATCH = 50
@@ -67,15 +67,9 @@ def write_card(folder: Path, runs: str) -> str:
     """
     measured = Measured(folder)
     config = measured.model.config
-    scores = {
-        "right classes": class_accuracy(measured.classify, TEST_COUNT, TEST_SEED),
-        "control: the next picture's class": class_accuracy(
-            measured.classify, TEST_COUNT, TEST_SEED, is_swapped=True
-        ),
-    }
     tables = {
-        "scores": _table(scores),
-        "attention": _table(attention_shares(measured.attend, TEST_COUNT, TEST_SEED)),
+        "scores": score_table(class_scores(measured.classify)),
+        "attention": score_table(attention_shares(measured.attend, TEST_COUNT, TEST_SEED)),
     }
     card = _CARD.substitute(
         tables,
@@ -136,10 +130,6 @@ def roll_out(attentions: tuple[torch.Tensor, ...]) -> Any:
     patches = total[:, 0, 1:]
     side = int(np.sqrt(patches.shape[1]))
     return (patches / patches.sum(1, keepdim=True)).view(-1, side, side).numpy()
-
-
-def _table(scores: dict[str, float]) -> str:
-    return "\n".join(f"| {name} | {100 * share:.1f} % |" for name, share in scores.items())
 
 
 if __name__ == "__main__":

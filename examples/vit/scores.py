@@ -33,6 +33,16 @@ def class_accuracy(
     return _share_equal(classify([one.image for one in drawn]), truths)
 
 
+def class_scores(classify: ClassifyFunction) -> dict[str, float]:
+    """The scores of a model card, by their names there."""
+    return {
+        "right classes": class_accuracy(classify, TEST_COUNT, TEST_SEED),
+        "control: the next picture's class": class_accuracy(
+            classify, TEST_COUNT, TEST_SEED, is_swapped=True
+        ),
+    }
+
+
 def attention_shares(attend: AttendFunction, count: int, seed: int) -> dict[str, float]:
     """Shares of the attention on the largest thing and beside it, by area.
 

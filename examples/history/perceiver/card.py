@@ -12,9 +12,9 @@ from PIL import Image
 from transformers import PerceiverForImageClassificationConvProcessing
 from transformers.models.perceiver.image_processing_pil_perceiver import PerceiverImageProcessorPil
 
-from examples.training.card import write_again
+from examples.training.card import score_table, write_again
 from examples.vit.largest_thing import CLASSES
-from examples.vit.scores import TEST_COUNT, TEST_SEED, ClassifyFunction, class_accuracy
+from examples.vit.scores import TEST_COUNT, TEST_SEED, ClassifyFunction, class_scores
 
 _BATCH = 50
 _CARD = Template("""\
@@ -52,14 +52,7 @@ def write_card(folder: Path, runs: str) -> str:
 
     `runs` has a line for each training run.
     """
-    classify = classifier(folder)
-    scores = {
-        "right classes": class_accuracy(classify, TEST_COUNT, TEST_SEED),
-        "control: the next picture's class": class_accuracy(
-            classify, TEST_COUNT, TEST_SEED, is_swapped=True
-        ),
-    }
-    table = "\n".join(f"| {name} | {100 * share:.1f} % |" for name, share in scores.items())
+    table = score_table(class_scores(classifier(folder)))
     model = _network(folder)
     config = model.config
     card = _CARD.substitute(
