@@ -4,6 +4,7 @@
 each property is tested on.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -17,6 +18,12 @@ settings.register_profile(
 )
 settings.register_profile("full", settings.get_profile("quick"), max_examples=400)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_collection_finish() -> None:
+    """Full collections of garbage then skip the modules and tests that are never freed."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,18 +27,34 @@ from export.twin import EXPORTED
 from inference.bundle.manifest import Bundle
 from inference.errors import SetupError
 from tests.export.conftest import TwinPair, Twins
+from tests.shared_folders import made_once, shared_folder
+
+Bundles = Callable[[TwinPair], Bundle]
 
 
-def _bundle(twin: TwinPair, folder: Path) -> Bundle:
-    """A twin's float32 bundle for OpenVINO."""
-    graphs = twin.graphs()
-    request = Request("twin", runtime=Runtime.OPENVINO)
-    manifest, _ = build_manifest(request, 1, twin.source, graphs)
-    for key, lowering in graphs.lowerings.items():
-        target = folder / manifest.parts[key]
-        target.mkdir(parents=True, exist_ok=True)
-        to_onnx(lowered_for(lowering, Runtime.OPENVINO), target / lowering.graph.file)
-    return Bundle(folder / manifest.name, manifest)
+@pytest.fixture
+def bundle_of(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Bundles:
+    """Twin → a copy of its float32 bundle for OpenVINO, which is exported once a session."""
+
+    def build(twin: TwinPair) -> Bundle:
+        graphs = twin.graphs()
+        wanted = Request("twin", runtime=Runtime.OPENVINO)
+        manifest, _ = build_manifest(wanted, 1, twin.source, graphs)
+
+        def export(folder: Path) -> None:
+            for key, lowering in graphs.lowerings.items():
+                target = folder / manifest.parts[key]
+                target.mkdir(parents=True, exist_ok=True)
+                to_onnx(lowered_for(lowering, Runtime.OPENVINO), target / lowering.graph.file)
+
+        shared = shared_folder(tmp_path_factory, request.config)
+        made = made_once(shared / f"openvino-{twin.checkpoint.folder.name}", export)
+        shutil.copytree(made, tmp_path / "bundle")
+        return Bundle(tmp_path / "bundle" / manifest.name, manifest)
+
+    return build
 
 
 @pytest.mark.slow
@@ -44,10 +62,10 @@ def _bundle(twin: TwinPair, folder: Path) -> Bundle:
     ("name", "config"), [("bert", EXPORTED), pytest.param("clip", "plain", marks=pytest.mark.full)]
 )
 def test_graphs_equal_pytorch_and_lower_precisions_do_not_depend_on_the_batch(
-    name: str, config: str, twins: Twins, tmp_path: Path
+    name: str, config: str, twins: Twins, bundle_of: Bundles
 ) -> None:
     twin = twins(name, config)
-    graphs, bundle = twin.graphs(), _bundle(twin, tmp_path)
+    graphs, bundle = twin.graphs(), bundle_of(twin)
     report = verify(graphs, bundle)
     assert report.worst_difference < TOLERANCE
     for precision in (Precision.BF16, Precision.INT8):
@@ -59,10 +77,10 @@ def test_graphs_equal_pytorch_and_lower_precisions_do_not_depend_on_the_batch(
 
 @pytest.mark.slow
 def test_scales_that_do_not_suit_a_checkpoint_are_refused_with_the_command_that_helps(
-    twins: Twins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    twins: Twins, bundle_of: Bundles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twin = twins("bert", EXPORTED)
-    bundle, graphs = _bundle(twin, tmp_path), twin.graphs()
+    bundle, graphs = bundle_of(twin), twin.graphs()
     report = verify(graphs, bundle)
     monkeypatch.setattr("export.quantization.int8_parity.LEAST_COSINE", 1.01)
     with pytest.raises(ParityError, match=r"1\.01 is required; nothing was published$"):
@@ -72,9 +90,9 @@ def test_scales_that_do_not_suit_a_checkpoint_are_refused_with_the_command_that_
 
 
 @pytest.mark.slow
-def test_damaged_weights_fail_the_gate(twins: Twins, tmp_path: Path) -> None:
+def test_damaged_weights_fail_the_gate(twins: Twins, bundle_of: Bundles) -> None:
     twin = twins("bert", EXPORTED)
-    bundle, graphs = _bundle(twin, tmp_path), twin.graphs()
+    bundle, graphs = bundle_of(twin), twin.graphs()
     module = next(iter(graphs.lowerings.values())).module
     next(module.parameters()).data.mul_(1.01)
     with pytest.raises(ParityError, match="ONNX differs from the float64 network"):
