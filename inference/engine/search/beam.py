@@ -62,15 +62,15 @@ class BeamSearch:
     def __init__(self, request: EngineRequest) -> None:
         self._rules = request.rules
         self._width = request.rules.num_beams
-        self._prompt = request.decoder_ids
         self._policy = LogitsProcessors(request.rules)
+        self._prompt_length = len(request.decoder_ids)
         self._ends = frozenset(request.rules.eos_token_ids)
         self._kept = max(2, 1 + len(self._ends)) * self._width
         self._trace = TokenTrace(request)
         self._steps: list[Step] = []
         self._finished: list[Ending] = []
         self._constraints: list[Constraint] = []
-        self._histories: list[tuple[int, ...]] = [()]
+        self._histories = [self._policy.start(request.decoder_ids)]
         self._follow((0,), (0.0,))
 
     @property
@@ -147,8 +147,9 @@ class BeamSearch:
         records = [self._record(best, index, search_input) for index in going] if is_kept else []
         self._steps.append(Step(parents, token_ids, records))
         if self._policy.follows_history:  # else they are needed at the end only
-            grown = zip(parents, token_ids, strict=True)
-            self._histories = [(*self._histories[parent], token) for parent, token in grown]
+            self._histories = [self._histories[parent].copy() for parent in parents]
+            for history, token in zip(self._histories, token_ids, strict=True):
+                history.accept(token)
         old_rows = self._beams.rows
         placed = place(tuple([old_rows[parent] for parent in parents]), self._width)
         self._follow(placed.rows, [best.scores[index] for index in going])
@@ -165,13 +166,13 @@ class BeamSearch:
     def _constrain(self, rows: Sequence[int]) -> None:
         """Sets constraints and candidate requests of the beams in these rows."""
         done = len(self._steps)
-        common = self._policy.common(len(self._prompt), done)
+        common = self._policy.common(self._prompt_length, done)
         if common is not None:
             constraints = [common] * len(rows)
             if constraints == self._constraints and len(rows) == self._width:
                 return
         else:
-            constraints = [self._policy.constraint(self._prompt, one) for one in self._histories]
+            constraints = [self._policy.constraint(one) for one in self._histories]
         self._constraints = constraints
         self._active_constraints = constraints if any(one.drops for one in constraints) else []
         self._row_requests = [plain_request(1)] * self._width  # of rows without a beam

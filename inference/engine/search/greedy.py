@@ -31,14 +31,14 @@ class GreedySearch:
     def __init__(self, request: EngineRequest) -> None:
         self._length_penalty = request.rules.length_penalty
         self._max_new_tokens = request.rules.max_new_tokens
-        self._prompt = request.decoder_ids
         self._policy = LogitsProcessors(request.rules, request.grammar)
+        self._history = self._policy.start(request.decoder_ids)
         self._trace = TokenTrace(request)
         self._tokens: list[int] = []
         self._records: list[TokenRecord] = []
         self._score = np.float32(0)
         self._finish_reason: str | None = None
-        self._apply(self._policy.constraint(self._prompt, self._tokens))
+        self._apply(self._policy.constraint(self._history))
 
     @property
     def row_requests(self) -> Sequence[CandidateRequest]:
@@ -61,7 +61,7 @@ class GreedySearch:
         if not ids:
             raise _no_token_left()
         token_id = ids[0]
-        self._tokens.append(token_id)
+        self._accept(token_id)
         self._score += log_probs[0]
         record = None
         if self._trace.is_enabled:
@@ -81,7 +81,7 @@ class GreedySearch:
         last = len(self._tokens) + count - 1
         if self._trace.is_enabled or last >= self._max_new_tokens:
             return None
-        is_constant = self._policy.common(len(self._prompt), last) is self._constraint
+        is_constant = self._policy.common(self._history.prompt_length, last) is self._constraint
         return self._constraint.greedy_rule if is_constant else None
 
     def take(self, token_ids: Sequence[int], log_probs: NDArray[np.float32]) -> int | None:
@@ -96,7 +96,7 @@ class GreedySearch:
         for taken, (token_id, log_prob) in enumerate(zip(token_ids, log_probs, strict=True), 1):
             if self._constraint.restricts and not log_prob > -np.inf:
                 raise _no_token_left()
-            self._tokens.append(token_id)
+            self._accept(token_id)
             self._score += log_prob
             if self._ends(token_id):
                 return taken
@@ -112,6 +112,10 @@ class GreedySearch:
         )
         return (found,)
 
+    def _accept(self, token_id: int) -> None:
+        self._tokens.append(token_id)
+        self._history.accept(token_id)
+
     def _ends(self, token_id: int) -> bool:
         """Whether a token, the last one taken, ends the sequence."""
         self._finish_reason = self._policy.finish_reason(
@@ -120,7 +124,7 @@ class GreedySearch:
         return self._finish_reason is not None
 
     def _constrain_next(self) -> None:
-        constraint = self._policy.constraint(self._prompt, self._tokens)
+        constraint = self._policy.constraint(self._history)
         if constraint is not self._constraint:
             self._apply(constraint)
 

@@ -13,8 +13,7 @@ a sparse `Edit` of the row's scores instead, which the runner applies.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -28,6 +27,7 @@ from inference.engine.runners.candidates import (
     plain_request,
 )
 from inference.engine.search.grammar import Grammar, GrammarState
+from inference.engine.search.token_history import TokenHistory
 from inference.generation import FinishReason, Generation
 
 
@@ -100,8 +100,13 @@ class LogitsProcessors:
         )
         self._always_banned = rules.always_banned
         self._early_bans = self._always_banned | frozenset(rules.eos_token_ids)
-        self._early = self._constraint(self._early_bans, (), ())
-        self._always = self._constraint(self._always_banned, (), ())
+        nothing = self.start(())
+        self._early = self._constraint(self._early_bans, nothing)
+        self._always = self._constraint(self._always_banned, nothing)
+
+    def start(self, prompt: Sequence[int]) -> TokenHistory:
+        """The history of a row before its first generated token."""
+        return TokenHistory(self._rules, prompt)
 
     def common(self, prompt_length: int, generated: int) -> Constraint | None:
         """The constraint after `generated` tokens; None where it depends on which they are."""
@@ -112,20 +117,18 @@ class LogitsProcessors:
             return None
         return self._early if generated < self._rules.min_new_tokens else self._always
 
-    def constraint(self, prompt: Sequence[int], generated: Sequence[int]) -> Constraint:
-        """The constraint on the token after `prompt + generated`; equal ones share an object."""
-        common = self.common(len(prompt), len(generated))
+    def constraint(self, history: TokenHistory) -> Constraint:
+        """The constraint on the token after a history; equal ones share an object."""
+        common = self.common(history.prompt_length, history.generated)
         if common is not None:
             return common
-        is_early = len(generated) < self._rules.min_new_tokens
+        is_early = history.generated < self._rules.min_new_tokens
         banned = self._early_bans if is_early else self._always_banned
-        history = (*prompt, *generated)
-        repeats = repeated_ngram_ends(history, self._rules.no_repeat_ngram_size)
-        words = {word[-1] for word in self._long_words if _ends_with(history, word[:-1])}
-        banned |= repeats | words
+        words = {word[-1] for word in self._long_words if history.ends_with(word[:-1])}
+        banned |= history.repeated_ngram_ends() | words
         if self._grammar is not None:
-            return self._within(self._grammar.banned(), banned, prompt, generated)
-        return self._constraint(banned, prompt, generated)
+            return self._within(self._grammar.banned(), history.edit(banned))
+        return self._constraint(banned, history)
 
     def finish_reason(self, token_id: int, length: int, constraint: Constraint) -> str | None:
         """Why a sequence ends with this token as its `length`-th generated one, if it does.
@@ -158,32 +161,28 @@ class LogitsProcessors:
             return rules.forced_bos_token_id
         return None
 
-    def _constraint(
-        self, banned: frozenset[int], prompt: Sequence[int], generated: Sequence[int]
-    ) -> Constraint:
+    def _constraint(self, banned: frozenset[int], history: TokenHistory) -> Constraint:
         rules = self._rules
         shares_all = rules.do_sample or rules.renormalize_logits
-        changes = rules.logit_bias or rules.repetition_penalty != 1 or (self._counts and generated)
+        changes = (
+            rules.logit_bias
+            or rules.repetition_penalty != 1
+            or (self._counts and history.generated)
+        )
         if not changes:
             return banning(banned, by_edit=bool(shares_all and banned))
         is_beam = rules.num_beams > 1
         bans_by_edit = shares_all or is_beam
-        edit = penalties(rules, prompt, generated, banned if bans_by_edit else frozenset())
+        edit = history.edit(banned if bans_by_edit else frozenset())
         return Constraint(banned=frozenset() if bans_by_edit else banned, edit=edit)
 
-    def _within(
-        self,
-        outside: NDArray[np.int64],
-        banned: frozenset[int],
-        prompt: Sequence[int],
-        generated: Sequence[int],
-    ) -> Constraint:
+    def _within(self, outside: NDArray[np.int64], edit: Edit) -> Constraint:
         """The constraint to tokens of a grammar, after the other rules.
 
         Args:
             outside: Tokens that the grammar bans.
+            edit: Of the other rules.
         """
-        edit = penalties(self._rules, prompt, generated, banned)
         if not len(edit.token_ids):
             if self._plain is None or self._plain[0] is not outside:
                 self._plain = outside, _without(outside)
@@ -227,53 +226,6 @@ def ban(token_ids: frozenset[int]) -> Edit:
     return Edit(ids, bias=zeros, factor=zeros + 1, offset=zeros - np.float32(np.inf))
 
 
-def penalties(
-    rules: Generation,
-    prompt: Sequence[int],
-    generated: Sequence[int],
-    banned: Collection[int] = (),
-) -> Edit:
-    """Bias, repetition, presence and frequency penalties, then bans, as one edit.
-
-    Of beams they change log-probabilities (`GenerationMixin._beam_search`), else logits.
-    """
-    penalised = {*prompt, *generated} if rules.repetition_penalty != 1 else set()
-    has_counts = rules.presence_penalty != 0 or rules.frequency_penalty != 0
-    counts = Counter(generated) if has_counts else Counter[int]()
-    ids = sorted({*rules.logit_bias, *penalised, *counts, *banned})
-
-    def offset(token: int) -> float:
-        if token in banned:
-            return -np.inf
-        count = counts[token]
-        return -(rules.presence_penalty * bool(count) + rules.frequency_penalty * count)
-
-    return Edit(
-        token_ids=np.array(ids, np.int64),
-        bias=np.array([rules.logit_bias.get(token, 0.0) for token in ids], np.float32),
-        factor=np.array(
-            [rules.repetition_penalty if t in penalised else 1 for t in ids], np.float32
-        ),
-        offset=np.array([offset(token) for token in ids], np.float32),
-        is_of_log_probs=rules.num_beams > 1,
-        renormalises=rules.renormalize_logits,
-    )
-
-
-def repeated_ngram_ends(history: Sequence[int], size: int) -> set[int]:
-    """Tokens that would complete an n-gram of that size a second time; size 0 bans nothing."""
-    if not size or len(history) < size:
-        return set()
-    prefix = tuple(history[len(history) + 1 - size :])
-    return {
-        history[end]
-        for end in range(size - 1, len(history))
-        # one token rules out most positions
-        if (not prefix or history[end - 1] == prefix[-1])
-        and tuple(history[end + 1 - size : end]) == prefix
-    }
-
-
 def allowed(
     constraint: Constraint, ids: list[int], log_probs: NDArray[np.float32]
 ) -> tuple[list[int], NDArray[np.float32]]:
@@ -300,7 +252,3 @@ def allowed(
 def normalised(score: float | np.float32, length: int, length_penalty: float) -> np.float32:
     """`score / length ** length_penalty` in float32, as `transformers` computes it."""
     return np.float32(np.float32(score) / np.float32(length**length_penalty))
-
-
-def _ends_with(history: Sequence[int], suffix: Sequence[int]) -> bool:
-    return tuple(history[-len(suffix) :]) == tuple(suffix)

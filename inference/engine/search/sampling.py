@@ -12,6 +12,7 @@ from inference.engine.search.logits_processors import Constraint, LogitsProcesso
 from inference.engine.search.protocol import StepResult
 from inference.engine.search.ranking import SearchInput
 from inference.engine.search.request import EngineRequest
+from inference.engine.search.token_history import TokenHistory
 from inference.engine.search.token_trace import TokenRecord, TokenTrace
 from inference.engine.search.truncation import (
     draw,
@@ -32,6 +33,7 @@ class Sample:
 
     uniforms: np.random.Generator
     policy: LogitsProcessors
+    history: TokenHistory
     constraint: Constraint
     row_request: CandidateRequest
     tokens: list[int] = field(default_factory=list)
@@ -50,17 +52,19 @@ class SampleSearch:
 
     def __init__(self, request: EngineRequest) -> None:
         self._rules = request.rules
-        self._prompt = request.decoder_ids
         policies = [LogitsProcessors(request.rules, request.grammar)] * request.rules.rows
         if request.grammar is not None:  # each sample has a place of its own in it
             policies = [LogitsProcessors(request.rules, request.grammar) for _ in policies]
         self._trace = TokenTrace(request)
         self._count = max(initial_candidate_count(request.rules), self._trace.count)
         self._temperature = mass_temperature(request.rules)
-        constraint = policies[0].constraint(self._prompt, ())
+        start = policies[0].start(request.decoder_ids)
+        constraint = policies[0].constraint(start)
         row_request = self._row_request(constraint)
         self._samples = [
-            Sample(uniforms(request.rules.seed, number), policy, constraint, row_request)
+            Sample(
+                uniforms(request.rules.seed, number), policy, start.copy(), constraint, row_request
+            )
             for number, policy in enumerate(policies)
         ]
 
@@ -120,6 +124,7 @@ class SampleSearch:
         else:
             ids, log_probs, rank = np.array([forced]), np.zeros(1, np.float32), 0
         sample.tokens.append(int(ids[rank]))
+        sample.history.accept(sample.tokens[-1])
         sample.score += log_probs[rank]
         if self._trace.is_enabled:
             alive = np.count_nonzero(log_probs > -np.inf)  # banned ones stand last
@@ -131,7 +136,7 @@ class SampleSearch:
             sample.tokens[-1], length, sample.constraint
         )
         if sample.finish_reason is None:
-            constraint = sample.policy.constraint(self._prompt, sample.tokens)
+            constraint = sample.policy.constraint(sample.history)
             if constraint is not sample.constraint:
                 sample.constraint, sample.row_request = (
                     constraint,

@@ -20,8 +20,8 @@ from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.runners.ort.device import CpuDevice
 from inference.engine.runners.ort.sessions import session_options
 from inference.engine.runners.ort.topk_graph import TopK
-from inference.engine.search.logits_processors import penalties
 from inference.generation import Generation
+from tests.inference.engine.penalties import edit_after
 
 VOCABULARY = 40
 TOPK = TopK(session_options(threads=1), VOCABULARY, CpuDevice())
@@ -73,7 +73,7 @@ def test_edited_logits_rank_as_after_the_processors(
 ) -> None:
     logits = (np.random.default_rng(seed).normal(size=(3, VOCABULARY)) * 3).astype(np.float32)
     wanted = processed(logits[1], history, rules(**overrides), sorted(banned))
-    edit = penalties(rules(**overrides), history, (), banned)
+    edit = edit_after(rules(**overrides), history, (), banned)
     plain_rows = select_candidates(host(logits.copy()), [plain_request(count)] * 3)
     found = select_candidates(
         host(logits), [plain_request(1), CandidateRequest(count, edit), plain_request(1)]
@@ -105,7 +105,7 @@ def test_edited_log_probs_rank_as_those_of_a_beam(
     log_probs = torch.from_numpy(logits[0]).log_softmax(-1).numpy()
     wanted = processed(log_probs, history, beams, sorted(banned))
     found = select_candidates(
-        host(logits), [CandidateRequest(count, penalties(beams, history, (), banned))]
+        host(logits), [CandidateRequest(count, edit_after(beams, history, (), banned))]
     )
     best = np.sort(wanted)[::-1][:count]
     assert found.log_probs[0] == pytest.approx(best, rel=1e-5, abs=1e-5)
@@ -118,7 +118,7 @@ def test_edited_log_probs_rank_as_those_of_a_beam(
 def test_presence_counts_once_and_frequency_each_time() -> None:
     requested = rules(presence_penalty=0.5, frequency_penalty=0.25)
     logits = np.linspace(1, 2, VOCABULARY, dtype=np.float32)[None].copy()
-    edit = penalties(requested, prompt=[7, 7], generated=[3, 5, 3, 3])
+    edit = edit_after(requested, prompt=[7, 7], generated=[3, 5, 3, 3])
     found = select_candidates(host(logits.copy()), [CandidateRequest(VOCABULARY, edit)])
     changed = logits[0].copy()
     changed[3] -= 0.5 + 3 * 0.25
@@ -145,7 +145,7 @@ def test_mass_is_absent_unless_requested() -> None:
 
 def test_more_candidates_continue_the_ranking_of_their_row() -> None:
     logits = np.random.default_rng(6).normal(size=(2, VOCABULARY)).astype(np.float32)
-    edit = penalties(rules(), (), (), banned={4})
+    edit = edit_after(rules(), (), (), banned={4})
     found = select_candidates(host(logits), [plain_request(3), CandidateRequest(3, edit)])
     assert found.more is not None
     for row in (0, 1):
@@ -173,7 +173,7 @@ def test_given_tokens_have_the_log_probabilities_of_their_edited_row(
 ) -> None:
     requested = rules(**overrides, num_beams=num_beams, renormalize_logits=renormalises)
     logits = (np.random.default_rng(seed).normal(size=(2, VOCABULARY)) * 3).astype(np.float32)
-    edit = penalties(requested, history, (), banned)
+    edit = edit_after(requested, history, (), banned)
     whole = select_candidates(
         host(logits.copy()), [plain_request(1), CandidateRequest(VOCABULARY, edit)]
     )

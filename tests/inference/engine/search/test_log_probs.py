@@ -9,12 +9,12 @@ from inference.engine.engine_core import EngineCore, decode
 from inference.engine.runners.candidates import CandidateRequest
 from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.scheduler import Capacity
-from inference.engine.search.logits_processors import penalties
 from inference.engine.search.request import EngineRequest, Event
 from inference.engine.sequence import SequenceState
 from inference.generation import Generation
 from inference.sequences import Finished, Hypothesis, TokenChunk
 from tests.inference.engine.fake_runner import FakeRunner, hashed_logits, rank
+from tests.inference.engine.penalties import edit_after
 
 VOCABULARY = 30
 LOGITS = hashed_logits(VOCABULARY)
@@ -70,7 +70,7 @@ def test_they_are_of_the_penalised_distribution_before_temperature_and_truncatio
     (hypothesis,) = found(**overrides)
     for place in range(len(hypothesis.token_ids)):
         history = hypothesis.token_ids[:place]
-        edit = penalties(request(**overrides).rules, (0,), history)
+        edit = edit_after(request(**overrides).rules, (0,), history)
         logits = LOGITS((4, 5), (0, *history))[None].copy()
         wanted = select_candidates(HostLogits(logits, rank), [CandidateRequest(20, edit)])
         ids, log_probs = zip(*hypothesis.top[place], strict=True)
