@@ -88,8 +88,8 @@ def test_words_are_tagged_and_generated_as_pytorch_does(quick: Stack) -> None:
 @pytest.mark.full
 def test_one_stack_lists_all_of_them(client: Client) -> None:
     assert {model.id: tuple(model.tasks) for model in client.models().data} == {
-        CHARS: ("generate",),
-        WORDS: ("generate",),
+        CHARS: ("generate", "score"),
+        WORDS: ("generate", "score"),
         TAGGER: ("tag",),
         SENTIMENT: ("classify",),
         LANGUAGE: ("classify",),
