@@ -1,8 +1,9 @@
 """Phrases that an output must contain, as tokens: how far a hypothesis has come with them.
 
 The tokens so far are read from left to right: a phrase is met where one of its spellings begins and
-ends at the edges of words; of several the longest counts, and no token counts twice. So a phrase
-that is required twice must occur twice, also where another required phrase contains it.
+ends at the edges of words; of several the longest counts (of those that share the spelling the one
+that was required last), and no token counts twice. So a phrase that is required twice must occur
+twice, also where another required phrase contains it.
 """
 
 from __future__ import annotations

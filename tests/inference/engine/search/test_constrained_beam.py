@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inference.engine.engine_core import decode
@@ -53,12 +53,16 @@ def searched(
 
 
 def contains(tokens: tuple[int, ...], phrases: Phrases, edges: WordEdges) -> bool:
-    """From left to right, the longest phrase that is missing, whole words alone."""
+    """From left to right, the longest phrase that is missing, whole words alone.
+
+    Of phrases that share a spelling, the one that was required last.
+    """
     missing = Counter(phrases)
+    order = list(missing)
     place = 0
     while place < len(tokens):
         found = [
-            (len(spelling), phrase)
+            (len(spelling), order.index(phrase), phrase)
             for phrase, count in missing.items()
             for spelling in phrase
             if count
@@ -66,7 +70,7 @@ def contains(tokens: tuple[int, ...], phrases: Phrases, edges: WordEdges) -> boo
             and not joins(tokens, place, edges)
             and not joins(tokens, place + len(spelling), edges)
         ]
-        length, phrase = max(found, default=(1, None))
+        length, _, phrase = max(found, default=(1, 0, None))
         if phrase is not None:
             missing[phrase] -= 1
         place += length
@@ -146,6 +150,7 @@ phrase = st.lists(
     st.lists(phrase, min_size=1, max_size=4).map(tuple),
     st.lists(st.integers(2, 5), max_size=9).map(tuple),
 )
+@example((((2,),), ((3, 3), (2,)), ((3, 3),)), (3, 3, 2, 2))
 def test_states_agree_with_the_whole_text(phrases: Phrases, tokens: tuple[int, ...]) -> None:
     tracker = PhraseTracker(phrases, EDGES)
     state = tracker.start

@@ -22,7 +22,7 @@ from tests.serving.gateway.http.page_files import (
 
 WITHOUT_PANEL: set[str] = set()
 """Tasks that have no panel, on purpose."""
-PICTURES = Path(__file__).parents[4] / "examples" / "pictures"
+PICTURES = Path(__file__).parents[4] / "examples" / "demo" / "pictures"
 MOST_LINES = 400
 
 
