@@ -11,7 +11,7 @@ from typing import Self
 
 from benchmarks.load.routes import EVERY, OTHERS, native_names
 
-IMAGES = Path(__file__).resolve().parents[2] / "examples" / "pictures"
+IMAGES = Path(__file__).resolve().parents[2] / "examples" / "demo" / "pictures"
 PROFILES = ("closed", "poisson")
 DEFAULT_TASKS = native_names()
 

@@ -25,7 +25,7 @@ NAMES = [str(page.relative_to(ROOT / "docs")) for page in PAGES]
 @contextmanager
 def session(stack: Stack, folder: Path) -> Iterator[Session]:
     """Runs snippets of a page beside the example pictures."""
-    for picture in (ROOT / "examples" / "pictures").glob("scene-*"):
+    for picture in (ROOT / "examples" / "demo" / "pictures").glob("scene-*"):
         shutil.copy(picture, folder)
     replaced = {
         "localhost:8080": stack.url.removeprefix("http://"),

@@ -44,7 +44,7 @@ from tests.e2e.workload import (
 pytestmark = pytest.mark.integration
 
 KILLS = int(os.environ.get("TRIPTYCH_TEST_KILLS", "6"))
-PICTURE = Path(__file__).parents[2] / "examples" / "pictures" / "scene-1.png"
+PICTURE = Path(__file__).parents[2] / "examples" / "demo" / "pictures" / "scene-1.png"
 DEAD = TritonSettings.max_dead_stubs
 DISCONNECTS = int(os.environ.get("TRIPTYCH_TEST_DISCONNECTS", "500"))
 

@@ -17,7 +17,7 @@ from tests.e2e.page.screen import Screen
 
 pytestmark = pytest.mark.integration
 
-PICTURES = Path(__file__).parents[3] / "examples" / "pictures"
+PICTURES = Path(__file__).parents[3] / "examples" / "demo" / "pictures"
 FIRST, SECOND, THIRD = "scene-1.png", "scene-2.png", "scene-3.png"
 PHONE = (360, 740)
 

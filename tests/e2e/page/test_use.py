@@ -17,7 +17,7 @@ from tests.e2e.page.proxy import PrefixProxy
 
 pytestmark = pytest.mark.integration
 
-PICTURES = Path(__file__).parents[3] / "examples" / "pictures"
+PICTURES = Path(__file__).parents[3] / "examples" / "demo" / "pictures"
 TASKS = (
     "translate", "caption", "zero-shot", "generate", "fill-mask",
     "tag", "classify", "embed", "rerank", "score",
