@@ -159,10 +159,15 @@ class StreamAttempt(Attempt):
         try:
             await super().run()
         except* _Refused:
-            """`finish` raises what it was refused with."""
+            if self._stream.has_sent:  # by another call, before it was ended
+                self.refused = None
 
     async def finish(self, in_pool: InPool) -> None:
-        """None: all chunks have been sent."""
+        """None: all chunks have been sent.
+
+        Raises:
+            ServingError: what the request was refused with, or no item succeeded.
+        """
         if failure := self._refusal or self._streaming.failure:
             raise failure
 
@@ -190,7 +195,10 @@ class StreamAttempt(Attempt):
             return
         try:
             if streaming.is_whole(number):
-                outcome = await self._runner.perform(call, self._times.left_s)
+                outcome = await super()._generate(number, call, span, sent_s)
+                if isinstance(outcome, ServingError):
+                    raise outcome
+                assert outcome is not None
                 await send(streaming.settle(number, outcome))
             else:
                 found = await self._runner.read(call, self._times, take)
