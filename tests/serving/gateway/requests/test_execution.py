@@ -153,6 +153,19 @@ async def test_refusal_before_the_first_chunk_ends_the_streams_other_calls() -> 
     await running.execution.close()
 
 
+async def test_stream_of_which_another_call_has_sent_is_not_planned_again() -> None:
+    """The other call sends in the turn of the event loop in which the first is refused."""
+    running = Running()
+    running.inference.retired.add(("gone", 1))
+    prepared = Prepared(FakePlan(1, ("gone", "m")), FakePlan(2))
+    with pytest.raises(Unavailable):
+        await running.text(prepared)
+    assert prepared.refused == []
+    assert {call.version for call in running.inference.calls} == {1}
+    assert running.held == (0, 0)
+    await running.execution.close()
+
+
 async def test_other_errors_are_not_attempted_again(running: Running) -> None:
     prepared = Prepared(FakePlan(1), FakePlan(2))
     running.inference.failures["m"] = Unavailable("restarting")
