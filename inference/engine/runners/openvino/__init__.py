@@ -1,0 +1,1 @@
+"""The runner over OpenVINO: paged attention on the CPU."""

@@ -1,0 +1,78 @@
+"""The blocks of one row, in the order of its positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inference.engine.state.block_pool import BlockPool
+
+
+@dataclass(frozen=True, eq=False)
+class SharedBlocks:
+    """Whole blocks of a prompt, kept for others that begin alike."""
+
+    blocks: tuple[int, ...]
+    pool: BlockPool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the blocks, whoever else holds them."""
+        return len(self.blocks) * self.pool.block_bytes
+
+    def release(self) -> None:
+        """Gives the blocks up."""
+        self.pool.release(self.blocks)
+
+
+class BlockTable:
+    """Blocks of a row, whole ones first.
+
+    Attributes:
+        blocks: Numbers in the pool; replaced, never changed in place.
+    """
+
+    def __init__(self, pool: BlockPool, shared: Sequence[int] = ()) -> None:
+        self._pool = pool
+        self.blocks = list(shared)
+        pool.share(self.blocks)
+
+    def missing(self, length: int, added: int) -> int:
+        """Blocks that must be allocated before `added` positions are written behind `length`."""
+        needed = self._pool.blocks_of(length + added) - len(self.blocks)
+        return needed + self._must_copy(length)
+
+    def extend(self, length: int, added: int) -> list[tuple[int, int]]:
+        """Makes room for `added` positions behind `length`, in blocks that no other row holds.
+
+        Returns:
+            (source, target): blocks whose contents must be copied before they are written.
+
+        Raises:
+            MemoryError: too few blocks are free; the table is as it was.
+        """
+        taken = self._pool.allocate(self.missing(length, added))
+        copies = []
+        if self._must_copy(length):
+            shared = self.blocks[-1]
+            copies.append((shared, taken[0]))
+            self._pool.release([shared])
+            self.blocks[-1] = taken.pop(0)
+        self.blocks += taken
+        return copies
+
+    def adopt(self, other: BlockTable) -> None:
+        """Gives its blocks up for those of another row, which both hold then."""
+        self._pool.share(other.blocks)
+        self._pool.release(self.blocks)
+        self.blocks = list(other.blocks)
+
+    def release(self) -> None:
+        """Gives all blocks up."""
+        self._pool.release(self.blocks)
+        self.blocks = []
+
+    def _must_copy(self, length: int) -> bool:
+        """Whether the next position lies in a block that another row holds too."""
+        is_inside = length < len(self.blocks) * self._pool.block_tokens
+        return is_inside and self._pool.is_shared(self.blocks[-1])

@@ -1,0 +1,312 @@
+"""The live sequences of one beam width, over blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.bundle.manifest import Growth
+from inference.engine.runners.candidates import (
+    CandidateRequest,
+    Candidates,
+    GreedyRule,
+    GreedyTokens,
+)
+from inference.engine.runners.edits import CellEdits, HostLogits, select_candidates
+from inference.engine.runners.openvino.block_table import BlockTable, SharedBlocks
+from inference.engine.runners.openvino.compiled_decoder import (
+    CompiledDecoder,
+    DecoderCall,
+    Span,
+    source_length,
+)
+from inference.engine.runners.protocol import Prefill, Prompt
+from inference.engine.state.memory_model import BufferShape
+
+
+class PagedGroup:
+    """See `inference.engine.runners.protocol.Group`.
+
+    Row r of the group is table r; the rows of a slot share blocks as far as their tokens are equal.
+    """
+
+    def __init__(self, decoder: CompiledDecoder, width: int) -> None:
+        self.width = width
+        self._decoder = decoder
+        self._sources = decoder.held_state(width)
+        self._tables: list[BlockTable] = []
+        self._call: DecoderCall | None = None
+        self._bound: object = None
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the sources; blocks are counted by their pool."""
+        return self._sources.nbytes
+
+    @property
+    def blocks_of_step(self) -> int:
+        """Blocks that the next step allocates at most."""
+        return sum(
+            table.missing(length, 1)
+            for table, length in zip(self._tables, self._lengths(), strict=True)
+        )
+
+    def admit(
+        self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        """Encodes sources, prefills prompts; see `Group.admit`."""
+        first = len(self._sources)
+        self._add_slots(prompts)
+        try:
+            return self._prefill(prompts, first, row_requests)
+        except Exception:
+            self._drop_slots(first)
+            raise
+
+    def admit_deferred(self, prompts: Sequence[Prompt]) -> None:
+        """Encodes sources; see `Group.admit_deferred`."""
+        assert self.width == 1
+        self._add_slots(prompts)
+
+    def admit_prefilled(self, prefill: Prefill, row_request: CandidateRequest) -> Candidates:
+        """Prefills the rest, takes the blocks over; see `Group.admit_prefilled`."""
+        assert isinstance(prefill, PagedPrefill), "a prompt of another runner"
+        candidates = prefill.finish(row_request)
+        slots = len(self._sources) + 1
+        self._sources.ensure_capacity(slots, 1, prefill.sources.source_lengths[0])
+        self._sources.adopt(prefill.sources)
+        self._tables += [prefill.take_table(), *self._new_tables(self.width - 1)]
+        self._bound = None
+        prefill.close()
+        return candidates
+
+    def copy_block(self, slot: int, start: int, stop: int) -> SharedBlocks:
+        """Holds the blocks of these positions too; see `Group.copy_block`."""
+        pool, table = self._decoder.pool, self._tables[slot * self.width]
+        assert not start % pool.block_tokens
+        assert not stop % pool.block_tokens
+        blocks = table.blocks[start // pool.block_tokens : stop // pool.block_tokens]
+        pool.share(blocks)
+        return SharedBlocks(tuple(blocks), pool)
+
+    def step(
+        self, token_ids: NDArray[np.int64], row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        """Appends one token to every row; see `Group.step`."""
+        copies: list[tuple[int, int]] = []
+        spans = []
+        for table, length in zip(self._tables, self._lengths(), strict=True):
+            copies += table.extend(length, 1)
+            spans.append(Span(length, 1, table.blocks))
+        if copies:
+            self._decoder.copy_blocks(*zip(*copies, strict=True))
+        call = self._bound_call(slice(0, len(self._sources)))
+        call.run(token_ids, spans, np.arange(len(spans)))
+        self._sources.advance_lengths()
+        return candidates_of(self._decoder, call, row_requests)
+
+    def step_greedily(self, token_ids: NDArray[np.int64], rule: GreedyRule) -> GreedyTokens:
+        """Not available: see `PagedRunner.greedy_steps`."""
+        raise NotImplementedError
+
+    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Makes target rows hold the blocks of their sources; see `Group.copy`."""
+        for source, target in zip(sources, targets, strict=True):
+            self._tables[target].adopt(self._tables[source])
+
+    def retire(self, slot: int) -> None:
+        """Drops a sequence; see `Group.retire`."""
+        width, last = self.width, len(self._sources) - 1
+        for table in self._tables[slot * width : (slot + 1) * width]:
+            table.release()
+        self._tables[slot * width : (slot + 1) * width] = self._tables[last * width :]
+        del self._tables[last * width :]
+        self._sources.retire(slot)
+        self._bound = None
+
+    def reserve(self, reservation: BufferShape, expected_sequences: int) -> None:
+        """Allows allocation for sources ahead of need; see `Group.reserve`."""
+        self._sources.reservation = reservation
+        self._sources.expected_sequences = expected_sequences
+
+    def shrink(self) -> None:
+        """Gives back memory of sources that is not needed now."""
+        self._bound = None
+        self._sources.shrink()
+
+    def release(self) -> None:
+        """Gives back all blocks and buffers."""
+        self._drop_slots(0)
+        self._sources.release()
+        if self._call is not None:
+            self._decoder.release(self._call)
+        self._call = None
+
+    def _lengths(self) -> Iterator[int]:
+        """The length of each row."""
+        return (length for length in self._sources.lengths for _ in range(self.width))
+
+    def _new_tables(self, count: int) -> list[BlockTable]:
+        return [BlockTable(self._decoder.pool) for _ in range(count)]
+
+    def _add_slots(self, prompts: Sequence[Prompt]) -> None:
+        """Gives prompts slots with empty tables, their sources encoded."""
+        sources = [source_length(prompt) for prompt in prompts]
+        slots = len(self._sources) + len(prompts)
+        self._bound = None
+        self._sources.ensure_capacity(slots, 1, max(sources))
+        values = self._decoder.encode(prompts)
+        for arena in self._sources.of(Growth.HOLD):
+            assert arena.state.admit_output is not None
+            arena.write(len(self._sources), values[arena.state.admit_output])
+        for source in sources:
+            self._sources.admit(0, source)
+        self._tables += self._new_tables(len(prompts) * self.width)
+
+    def _drop_slots(self, first: int) -> None:
+        for table in self._tables[first * self.width :]:
+            table.release()
+        del self._tables[first * self.width :]
+        self._sources.truncate(first)
+        self._bound = None
+
+    def _prefill(
+        self, prompts: Sequence[Prompt], first: int, row_requests: Sequence[CandidateRequest]
+    ) -> Candidates:
+        """Prefills prompts on the first row of their slots, in one call.
+
+        Tokens of a call that attends to sources belong to these in equal numbers.
+        """
+        counts = [len(prompt.token_ids) for prompt in prompts]
+        spans = []
+        for slot, count in enumerate(counts, start=first):
+            table = self._tables[slot * self.width]
+            table.extend(0, count)
+            spans.append(Span(0, count, table.blocks))
+            self._sources.lengths[slot] = count
+        call = self._bound_call(slice(first, first + len(prompts)))
+        token_ids = np.concatenate([prompt.token_ids for prompt in prompts])
+        call.run(token_ids, spans, np.cumsum(counts) - 1)
+        return candidates_of(self._decoder, call, row_requests)
+
+    def _bound_call(self, slots: slice) -> DecoderCall:
+        """This group's call, with the sources of these slots bound."""
+        if self._call is None:
+            self._call = self._decoder.call()
+        layout = (slots, self._sources.layout)
+        if self._bound != layout:
+            self._call.bind_sources(self._sources, slots)
+            self._bound = layout
+        return self._call
+
+
+class ChosenLogits(HostLogits):
+    """Logits of a call whose graph has ranked them already.
+
+    Args:
+        best: The graph's choice, used while it is enough and no score was edited.
+    """
+
+    def __init__(
+        self, decoder: CompiledDecoder, values: NDArray[np.float32], best: Candidates
+    ) -> None:
+        super().__init__(values, decoder.rank)
+        self._best, self._is_edited = best, False
+
+    def edit(self, cells: CellEdits) -> NDArray[np.float32]:
+        """See `Logits.edit`."""
+        self._is_edited = True
+        return super().edit(cells)
+
+    def rank(
+        self,
+        count: int,
+        temperatures: NDArray[np.float32] | None = None,
+        *,
+        with_logits: bool = False,
+    ) -> Candidates:
+        """See `Logits.rank`."""
+        best = self._best
+        is_enough = count <= best.token_ids.shape[1] and temperatures is None and not with_logits
+        if is_enough and not self._is_edited:
+            return Candidates(best.token_ids[:, :count], best.log_probs[:, :count])
+        return super().rank(count, temperatures, with_logits=with_logits)
+
+
+def candidates_of(
+    decoder: CompiledDecoder, call: DecoderCall, row_requests: Sequence[CandidateRequest]
+) -> Candidates:
+    """Candidates of a call's scored tokens, each after its own edit."""
+    logits, best = call.outputs()
+    return select_candidates(ChosenLogits(decoder, logits, best), row_requests)
+
+
+class PagedPrefill:
+    """See `inference.engine.runners.protocol.Prefill`.
+
+    All blocks of the prompt are allocated at its beginning, so that it cannot run out of them.
+
+    Attributes:
+        sources: One sequence's source.
+    """
+
+    def __init__(
+        self, decoder: CompiledDecoder, prompt: Prompt, blocks: Sequence[SharedBlocks]
+    ) -> None:
+        self._decoder, self._token_ids = decoder, prompt.token_ids
+        shared = [block for part in blocks for block in part.blocks]
+        self._table = BlockTable(decoder.pool, shared)
+        self._done = len(shared) * decoder.pool.block_tokens
+        self.sources = decoder.held_state(1)
+        self._call = decoder.call()
+        try:
+            self._table.extend(self._done, self.remaining_tokens)
+            self.sources.ensure_capacity(1, 1, source_length(prompt))
+            values = decoder.encode([prompt])
+            for arena in self.sources.of(Growth.HOLD):
+                assert arena.state.admit_output is not None
+                arena.write(0, values[arena.state.admit_output])
+            self.sources.admit(self._done, source_length(prompt))
+            self._call.bind_sources(self.sources, slice(0, 1))
+        except Exception:
+            self.close()
+            raise
+
+    @property
+    def remaining_tokens(self) -> int:
+        """Tokens not prefilled yet."""
+        return len(self._token_ids) - self._done
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the source."""
+        return self.sources.nbytes
+
+    def read(self, count: int) -> None:
+        """Prefills the next `count` tokens."""
+        self._run(count)
+
+    def finish(self, row_request: CandidateRequest) -> Candidates:
+        """Prefills the rest; the candidates after the prompt."""
+        self._run(self.remaining_tokens)
+        return candidates_of(self._decoder, self._call, [row_request])
+
+    def take_table(self) -> BlockTable:
+        """The blocks of the whole prompt, which are no longer this prefill's."""
+        table, self._table = self._table, BlockTable(self._decoder.pool)
+        return table
+
+    def close(self) -> None:
+        """Gives back what it still holds."""
+        self._table.release()
+        self._decoder.release(self._call)
+        self.sources.release()
+
+    def _run(self, count: int) -> None:
+        span = Span(self._done, count, self._table.blocks)
+        new = self._token_ids[self._done : self._done + count]
+        self._call.run(new, [span], np.array([count - 1]))
+        self._done += count
+        self.sources.lengths[0] = self._done

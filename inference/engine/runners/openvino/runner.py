@@ -1,0 +1,74 @@
+"""The runner over OpenVINO: keys and values in blocks, the choice of tokens in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.bundle.manifest import Bundle, Growth
+from inference.engine.runners.openvino.block_table import SharedBlocks
+from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
+from inference.engine.runners.openvino.paged_group import PagedGroup, PagedPrefill
+from inference.engine.runners.protocol import Prompt
+from inference.engine.state.memory_model import MemoryModel
+from inference.engine.state.prefix_cache import Block
+from inference.errors import InvalidRequest
+
+
+class PagedRunner:
+    """See `inference.engine.runners.protocol.Runner`.
+
+    Args:
+        bundle: A generator's bundle with the graphs of a Transformer.
+        threads: Of each call; 0 leaves the choice to OpenVINO.
+        spare_bytes: Bound on released buffers of sources that are kept for reuse.
+
+    Raises:
+        BundleError: a graph does not load, or needs what this runner does not support.
+    """
+
+    supports_deferred_admission = True
+    takes_chunks = True
+    greedy_steps = 0
+    free_bytes = None
+
+    def __init__(self, bundle: Bundle, threads: int, spare_bytes: int = 512 << 20) -> None:
+        self._decoder = CompiledDecoder(bundle, threads, spare_bytes)
+        self.vocabulary_size = self._decoder.vocabulary_size
+        self.blocks = self._decoder.pool
+        states = bundle.manifest.states
+        held = [state for state in states if state.growth is Growth.HOLD]
+        self.footprint = MemoryModel.of(held)
+        self.shares_prefixes = not held
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes kept for reuse; see `Runner.spare_bytes`."""
+        held = self.blocks.used * self.blocks.block_bytes
+        return self._decoder.buffers.spare_bytes + self._decoder.cache_bytes - held
+
+    def group(self, width: int) -> PagedGroup:
+        """A new, empty group."""
+        return PagedGroup(self._decoder, width)
+
+    def begin_prefill(self, prompt: Prompt, blocks: Sequence[Block]) -> PagedPrefill:
+        """Starts a chunked prefill behind shared blocks; see `Runner.begin_prefill`."""
+        return PagedPrefill(self._decoder, prompt, cast(Sequence[SharedBlocks], blocks))
+
+    def align(self, prompt: Prompt, token_ids: Sequence[int]) -> NDArray[np.float32]:
+        """Attention of each generated token to the source, (tokens, S); see `Runner.align`."""
+        if "align" not in self._decoder.manifest.graphs:
+            raise InvalidRequest("this model has no alignment", field="return_alignment")
+        forced = np.array([*prompt.token_ids, *token_ids[:-1]], np.int64)
+        return self._decoder.align(prompt, forced)[len(prompt.token_ids) - 1 :]
+
+    def trim(self) -> None:
+        """Frees memory kept for speed alone."""
+        self._decoder.trim()
+
+    def close(self) -> None:
+        """Frees the graphs."""
+        self._decoder.close()
