@@ -21,6 +21,7 @@ from export.architecture import Graphs
 from export.parity.compiled_run import CompiledRun
 from export.parity.float64 import in_float64
 from export.parity.judge import SEEDS, TOLERANCE, Distance, worse
+from export.parity.paged_run import PagedRun
 from export.parity.parity_inputs import (
     Array,
     Feeds,
@@ -225,6 +226,8 @@ def open_graphs(bundle: Bundle, precision: Precision | None = None) -> OpenGraph
     files = {key: bundle_path(bundle, key) for key in manifest.graphs}
     if manifest.runtime != "openvino":
         return open_sessions(files)
+    if "step" in files:
+        return PagedRun(bundle, precision or Precision(manifest.precision))
     return CompiledRun(manifest, files, precision or Precision(manifest.precision))
 
 

@@ -109,7 +109,8 @@ def lower_precision(
     framing = Framing.of(bundle)
     wanted = list(observe(graphs, bundle, original, framing))
     held_out = list(samples.observed(original, bundle)) if samples else []
-    scales = cache_scales(bundle.manifest, original)
+    is_openvino = bundle.manifest.runtime == "openvino"
+    scales = {} if is_openvino else cache_scales(bundle.manifest, original)  # it has its own
     original.close()
     for key, file in files.items():
         done = _rewrite(bundle, key, file, precision, samples)
@@ -144,6 +145,8 @@ def _rewrite(
     if precision is Precision.BF16:
         return Quantised(layers=0, tables=0, kept_bytes=file_bytes(file))
     if bundle.manifest.runtime == "openvino":
+        if "step" in bundle.manifest.graphs:
+            return quantize(file, precision, weights_alone=True)
         given = samples.calibration[key] if samples else random_samples(bundle, key)
         return quantize_static(file, given)
     return quantize(file, precision)

@@ -10,6 +10,9 @@ multiply unsigned by signed. Activations are scaled as the graph runs:
 - `int8-fast`: one scale for the whole batch, by one fused operator. Faster, but neighbours move a
   row's scores.
 
+For OpenVINO, weights alone are rewritten, each with its scale behind it: the runtime scales groups of
+activations itself.
+
 Processors with neither AMX nor VNNI compute both less exactly: their 16-bit sums saturate.
 """
 
@@ -50,15 +53,17 @@ class Quantised:
     kept_bytes: int
 
 
-def quantize(path: Path, precision: Precision) -> Quantised:
+def quantize(path: Path, precision: Precision, *, weights_alone: bool = False) -> Quantised:
     """Rewrites an exported file in place.
 
     Args:
         path: float32; its interface stays as it is.
         precision: Not fp32.
+        weights_alone: Leave activations as they are, for runtimes that scale them.
     """
     model = open_graph(path)
-    rewrite = _Rewrite(model.graph, path.parent, precision)
+    kind = _WeightRewrite if weights_alone else _Rewrite
+    rewrite = kind(model.graph, path.parent, precision)
     rewrite.run()
     if DOMAIN not in {opset.domain for opset in model.opset_import}:
         model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
@@ -274,6 +279,35 @@ class _Rewrite:
         node.attribute.extend(helper.make_attribute(*item) for item in attributes.items())
         self.graph.node.append(node)
         return output
+
+
+class _WeightRewrite(_Rewrite):
+    """Weights (N, K) in int8 with a scale for each output: the form whose product OpenVINO fuses."""
+
+    def _multiply(self, linear: _Linear) -> None:
+        weight, scale = self._weight(linear)
+        turned = f"{weight}_float_transposed"
+        if turned not in self._stored:
+            self._stored.add(turned)
+            scaled = self._node("DequantizeLinear", [weight, scale], f"{weight}_float", axis=0)
+            self._node("Transpose", [scaled], turned, perm=[1, 0])
+        product = linear.y if linear.bias is None else f"{linear.y}_product"
+        self._node("MatMul", [linear.x, turned], product)
+        if linear.bias is not None:
+            self._node("Add", [product, linear.bias], linear.y)
+
+    def _weight(self, linear: _Linear) -> tuple[str, str]:
+        """Names of an int8 weight (N, K) and its scales (N,)."""
+        if linear.weight in self.tables and linear.is_transposed:
+            return self._table(linear.weight)
+        name, scale = f"{linear.weight}_int8", f"{linear.weight}_scale"
+        if name not in self._stored:
+            weight = values(self.weights[linear.weight], self.folder)
+            lying = weight if linear.is_transposed else np.ascontiguousarray(weight.T)
+            quantised, scales = per_channel(lying, axis=1)
+            self._constant(name, quantised)
+            self._constant(scale, scales)
+        return name, scale
 
 
 def _attribute(node: NodeProto, name: str, default: float) -> float:

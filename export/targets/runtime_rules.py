@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from export.architecture import Graphs, Lowering
+from export.layers.attention import Attention
+from export.layers.decoder import TransformerDecoder
 from export.precision import Precision, Runtime
+from inference.bundle.manifest import Role
 from inference.errors import SetupError
+
+GENERATOR_FILES = ("admit.onnx", "step.onnx")
 
 
 def check_runtime(
@@ -18,8 +23,8 @@ def check_runtime(
         is_calibrated: Whether the user gives samples for calibration.
 
     Raises:
-        SetupError: a generator for OpenVINO, a precision that the runtime lacks, or samples that
-            nothing is calibrated on.
+        SetupError: a generator that the runtime cannot decode, a precision that the runtime lacks,
+            or samples that nothing is calibrated on.
     """
     if is_calibrated and "step" in graphs.lowerings:
         raise SetupError(
@@ -32,7 +37,16 @@ def check_runtime(
             "are fixed: other graphs need no data"
         )
     if runtime is Runtime.OPENVINO and "step" in graphs.lowerings:
-        raise SetupError("--runtime openvino is for stateless models: this one generates tokens")
+        reason = why_not_in_blocks(graphs)
+        if reason is not None:
+            raise SetupError(
+                f"--runtime openvino cannot decode this model: {reason}; use onnxruntime"
+            )
+        if precision is Precision.BF16:
+            raise SetupError(
+                "--precision bf16 is for stateless models with --runtime openvino: generators have "
+                "fp32 and int8"
+            )
     if runtime is Runtime.TENSORRT and "step" in graphs.lowerings:
         raise SetupError("--runtime tensorrt is for stateless models: this one generates tokens")
     if runtime in (Runtime.AUTO, Runtime.TENSORRT):
@@ -42,6 +56,31 @@ def check_runtime(
         raise SetupError(f"--precision {precision} is not available with --runtime {runtime}")
 
 
+def why_not_in_blocks(graphs: Graphs) -> str | None:
+    """Why OpenVINO's paged attention cannot decode a generator; None where it can."""
+    step, admit = graphs.lowerings["step"].module, graphs.lowerings.get("admit")
+    decoder = getattr(step, "decoder", None)
+    if not isinstance(decoder, TransformerDecoder):
+        return "its decoder is not a Transformer"
+    if any(state.prefix for state in graphs.states):
+        return "its caches begin with the positions of an image"
+    pixels = admit and admit.graph.input(Role.PIXELS)
+    if pixels and isinstance(pixels.shape[1], str):
+        return "its prompts hold images"
+    if type(decoder).position_bias is not TransformerDecoder.position_bias:
+        return "its attention has a bias of relative positions"
+    layers = (each for each in decoder.modules() if isinstance(each, Attention))
+    if any(each.heads.soft_cap is not None for each in layers):
+        return "its attention scores are capped"
+    return None
+
+
 def lowered(lowering: Lowering, runtime: Runtime) -> Lowering:
-    """A graph's lowering for a runtime: OpenVINO has none of ONNX Runtime's fused operators."""
-    return lowering if runtime is Runtime.ONNXRUNTIME else replace(lowering, is_fused=False)
+    """A graph's lowering for a runtime.
+
+    OpenVINO has none of ONNX Runtime's fused operators, but for those of a generator, which it
+    reads: paged attention takes the place of one of them.
+    """
+    is_of_generator = lowering.graph.file in GENERATOR_FILES
+    is_fused = runtime is Runtime.ONNXRUNTIME or is_of_generator
+    return lowering if is_fused else replace(lowering, is_fused=False)

@@ -28,7 +28,22 @@ def make_runner(
             bundle is for.
         BundleError: the bundle's graphs or dtypes are not supported on the device.
     """
+    if bundle.manifest.runtime == "openvino":
+        return _paged_runner(bundle, device, threads, spare_bytes)
     return OrtRunner(bundle, threads, spare_bytes, _device(bundle, device))
+
+
+def _paged_runner(bundle: Bundle, device: str, threads: int, spare_bytes: int) -> Runner:
+    """The runner over OpenVINO, which not every installation has."""
+    if device != "cpu":
+        raise SetupError(f"{bundle.manifest.name} is for OpenVINO, which runs on the CPU here")
+    try:
+        from inference.engine.runners.openvino.runner import PagedRunner
+    except ImportError as error:
+        raise SetupError(
+            f"{bundle.manifest.name} is for OpenVINO: pip install 'triptych[openvino-runtime]'"
+        ) from error
+    return PagedRunner(bundle, threads, spare_bytes)
 
 
 def _device(bundle: Bundle, device: str) -> OrtDevice:

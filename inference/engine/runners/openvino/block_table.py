@@ -29,7 +29,7 @@ class BlockTable:
     """Blocks of a row, whole ones first.
 
     Attributes:
-        blocks: Numbers in the pool; replaced, never changed in place.
+        blocks: Numbers in the pool.
     """
 
     def __init__(self, pool: BlockPool, shared: Sequence[int] = ()) -> None:
@@ -40,7 +40,7 @@ class BlockTable:
     def missing(self, length: int, added: int) -> int:
         """Blocks that must be allocated before `added` positions are written behind `length`."""
         needed = self._pool.blocks_of(length + added) - len(self.blocks)
-        return needed + self._must_copy(length)
+        return max(0, needed) + self._must_copy(length)
 
     def extend(self, length: int, added: int) -> list[tuple[int, int]]:
         """Makes room for `added` positions behind `length`, in blocks that no other row holds.
@@ -54,10 +54,11 @@ class BlockTable:
         taken = self._pool.allocate(self.missing(length, added))
         copies = []
         if self._must_copy(length):
-            shared = self.blocks[-1]
+            place = length // self._pool.block_tokens
+            shared = self.blocks[place]
             copies.append((shared, taken[0]))
             self._pool.release([shared])
-            self.blocks[-1] = taken.pop(0)
+            self.blocks[place] = taken.pop(0)
         self.blocks += taken
         return copies
 
@@ -74,5 +75,5 @@ class BlockTable:
 
     def _must_copy(self, length: int) -> bool:
         """Whether the next position lies in a block that another row holds too."""
-        is_inside = length < len(self.blocks) * self._pool.block_tokens
-        return is_inside and self._pool.is_shared(self.blocks[-1])
+        place = length // self._pool.block_tokens
+        return place < len(self.blocks) and self._pool.is_shared(self.blocks[place])

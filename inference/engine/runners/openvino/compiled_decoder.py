@@ -68,6 +68,7 @@ class CompiledDecoder:
 
     Attributes:
         pool: Numbers of blocks.
+        source_inputs: Inputs of `step` that belong to sources.
 
     Raises:
         BundleError: a graph does not load, or needs what this runner does not support.
@@ -78,12 +79,17 @@ class CompiledDecoder:
         self.vocabulary_size = _checked(manifest)
         self.buffers = BufferPool(CpuDevice(), spare_bytes)
         self._held = tuple(each for each in manifest.states if each.growth is Growth.HOLD)
+        self.source_inputs = [
+            port.name for port in manifest.graphs["step"].inputs if port.role is Role.SOURCE
+        ] + [state.step_input for state in self._held]
         self._bundle, self._threads = bundle, threads
         self._core = openvino.Core()
         self._options = _options(threads, is_int8="int8" in manifest.precision)
         step = paged_graph(self._read("step"), manifest)
         self._step = self._compile(add_token_choice(step, self.vocabulary_size))
-        self._encode = self._compile(self._read("admit")) if "admit" in manifest.graphs else None
+        self._requests: dict[str, Any] = {}
+        if "admit" in manifest.graphs:
+            self._requests["admit"] = self._compile(self._read("admit")).create_infer_request()
         shapes = {
             port.any_name: ([size.get_length() for size in list(port.partial_shape)[1:]], port)
             for port in self._step.inputs
@@ -113,15 +119,17 @@ class CompiledDecoder:
 
         The arrays are valid until the next call.
         """
-        if self._encode is None:
+        graph = self.manifest.graphs.get("admit")
+        if graph is None:
             return {}
-        feeds = {
-            tensor.name: source_input(tensor, prompts)
-            for tensor in self.manifest.graphs["admit"].inputs
-        }
-        found = self._encoding.infer(feeds, share_inputs=True, share_outputs=True)
-        names = (state.admit_output for state in self._held)
-        return {name: found[name] for name in names if name is not None}
+        return self.run("admit", {each.name: source_input(each, prompts) for each in graph.inputs})
+
+    def run(self, key: str, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Outputs of `admit` or `align` by name, valid until the next call."""
+        if key not in self._requests:
+            self._requests[key] = self._compile(self._read(key)).create_infer_request()
+        found = self._requests[key].infer(dict(feeds), share_inputs=True, share_outputs=True)
+        return {port.name: found[port.name] for port in self.manifest.graphs[key].outputs}
 
     def align(self, prompt: Prompt, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Attention of (T,) tokens to the source, (T, S), by the graph `align`."""
@@ -132,10 +140,8 @@ class CompiledDecoder:
             else source_input(tensor, [prompt])
             for tensor in graph.inputs
         }
-        output = graph.output(Role.EMIT)
-        assert output is not None
-        found = self._alignment.infer(feeds)
-        return np.asarray(found[output.name])[0]
+        (weights,) = self.run("align", feeds).values()
+        return weights[0].copy()
 
     def call(self) -> DecoderCall:
         """A call that nobody uses; given back by `release`."""
@@ -180,19 +186,9 @@ class CompiledDecoder:
         """Frees graphs and memory."""
         self.trim()
         self._caches.clear()
-        del self._step, self._encode
-        for opened_later in ("_alignment", "_encoding", "_topk"):
-            self.__dict__.pop(opened_later, None)
-
-    @cached_property
-    def _alignment(self) -> Any:
-        """The graph `align`, compiled on first use: it has the weights a second time."""
-        return self._compile(self._read("align")).create_infer_request()
-
-    @cached_property
-    def _encoding(self) -> Any:
-        assert self._encode is not None
-        return self._encode.create_infer_request()
+        self._requests.clear()
+        del self._step
+        self.__dict__.pop("_topk", None)
 
     @cached_property
     def _topk(self) -> TopK:
@@ -244,11 +240,15 @@ class DecoderCall:
         if self._source is not None:
             self._write(self._source, np.array(state.source_lengths[slots], np.int32))
 
+    def bind(self, sources: Mapping[str, NDArray[Any]]) -> None:
+        """Binds inputs that belong to sources, by name."""
+        for name, array in sources.items():
+            self._bind(name, array)
+
     def unbind_sources(self) -> None:
         """Forgets the addresses of sources."""
-        for state in self._decoder.manifest.states:
-            if state.growth is Growth.HOLD:
-                self._arrays.pop(state.step_input, None)
+        for name in self._decoder.source_inputs:
+            self._arrays.pop(name, None)
 
     def run(
         self, token_ids: NDArray[np.int64], spans: Sequence[Span], scored: NDArray[np.int64]

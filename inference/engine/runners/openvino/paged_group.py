@@ -22,6 +22,7 @@ from inference.engine.runners.openvino.compiled_decoder import (
     Span,
     source_length,
 )
+from inference.engine.runners.ort.sessions import right_padded
 from inference.engine.runners.protocol import Prefill, Prompt
 from inference.engine.state.memory_model import BufferShape
 
@@ -177,18 +178,22 @@ class PagedGroup:
     ) -> Candidates:
         """Prefills prompts on the first row of their slots, in one call.
 
-        Tokens of a call that attends to sources belong to these in equal numbers.
+        Tokens that attend to sources belong to these in equal numbers: shorter prompts are padded,
+        and later tokens are written over the padding.
         """
-        counts = [len(prompt.token_ids) for prompt in prompts]
+        tokens = [prompt.token_ids for prompt in prompts]
+        lengths = np.array([len(ids) for ids in tokens])
+        if self._sources.of(Growth.HOLD):
+            tokens = list(right_padded(tokens))
         spans = []
-        for slot, count in enumerate(counts, start=first):
+        for slot, (ids, length) in enumerate(zip(tokens, lengths, strict=True), start=first):
             table = self._tables[slot * self.width]
-            table.extend(0, count)
-            spans.append(Span(0, count, table.blocks))
-            self._sources.lengths[slot] = count
+            table.extend(0, len(ids))
+            spans.append(Span(0, len(ids), table.blocks))
+            self._sources.lengths[slot] = int(length)
         call = self._bound_call(slice(first, first + len(prompts)))
-        token_ids = np.concatenate([prompt.token_ids for prompt in prompts])
-        call.run(token_ids, spans, np.cumsum(counts) - 1)
+        begins = np.cumsum([0, *(len(ids) for ids in tokens[:-1])])
+        call.run(np.concatenate(tokens), spans, begins + lengths - 1)
         return candidates_of(self._decoder, call, row_requests)
 
     def _bound_call(self, slots: slice) -> DecoderCall:
