@@ -48,6 +48,7 @@ class NullGroup:
 
     width: int
     state_bytes: int = 0
+    blocks_of_step: int = 0
     _made: dict[tuple[int, int], Candidates] = field(default_factory=dict)
 
     def admit(
@@ -112,6 +113,7 @@ class NullRunner:
     takes_chunks = False
     greedy_steps = 0
     shares_prefixes = False
+    blocks = None
     spare_bytes = 0
     free_bytes: int | None = None
 

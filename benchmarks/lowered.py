@@ -1,4 +1,4 @@
-"""A published bundle's copy at a lower precision, without exporting it again."""
+"""A published bundle's copy for another runtime or precision, without exporting it again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from export.parity.verify import open_sessions
 from export.pipeline.publish import publish, staging
-from export.precision import Precision
+from export.precision import Precision, Runtime
 from export.quantization.calibrate import cache_scales
 from export.quantization.quantize import quantize
 from export.quantization.quantize_cache import quantize_cache
@@ -15,9 +15,20 @@ from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
 
 
-def lowered(original: Bundle, precision: Precision, repository: Path) -> Bundle:
-    """Copies every part, rewrites its graph, publishes it into another repository."""
-    manifest = original.manifest.model_copy(update={"precision": precision.value})
+def lowered(
+    original: Bundle,
+    precision: Precision,
+    repository: Path,
+    runtime: Runtime = Runtime.ONNXRUNTIME,
+) -> Bundle:
+    """Copies every part, rewrites its graph, publishes it into another repository.
+
+    Args:
+        runtime: OpenVINO decodes the graphs of generators that ONNX Runtime decodes.
+    """
+    update = {"precision": precision.value, "runtime": runtime.in_manifest}
+    manifest = original.manifest.model_copy(update=update)
+    is_openvino = runtime is Runtime.OPENVINO
     source = original.folder.parent.parent
     with staging(repository) as stage:
         for part in manifest.parts.values():
@@ -27,9 +38,9 @@ def lowered(original: Bundle, precision: Precision, repository: Path) -> Bundle:
             key: stage.part(manifest.parts.get(key, manifest.name)) / graph.file
             for key, graph in manifest.graphs.items()
         }
-        scales = cache_scales(manifest, open_sessions(files))
-        for file in files.values():
-            quantize(file, precision)
+        scales = {} if is_openvino else cache_scales(manifest, open_sessions(files))
+        for file in files.values() if precision is not Precision.FP32 else ():
+            quantize(file, precision, weights_alone=is_openvino)
         if scales:
             manifest = quantize_cache(files["step"], manifest, scales)
         publish(stage, repository, manifest)

@@ -28,7 +28,11 @@ from benchmarks.speed.work import Work, random_work
 
 CACHE = Path(__file__).parents[1] / ".cache"
 RESULTS = Path(__file__).parents[1] / "results"
-OURS = (System("triptych", "int8"), System("triptych", "fp32"))
+OURS = tuple(
+    System(runtime, precision)
+    for runtime in ("triptych-openvino", "triptych")
+    for precision in ("int8", "fp32")
+)
 CTRANSLATE2 = tuple(
     System("ctranslate2", precision, threads)
     for precision in ("int8", "fp32")

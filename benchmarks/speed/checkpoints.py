@@ -21,11 +21,13 @@ from export.graphs.source_model import SourceModel
 from export.graphs.to_onnx import to_onnx
 from export.pipeline.manifest import Request, build_manifest, content_hash
 from export.pipeline.publish import publish, published, staging
-from export.precision import Precision
+from export.precision import Precision, Runtime
 from inference.bundle.manifest import Bundle
 from inference.bundle.reader import newest_bundle
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "checkpoints"
+OURS = {"triptych": Runtime.ONNXRUNTIME, "triptych-openvino": Runtime.OPENVINO}
+"""Our engine, by the names that tables have for its runtimes."""
 MARIAN_VOCABULARY = 58_101
 GPT2_VOCABULARY = 50_257
 
@@ -116,20 +118,23 @@ def _byte_tokenizer(folder: Path) -> None:
 MAKERS = {"marian-74m": _marian, "gpt2-124m": _gpt2, "captioner-239m": _captioner}
 
 
-def bundle(name: str, precision: str, cache: Path) -> Bundle:
+def bundle(
+    name: str, precision: str, cache: Path, runtime: Runtime = Runtime.ONNXRUNTIME
+) -> Bundle:
     """A checkpoint as `triptych export` makes it, without the gate.
 
     The gate decodes with PyTorch for minutes at these sizes, and its subject, what the graphs
     compute, does not depend on the weights. What another exporter made is made again.
     """
-    repository = cache / precision
+    is_first = runtime is Runtime.ONNXRUNTIME
+    repository = cache / (precision if is_first else f"{runtime}-{precision}")
     source = open_checkpoint(str(checkpoint(name, cache)))
     if published(repository, name, content_hash(source, Request(name))) is not None:
         return newest_bundle(repository, name)
     shutil.rmtree(repository / name, ignore_errors=True)
-    if precision == Precision.FP32:
+    if precision == Precision.FP32 and is_first:
         return _export(name, repository, cache)
-    return lowered(bundle(name, Precision.FP32, cache), Precision(precision), repository)
+    return lowered(bundle(name, Precision.FP32, cache), Precision(precision), repository, runtime)
 
 
 def _export(name: str, repository: Path, cache: Path) -> Bundle:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.harness.system import System
-from benchmarks.speed.checkpoints import bundle, checkpoint, ctranslate2_folder
+from benchmarks.speed.checkpoints import OURS, bundle, checkpoint, ctranslate2_folder
 
 
 def prepare_all(model: str, systems: Iterable[System], cache: Path) -> None:
@@ -31,8 +31,8 @@ def main() -> None:
 
 def prepare(engine: str, precision: str, model: str, cache: Path) -> None:
     """Makes what one engine loads, if it is missing."""
-    if engine == "triptych":
-        bundle(model, precision, cache)
+    if engine in OURS:
+        bundle(model, precision, cache, OURS[engine])
     elif engine == "ctranslate2":
         ctranslate2_folder(model, precision, cache)
     else:

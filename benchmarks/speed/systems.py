@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from benchmarks.harness.system import System
-from benchmarks.speed.checkpoints import bundle, checkpoint, ctranslate2_folder
+from benchmarks.speed.checkpoints import OURS, bundle, checkpoint, ctranslate2_folder
 from benchmarks.speed.work import Clock, Item, Timing, Work
 
 
@@ -31,16 +31,19 @@ class EngineCore(Protocol):
 class Triptych:
     """Our engine, as the Triton backend drives it, requests submitted one by one."""
 
+    runtime = "triptych"
+
     def __init__(self, name: str, precision: str, cache: Path, threads: int) -> None:
         from inference.engine.engine import Engine
-        from inference.engine.runners.ort.runner import OrtRunner
+        from inference.engine.runner_factory import make_runner
         from inference.engine.scheduler import Capacity
         from inference.engine.validation import RequestValidator
 
-        found = bundle(name, precision, cache)
+        found = bundle(name, precision, cache, OURS[self.runtime])
         self._manifest = found.manifest
         capacity = Capacity(rows=128, waiting=64)
-        self._engine = Engine(OrtRunner(found, threads), RequestValidator(found.manifest), capacity)
+        runner = make_runner(found, threads=threads)
+        self._engine = Engine(runner, RequestValidator(found.manifest), capacity)
 
     def run(self, work: Work) -> Timing:
         """See `EngineCore.run`."""
@@ -87,6 +90,12 @@ class Triptych:
             prompt_ids=item.prompt,
             stream=work.beams == 1,
         )
+
+
+class TriptychOpenVino(Triptych):
+    """Our engine with the runner over OpenVINO."""
+
+    runtime = "triptych-openvino"
 
 
 class CTranslate2:
@@ -216,7 +225,12 @@ class Transformers:
         return {"input_ids": ids, "attention_mask": mask}
 
 
-RUNTIMES = {"triptych": Triptych, "ctranslate2": CTranslate2, "transformers": Transformers}
+RUNTIMES = {
+    "triptych": Triptych,
+    "triptych-openvino": TriptychOpenVino,
+    "ctranslate2": CTranslate2,
+    "transformers": Transformers,
+}
 
 
 def load(system: System, model: str, cache: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:

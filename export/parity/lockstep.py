@@ -79,6 +79,10 @@ class _LockstepGroup:
         self.width = groups[0].width
 
     @property
+    def blocks_of_step(self) -> int:
+        return self._groups[0].blocks_of_step
+
+    @property
     def state_bytes(self) -> int:
         return self._groups[0].state_bytes
 

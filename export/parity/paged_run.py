@@ -37,8 +37,8 @@ class PagedRun:
         if self._decoder is None:
             self._decoder = self._compile()
         if key != "step":
-            found: dict[str, Array] = self._decoder.run(key, feeds)
-            return found
+            found = self._decoder.run(key, feeds)
+            return {name: value.copy() for name, value in found.items()}
         return self._step(feeds)
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ from inference.engine.runners.candidates import (
 )
 from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.runners.protocol import Group, Prefill, Prompt
+from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.memory_model import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block
 from inference.errors import InvalidRequest
@@ -54,6 +55,7 @@ class TorchRunner:
         self.takes_chunks = False
         self.greedy_steps = 0
         self.shares_prefixes = False
+        self.blocks: BlockPool | None = None
 
     def group(self, width: int) -> Group:
         """A new, empty group."""
@@ -132,6 +134,11 @@ class TorchGroup:
         self._lengths = torch.cat([self._lengths, lengths])
         self._sources = torch.cat([self._sources, sources])
         return self._candidates(logits, row_requests)
+
+    @property
+    def blocks_of_step(self) -> int:
+        """None: there are no blocks."""
+        return 0
 
     @property
     def state_bytes(self) -> int:

@@ -276,7 +276,8 @@ def share(value: Array, index: int, count: int) -> Array:
 
 def _remedy(manifest: Manifest, precision: Precision) -> str:
     """What to do where scales that were fixed on random inputs do not suit a checkpoint."""
-    if manifest.runtime != "openvino" or precision is not Precision.INT8:
+    has_fixed_scales = manifest.runtime == "openvino" and "step" not in manifest.graphs
+    if not has_fixed_scales or precision is not Precision.INT8:
         return ""
     samples = "IMAGES" if manifest.image else "TEXTS.txt"
     source = manifest.source.location or manifest.source.name

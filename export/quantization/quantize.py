@@ -10,8 +10,8 @@ multiply unsigned by signed. Activations are scaled as the graph runs:
 - `int8-fast`: one scale for the whole batch, by one fused operator. Faster, but neighbours move a
   row's scores.
 
-For OpenVINO, weights alone are rewritten, each with its scale behind it: the runtime scales groups of
-activations itself.
+For OpenVINO, weights alone are rewritten, each with its scale behind it: the runtime scales groups
+of activations itself.
 
 Processors with neither AMX nor VNNI compute both less exactly: their 16-bit sums saturate.
 """
@@ -282,7 +282,7 @@ class _Rewrite:
 
 
 class _WeightRewrite(_Rewrite):
-    """Weights (N, K) in int8 with a scale for each output: the form whose product OpenVINO fuses."""
+    """Int8 weights (N, K) with a scale for each output: the form whose product OpenVINO fuses."""
 
     def _multiply(self, linear: _Linear) -> None:
         weight, scale = self._weight(linear)

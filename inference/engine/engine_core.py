@@ -40,9 +40,10 @@ class EngineCore:
         self._scheduler = Scheduler(capacity, takes_chunks=runner.takes_chunks)
         self._prefixes: PrefixCache[Block] | None = None
         if runner.shares_prefixes and capacity.prefix_bytes:
-            self._prefixes = PrefixCache(
-                capacity.prefix_bytes, capacity.prefix_block_tokens, capacity.prefix_min_tokens
-            )
+            block = capacity.prefix_block_tokens
+            if runner.blocks is not None:
+                block = runner.blocks.block_tokens
+            self._prefixes = PrefixCache(capacity.prefix_bytes, block, capacity.prefix_min_tokens)
         self._running = RunningBatches(runner, capacity, self._prefixes)
         self._clock = clock
         self._admitting: list[SequenceState] = []  # out of the queue, not yet in a batch
@@ -114,6 +115,9 @@ class EngineCore:
         """
         is_decoding, is_alone = False, not len(self._scheduler)
         for running in self._running:
+            for sequence in self._running.make_room(running):
+                self._scheduler.put_back(sequence)
+                self.metrics.put_back += 1
             if not running.sequences:
                 continue
             is_decoding = True
@@ -165,18 +169,19 @@ class EngineCore:
     def _begin_prefill(self, running: RunningBatch, sequence: SequenceState) -> int:
         """Starts the prefill of one prompt behind its cached prefix; returns tokens."""
         request = sequence.request
-        blocks = self._prefixes.find(request.decoder_ids) if self._prefixes is not None else []
+        ids = sequence.decoder_ids
+        blocks = self._prefixes.find(ids) if self._prefixes is not None else []
         started: list[PrefillingSequence] = []
 
         def begin() -> None:
-            prefill = self._runner.begin_prefill(request.prompt, blocks)
+            prefill = self._runner.begin_prefill(sequence.prompt, blocks)
             started.append(PrefillingSequence(sequence, prefill))
 
         self._attempt(running, [sequence], begin)
         if not started:
             return request.encoder_tokens
         running.prefilling += started
-        cached = len(request.decoder_ids) - started[0].prefill.remaining_tokens
+        cached = len(ids) - started[0].prefill.remaining_tokens
         self.metrics.prefix_hits += bool(cached)
         self.metrics.prefix_tokens += cached
         self.metrics.prefill_tokens += request.encoder_tokens
@@ -197,7 +202,8 @@ class EngineCore:
             action()
         except Exception as error:
             has_slot = any(sequence in running.sequences for sequence in sequences)
-            running.prefilling = [e for e in running.prefilling if e.sequence not in sequences]
+            for prefilling in [e for e in running.prefilling if e.sequence in sequences]:
+                running.drop_prefill(prefilling)
             self._fail(self._running.reset(running) if has_slot else sequences, error)
 
     def _fail(self, sequences: Iterable[SequenceState], error: Exception) -> None:
@@ -209,12 +215,12 @@ class EngineCore:
     def _cached_tokens(self, sequence: SequenceState) -> int:
         if self._prefixes is None:
             return 0
-        return self._prefixes.cached_tokens(sequence.request.decoder_ids)
+        return self._prefixes.cached_tokens(sequence.decoder_ids)
 
     def _shareable_prefix(self, sequence: SequenceState) -> tuple[int, ...] | None:
         if self._prefixes is None:
             return None
-        return self._prefixes.shareable_prefix(sequence.request.decoder_ids)
+        return self._prefixes.shareable_prefix(sequence.decoder_ids)
 
     def _update_gauges(self) -> None:
         metrics = self.metrics

@@ -25,6 +25,7 @@ class EngineMetrics:
         spare_bytes: Bytes of released arenas kept for reuse.
         bytes_per_slot: `state_bytes` per live row; 0 when idle.
         prefix_bytes: Bytes of the prefix cache now.
+        put_back: Sequences that lost their memory to older ones and were prefilled again.
         failures: Groups and prompts that failed with an exception.
     """
 
@@ -43,4 +44,5 @@ class EngineMetrics:
     spare_bytes: int = 0
     bytes_per_slot: int = 0
     prefix_bytes: int = 0
+    put_back: int = 0
     failures: int = 0

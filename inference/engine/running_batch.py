@@ -35,6 +35,8 @@ class RunningBatch:
 
     Args:
         prefixes: Where prefixes of prompts are stored, if at all.
+        keeps_generated: Whether generated tokens are stored there too, for the next turn of a
+            conversation: where that takes no copies.
         defers_prefill: Whether the runner supports deferred admission.
         greedy_steps: Steps of the group's `step_greedily`; 0 where it is not used.
 
@@ -49,6 +51,7 @@ class RunningBatch:
         align: Align,
         prefixes: PrefixCache[Block] | None = None,
         *,
+        keeps_generated: bool = False,
         defers_prefill: bool = False,
         greedy_steps: int = 0,
     ) -> None:
@@ -58,6 +61,7 @@ class RunningBatch:
         self.reservation = BufferShape()
         self._align = align
         self._prefixes = prefixes
+        self._keeps_generated = keeps_generated and group.width == 1
         self._defers_prefill = defers_prefill and group.width == 1
         self._greedy_steps = greedy_steps if group.width == 1 else 0
 
@@ -78,10 +82,27 @@ class RunningBatch:
 
     def abort_expired(self, now_s: float) -> None:
         """Ends sequences that were cancelled or whose deadline has passed."""
-        self.prefilling = [e for e in self.prefilling if not e.sequence.finish_if_due(now_s)]
+        for prefilling in list(self.prefilling):
+            if prefilling.sequence.finish_if_due(now_s):
+                self.drop_prefill(prefilling)
         for slot in reversed(range(len(self.sequences))):
             if self.sequences[slot].finish_if_due(now_s):
                 self._retire(slot)
+
+    def drop_prefill(self, prefilling: PrefillingSequence) -> None:
+        """Gives up a prompt in prefill and its memory."""
+        self.prefilling.remove(prefilling)
+        prefilling.prefill.release()
+
+    def put_back(self, sequence: SequenceState) -> None:
+        """Takes a member's memory away."""
+        for prefilling in self.prefilling:
+            if prefilling.sequence is sequence:
+                self.drop_prefill(prefilling)
+                break
+        else:
+            self._retire(self.sequences.index(sequence))
+        sequence.put_back()
 
     def needs(self, joining: Sequence[SequenceState] = ()) -> BufferShape:
         """The smallest sizes that hold members and newcomers at their maximal lengths."""
@@ -102,7 +123,7 @@ class RunningBatch:
 
         Prompts of one token are left to the next decode step, which saves a call.
         """
-        prompts = [sequence.request.prompt for sequence in batch]
+        prompts = [sequence.prompt for sequence in batch]
         if self._defers_prefill and all(len(prompt.token_ids) == 1 for prompt in prompts):
             self.group.admit_deferred(prompts)
             for sequence in batch:
@@ -149,6 +170,7 @@ class RunningBatch:
     def restart(self, group: Group) -> list[SequenceState]:
         """Replaces the group by an empty one; returns the sequences of the old one."""
         lost, self.sequences = self.sequences, []
+        self.group.release()
         self.group, self.reservation = group, self.needs()
         return lost
 
@@ -189,13 +211,10 @@ class RunningBatch:
         self.sequences += batch
         if self._prefixes is not None:
             for slot, sequence in enumerate(batch, start=first):
-                self._store_prefix(self._prefixes, sequence, slot)
+                self._store_prefix(self._prefixes, sequence.decoder_ids, slot)
         self._advance(candidates, first, rows_each=1)
 
-    def _store_prefix(
-        self, prefixes: PrefixCache[Block], sequence: SequenceState, slot: int
-    ) -> None:
-        ids = sequence.request.decoder_ids
+    def _store_prefix(self, prefixes: PrefixCache[Block], ids: Sequence[int], slot: int) -> None:
         prefixes.put(ids, lambda start, stop: self.group.copy_block(slot, start, stop))
 
     def _advance(self, candidates: Candidates, first: int, rows_each: int) -> None:
@@ -229,6 +248,9 @@ class RunningBatch:
 
     def _retire(self, slot: int) -> None:
         """Drops a sequence; the last one takes its slot, as in the group."""
+        if self._keeps_generated and self._prefixes is not None and self.sequences[slot].generated:
+            ids = self.sequences[slot].decoder_ids[:-1]  # the last may not have been an input yet
+            self._store_prefix(self._prefixes, ids, slot)
         self.group.retire(slot)
         self.sequences[slot] = self.sequences[-1]
         self.sequences.pop()

@@ -1,7 +1,8 @@
 """All running batches of one model, and the rows and bytes that they share.
 
-Memory is reserved for the maximal length of each sequence, so that no running sequence is ever
-preempted; sequences that do not fit yet wait in the queue.
+Buffers are reserved for the maximal length of each sequence, so that it never runs out of them.
+Blocks are not: when they run out, the youngest sequence is put back into the queue. It is admitted
+again when there is room for its maximal length, and then keeps it: each is put back once at most.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class RunningBatches:
         self._footprint = runner.footprint
         self._prefixes = prefixes
         self._by_width: dict[int, RunningBatch] = {}
+        self._blocks = runner.blocks
+        self._admissions = 0
 
     def __iter__(self) -> Iterator[RunningBatch]:
         """A snapshot: batches may be reset or dropped during iteration."""
@@ -44,8 +47,9 @@ class RunningBatches:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that all arenas hold now."""
-        return sum(running.state_bytes for running in self._by_width.values())
+        """Bytes that all arenas and blocks hold now."""
+        blocks = 0 if self._blocks is None else self._blocks.used * self._blocks.block_bytes
+        return blocks + sum(running.state_bytes for running in self._by_width.values())
 
     def check_fits(self, request: EngineRequest) -> None:
         """Refuses what could never run, not even alone. Thread-safe.
@@ -63,6 +67,8 @@ class RunningBatches:
         extent = BufferShape.holding(1, request.final_length, request.source_length)
         needed = self._footprint.bytes(request.rules.rows, extent)
         needed += self._prefill_bytes(request)
+        if self._blocks is not None:
+            needed += self._final_blocks(request) * self._blocks.block_bytes
         if needed > self._capacity.state_bytes:
             raise TooLong(
                 f"up to {request.final_length} positions in {request.rules.rows} rows need "
@@ -75,7 +81,30 @@ class RunningBatches:
         width = joining[0].width
         if self.rows + len(joining) * width > self._capacity.rows:
             return False
-        return self._needed_bytes(joining, width) <= self._capacity.state_bytes
+        buffers = self._needed_bytes(joining, width)
+        if self._blocks is None:
+            return buffers <= self._capacity.state_bytes
+        blocks = self._promised_blocks() + sum(map(self._first_blocks, joining))
+        return self._free_blocks(blocks, buffers)
+
+    def make_room(self, running: RunningBatch) -> list[SequenceState]:
+        """Makes sure that the next step of a batch finds its blocks.
+
+        Returns:
+            Sequences that were put back for it; they are in no batch any more.
+        """
+        put_back: list[SequenceState] = []
+        if self._blocks is None:
+            return put_back
+        buffers = self._needed_bytes([], running.group.width)
+        while not self._free_blocks(running.group.blocks_of_step, buffers):
+            victim = self._youngest()
+            if victim is None:
+                break
+            batch, sequence = victim
+            batch.put_back(sequence)
+            put_back.append(sequence)
+        return put_back
 
     def reserve(self, joining: Sequence[SequenceState], waiting: int) -> RunningBatch:
         """The batch of the newcomers' width, created if needed, with memory reserved for them.
@@ -84,11 +113,15 @@ class RunningBatches:
             waiting: Sequences still in the queue.
         """
         width = joining[0].width
+        for sequence in joining:
+            self._admissions += 1
+            sequence.admission = self._admissions
         if width not in self._by_width:
             self._by_width[width] = RunningBatch(
                 self._runner.group(width),
                 self._runner.align,
                 self._prefixes,
+                keeps_generated=self._blocks is not None,
                 defers_prefill=self._runner.supports_deferred_admission,
                 greedy_steps=self._runner.greedy_steps,
             )
@@ -113,8 +146,59 @@ class RunningBatches:
     def clear(self) -> list[SequenceState]:
         """Drops everything; returns the sequences."""
         members = [sequence for running in self for sequence in running.members]
+        for running in self:
+            for prefilling in list(running.prefilling):
+                running.drop_prefill(prefilling)
+            running.group.release()
         self._by_width.clear()
         return members
+
+    def _free_blocks(self, count: int, buffers: int) -> bool:
+        """Whether so many blocks are free beside so many bytes of buffers.
+
+        Cached prefixes give way.
+        """
+        pool = self._blocks
+        assert pool is not None
+        pool.limit = max(0, self._capacity.state_bytes - buffers) // pool.block_bytes
+        while pool.free < count:
+            if self._prefixes is None or not self._prefixes.evict():
+                return False
+        return True
+
+    def _first_blocks(self, sequence: SequenceState) -> int:
+        """Blocks that a newcomer must find: those of its prompt and of a step, or all of them."""
+        assert self._blocks is not None
+        if sequence.was_put_back:
+            return self._final_blocks(sequence.request)
+        return self._blocks.blocks_of(len(sequence.decoder_ids) + 1) + sequence.width - 1
+
+    def _final_blocks(self, request: EngineRequest) -> int:
+        """Blocks of a sequence at its maximal length."""
+        assert self._blocks is not None
+        return request.rules.rows * self._blocks.blocks_of(request.final_length)
+
+    def _promised_blocks(self) -> int:
+        """Blocks that sequences which were put back have yet to take."""
+        assert self._blocks is not None
+        promised = 0
+        for sequence in (each for running in self for each in running.members):
+            if sequence.was_put_back:
+                # rows that share blocks hold fewer than that: all are counted as yet to take
+                is_single = sequence.width == 1
+                held = self._blocks.blocks_of(len(sequence.decoder_ids)) if is_single else 0
+                promised += self._final_blocks(sequence.request) - held
+        return promised
+
+    def _youngest(self) -> tuple[RunningBatch, SequenceState] | None:
+        """The last admitted sequence that may be put back, and its batch."""
+        found = [
+            (running, sequence)
+            for running in self
+            for sequence in running.members
+            if not sequence.was_put_back
+        ]
+        return max(found, key=lambda pair: pair[1].admission, default=None)
 
     def _expected_sequences(
         self, running: RunningBatch, joining: Sequence[SequenceState], waiting: int

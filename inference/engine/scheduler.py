@@ -7,6 +7,7 @@ overtaken in one case: by short prompts, while another long prompt is in prefill
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -118,6 +119,11 @@ class Scheduler:
         insort(self._waiting, _Place(since_s, self._count, sequence))
         self._count += 1
 
+    def put_back(self, sequence: SequenceState) -> None:
+        """Queues a sequence that has lost its memory before all others."""
+        self._waiting.insert(0, _Place(-math.inf, -self._count, sequence))
+        self._count += 1
+
     def abort_expired(self, now_s: float) -> None:
         """Ends waiting sequences that were cancelled or whose deadline has passed."""
         self._waiting = [p for p in self._waiting if not p.sequence.finish_if_due(now_s)]
@@ -182,16 +188,15 @@ class Scheduler:
 
     def _cost(self, sequence: SequenceState, budget: StepBudget) -> int:
         """Tokens to prefill in this turn."""
-        request = sequence.request
-        rest = len(request.decoder_ids) - budget.cached_tokens(sequence)
+        rest = len(sequence.decoder_ids) - budget.cached_tokens(sequence)
         if self._takes_chunks:
             rest = min(rest, self._capacity.chunk_tokens)
-        return request.encoder_tokens + rest
+        return sequence.request.encoder_tokens + rest
 
     def _runs_alone(self, sequence: SequenceState, budget: StepBudget) -> bool:
         return budget.cached_tokens(sequence) > 0 or self._is_long(sequence, budget)
 
     def _is_long(self, sequence: SequenceState, budget: StepBudget) -> bool:
         """Whether the rest of the prompt takes more than one chunk."""
-        rest = len(sequence.request.decoder_ids) - budget.cached_tokens(sequence)
+        rest = len(sequence.decoder_ids) - budget.cached_tokens(sequence)
         return self._takes_chunks and rest > self._capacity.chunk_tokens

@@ -34,6 +34,8 @@ class SequenceState:
     Attributes:
         next_ids: Input token of each row at the next step, (width,).
         generated: Tokens generated so far, per row.
+        admission: Its place in the order of admissions; the largest number is the youngest.
+        was_put_back: Whether it has lost its memory once; it does not lose it again.
     """
 
     def __init__(self, request: EngineRequest, listener: Listener) -> None:
@@ -41,11 +43,33 @@ class SequenceState:
         self.width = request.rules.rows
         self.next_ids: Sequence[int] = ()
         self.generated = 0
+        self.admission = 0
+        self.was_put_back = False
         self._listener = listener
         self._streams = request.stream and self.width == 1
         self._search = _search(request)
+        self._fed: list[int] = []  # generated tokens that are or will be inputs, of one row
         self._is_cancelled = False
         self._has_ended = False
+
+    @property
+    def decoder_ids(self) -> tuple[int, ...]:
+        """Tokens to prefill: the request's, and behind them those of a sequence put back."""
+        return (*self.request.decoder_ids, *self._fed)
+
+    @property
+    def prompt(self) -> Prompt:
+        """The runner's inputs."""
+        return replace(self.request.prompt, token_ids=np.array(self.decoder_ids, np.int64))
+
+    def put_back(self) -> None:
+        """Prepares for another prefill, after its state was lost.
+
+        One row goes on behind the tokens that it has; beams and samples of several rows begin anew.
+        """
+        self.was_put_back = True
+        if self.width > 1:
+            self._search, self.generated = _search(self.request), 0
 
     @property
     def row_requests(self) -> Sequence[CandidateRequest]:
@@ -103,6 +127,8 @@ class SequenceState:
             self.emit(Failed(error))
             return None
         self.next_ids = advance.token_ids
+        if self.width == 1:
+            self._fed += advance.token_ids
         if self._streams:
             record = advance.record
             has_log_probs = record is not None and self.request.rules.top_log_probs is not None
@@ -131,6 +157,7 @@ class SequenceState:
             self._finish(align, unsent=taken)
             return False
         self.next_ids = (token_ids[-1],)
+        self._fed += token_ids
         if self._streams:
             self.emit(TokenChunk(tuple(token_ids)))
         return True

@@ -19,6 +19,7 @@ COUNTERS = {
     "prefill_tokens": "Source, image and prompt tokens prefilled, padding included.",
     "prefix_hits": "Prompts that began with a cached prefix.",
     "prefix_tokens": "Prompt tokens taken from the prefix cache.",
+    "put_back": "Sequences that ran out of memory and were prefilled again.",
     "failures": "Batches and prompts that failed with an exception.",
 }
 GAUGES = {

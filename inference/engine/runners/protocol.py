@@ -22,6 +22,7 @@ from inference.engine.runners.candidates import (
     GreedyRule,
     GreedyTokens,
 )
+from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.memory_model import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block
 
@@ -69,6 +70,10 @@ class Prefill(Protocol):
         """Prefills the next `count` tokens; `count` is less than `remaining_tokens`."""
         ...
 
+    def release(self) -> None:
+        """Gives back all memory of a prompt that joins no group."""
+        ...
+
 
 class Group(Protocol):
     """The live sequences of one beam width, and their state.
@@ -81,7 +86,12 @@ class Group(Protocol):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes held."""
+        """Bytes held, those of `Runner.blocks` left out."""
+        ...
+
+    @property
+    def blocks_of_step(self) -> int:
+        """Blocks that the next step allocates at most; 0 without `Runner.blocks`."""
         ...
 
     def admit(
@@ -184,7 +194,7 @@ class Runner(Protocol):
 
     vocabulary_size: int
     footprint: MemoryModel
-    """Memory that groups take."""
+    """Memory that groups take, that of `blocks` left out."""
     supports_deferred_admission: bool
     """Whether groups of one row per sequence have `admit_deferred`."""
     takes_chunks: bool
@@ -193,6 +203,8 @@ class Runner(Protocol):
     """Steps of a call of `Group.step_greedily`; 0 where groups do not have it."""
     shares_prefixes: bool
     """Whether a position's state depends on nothing but the tokens up to it."""
+    blocks: BlockPool | None
+    """What all groups keep positions in; None where each group has buffers of its own."""
 
     @property
     def spare_bytes(self) -> int:

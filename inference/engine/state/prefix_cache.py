@@ -22,6 +22,10 @@ class Block(Protocol):
         """Bytes held."""
         ...
 
+    def release(self) -> None:
+        """Gives up what it holds."""
+        ...
+
 
 B = TypeVar("B", bound=Block)
 
@@ -82,9 +86,10 @@ class PrefixCache(Generic[B]):
             key = (parent, tuple(token_ids[start:stop]))
             if key not in self._blocks:
                 block = copy_block(start, stop)
-                if self.nbytes + block.nbytes > self._capacity_bytes and not self._evict(
+                if self.nbytes + block.nbytes > self._capacity_bytes and not self._make_room(
                     block.nbytes, keys
                 ):
+                    block.release()
                     break
                 self._blocks[key] = (self._next_number, block)
                 self._next_number += 1
@@ -95,8 +100,17 @@ class PrefixCache(Generic[B]):
 
     def clear(self) -> None:
         """Drops all blocks."""
-        self._blocks.clear()
-        self.nbytes = 0
+        while self.evict():
+            pass
+
+    def evict(self) -> bool:
+        """Drops the least recently used block; returns whether there was one."""
+        if not self._blocks:
+            return False
+        _, (_, block) = self._blocks.popitem(last=False)
+        self.nbytes -= block.nbytes
+        block.release()
+        return True
 
     def _chain(self, token_ids: Sequence[int]) -> list[_Key]:
         """Keys of the cached blocks, first to last; the prompt's last token is never in them.
@@ -117,10 +131,9 @@ class PrefixCache(Generic[B]):
         for key in reversed(keys):
             self._blocks.move_to_end(key)
 
-    def _evict(self, wanted: int, spared: list[_Key]) -> bool:
+    def _make_room(self, wanted: int, spared: list[_Key]) -> bool:
         """Evicts the oldest blocks until `wanted` bytes are free; returns whether they are."""
         self._renew(spared)
         while self.nbytes + wanted > self._capacity_bytes and len(self._blocks) > len(spared):
-            _, (_, block) = self._blocks.popitem(last=False)
-            self.nbytes -= block.nbytes
+            self.evict()
         return self.nbytes + wanted <= self._capacity_bytes

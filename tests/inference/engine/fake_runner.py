@@ -21,6 +21,7 @@ from inference.engine.runners.candidates import (
 )
 from inference.engine.runners.edits import HostLogits, select_candidates
 from inference.engine.runners.protocol import Prefill, Prompt
+from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.memory_model import BufferShape, MemoryModel
 from inference.engine.state.prefix_cache import Block
 from inference.errors import InvalidRequest
@@ -60,6 +61,9 @@ class FakeBlock:
     def nbytes(self) -> int:
         return len(self.tokens)
 
+    def release(self) -> None:
+        pass
+
 
 class FakePrefill:
     """A prompt of which some tokens have been read."""
@@ -76,6 +80,9 @@ class FakePrefill:
     @property
     def remaining_tokens(self) -> int:
         return len(self._prompt) - len(self.history)
+
+    def release(self) -> None:
+        self.history = ()
 
     @property
     def state_bytes(self) -> int:
@@ -105,6 +112,8 @@ class FakeGroup:
         self._extent = BufferShape()
         self._reservation = BufferShape()
         self.expected_sequences = 0
+
+    blocks_of_step = 0
 
     @property
     def state_bytes(self) -> int:
@@ -228,6 +237,7 @@ class FakeRunner:
     takes_chunks: bool = True
     greedy_steps: int = 0
     shares_prefixes: bool = False
+    blocks: BlockPool | None = None
     spare_bytes: int = 0
     free_bytes: int | None = None
 

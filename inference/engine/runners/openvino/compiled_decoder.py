@@ -141,7 +141,8 @@ class CompiledDecoder:
             for tensor in graph.inputs
         }
         (weights,) = self.run("align", feeds).values()
-        return weights[0].copy()
+        alignment: NDArray[np.float32] = weights[0].copy()
+        return alignment
 
     def call(self) -> DecoderCall:
         """A call that nobody uses; given back by `release`."""
@@ -236,7 +237,9 @@ class DecoderCall:
     def bind_sources(self, state: GroupState, slots: slice) -> None:
         """Binds what `step` reads of the sources of some slots, until they move."""
         for arena in state.of(Growth.HOLD):
-            self._bind(arena.state.step_input, arena.view(slots))
+            self._bind(
+                arena.state.step_input, self._decoder.buffers.device.fetch(arena.view(slots))
+            )
         if self._source is not None:
             self._write(self._source, np.array(state.source_lengths[slots], np.int32))
 
@@ -350,9 +353,7 @@ def _checked(manifest: Manifest) -> int:
     if step is None or manifest.vocabulary_size is None:
         raise BundleError(f"{manifest.name} has no step graph: it is not a generator")
     reasons = {
-        "its decoder is recurrent": any(
-            each.growth is Growth.REPLACE for each in manifest.states
-        ),
+        "its decoder is recurrent": any(each.growth is Growth.REPLACE for each in manifest.states),
         "its caches begin with an image": any(each.prefix for each in manifest.states),
         "its prompts hold images": manifest.images is not None,
         "its caches are int8 in the graph": any(

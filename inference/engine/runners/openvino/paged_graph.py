@@ -165,9 +165,7 @@ def _rotate(part: Any, places: Any, tables: tuple[Any, Any], is_interleaved: boo
     if is_interleaved:
         shape = turned.get_partial_shape()
         pairs = ops.reshape(turned, _constant([0, 0, 0, half, 2], np.int64), special_zero=True)
-        first, second = (
-            ops.squeeze(each, last) for each in ops.split(pairs, last, 2).outputs()
-        )
+        first, second = (ops.squeeze(each, last) for each in ops.split(pairs, last, 2).outputs())
         del shape
     else:
         first, second = ops.split(turned, last, 2).outputs()
@@ -175,9 +173,7 @@ def _rotate(part: Any, places: Any, tables: tuple[Any, Any], is_interleaved: boo
     other = ops.add(ops.multiply(second, cosine), ops.multiply(first, sine))
     if is_interleaved:
         stacked = ops.concat([ops.unsqueeze(one, last), ops.unsqueeze(other, last)], -1)
-        rotated = ops.reshape(
-            stacked, _constant([0, 0, 0, 2 * half], np.int64), special_zero=True
-        )
+        rotated = ops.reshape(stacked, _constant([0, 0, 0, 2 * half], np.int64), special_zero=True)
     else:
         rotated = ops.concat([one, other], -1)
     if rest is not None:
@@ -220,8 +216,21 @@ def _unused_inputs() -> list[Any]:
     zero = _constant(0, np.int32)
     sinks = ops.constant(np.zeros((0, 0, 0, 0), np.float32)).output(0)
     return [
-        integers, integers, integers, floats, floats, zero, zero, sinks, zero,
-        integers, integers, integers, integers, _empty(np.uint8), integers,
+        integers,
+        integers,
+        integers,
+        floats,
+        floats,
+        zero,
+        zero,
+        sinks,
+        zero,
+        integers,
+        integers,
+        integers,
+        integers,
+        _empty(np.uint8),
+        integers,
     ]
 
 

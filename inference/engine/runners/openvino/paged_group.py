@@ -80,7 +80,7 @@ class PagedGroup:
         self._sources.adopt(prefill.sources)
         self._tables += [prefill.take_table(), *self._new_tables(self.width - 1)]
         self._bound = None
-        prefill.close()
+        prefill.release()
         return candidates
 
     def copy_block(self, slot: int, start: int, stop: int) -> SharedBlocks:
@@ -276,7 +276,7 @@ class PagedPrefill:
             self.sources.admit(self._done, source_length(prompt))
             self._call.bind_sources(self.sources, slice(0, 1))
         except Exception:
-            self.close()
+            self.release()
             raise
 
     @property
@@ -303,7 +303,7 @@ class PagedPrefill:
         table, self._table = self._table, BlockTable(self._decoder.pool)
         return table
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Gives back what it still holds."""
         self._table.release()
         self._decoder.release(self._call)

@@ -13,6 +13,7 @@ from inference.engine.runners.openvino.block_table import SharedBlocks
 from inference.engine.runners.openvino.compiled_decoder import CompiledDecoder
 from inference.engine.runners.openvino.paged_group import PagedGroup, PagedPrefill
 from inference.engine.runners.protocol import Prompt
+from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.memory_model import MemoryModel
 from inference.engine.state.prefix_cache import Block
 from inference.errors import InvalidRequest
@@ -33,7 +34,8 @@ class PagedRunner:
     supports_deferred_admission = True
     takes_chunks = True
     greedy_steps = 0
-    free_bytes = None
+    free_bytes: int | None = None
+    blocks: BlockPool | None
 
     def __init__(self, bundle: Bundle, threads: int, spare_bytes: int = 512 << 20) -> None:
         self._decoder = CompiledDecoder(bundle, threads, spare_bytes)
@@ -47,7 +49,8 @@ class PagedRunner:
     @property
     def spare_bytes(self) -> int:
         """Bytes kept for reuse; see `Runner.spare_bytes`."""
-        held = self.blocks.used * self.blocks.block_bytes
+        pool = self._decoder.pool
+        held = pool.used * pool.block_bytes
         return self._decoder.buffers.spare_bytes + self._decoder.cache_bytes - held
 
     def group(self, width: int) -> PagedGroup:

@@ -18,7 +18,7 @@ COUNT = 8
 
 
 def add_token_choice(model: openvino.Model, vocabulary_size: int) -> openvino.Model:
-    """logits (M, V) → logits, token ids (M, k) and log-probabilities (M, k), best first.
+    """Logits (M, V) → logits, token ids (M, k) and log-probabilities (M, k), best first.
 
     Of equal scores the lowest id is first. As the graphs in `ort/topk_graph.py`, whose blocks it
     has; the normaliser is one number a row, so no second tensor of V is written.

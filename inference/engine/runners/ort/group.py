@@ -46,6 +46,11 @@ class OrtGroup:
         """Bytes of this group's arenas."""
         return self._state.nbytes
 
+    @property
+    def blocks_of_step(self) -> int:
+        """None: rows grow within their arenas."""
+        return 0
+
     def admit(
         self, prompts: Sequence[Prompt], row_requests: Sequence[CandidateRequest]
     ) -> Candidates:

@@ -36,6 +36,9 @@ class OrtPrefixBlock:
         """Bytes held."""
         return sum(value.nbytes for value in self.values)
 
+    def release(self) -> None:
+        """Nothing: the copies are freed with this object."""
+
 
 class OrtPrefill:
     """See `inference.engine.runners.protocol.Prefill`.
@@ -76,6 +79,10 @@ class OrtPrefill:
     def finish(self) -> BoundStep:
         """Prefills the rest; the returned step has the logits after the prompt."""
         return self._run(self.remaining_tokens)
+
+    def release(self) -> None:
+        """Gives its arenas back."""
+        self.state.release()
 
     def _run(self, count: int) -> BoundStep:
         past = self._done

@@ -19,6 +19,7 @@ from inference.engine.runners.ort.group import OrtGroup
 from inference.engine.runners.ort.prefill import OrtPrefill
 from inference.engine.runners.ort.sessions import OrtSessions
 from inference.engine.runners.protocol import Prompt
+from inference.engine.state.block_pool import BlockPool
 from inference.engine.state.memory_model import MemoryModel
 from inference.engine.state.prefix_cache import Block
 from inference.errors import InvalidRequest
@@ -51,6 +52,7 @@ class OrtRunner:
         self.supports_deferred_admission = True
         self.takes_chunks = True
         self.greedy_steps = STEPS if self._sessions.has_greedy else 0
+        self.blocks: BlockPool | None = None
         growths = {state.growth for state in manifest.states}
         self.shares_prefixes = self._sessions.admit is None and growths == {Growth.APPEND}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +16,10 @@ class Tokens:
 
     ids: tuple[int, ...]
     nbytes: int = 10
+    released: list[tuple[int, ...]] = field(default_factory=list)
+
+    def release(self) -> None:
+        self.released.append(self.ids)
 
 
 def store(capacity_bytes: int = 1000, min_tokens: int = 4) -> PrefixCache[Tokens]:
@@ -67,6 +71,16 @@ def test_most_recently_used_prefix_stays() -> None:
     put(prefixes, (3, 3, 3, 3))
     assert prefixes.cached_tokens((1, 1, 1, 1, 9)) == 4
     assert prefixes.cached_tokens((2, 2, 2, 2, 9)) == 0
+
+
+def test_every_block_that_leaves_the_cache_is_released_once() -> None:
+    prefixes, released = store(capacity_bytes=20), list[tuple[int, ...]]()
+    for ids in ((1,) * 4, (2,) * 4, (3,) * 16):
+        prefixes.put(ids, lambda start, stop, ids=ids: Tokens(ids[:stop], released=released))
+    assert released == [(1,) * 4, (2,) * 4, (3,) * 12]  # evicted twice, then not taken
+    prefixes.clear()
+    assert sorted(released[3:]) == [(3,) * 4, (3,) * 8]
+    assert prefixes.nbytes == 0
 
 
 def test_prompt_larger_than_the_cache_keeps_its_prefix() -> None:
