@@ -65,7 +65,7 @@ def test_engine_over_onnx_generates_what_transformers_generates(
     name: str, rules: str, twins: Twins, bundles: Bundles
 ) -> None:
     twin, bundle = twins(name, "odd"), with_rules(bundles(name, "odd"), RULES[rules])
-    _check(twin, bundle, OrtRunner(bundle, threads=1))
+    check(twin, bundle, OrtRunner(bundle, threads=1))
 
 
 @pytest.mark.parametrize("rules", ["greedy", "beam-4", "renormalised", "penalised beam-4"])
@@ -74,7 +74,7 @@ def test_torch_runner_generates_what_transformers_generates(
     name: str, rules: str, twins: Twins, bundles: Bundles
 ) -> None:
     twin, bundle = twins(name, "odd"), with_rules(bundles(name, "odd"), RULES[rules])
-    _check(twin, bundle, TorchRunner(twin.graphs(), bundle.manifest))
+    check(twin, bundle, TorchRunner(twin.graphs(), bundle.manifest))
 
 
 def with_rules(bundle: Bundle, rules: dict[str, Any]) -> Bundle:
@@ -85,7 +85,8 @@ def with_rules(bundle: Bundle, rules: dict[str, Any]) -> Bundle:
     return replace(bundle, manifest=bundle.manifest.model_copy(update={"generation": changed}))
 
 
-def _check(twin: TwinPair, bundle: Bundle, runner: Runner) -> None:
+def check(twin: TwinPair, bundle: Bundle, runner: Runner) -> None:
+    """Asserts that the engine over a runner returns `transformers`' tokens and scores."""
     merged = bundle.manifest.generation
     assert merged is not None
     requests = _requests(bundle, merged)
